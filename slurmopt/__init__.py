@@ -1,0 +1,38 @@
+"""One Hydra config becomes a GPU training that Slurm cannot lose.
+
+What training code needs is imported from here; each name is loaded when first used, so that importing slurmopt costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slurmopt.errors import Requeue
+    from slurmopt.runtime.run import CurrentRun, current_run, progress, stop_requested
+    from slurmopt.runtime.ranks import RankFacts, rank_facts
+
+__version__ = "0.1.0"
+__all__ = ["CurrentRun", "RankFacts", "Requeue", "current_run", "progress", "rank_facts", "stop_requested"]
+
+_HOMES = {
+    "Requeue": "slurmopt.errors",
+    "RankFacts": "slurmopt.runtime.ranks",
+    "rank_facts": "slurmopt.runtime.ranks",
+    "CurrentRun": "slurmopt.runtime.run",
+    "current_run": "slurmopt.runtime.run",
+    "progress": "slurmopt.runtime.run",
+    "stop_requested": "slurmopt.runtime.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'slurmopt' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

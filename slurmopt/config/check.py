@@ -1,0 +1,56 @@
+"""Small checks that the groups share; each raises ConfigError naming the key."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from slurmopt.errors import ConfigError
+
+
+def one_of(value: str, valid: Iterable[str], key: str) -> None:
+    """`value` must be one of `valid`."""
+    if value not in (choices := list(valid)):
+        raise ConfigError(f"{value!r} is not valid{did_you_mean(value, choices)}; valid: {', '.join(choices)}", key)
+
+
+def did_you_mean(word: str, valid: Iterable[str]) -> str:
+    """' (did you mean X?)' where one of `valid` is close to `word`, else nothing."""
+    close = difflib.get_close_matches(word, list(valid), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def at_least(value: int | float | None, least: int, key: str) -> None:
+    """`value` must be None or no less than `least`."""
+    if value is not None and value < least:
+        raise ConfigError(f"{value} is too few; valid: {least} or more", key)
+
+
+def readable(value: Any, parse: Callable[[Any], Any], key: str) -> None:
+    """`parse` must accept `value`, unless it is None; its ValueError becomes the message."""
+    if value is None:
+        return
+    try:
+        parse(value)
+    except ValueError as error:
+        raise ConfigError(str(error), key) from error
+
+
+def at_most_one(values: Mapping[str, Any], prefix: str) -> None:
+    """Of options that exclude each other at most one may be set."""
+    given = [f"{prefix}.{name}" for name, value in values.items() if value is not None]
+    if len(given) > 1:
+        raise ConfigError(f"only one of these can be set: {', '.join(given)}")
+
+
+def one_line_text(value: str | None, key: str) -> None:
+    """`value` goes into one line of the script, so it must be one line of UTF-8."""
+    if value is None:
+        return
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError("is not valid UTF-8", key) from error
+    if not value.isprintable():
+        raise ConfigError(f"has control characters: {value!r}; valid: one line of printable text", key)

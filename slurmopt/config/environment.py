@@ -1,0 +1,71 @@
+"""What surrounds the task: shell lines, variables, a container, the code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurmopt.config.check import one_line_text, one_of
+from slurmopt.errors import ConfigError
+
+
+@dataclass(kw_only=True)
+class Container:
+    """A container around each rank. It is put on srun, so the batch shell stays on the host."""
+
+    runtime: str = "pyxis"
+    """`pyxis` (enroot through srun's own options) or `apptainer`."""
+
+    image: str | None = None
+    """The image: `nvcr.io#nvidia/pytorch:25.01-py3`, a `.sqsh` file, a `.sif` file. None: no container."""
+
+    mounts: list[str] = field(default_factory=list)
+    """`SOURCE:TARGET[:ro]` each. The run folder, the working directory and slurmopt itself are always mounted."""
+
+    options: list[str] = field(default_factory=list)
+    """Further words for pyxis' srun options or `apptainer exec`, such as `--no-container-mount-home`."""
+
+    def __post_init__(self) -> None:
+        one_of(self.runtime, ("pyxis", "apptainer"), "environment.container.runtime")
+        one_line_text(self.image, "environment.container.image")
+        for mount in self.mounts:
+            one_line_text(mount, "environment.container.mounts")
+            if ":" not in mount or "," in mount:
+                raise ConfigError(f"{mount!r} is not SOURCE:TARGET", "environment.container.mounts")
+
+
+@dataclass(kw_only=True)
+class Environment:
+    """What surrounds the task."""
+
+    modules: list[str] = field(default_factory=list)
+    """Modules to load, in this order, after `module purge`."""
+
+    setup: list[str] = field(default_factory=list)
+    """Lines of bash that the batch shell runs before the task, such as `source .venv/bin/activate`."""
+
+    variables: dict[str, Any] = field(default_factory=dict)
+    """Environment variables. `${oc.env:NAME}` is filled in within the job, so that no secret is written."""
+
+    container: Container = field(default_factory=Container)
+    """A container around each rank."""
+
+    workdir: str | None = None
+    """The working directory. Default: where the launch was typed."""
+
+    snapshot: str = "off"
+    """`git`: the job runs on a copy of what git tracks or would track; `copy`: of everything below the working
+    directory; `off`: on the working directory itself, edits while the job waits included."""
+
+    def __post_init__(self) -> None:
+        if self.snapshot == "False":  # YAML reads a bare `off` as false
+            self.snapshot = "off"
+        one_of(self.snapshot, ("off", "git", "copy"), "environment.snapshot")
+        for name in self.variables:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
+                raise ConfigError("is not a name for an environment variable", f"environment.variables.{name}")
+        for module in self.modules:
+            one_line_text(module, "environment.modules")
+        if self.workdir is not None and "\0" in self.workdir:
+            raise ConfigError("has a NUL character", "environment.workdir")

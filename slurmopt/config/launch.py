@@ -1,0 +1,67 @@
+"""How the run is launched."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from slurmopt.config.check import one_line_text, one_of, readable
+from slurmopt.errors import ConfigError
+from slurmopt.units import seconds
+
+BACKENDS = ("auto", "sbatch", "submitit", "local")
+
+
+@dataclass(kw_only=True)
+class Launch:
+    """How the run is launched."""
+
+    backend: str = "auto"
+    """`sbatch`, `submitit`, `local` (processes on this machine), or `auto`: sbatch where it is installed, else local."""
+
+    name: str | None = None
+    """The run's name. Default: the experiment's."""
+
+    folder: str = "runs"
+    """Run folders are made in FOLDER/NAME/ID."""
+
+    id: str | None = None
+    """The run's ID. Repeating a launch with the same ID never submits twice. Default: a new one."""
+
+    run: str | None = None
+    """An existing run (a name, folder or job id) to go on with, with its stored config."""
+
+    dry_run: bool = False
+    """Print the script instead of submitting it."""
+
+    wait: bool | None = None
+    """Wait for the run to end and show its log. Default: only with the local backend."""
+
+    check: bool = True
+    """Check the needs against the real cluster first."""
+
+    template: str | None = None
+    """A Jinja2 template of your own instead of the shipped `job.sbatch.j2`."""
+
+    json: bool = False
+    """Print one JSON object on standard output, and nothing else."""
+
+    imports: list[str] = field(default_factory=list)
+    """Modules to import at launch and in the job, for the OmegaConf resolvers they register."""
+
+    group_access: bool = False
+    """Whether your Unix group may read the run folder."""
+
+    submit_timeout: str = "2m"
+    """How long to try to find out whether Slurm took the job, when it does not answer."""
+
+    def __post_init__(self) -> None:
+        one_of(self.backend, BACKENDS, "launch.backend")
+        one_line_text(self.name, "launch.name")
+        if self.id is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.id):
+            raise ConfigError(f"{self.id!r} is not an ID; valid: letters, digits, dots, dashes, underscores", "launch.id")
+        if not self.folder or "\0" in self.folder:
+            raise ConfigError("is not a folder", "launch.folder")
+        if self.id is not None and self.run is not None:
+            raise ConfigError("only one of these can be set: launch.id, launch.run")
+        readable(self.submit_timeout, seconds, "launch.submit_timeout")

@@ -1,0 +1,120 @@
+"""What the job asks Slurm for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from slurmopt.config.check import at_least, at_most_one, one_line_text, readable
+from slurmopt.errors import ConfigError
+from slurmopt.units import mebibytes, seconds
+
+OWN_OPTIONS = {
+    "array", "batch", "bootstrap", "comment", "error", "export", "export-file", "hold", "job-name", "no-requeue",
+    "ntasks", "open-mode", "output", "parsable", "quiet", "requeue", "signal", "test-only", "wait", "wrap", "chdir",
+}  # fmt: skip
+"""sbatch options that slurmopt sets itself, or that would take the run out of its hands."""
+
+
+@dataclass(kw_only=True)
+class Resources:
+    """What the job asks Slurm for; the names are sbatch's where it has one."""
+
+    nodes: int = 1
+    """Number of nodes."""
+
+    gpus_per_node: int = 0
+    """GPUs on each node."""
+
+    gpu_type: str | None = None
+    """The GRES type, such as `h100`; any type when left out."""
+
+    tasks_per_node: int | None = None
+    """Ranks on each node. Default: one per GPU, else 1."""
+
+    cpus_per_task: int | None = None
+    """CPU cores of each rank."""
+
+    memory: str | None = None
+    """Memory of each node, such as `200GB` (powers of 1024, as in Slurm); `0` is all of it."""
+
+    memory_per_cpu: str | None = None
+    """Memory for each CPU; excludes the other two."""
+
+    memory_per_gpu: str | None = None
+    """Memory for each GPU; excludes the other two."""
+
+    time: str | None = None
+    """Time limit: minutes, `HH:MM:SS`, `D-HH`, or `90m`, `4h`, `1d 12h`. Default: the partition's."""
+
+    partition: str | None = None
+    """Partition, or several separated by commas."""
+
+    account: str | None = None
+    """The account that is charged."""
+
+    qos: str | None = None
+    """Quality of service."""
+
+    constraint: str | None = None
+    """Node features, in sbatch's syntax."""
+
+    nodelist: str | None = None
+    """Nodes that must be part of the job."""
+
+    exclude: str | None = None
+    """Nodes that must not be part of the job."""
+
+    exclusive: bool = False
+    """Whether the nodes are shared with no other job."""
+
+    reservation: str | None = None
+    """A reservation's name."""
+
+    licenses: str | None = None
+    """Licenses, in sbatch's syntax."""
+
+    comment: str | None = None
+    """A comment of your own; slurmopt's token is put after it."""
+
+    mail_user: str | None = None
+    """Who gets Slurm's mail."""
+
+    mail_type: str | None = None
+    """When Slurm sends mail, such as `END,FAIL`."""
+
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Any other sbatch option by its long name, `true` for one without a value: `{switches: 1, contiguous: true}`."""
+
+    def __post_init__(self) -> None:
+        at_least(self.nodes, 1, "resources.nodes")
+        at_least(self.gpus_per_node, 0, "resources.gpus_per_node")
+        at_least(self.tasks_per_node, 1, "resources.tasks_per_node")
+        at_least(self.cpus_per_task, 1, "resources.cpus_per_task")
+        memory = {name: getattr(self, name) for name in ("memory", "memory_per_cpu", "memory_per_gpu")}
+        at_most_one(memory, "resources")
+        for name, value in memory.items():
+            readable(value, mebibytes, f"resources.{name}")
+        readable(self.time, seconds, "resources.time")
+        if self.gpu_type is not None and not self.gpus_per_node:
+            raise ConfigError("needs resources.gpus_per_node", "resources.gpu_type")
+        for item in fields(self):
+            if isinstance(value := getattr(self, item.name), str):
+                one_line_text(value, f"resources.{item.name}")
+        self._check_extra()
+
+    def _check_extra(self) -> None:
+        for name, value in self.extra.items():
+            key = f"resources.extra.{name}"
+            if not re.fullmatch(r"[a-z][a-z0-9-]*", str(name)):
+                raise ConfigError("is not a long option of sbatch; write it without dashes in front", key)
+            if name in OWN_OPTIONS or str(name).replace("-", "_") in {f.name for f in fields(self)} - {"time"}:
+                raise ConfigError("is set by slurmopt itself; use the field of that name where there is one", key)
+            if isinstance(value, (dict, list)):
+                raise ConfigError("must be one value", key)
+            one_line_text(None if value is None else str(value), key)
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.tasks_per_node or self.gpus_per_node or 1

@@ -1,0 +1,35 @@
+"""All groups in one place. The root around them is the user's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from slurmopt.config.checkpoint import Checkpoint
+from slurmopt.config.environment import Environment
+from slurmopt.config.launch import Launch
+from slurmopt.config.monitor import Monitor
+from slurmopt.config.network import Network
+from slurmopt.config.resources import Resources
+from slurmopt.config.restart import Restart
+from slurmopt.config.sweep import Sweep
+from slurmopt.config.task import Task
+
+
+@dataclass(kw_only=True)
+class Settings:
+    """The typed part of a config: one field a group."""
+
+    task: Task = field(default_factory=Task)
+    resources: Resources = field(default_factory=Resources)
+    environment: Environment = field(default_factory=Environment)
+    launch: Launch = field(default_factory=Launch)
+    network: Network = field(default_factory=Network)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    restart: Restart = field(default_factory=Restart)
+    sweep: Sweep = field(default_factory=Sweep)
+    monitor: Monitor = field(default_factory=Monitor)
+
+
+GROUPS: dict[str, Any] = {item.name: item.default_factory for item in fields(Settings)}
+"""Each group's name and dataclass; the names are reserved at the root of a config."""

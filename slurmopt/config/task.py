@@ -1,0 +1,46 @@
+"""What runs in the job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from slurmopt.config.check import one_of
+from slurmopt.errors import ConfigError
+
+
+@dataclass(kw_only=True)
+class Task:
+    """What runs: a Python function (`_target_`) or a command (`command`); one of the two."""
+
+    _target_: str | None = None
+    """A function as `package.module.function`. Every rank calls it with the resolved config, the process group ready."""
+
+    command: Any = None
+    """A program and its arguments: a list, or a string that is split as a shell would split it. Never given to a shell.
+    `${lr}` stays one word whatever its value; `${oc.env:NODE_RANK}` is filled in on each rank."""
+
+    per: str = "rank"
+    """`rank`: the command runs once per rank. `node`: once per node, for torchrun, accelerate or deepspeed."""
+
+    python: str | None = None
+    """The job's Python. Default: the one that launched; in a container: `python3`."""
+
+    def __post_init__(self) -> None:
+        one_of(self.per, ("rank", "node"), "task.per")
+        if self._target_ is not None and self.command is not None:
+            raise ConfigError("only one of these can be set: task._target_, task.command")
+        if self._target_ is not None and self.per == "node":
+            raise ConfigError("a function runs once per rank; task.per=node is for task.command", "task.per")
+        if self.command is not None:
+            self._check_command()
+
+    def _check_command(self) -> None:
+        words = self.command
+        if not isinstance(words, list) or not words:
+            raise ConfigError("is empty or no list of words; valid: a string or a list of strings", "task.command")
+        for word in words:
+            if isinstance(word, (dict, list)) or word is None:
+                raise ConfigError(f"{word!r} is not a word; valid: strings and numbers", "task.command")
+            if "\0" in str(word):
+                raise ConfigError("a word has a NUL character", "task.command")

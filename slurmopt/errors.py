@@ -1,0 +1,100 @@
+"""Every error that slurmopt raises on purpose, in one tree.
+
+    SlurmoptError                     exit status 1
+    ├── InputError                    2   what the user wrote or asked for
+    │   ├── ConfigError                   a key or value of the config
+    │   ├── CheckError                    more than the cluster has; all findings at once
+    │   ├── RunError                      no such run, or one that is still alive
+    │   └── FolderError                   the run folder cannot be made or written
+    ├── SlurmError                    1   what Slurm answered, or did not
+    │   ├── SlurmMissing              2   its commands are not installed here
+    │   ├── SlurmUnreachable              slurmctld does not answer
+    │   ├── SlurmRefused              2   sbatch said no, with its reason
+    │   └── SubmissionUnknown             nobody can tell whether the job was accepted
+    └── JobError                      1   inside the job
+        ├── RendezvousError               ranks that did not arrive
+        └── Requeue                  75   raised by training code: state is saved, start me again
+
+Each message is one line that a person can act on: what is wrong, where, and what would be valid.
+"""
+
+from __future__ import annotations
+
+
+class SlurmoptError(Exception):
+    """Base of all of them; `exit_status` is what the command line ends with."""
+
+    exit_status = 1
+
+
+class InputError(SlurmoptError):
+    """Something the user wrote or asked for; nothing was submitted."""
+
+    exit_status = 2
+
+
+class ConfigError(InputError):
+    """A key or value of the config. `key` is its dotted path, where there is one."""
+
+    def __init__(self, message: str, key: str | None = None) -> None:
+        super().__init__(f"{key}: {message}" if key else message)
+        self.key = key
+
+
+class CheckError(InputError):
+    """The cluster cannot run this; carries one line a finding, all of them."""
+
+    def __init__(self, findings: list[str]) -> None:
+        super().__init__("\n".join(findings))
+        self.findings = findings
+
+
+class RunError(InputError):
+    """No such run, or a run in a state that forbids what was asked."""
+
+
+class FolderError(InputError):
+    """A run folder that cannot be made or written: permissions, a full disk, a hostile path."""
+
+
+class SlurmError(SlurmoptError):
+    """What Slurm answered, or did not."""
+
+
+class SlurmMissing(SlurmError):
+    """Slurm's commands are not installed on this machine."""
+
+    exit_status = 2
+
+
+class SlurmUnreachable(SlurmError):
+    """slurmctld did not answer in time."""
+
+
+class SlurmRefused(SlurmError):
+    """sbatch refused the job; the message carries its reason."""
+
+    exit_status = 2
+
+
+class SubmissionUnknown(SlurmError):
+    """The connection broke off and nobody can tell whether the job was accepted."""
+
+
+class JobError(SlurmoptError):
+    """Something that went wrong inside the job."""
+
+
+class RendezvousError(JobError):
+    """Ranks that did not arrive at the process group in time."""
+
+
+class Requeue(JobError):
+    """Raised by training code that has saved its state and wants another attempt."""
+
+    exit_status = 75
+
+
+def one_line(text: str) -> str:
+    """`text` with every control character shown as an escape, so that a message stays one line on any terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

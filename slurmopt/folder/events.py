@@ -1,0 +1,77 @@
+"""The run's journal, `events.jsonl`: append-only, one JSON object a line.
+
+Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank` where they apply. The words:
+
+    created     the launch made the run folder              name, id, backend
+    submitting  a submission is about to be tried           token, backend
+    submitted   it was accepted                             token, backend, job
+    attempt     the batch shell started                     attempt, job, nodes
+    signal      the batch shell got a signal                attempt, signal
+    requeue     the supervisor asks for another attempt     attempt, job
+    end         the verdict on an attempt                   attempt, outcome, exit_code, rank, error
+    cancel      the user cancelled the run                  job
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_LOCK_TRIES = 50
+
+
+def append(path: Path, event: str, **fields: Any) -> None:
+    """Adds one line. Several writers on several nodes never tear a line.
+
+    One `write` to a file opened with O_APPEND is whole on local file systems and Lustre. NFS clients can overwrite
+    each other, so a lock is taken too, where the file system has locks; a lock held for over a second is a dead node's.
+    """
+    line = json.dumps({"time": round(time.time(), 3), "event": event, **fields}, default=str) + "\n"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
+    try:
+        with _locked(descriptor):
+            if _torn(descriptor):  # a full disk or a crash cut the last line: keep ours apart from it
+                line = "\n" + line
+            os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _locked(descriptor: int) -> Iterator[None]:
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):  # no locks on this file system
+                break
+            time.sleep(0.02)
+    yield  # closing the descriptor releases the lock
+
+
+def _torn(descriptor: int) -> bool:
+    end = os.lseek(descriptor, 0, os.SEEK_END)
+    return end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """All events, oldest first. A line that is no JSON object (a torn one, a foreign hand) is left out."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    events = []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            event = json.loads(line)
+            if isinstance(event, dict) and "event" in event:
+                events.append(event)
+    return events

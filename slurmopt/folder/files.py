@@ -1,0 +1,35 @@
+"""Writing small files so that a reader never sees half of one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def replace_text(path: Path, text: str, mode: int = 0o640) -> None:
+    """Writes `text` beside `path` and renames it into place. The run folder itself keeps strangers out."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def replace_json(path: Path, value: Any) -> None:
+    """`replace_text` of one JSON document; what JSON does not know is written as its text."""
+    replace_text(path, json.dumps(value, default=str) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in `path`, or None where there is none yet, or where a foreign hand left something else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,48 @@
+"""One small file a rank: how far it is, that it lives, and in the end its outcome."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from slurmopt.folder.files import read_json, replace_json
+
+
+@dataclass
+class Heartbeat:
+    """What a rank says of itself. Times are seconds since the epoch."""
+
+    rank: int
+    world_size: int
+    node: str
+    pid: int
+    started: float = field(default_factory=time.time)
+    time: float = 0.0
+    phase: str = "starting"
+    """starting, waiting (for the other ranks), running, ended"""
+    step: int | None = None
+    total_steps: int | None = None
+    first_step: int | None = None
+    """The first step this attempt reported, and when: what the step rate is reckoned from."""
+    first_step_time: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    outcome: dict[str, Any] | None = None
+    """Set when the rank ends: see `slurmopt.folder.outcome`."""
+
+    def write(self, path: Path) -> None:
+        self.time = time.time()
+        replace_json(path, asdict(self))
+
+
+def read(path: Path) -> Heartbeat | None:
+    """The rank's last heartbeat, or None where it has not written one."""
+    value = read_json(path)
+    if value is None:
+        return None
+    known = {f.name for f in fields(Heartbeat)}
+    try:
+        return Heartbeat(**{key: item for key, item in value.items() if key in known})
+    except TypeError:  # written by a foreign hand: it lacks what every heartbeat has
+        return None

@@ -1,0 +1,134 @@
+"""Names every file that a run leaves.
+
+    runs/NAME/ID/
+      config.yaml       the composed config; `oc.env` stays unresolved, so that no secret is written
+      overrides.yaml    what was typed on the command line
+      job.sbatch        the script that was submitted
+      events.jsonl      the run's journal, one JSON object a line
+      logs/             job-JOBID.log of the batch shell; attempt-K/rank-R.log of each rank
+      heartbeat/        attempt-K/rank-R.json: the step each rank is at, and in the end its outcome
+      checkpoints/      for the training's own files
+      result.json       what the function returned, or the command's exit code
+      environment.txt   versions, git commit and diff, host, GPU
+      code/             the code snapshot, where one was asked for
+      submitit/         the pickles of the submitit backend
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_RANK_FILE = re.compile(r"rank-(\d+)\.(?:json|log)")
+_ATTEMPT = re.compile(r"attempt-(\d+)")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder. `path` is absolute."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def name(self) -> str:
+        return self.path.parent.name
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def overrides(self) -> Path:
+        return self.path / "overrides.yaml"
+
+    @property
+    def script(self) -> Path:
+        return self.path / "job.sbatch"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def heartbeats(self) -> Path:
+        return self.path / "heartbeat"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    @property
+    def environment(self) -> Path:
+        return self.path / "environment.txt"
+
+    @property
+    def code(self) -> Path:
+        return self.path / "code"
+
+    @property
+    def submitit(self) -> Path:
+        return self.path / "submitit"
+
+    def job_log(self, job: str) -> Path:
+        """What the batch shell and slurmstepd said; `job` is Slurm's id, or `%j` in a directive."""
+        return self.logs / f"job-{job}.log"
+
+    def rank_log(self, attempt: int, rank: int) -> Path:
+        return self.logs / f"attempt-{attempt}" / f"rank-{rank}.log"
+
+    def heartbeat(self, attempt: int, rank: int) -> Path:
+        return self.heartbeats / f"attempt-{attempt}" / f"rank-{rank}.json"
+
+    def stop_request(self, attempt: int) -> Path:
+        """Exists once the batch shell has been told that this attempt must end soon: for ranks that start later."""
+        return self.heartbeats / f"attempt-{attempt}" / "stop"
+
+    def attempts(self) -> list[int]:
+        """The attempts that have started, oldest first. An attempt's number is claimed by making its log folder."""
+        return sorted(_numbers(self.logs, _ATTEMPT))
+
+    def ranks_with_logs(self, attempt: int) -> list[int]:
+        return sorted(_numbers(self.logs / f"attempt-{attempt}", _RANK_FILE))
+
+    def ranks_with_heartbeats(self, attempt: int) -> list[int]:
+        return sorted(_numbers(self.heartbeats / f"attempt-{attempt}", _RANK_FILE))
+
+    def make(self, group_access: bool = False) -> None:
+        """Makes the folder, private to the user; FileExistsError where it stands already."""
+        mode = 0o750 if group_access else 0o700
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(mode=mode)
+        for part in (self.logs, self.heartbeats, self.checkpoints):
+            part.mkdir(mode=mode)
+
+
+def _numbers(folder: Path, pattern: re.Pattern[str]) -> list[int]:
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return [int(match[1]) for name in names if (match := pattern.fullmatch(name))]
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run's: the journal is the first file a launch writes."""
+    return (path / "events.jsonl").is_file()
+
+
+def folder_name(name: str) -> str:
+    """`name` as one folder that no shell and no file system minds: letters, digits, `._-`; never empty or hidden."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "run"

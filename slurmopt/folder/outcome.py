@@ -1,0 +1,32 @@
+"""How a rank, an attempt and a run can end, and the exit status of each: one table for both sides."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+FINISHED = "finished"
+USER_ERROR = "user error"
+KILLED = "killed"
+INFRASTRUCTURE = "infrastructure"
+REQUEUE = "requeue"
+
+EXIT_STATUS = {FINISHED: 0, USER_ERROR: 1, KILLED: 137, INFRASTRUCTURE: 69, REQUEUE: 75}
+"""75 (EX_TEMPFAIL) and 69 (EX_UNAVAILABLE) are sysexits' words; 137 is what a shell shows for SIGKILL."""
+
+
+@dataclass
+class Outcome:
+    """A rank's own account of its end."""
+
+    outcome: str
+    time: float
+    exit_code: int
+    error: str | None = None
+    """One line: the exception, or how the command ended."""
+    traceback: str | None = None
+    result: Any = None
+    """What the function returned, where JSON can hold it; the command's exit code otherwise."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)

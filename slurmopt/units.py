@@ -1,0 +1,90 @@
+"""Slurm's texts for time and memory ⇄ plain numbers: "04:00:00" ⇄ 14400 s, "80GB" ⇄ bytes."""
+
+from __future__ import annotations
+
+import re
+
+_TIME_UNITS = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_WORD = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", re.IGNORECASE)
+TIME_FORMS = 'minutes, "MM:SS", "HH:MM:SS", "D-HH", "D-HH:MM:SS", or words such as "90m", "4h", "1d 12h"'
+MEMORY_FORMS = 'a number with K, M, G or T such as "80GB" (powers of 1024, as in Slurm; a bare number is megabytes)'
+
+
+def seconds(text: str | int | float) -> int:
+    """Seconds of a time as sbatch reads it: a bare number is minutes, then Slurm's colon forms and words with units.
+
+    Raises ValueError naming the valid forms. "UNLIMITED" is not a time here: ask for the limit you want.
+    """
+    text = str(text).strip().lower()
+    total = _slurm_time(text)
+    if total is None:
+        total = _words_time(text)
+    if total is None or total <= 0:
+        raise ValueError(f"not a time: {text!r}; valid are {TIME_FORMS}")
+    return total
+
+
+def _slurm_time(text: str) -> int | None:
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if match is None:
+        return None
+    days, *rest = match.groups()
+    parts = [int(part) for part in rest if part is not None]
+    if days is not None:  # D-HH[:MM[:SS]]
+        hours, minutes, secs = (*parts, 0, 0)[:3]
+        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + secs
+    if len(parts) == 1:  # minutes
+        return parts[0] * 60
+    if len(parts) == 2:  # MM:SS
+        return parts[0] * 60 + parts[1]
+    return (parts[0] * 60 + parts[1]) * 60 + parts[2]
+
+
+def _words_time(text: str) -> int | None:
+    total, rest = 0.0, text
+    while rest:
+        match = _WORD.match(rest)
+        if match is None or match[2] not in _TIME_UNITS:
+            return None
+        total += float(match[1]) * _TIME_UNITS[match[2]]
+        rest = rest[match.end() :].strip()
+    return int(total) if text else None
+
+
+def slurm_time(total_seconds: int) -> str:
+    """The form that every Slurm command takes: "D-HH:MM:SS" from a day on, else "HH:MM:SS"."""
+    days, rest = divmod(int(total_seconds), 86400)
+    clock = f"{rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
+    return f"{days}-{clock}" if days else clock
+
+
+def mebibytes(text: str | int | float) -> int:
+    """MiB of a memory size as sbatch reads it: "80G", "80GB" and "80GiB" alike are 81920; a bare number is MiB."""
+    match = _MEMORY.fullmatch(str(text).strip())
+    if match is None:
+        raise ValueError(f"not a memory size: {str(text)!r}; valid is {MEMORY_FORMS}")
+    exponent = " KMGTP".index((match[2] or "M").upper())
+    # Slurm rounds kilobytes up to a whole megabyte.
+    return max(1, -int(-float(match[1]) * 1024**exponent // 1024**2)) if float(match[1]) else 0
+
+
+def human_bytes(count: float) -> str:
+    """Bytes as a person reads them, in powers of 1024: "1.5 GiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(count) < 1024 or unit == "TiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+def human_seconds(total: float) -> str:
+    """A duration as a person reads it: "45s", "3m20s", "2h05m", "3d04h"."""
+    total = max(0, round(total))
+    if total < 60:
+        return f"{total}s"
+    if total < 3600:
+        return f"{total // 60}m{total % 60:02d}s"
+    if total < 86400:
+        return f"{total // 3600}h{total % 3600 // 60:02d}m"
+    return f"{total // 86400}d{total % 86400 // 3600:02d}h"
