@@ -11,6 +11,7 @@
       result.json       what the function returned, or the command's exit code
       environment.txt   versions, git commit and diff, host, GPU
       code/             the code snapshot, where one was asked for
+      python/           a link to slurmopt, where task.python is another Python
       submitit/         the pickles of the submitit backend
 """
 
@@ -78,6 +79,11 @@ class RunFolder:
     @property
     def code(self) -> Path:
         return self.path / "code"
+
+    @property
+    def package(self) -> Path:
+        """Holds a link to slurmopt, for a job's Python that has none."""
+        return self.path / "python"
 
     @property
     def submitit(self) -> Path:

@@ -1,0 +1,34 @@
+"""Where a job can be handed to: a table of module names, each loaded when it is used."""
+
+from __future__ import annotations
+
+import shutil
+from importlib import import_module
+
+from slurmopt.backends.protocol import Backend
+from slurmopt.errors import SlurmMissing
+
+_HOMES = {
+    "sbatch": "slurmopt.backends.sbatch",
+    "submitit": "slurmopt.backends.submitit",
+    "local": "slurmopt.backends.local",
+}
+
+
+def choose(name: str) -> str:
+    """`auto` means sbatch where it is installed, else local. SlurmMissing where a backend needs what is not there."""
+    installed = shutil.which("sbatch") is not None
+    if name == "auto":
+        return "sbatch" if installed else "local"
+    if name != "local" and not installed:
+        raise SlurmMissing(
+            f"launch.backend: {name} needs sbatch, which is not on PATH here; "
+            "launch from a login node, or use launch.backend=local"
+        )
+    return name
+
+
+def load(name: str) -> Backend:
+    """The backend of that name."""
+    backend: Backend = import_module(_HOMES[name]).BACKEND
+    return backend

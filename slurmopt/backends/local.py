@@ -1,0 +1,43 @@
+"""The same script run as processes on this machine, signals and restarts included."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+from slurmopt.backends.protocol import Submission
+from slurmopt.errors import FolderError
+from slurmopt.folder.process import started_at
+from slurmopt.slurm.script import Job, lead, render
+from slurmopt.units import seconds
+
+
+class Local:
+    """Starts `slurmopt.backends.runner`, which outlives the launcher and stands in for Slurm."""
+
+    slurm = False
+
+    def script(self, job: Job) -> str:
+        return render(job)
+
+    def submit(self, job: Job, token: str, retry: bool) -> Submission:
+        command = [job.python, "-m", "slurmopt.backends.runner", str(job.folder.path)]
+        if job.settings.resources.time is not None:
+            command += ["--time", str(seconds(job.settings.resources.time)), "--lead", str(lead(job.settings))]
+        try:
+            runner = subprocess.Popen(
+                command,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=Path.cwd(),
+            )
+        except OSError as error:
+            raise FolderError(f"cannot start {job.python}: {error.strerror}") from error
+        details = {"pid": runner.pid, "pid_started": started_at(runner.pid), "host": socket.gethostname()}
+        return Submission(f"local-{runner.pid}", details)
+
+
+BACKEND = Local()

@@ -1,0 +1,101 @@
+"""`python -m slurmopt.backends.runner FOLDER`: what Slurm does for a job, done for one on this machine.
+
+It runs the job script, sends the signal before the time limit and ends the job at it, ends it when told to by SIGTERM
+(`slurmopt cancel`), and starts the next attempt when the script asks to be requeued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.outcome import EXIT_STATUS, KILLED, REQUEUE
+
+KILL_WAIT = 30.0
+"""Seconds between SIGTERM and SIGKILL, Slurm's default for KillWait."""
+_POLL = 0.2
+
+
+class Runner:
+    """One run's attempts, one after the other."""
+
+    def __init__(self, folder: RunFolder, limit: float | None, lead: float) -> None:
+        self.folder = folder
+        self.limit = limit
+        self.lead = lead
+        self.cancelled = False
+
+    def run(self) -> int:
+        """Runs attempts until one ends for good; returns its exit status."""
+        signal.signal(signal.SIGTERM, self._cancel)
+        while True:
+            status = self._attempt()
+            if status != EXIT_STATUS[REQUEUE] or self.cancelled:
+                return status
+
+    def _cancel(self, *_: object) -> None:
+        self.cancelled = True
+
+    def _attempt(self) -> int:
+        with open(self.folder.job_log(f"local-{os.getpid()}"), "ab") as log:
+            script = ["bash", str(self.folder.script)]
+            shell = subprocess.Popen(script, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            self._supervise(shell)
+        self._kill(shell, signal.SIGKILL)  # nothing of an attempt outlives it
+        if shell.returncode < 0:
+            self._tell_killed(shell.returncode)
+        return shell.returncode
+
+    def _supervise(self, shell: subprocess.Popen[bytes]) -> None:
+        start = time.monotonic()
+        warned, ending = False, None
+        while shell.poll() is None:
+            elapsed = time.monotonic() - start
+            if self.limit is not None and not warned and elapsed >= self.limit - self.lead:
+                warned = True
+                shell.send_signal(signal.SIGUSR1)
+            if ending is None and (self.cancelled or (self.limit is not None and elapsed >= self.limit)):
+                ending = elapsed
+                self._kill(shell, signal.SIGTERM)
+            if ending is not None and elapsed >= ending + KILL_WAIT:
+                self._kill(shell, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                shell.wait(_POLL)
+
+    def _kill(self, shell: subprocess.Popen[bytes], number: signal.Signals) -> None:
+        """Signals the batch shell and all its ranks, as Slurm does at a time limit."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, number)
+
+    def _tell_killed(self, returncode: int) -> None:
+        """The batch shell itself was killed, so nobody gave a verdict."""
+        attempts = self.folder.attempts()
+        events.append(
+            self.folder.events,
+            "end",
+            attempt=attempts[-1] if attempts else 0,
+            outcome=KILLED,
+            exit_code=EXIT_STATUS[KILLED],
+            error=f"the batch shell was ended by {signal.Signals(-returncode).name}",
+        )
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m slurmopt.backends.runner")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--time", type=float, help="time limit in seconds")
+    parser.add_argument("--lead", type=float, default=0, help="seconds before it for the signal")
+    arguments = parser.parse_args(argv)
+    return Runner(RunFolder(arguments.folder), arguments.time, arguments.lead).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,70 @@
+"""The same script as a submitit job: `submitit.SlurmJob(run/submitit, job_id)` gives results, states and logs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from slurmopt.backends.protocol import Submission
+from slurmopt.backends.sbatch import sbatch_command
+from slurmopt.errors import ConfigError
+from slurmopt.slurm.script import Job, processes_per_node, rank_arguments, render
+from slurmopt.slurm.submit import submit_once
+from slurmopt.units import seconds
+
+
+class Submitit:
+    """Hands the job over as a submitit submission whose function enters slurmopt's runtime."""
+
+    slurm = True
+
+    def script(self, job: Job) -> str:
+        return render(replace(job, submitit=True))
+
+    def submit(self, job: Job, token: str, retry: bool) -> Submission:
+        submission = executor(job, token, retry).submit(_rank_entry, [str(job.folder.path), *rank_arguments(job.settings)])
+        return Submission(submission.job_id)
+
+
+def _rank_entry(argv: list[str]) -> Any:
+    """What submitit pickles by name and calls in each rank."""
+    from importlib import import_module
+
+    # By name: the login side imports nothing of the job side.
+    return import_module("slurmopt.runtime.rank").submitit_task(argv)
+
+
+def executor(job: Job, token: str, retry: bool) -> Any:
+    """A submitit SlurmExecutor that submits `job.folder.script`, exactly once."""
+    try:
+        from submitit import SlurmExecutor
+    except ImportError as error:
+        raise ConfigError(
+            "submitit is not installed; pip install 'slurmopt[submitit]', or use launch.backend=sbatch", "launch.backend"
+        ) from error
+
+    class RunExecutor(SlurmExecutor):  # type: ignore[misc]
+        """Its pickle has a fixed name, which the batch shell links to its job's: no job ever waits for it."""
+
+        def _make_submission_file_text(self, command: str, uid: str) -> str:
+            return job.folder.script.read_text(encoding="utf-8")
+
+        def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[Any]:
+            (delayed,) = delayed_submissions
+            Path(self.folder).mkdir(exist_ok=True)
+            delayed.dump(Path(self.folder) / "submitted.pkl")
+            return [self._submit_command(self._submitit_command_str)]
+
+        def _submit_command(self, command: str) -> Any:
+            timeout = seconds(job.settings.launch.submit_timeout)
+            job_id = submit_once(sbatch_command(job, token), token, timeout, retry)
+            ranks = job.settings.resources.nodes * processes_per_node(job)
+            submitted = self.job_class(folder=self.folder, job_id=job_id, tasks=list(range(ranks)))
+            submitted.paths.submission_file.write_text(self._make_submission_file_text(command, ""), encoding="utf-8")
+            return submitted
+
+    return RunExecutor(folder=job.folder.submitit)
+
+
+BACKEND = Submitit()

@@ -1,0 +1,56 @@
+"""The command line of a launch: Hydra's flags, `--config-dir`, and overrides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurmopt.errors import ConfigError
+
+HYDRA_FLAGS = ("--cfg", "-c", "--help", "-h", "--hydra-help", "--info", "-i", "--shell-completion", "-sc", "--version")
+_CONFIG_DIR = ("--config-dir", "-cd")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What was typed after `slurmopt launch`."""
+
+    overrides: list[str]
+    config_dir: str | None
+    shows: bool
+    """Whether Hydra is asked to show something (`--cfg`, `--help`, `--info`) instead of a launch."""
+    words: list[str]
+    """All that was typed but for `--config-dir`."""
+
+
+def parse(argv: list[str]) -> Arguments:
+    """Sorts the words of a command line. ConfigError for an option that a launch does not know."""
+    words, config_dir = _take_config_dir(argv)
+    shows = any(word.split("=")[0] in HYDRA_FLAGS for word in words)
+    if not shows:
+        _refuse_options(words)
+    return Arguments(overrides=words, config_dir=config_dir, shows=shows, words=words)
+
+
+def _take_config_dir(argv: list[str]) -> tuple[list[str], str | None]:
+    words: list[str] = []
+    config_dir = None
+    rest = iter(argv)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if option not in _CONFIG_DIR:
+            words.append(word)
+            continue
+        config_dir = value if equals else next(rest, None)
+        if not config_dir:
+            raise ConfigError("needs a folder", option)
+    return words, config_dir
+
+
+def _refuse_options(words: list[str]) -> None:
+    for word in words:
+        if word in ("-m", "--multirun"):
+            raise ConfigError("sweeps are not there yet; launch the points one by one", word)
+        if word.startswith("-"):
+            raise ConfigError(
+                "unknown option; valid: overrides such as lr=0.1, --config-dir DIR, --cfg job, --info, --help", word
+            )

@@ -1,0 +1,124 @@
+"""From argv to a composed config: Hydra's Compose API once, the schema as one node, the user's folder first.
+
+Hydra's own entry point composes twice, ends with status 1 on a bad config, logs to standard output and makes an
+`outputs/` folder; a launcher wants none of these. `--cfg`, `--help` and `--info` still go to it (`slurmopt.launch`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from slurmopt.config.schema import GROUPS
+from slurmopt.config.shipped import shipped
+from slurmopt.config.translate import translate
+from slurmopt.config.words import split_words
+from slurmopt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hydra.core.config_search_path import ConfigSearchPath
+
+PRIMARY = "slurmopt"
+"""The primary config's name; never `config`, which users have in folders of their own."""
+_SEXAGESIMAL = re.compile(r"[-+]?[0-9]+(:[0-9]+)+")
+
+
+def user_folder(config_dir: str | None) -> Path | None:
+    """The user's config folder: `--config-dir`, else `conf/` where the launch was typed, if it is there."""
+    if config_dir is not None:
+        folder = Path(config_dir).absolute()
+        if not folder.is_dir():
+            raise ConfigError(f"{config_dir!r} is no folder", "--config-dir")
+        return folder
+    folder = Path("conf").absolute()
+    return folder if folder.is_dir() and not _same(folder, shipped("conf")) else None
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
+
+
+def search_path(config_dir: str | None) -> ConfigSearchPath:
+    """Hydra's search path for a launch: the user's folder, then the shipped one."""
+    path = create_config_search_path(str(shipped("conf")))
+    put_user_folder_first(path, user_folder(config_dir))
+    return path
+
+
+def put_user_folder_first(path: ConfigSearchPath, folder: Path | None) -> None:
+    """The user's configs win over the shipped ones of the same name."""
+    if folder is not None:
+        path.prepend("user", f"file://{folder}", SearchPathQuery(provider="main"))
+
+
+def register_schema() -> None:
+    """Puts the typed groups into Hydra's ConfigStore, as one node with an untyped root."""
+    store = ConfigStore.instance()
+    store.store(name="slurmopt_schema", node={name: OmegaConf.structured(group) for name, group in GROUPS.items()})
+
+
+@contextlib.contextmanager
+def hydra_session(config_dir: str | None = None) -> Iterator[Hydra]:
+    """A Hydra over `search_path(config_dir)`, with the schema registered; gone again afterwards."""
+    register_schema()
+    GlobalHydra.instance().clear()
+    with clock_times_are_text():
+        yield Hydra.create_main_hydra2("slurmopt", search_path(config_dir))
+    GlobalHydra.instance().clear()
+
+
+@contextlib.contextmanager
+def clock_times_are_text() -> Iterator[None]:
+    """YAML 1.1 reads `time: 10:00:00` as the number 36000, which Slurm would take for minutes."""
+    import yaml
+
+    before = yaml.SafeLoader.yaml_implicit_resolvers
+    yaml.SafeLoader.yaml_implicit_resolvers = {
+        first: [(tag, _without_clock(tag, pattern)) for tag, pattern in resolvers]
+        for first, resolvers in before.items()
+    }
+    try:
+        yield
+    finally:
+        yaml.SafeLoader.yaml_implicit_resolvers = before
+
+
+def _without_clock(tag: str, pattern: Any) -> Any:
+    if tag != "tag:yaml.org,2002:int":
+        return pattern
+    return re.compile(f"(?!{_SEXAGESIMAL.pattern}$)(?:{pattern.pattern})", re.VERBOSE)
+
+
+def compose(overrides: list[str], config_dir: str | None = None) -> DictConfig:
+    """The composed config, Hydra's own node included, nothing resolved yet; `task.command` is a list of words.
+
+    Raises ConfigError with one line for whatever is wrong with the configs or the overrides.
+    """
+    with hydra_session(config_dir) as hydra:
+        try:
+            config = hydra.compose_config(
+                config_name=PRIMARY, overrides=overrides, run_mode=RunMode.RUN, from_shell=False
+            )
+        except (HydraException, OmegaConfBaseException) as error:
+            raise translate(error) from error
+    _split_command(config)
+    return config
+
+
+def _split_command(config: DictConfig) -> None:
+    task = config.get("task")
+    if isinstance(task, DictConfig) and isinstance(text := task._get_node("command")._value(), str):
+        task.command = split_words(text)

@@ -1,0 +1,84 @@
+"""The typed part of a composed config, validated again: `+` and `++` slip past Hydra's own check of keys."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from slurmopt.config.deferred import deferred
+from slurmopt.config.schema import GROUPS, Settings
+from slurmopt.config.translate import translate, unknown_key
+from slurmopt.errors import ConfigError, one_line
+
+DEFERRED_FIELDS = {("task", "command"), ("environment", "variables"), ("network", "variables")}
+"""Where `${oc.env:NAME}` is filled in within the job; everywhere else the script needs the value at launch."""
+
+
+def settings(config: DictConfig) -> Settings:
+    """Every group as its dataclass, resolved and checked. Raises ConfigError naming the key."""
+    for group in GROUPS:
+        _check_group(config, group)
+    return Settings(**{group: typed_group(config, group) for group in GROUPS})
+
+
+def typed_group(config: DictConfig, group: str) -> Any:
+    """One group as its dataclass."""
+    node = config[group]
+    try:
+        values = {str(name): _value(node, group, str(name)) for name in node}
+    except OmegaConfBaseException as error:
+        raise translate(error) from error
+    return GROUPS[group](**values)
+
+
+def _check_group(config: DictConfig, group: str) -> None:
+    node = config.get(group)
+    if not isinstance(node, DictConfig):
+        raise ConfigError(f"is a group of slurmopt's; nest your own value elsewhere, such as my.{group}", group)
+    _check_keys(node, GROUPS[group], group)
+
+
+def _check_keys(node: DictConfig, kind: Any, path: str) -> None:
+    known = {item.name for item in fields(kind)}
+    for name in node:
+        if name not in known:
+            raise ConfigError(unknown_key(kind, path, str(name)), f"{path}.{name}")
+        child = node._get_node(name)
+        if isinstance(child, DictConfig) and is_dataclass(inner := OmegaConf.get_type(child)):
+            _check_keys(child, inner, f"{path}.{name}")
+
+
+def _value(node: DictConfig, group: str, name: str) -> Any:
+    if (group, name) in DEFERRED_FIELDS:
+        return _deferred_items(node[name], f"{group}.{name}")
+    value = node[name]
+    return OmegaConf.to_object(value) if isinstance(value, (DictConfig, ListConfig)) else value
+
+
+def _deferred_items(node: Any, full_key: str) -> Any:
+    if isinstance(node, DictConfig):
+        return {str(key): deferred(node, str(key), f"{full_key}.{key}") for key in node}
+    if isinstance(node, ListConfig):
+        return [deferred(node, index, f"{full_key}[{index}]") for index in range(len(node))]
+    return node
+
+
+def load(path: Path) -> tuple[dict[str, Any], Settings]:
+    """A stored config: as plain containers, and its typed part. ConfigError where it cannot be read."""
+    try:
+        config = OmegaConf.load(path)
+        typed = OmegaConf.create({name: OmegaConf.structured(group) for name, group in GROUPS.items()})
+        merged = OmegaConf.merge(typed, config)
+    except (OSError, YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read: {one_line(str(error))}") from error
+    except OmegaConfBaseException as error:
+        raise translate(error) from error
+    assert isinstance(merged, DictConfig)
+    stored = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(stored, dict)
+    return {str(key): value for key, value in stored.items()}, settings(merged)

@@ -1,0 +1,98 @@
+"""Hydra's and OmegaConf's errors as one line in slurmopt's words: what is wrong, where, what would be valid."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from hydra.errors import MissingConfigException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    InterpolationKeyError,
+    InterpolationResolutionError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+    ValidationError,
+)
+
+from slurmopt.config.check import did_you_mean
+from slurmopt.config.schema import GROUPS
+from slurmopt.errors import ConfigError, one_line
+
+
+def translate(error: BaseException) -> ConfigError:
+    """The ConfigError for an error raised while composing or resolving."""
+    where = _place(str(error))
+    cause = _deepest(error)
+    if isinstance(cause, MissingConfigException):
+        return ConfigError(_missing(cause))
+    key = getattr(cause, "full_key", None) or None
+    if (group := _collision(cause, key)) is not None:
+        return ConfigError(f"is a group of slurmopt's; nest your own value elsewhere, such as my.{group}{where}", group)
+    if isinstance(cause, OmegaConfBaseException):
+        return ConfigError(_explain(cause, key) + where, key)
+    return ConfigError(one_line(_first_lines(str(error))))
+
+
+def _deepest(error: BaseException) -> BaseException:
+    """The first error in the chain that says which key is wrong."""
+    current: BaseException | None = error
+    while current is not None:
+        if isinstance(current, (OmegaConfBaseException, MissingConfigException)):
+            return current
+        current = current.__cause__ or current.__context__
+    return error
+
+
+def _place(message: str) -> str:
+    match = re.match(r"In '([^']+)'", message)
+    return f" (in {match[1]}.yaml)" if match else ""
+
+
+def _collision(error: BaseException, key: str | None) -> str | None:
+    """The group that a plain value was put in the place of."""
+    match = re.search(r"is not a subclass of (\w+)", str(error))
+    if match is None or not isinstance(error, ValidationError):
+        return None
+    return next((name for name, group in GROUPS.items() if group.__name__ == match[1]), key)
+
+
+def _explain(error: OmegaConfBaseException, key: str | None) -> str:
+    if isinstance(error, (ConfigKeyError, ConfigAttributeError)):
+        path, _, name = (key or "").rpartition(".")
+        if path and is_dataclass(kind := error.object_type):
+            return unknown_key(kind, path, name)
+        return f"no such key{did_you_mean(name, GROUPS)}; to add one of your own write +{key}=…"
+    if isinstance(error, MissingMandatoryValue):
+        return "has no value (???)"
+    if isinstance(error, InterpolationKeyError):
+        return one_line(_first_lines(str(error.msg or error)))
+    if isinstance(error, InterpolationResolutionError):
+        return f"cannot be resolved: {one_line(_first_lines(str(error.msg or error)))}"
+    message = one_line(_first_lines(str(error.msg or error)))
+    return re.sub(r"\w+ is not a ListConfig, list or tuple", "not a list", message)
+
+
+def unknown_key(kind: Any, path: str, name: str) -> str:
+    """The message for a key `name` that the dataclass `kind`, at `path` in the config, does not have."""
+    valid = [item.name for item in fields(kind)]
+    listed = ", ".join(valid) if valid else "none yet (the group is reserved)"
+    hint = did_you_mean(name, valid)
+    return f"unknown key{hint}; valid in {path!r}: {listed}. Keys of your own go beside the groups, at the root"
+
+
+def _first_lines(message: str) -> str:
+    """What a person needs of a message that goes on with search paths and advice for other tools."""
+    kept = [line.strip() for line in message.splitlines() if line.strip()]
+    kept = [line for line in kept if not re.match(r"(full_key|object_type|reference_type|See https)", line)]
+    return " ".join(kept[:3])
+
+
+def _missing(error: MissingConfigException) -> str:
+    group = (error.missing_cfg_file or "").strip("/")
+    options = error.options or []
+    name = group.rsplit("/", 1)[-1]
+    listed = f"; available: {', '.join(options)}" if options else ""
+    return f"there is no config {group!r}{did_you_mean(name, options)}{listed}" if group else one_line(str(error))

@@ -1,0 +1,50 @@
+"""A command's text as words, before interpolation, so that a value stays one word whatever is in it."""
+
+from __future__ import annotations
+
+import shlex
+
+from slurmopt.errors import ConfigError
+
+
+def split_words(text: str) -> list[str]:
+    """`text` split as a shell would split it, each `${…}` kept whole. ConfigError where quotes or braces do not match."""
+    hidden, interpolations = _hide_interpolations(text)
+    try:
+        words = shlex.split(hidden)
+    except ValueError as error:
+        raise ConfigError(f"cannot be split into words: {error}; or write a list", "task.command") from error
+    return [_show(word, interpolations) for word in words]
+
+
+def _hide_interpolations(text: str) -> tuple[str, list[str]]:
+    """`text` with each `${…}` replaced by a character that shlex takes for part of a word."""
+    parts, found, position = [], [], 0
+    while (start := text.find("${", position)) >= 0:
+        end = _closing(text, start)
+        parts += [text[position:start], _mark(len(found))]
+        found.append(text[start:end])
+        position = end
+    return "".join([*parts, text[position:]]), found
+
+
+def _closing(text: str, start: int) -> int:
+    depth = 0
+    for index in range(start, len(text)):
+        if text.startswith("${", index):
+            depth += 1
+        elif text[index] == "}":
+            depth -= 1
+            if depth == 0:
+                return index + 1
+    raise ConfigError(f"no closing brace for {text[start : start + 20]!r}", "task.command")
+
+
+def _mark(number: int) -> str:
+    return f"\ue000{number}\ue001"
+
+
+def _show(word: str, interpolations: list[str]) -> str:
+    for number, original in enumerate(interpolations):
+        word = word.replace(_mark(number), original)
+    return word

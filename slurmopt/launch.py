@@ -1,0 +1,200 @@
+"""`python -m slurmopt.launch +experiment=x`: compose → check → render → submit. The one place that wires it all."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurmopt import __version__
+from slurmopt.cli import guarded
+from slurmopt.config import arguments
+from slurmopt.errors import CheckError, ConfigError, SlurmUnreachable
+from slurmopt.folder.layout import RunFolder, folder_name
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from slurmopt.config.launch import Launch
+    from slurmopt.config.schema import Settings
+    from slurmopt.slurm.script import Job
+
+
+@dataclass
+class Plan:
+    """A composed launch, before anything is written."""
+
+    job: Job
+    backend: str
+    stored: dict[str, Any]
+    """What config.yaml will hold."""
+    overrides: list[str]
+    source: Path
+    """The working directory as it is now; with a snapshot the job runs on a copy of it."""
+    existing: str | None = None
+    """What `launch.run` said, where an existing run goes on."""
+    estimate: str | None = None
+    """When Slurm thinks the job will start."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Launches what the command line says; returns the exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    return guarded(lambda: _main(words))
+
+
+def _main(words: list[str]) -> int:
+    parsed = arguments.parse(words)
+    if parsed.shows:
+        from slurmopt.config.show import show
+
+        return show(parsed.words, parsed.config_dir)
+    return launch(plan(parsed.overrides, parsed.config_dir))
+
+
+def plan(overrides: list[str], config_dir: str | None = None) -> Plan:
+    """Composes and validates; nothing is written and nobody is asked. Raises ConfigError."""
+    from slurmopt.config.compose import compose
+    from slurmopt.config.settings import settings, typed_group
+
+    config = compose(overrides, config_dir)
+    first = typed_group(config, "launch")
+    if first.run is not None:
+        from slurmopt.runs.resume import resume
+
+        return resume(first, overrides)
+    for module in first.imports:
+        _import(module)
+    name = _name(config, first)
+    run = _run_folder(name, first)
+    stored = _stored(config, run)
+    return make_plan(settings(config), run, stored, overrides, name)
+
+
+def make_plan(typed: Settings, run: RunFolder, stored: dict[str, Any], overrides: list[str], name: str) -> Plan:
+    """The plan for a run whose config is known. Raises ConfigError where it cannot run at all."""
+    from slurmopt.backends import choose
+    from slurmopt.slurm.script import Job
+
+    source = Path(typed.environment.workdir or Path.cwd()).expanduser().absolute()
+    if not source.is_dir():
+        raise ConfigError(f"{str(source)!r} is no folder", "environment.workdir")
+    _check_task(typed, source)
+    backend = choose(typed.launch.backend)
+    job = Job(
+        name=name,
+        folder=run,
+        settings=typed,
+        workdir=run.code if typed.environment.snapshot != "off" else source,
+        python=sys.executable,
+        version=__version__,
+        made_from=" ".join(word for word in overrides if not word.lstrip("+~").startswith("launch.")),
+        local=backend == "local",
+    )
+    return Plan(job, backend, stored, overrides, source)
+
+
+def _import(module: str) -> None:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"cannot import {module!r}: {error}", "launch.imports") from error
+    finally:
+        sys.path.pop(0)
+
+
+def _run_folder(name: str, first: Launch) -> RunFolder:
+    run_id = first.id or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+    return RunFolder(Path(first.folder).expanduser().absolute() / folder_name(name) / run_id)
+
+
+def _name(config: DictConfig, first: Launch) -> str:
+    """`launch.name`, else the experiment's, else the task's."""
+    if first.name:
+        return first.name
+    experiment = config.hydra.runtime.choices.get("experiment")
+    target = config.task._target_ if "_target_" in config.task else None
+    return str(experiment or (target or "run").rpartition(".")[2]).rpartition("/")[2]
+
+
+def _stored(config: DictConfig, run: RunFolder) -> dict[str, Any]:
+    """The config as config.yaml keeps it; `${hydra:…}` is answered here, with the run folder as Hydra's output folder."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import open_dict
+
+    from slurmopt.config.deferred import storable
+
+    with open_dict(config):
+        config.hydra.run.dir = config.hydra.runtime.output_dir = str(run.path)
+    HydraConfig.instance().cfg = config  # type: ignore[assignment]
+    return storable(config, leave_out="hydra")
+
+
+def _check_task(typed: Settings, source: Path) -> None:
+    from slurmopt.config.target import check_target
+
+    if typed.task._target_ is None and typed.task.command is None:
+        raise ConfigError(
+            "nothing to run; set task._target_=package.module.function or task.command, "
+            "or pick an experiment that does: +experiment=quickstart",
+            "task",
+        )
+    if typed.task._target_ is not None:
+        check_target(typed.task._target_, source)
+
+
+def launch(plan: Plan) -> int:
+    """Checks the plan against the cluster and carries it out, or prints what would be submitted."""
+    from slurmopt import backends
+
+    backend = backends.load(plan.backend)
+    settings = plan.job.settings
+    script = plan.job.folder.script.read_text(encoding="utf-8") if plan.existing else backend.script(plan.job)
+    if backend.slurm and settings.launch.check:
+        check(settings, tolerant=settings.launch.dry_run)
+    if settings.launch.dry_run:
+        return _show(plan, script)
+    if backend.slurm and settings.launch.check:
+        from slurmopt.slurm.estimate import estimate
+
+        plan.estimate = estimate(script)
+    from slurmopt.runs.submission import carry_out
+
+    return carry_out(plan, backend, script)
+
+
+def check(settings: Settings, tolerant: bool) -> None:
+    """Raises CheckError with all that the cluster cannot give; `tolerant` of a cluster that does not answer."""
+    from slurmopt.slurm.facts import facts
+    from slurmopt.slurm.limits import findings
+
+    try:
+        found = findings(settings.resources, facts())
+    except SlurmUnreachable as error:
+        if not tolerant:
+            raise
+        print(f"slurmopt: not checked against the cluster: {error}", file=sys.stderr)
+        return
+    if found:
+        raise CheckError(found)
+
+
+def _show(plan: Plan, script: str) -> int:
+    sys.stdout.write(script)
+    sys.stdout.flush()
+    run = plan.job.folder
+    print(
+        f"slurmopt: dry run, nothing submitted; it would go to {run.path} by {plan.backend}; "
+        f"launch.id={run.id} submits this very script",
+        file=sys.stderr,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

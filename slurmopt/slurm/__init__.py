@@ -1,0 +1,1 @@
+"""Slurm's language: its commands, states, limits, and the script it is given."""

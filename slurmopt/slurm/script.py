@@ -1,0 +1,247 @@
+"""The job script: config in, text out. Pure: the same config gives the same text, byte for byte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurmopt.config.environment import Container
+from slurmopt.config.resources import Resources
+from slurmopt.config.schema import Settings
+from slurmopt.config.shipped import shipped
+from slurmopt.errors import ConfigError, one_line
+from slurmopt.folder.layout import RunFolder
+from slurmopt.slurm.quoting import comment_line, directive, file_pattern, shell, shell_deferred
+from slurmopt.units import human_seconds, mebibytes, seconds, slurm_time
+
+_CONTAINER_PACKAGE = "/opt/slurmopt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """All that a script is made from."""
+
+    name: str
+    folder: RunFolder
+    settings: Settings
+    workdir: Path
+    python: str
+    """The Python of the batch shell: the one that launched."""
+    version: str
+    made_from: str
+    """What was typed, for the script's first lines."""
+    local: bool = False
+    """Whether it is to run as processes on this machine."""
+    submitit: bool = False
+    """Whether each rank starts through submitit's own entry."""
+
+
+def render(job: Job) -> str:
+    """The script's text. ConfigError where a template is missing or names something undefined."""
+    import jinja2
+
+    template = job.settings.launch.template
+    loaders: list[jinja2.BaseLoader] = [jinja2.FileSystemLoader(shipped("sbatch_templates"))]
+    if template is not None:
+        loaders.insert(0, jinja2.FileSystemLoader(Path(template).absolute().parent))
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader(loaders),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701  every value is quoted for its place in a shell script, not for HTML
+    )
+    environment.filters["shell"] = shell
+    name = Path(template).name if template else "job.sbatch.j2"
+    try:
+        return environment.get_template(name).render(context(job))
+    except jinja2.TemplateNotFound as error:
+        raise ConfigError(f"there is no template {one_line(str(error))!r}", "launch.template") from error
+    except jinja2.TemplateError as error:
+        place = f" (line {error.lineno})" if isinstance(error, jinja2.TemplateSyntaxError) else ""
+        raise ConfigError(f"{name}: {one_line(str(error))}{place}", "launch.template") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name} is not UTF-8", "launch.template") from error
+
+
+def context(job: Job) -> dict[str, Any]:
+    """What a template may name; docs/templates.md tells of each."""
+    environment, resources = job.settings.environment, job.settings.resources
+    return {
+        "job": job,
+        "title": comment_line(f"{job.name} · run {job.folder.id}"),
+        "made_from": comment_line(job.made_from),
+        "directives": directives(job),
+        "modules": environment.modules,
+        "setup": [_setup_line(line) for line in environment.setup],
+        "exports": _exports(job),
+        "ranks": resources.nodes * processes_per_node(job),
+        "nodes": resources.nodes,
+        "srun": _srun(job),
+        "runtime": _runtime(job),
+        "pythonpath": _pythonpath(job),
+        "container": environment.container.image is not None,
+    }
+
+
+def processes_per_node(job: Job) -> int:
+    """How many processes the step starts on a node."""
+    return 1 if job.settings.task.per == "node" else job.settings.resources.ranks_per_node
+
+
+def directives(job: Job) -> list[tuple[str, list[str]]]:
+    """The `#SBATCH` options in groups, each with a heading."""
+    resources = job.settings.resources
+    groups = [
+        ("the run", _run_directives(job)),
+        ("what it needs", _needs(job)),
+        ("where it runs", _place(resources)),
+        ("who hears of it", _options(resources, mail_user="mail-user", mail_type="mail-type")),
+        ("further options", [directive(name, value) for name, value in resources.extra.items() if value is not False]),
+        ("coming back: a signal to this shell before the time limit, and leave to be requeued", _return(job)),
+    ]
+    return [(title, lines) for title, lines in groups if lines]
+
+
+def _run_directives(job: Job) -> list[str]:
+    output = f"{file_pattern(job.folder.logs)}/job-%j.log"
+    return [directive("job-name", job.name), directive("output", output), directive("open-mode", "append")]
+
+
+def _needs(job: Job) -> list[str]:
+    resources = job.settings.resources
+    lines = [directive("nodes", resources.nodes), directive("ntasks-per-node", processes_per_node(job))]
+    if resources.cpus_per_task is not None:
+        lines.append(directive("cpus-per-task", cpus_per_process(job)))
+    if resources.gpus_per_node:
+        kind = f"{resources.gpu_type}:" if resources.gpu_type else ""
+        lines.append(directive("gpus-per-node", f"{kind}{resources.gpus_per_node}"))
+    for name, option in (("memory", "mem"), ("memory_per_cpu", "mem-per-cpu"), ("memory_per_gpu", "mem-per-gpu")):
+        if (value := getattr(resources, name)) is not None:
+            lines.append(directive(option, slurm_memory(value)))
+    if resources.time is not None:
+        lines.append(directive("time", slurm_time(seconds(resources.time))))
+    if resources.exclusive:
+        lines.append(directive("exclusive"))
+    return lines + _options(resources, licenses="licenses")
+
+
+def cpus_per_process(job: Job) -> int | None:
+    """A process that stands for a whole node gets the cores of all its ranks."""
+    resources = job.settings.resources
+    if resources.cpus_per_task is None:
+        return None
+    return resources.cpus_per_task * (resources.ranks_per_node // processes_per_node(job))
+
+
+def slurm_memory(text: str) -> str:
+    """Memory as sbatch takes it, in the largest whole unit."""
+    size = mebibytes(text)
+    return f"{size // 1024}G" if size and size % 1024 == 0 else f"{size}M" if size else "0"
+
+
+def _place(resources: Resources) -> list[str]:
+    names = ("partition", "account", "qos", "constraint", "nodelist", "exclude", "reservation")
+    return _options(resources, **{name: name for name in names})
+
+
+def _options(resources: Resources, **options: str) -> list[str]:
+    given = [(option, getattr(resources, name)) for name, option in options.items()]
+    return [directive(option, value) for option, value in given if value is not None]
+
+
+def _return(job: Job) -> list[str]:
+    return [directive("requeue"), directive("signal", f"B:USR1@{lead(job.settings)}")]
+
+
+def lead(settings: Settings) -> int:
+    """Seconds before the time limit at which the job is told: `restart.lead`, or what suits the limit."""
+    limit = seconds(settings.resources.time) if settings.resources.time is not None else None
+    if settings.restart.lead == "auto":
+        return min(120, max(1, limit // 4)) if limit is not None else 120
+    chosen = seconds(settings.restart.lead)
+    if limit is not None and chosen >= limit:
+        raise ConfigError(
+            f"{human_seconds(chosen)} is not shorter than resources.time ({human_seconds(limit)})", "restart.lead"
+        )
+    return chosen
+
+
+def _setup_line(line: str) -> str:
+    """A line of the user's own bash; `${oc.env:NAME}` in it means the job's variable."""
+    return line.replace("${oc.env:", "${")
+
+
+def _exports(job: Job) -> list[tuple[str, str]]:
+    merged = {**job.settings.network.variables, **job.settings.environment.variables}
+    return [
+        (name, shell_deferred(value, f"environment.variables.{name}"))
+        for name, value in merged.items()
+        if value is not None
+    ]
+
+
+def _srun(job: Job) -> list[str]:
+    """srun's options, each one word of bash."""
+    resources, container = job.settings.resources, job.settings.environment.container
+    words = [f"--nodes={resources.nodes}", f"--ntasks={resources.nodes * processes_per_node(job)}"]
+    words.append(f"--ntasks-per-node={processes_per_node(job)}")
+    if (cpus := cpus_per_process(job)) is not None:  # srun since 22.05 does not take it over from sbatch
+        words.append(f"--cpus-per-task={cpus}")
+    words.append("--kill-on-bad-exit=1")
+    if container.image is not None and container.runtime == "pyxis":
+        mounts = ",".join(_mounts(job, container))
+        words += [f"--container-image={container.image}", f"--container-mounts={mounts}"]
+        words += [f"--container-workdir={job.workdir}", *container.options]
+    return [shell(word) for word in words]
+
+
+def _mounts(job: Job, container: Container) -> list[str]:
+    package = Path(__file__).resolve().parent.parent
+    own = [f"{job.folder.path}:{job.folder.path}", f"{job.workdir}:{job.workdir}"]
+    return [*own, f"{package}:{_CONTAINER_PACKAGE}/slurmopt:ro", *container.mounts]
+
+
+def _pythonpath(job: Job) -> str | None:
+    """Where a Python that has no slurmopt of its own finds it."""
+    if job.settings.environment.container.image is not None:
+        return _CONTAINER_PACKAGE
+    return str(job.folder.package) if job.settings.task.python is not None else None
+
+
+def _runtime(job: Job) -> list[str]:
+    """The words that start one rank, each one word of bash."""
+    python = [shell(word) for word in [*_apptainer(job), *_python(job)]]
+    if job.submitit:
+        return [*python, "-m", "submitit.core._submit", '"$SLURMOPT_RUN_FOLDER/submitit"']
+    arguments = [shell(word) for word in rank_arguments(job.settings)]
+    return [*python, "-m", "slurmopt.runtime", '"$SLURMOPT_RUN_FOLDER"', *arguments]
+
+
+def rank_arguments(settings: Settings) -> list[str]:
+    """What `python -m slurmopt.runtime FOLDER` is told of the task."""
+    task = settings.task
+    words = ["--heartbeat", str(seconds(settings.monitor.heartbeat))]
+    if task.command is not None:
+        words += ["--per", "node"] if task.per == "node" else []
+        words += ["--forward", settings.restart.forward] if settings.restart.forward else []
+        return [*words, "--", *(str(word) for word in task.command)]
+    words += ["--timeout", str(seconds(settings.network.timeout)), "--backend", settings.network.backend]
+    words += [word for module in settings.launch.imports for word in ("--import", module)]
+    return [*words, "--function", str(task._target_)]
+
+
+def _python(job: Job) -> list[str]:
+    task, container = job.settings.task, job.settings.environment.container
+    return [task.python or ("python3" if container.image is not None else job.python)]
+
+
+def _apptainer(job: Job) -> list[str]:
+    container = job.settings.environment.container
+    if container.image is None or container.runtime != "apptainer":
+        return []
+    binds = [word for mount in _mounts(job, container) for word in ("--bind", mount)]
+    gpus = ["--nv"] if job.settings.resources.gpus_per_node else []
+    return ["apptainer", "exec", *gpus, *binds, "--pwd", str(job.workdir), *container.options, container.image]

@@ -1,0 +1,70 @@
+"""Submitting exactly once, although sbatch can break off after slurmctld has accepted the job."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from slurmopt.errors import SlurmRefused, SlurmUnreachable, SubmissionUnknown
+from slurmopt.slurm import client
+from slurmopt.slurm.queue import find_token
+
+_SBATCH_TIMEOUT = 60.0
+_SURE_LOOKS = 3
+"""A submission that slurmctld had received but not yet handled can show up a moment after it answers again."""
+
+
+def submit_once(
+    command: list[str], token: str, timeout: float, retry: bool, sleep: Callable[[float], None] = time.sleep
+) -> str:
+    """Runs sbatch until Slurm has one job with `token`, and returns its id.
+
+    `timeout` (seconds) bounds the search for a lost answer. Raises SlurmRefused with Slurm's reason,
+    SlurmUnreachable where nothing was submitted, SubmissionUnknown where nobody can tell.
+    """
+    deadline = time.monotonic() + timeout
+    if retry and (found := _look(token, deadline, sleep)) is not None:
+        return found
+    while True:
+        try:
+            return parse_job_id(client.run(command, _SBATCH_TIMEOUT, client.clean_environment(os.environ)))
+        except SlurmUnreachable as error:
+            if never_connected(error):
+                raise
+            if (found := _look(token, deadline, sleep)) is not None:
+                return found
+            if time.monotonic() >= deadline:
+                raise
+
+
+def never_connected(error: SlurmUnreachable) -> bool:
+    """Whether slurmctld cannot have taken the job, because nobody listened."""
+    return "connect failure" in str(error)
+
+
+def _look(token: str, deadline: float, sleep: Callable[[float], None]) -> str | None:
+    """The job with `token`, or None once Slurm has said several times that it has none."""
+    delay, answers = 1.0, 0
+    while answers < _SURE_LOOKS:
+        try:
+            if (found := find_token(token)) is not None:
+                return found
+            answers += 1
+        except SlurmUnreachable as error:
+            answers = 0
+            if time.monotonic() >= deadline:
+                raise SubmissionUnknown("Slurm does not answer, and may have taken the job") from error
+        if answers < _SURE_LOOKS:
+            sleep(delay)
+            delay = min(delay * 2, 15)
+    return None
+
+
+def parse_job_id(output: str) -> str:
+    """The job id of `sbatch --parsable`, which prints `ID` or `ID;CLUSTER` on its last line."""
+    lines = output.strip().splitlines()
+    job_id = lines[-1].split(";")[0].strip() if lines else ""
+    if not job_id.isdigit():
+        raise SlurmRefused(f"sbatch answered {output.strip()!r} instead of a job id")
+    return job_id
