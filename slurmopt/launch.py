@@ -59,9 +59,10 @@ def _main(words: list[str]) -> int:
 def plan(overrides: list[str], config_dir: str | None = None) -> Plan:
     """Composes and validates; nothing is written and nobody is asked. Raises ConfigError."""
     from slurmopt.config.compose import compose
-    from slurmopt.config.settings import settings, typed_group
+    from slurmopt.config.settings import check_groups, settings, typed_group
 
     config = compose(overrides, config_dir)
+    check_groups(config)
     first = typed_group(config, "launch")
     if first.run is not None:
         from slurmopt.runs.resume import resume

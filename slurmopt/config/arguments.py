@@ -24,6 +24,9 @@ class Arguments:
 
 def parse(argv: list[str]) -> Arguments:
     """Sorts the words of a command line. ConfigError for an option that a launch does not know."""
+    for word in argv:
+        if not word.isascii() and "\udc80" <= max(word) <= "\udcff":  # how Python shows bytes that are no UTF-8
+            raise ConfigError(f"{word!r} is not valid UTF-8")
     words, config_dir = _take_config_dir(argv)
     shows = any(word.split("=")[0] in HYDRA_FLAGS for word in words)
     if not shows:

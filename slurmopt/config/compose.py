@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
@@ -21,12 +22,13 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from slurmopt.config.schema import GROUPS
 from slurmopt.config.shipped import shipped
 from slurmopt.config.translate import translate
 from slurmopt.config.words import split_words
-from slurmopt.errors import ConfigError
+from slurmopt.errors import ConfigError, one_line
 
 if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath
@@ -83,8 +85,6 @@ def hydra_session(config_dir: str | None = None) -> Iterator[Hydra]:
 @contextlib.contextmanager
 def clock_times_are_text() -> Iterator[None]:
     """YAML 1.1 reads `time: 10:00:00` as the number 36000, which Slurm would take for minutes."""
-    import yaml
-
     before = yaml.SafeLoader.yaml_implicit_resolvers
     yaml.SafeLoader.yaml_implicit_resolvers = {
         first: [(tag, _without_clock(tag, pattern)) for tag, pattern in resolvers]
@@ -114,8 +114,23 @@ def compose(overrides: list[str], config_dir: str | None = None) -> DictConfig:
             )
         except (HydraException, OmegaConfBaseException) as error:
             raise translate(error) from error
+        except YAMLError as error:
+            raise ConfigError(f"not valid YAML: {one_line(' '.join(str(error).split()))}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"not valid UTF-8: {', '.join(_not_utf8(user_folder(config_dir)))}") from error
     _split_command(config)
     return config
+
+
+def _not_utf8(folder: Path | None) -> list[str]:
+    """The config files that Hydra stumbled over without naming them."""
+    found = []
+    for path in sorted(folder.rglob("*.yaml")) if folder else []:
+        try:
+            path.read_bytes().decode()
+        except UnicodeDecodeError as error:
+            found.append(f"{path} (byte {error.start})")
+    return found
 
 
 def _split_command(config: DictConfig) -> None:

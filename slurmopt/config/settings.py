@@ -21,8 +21,7 @@ DEFERRED_FIELDS = {("task", "command"), ("environment", "variables"), ("network"
 
 def settings(config: DictConfig) -> Settings:
     """Every group as its dataclass, resolved and checked. Raises ConfigError naming the key."""
-    for group in GROUPS:
-        _check_group(config, group)
+    check_groups(config)
     return Settings(**{group: typed_group(config, group) for group in GROUPS})
 
 
@@ -36,11 +35,13 @@ def typed_group(config: DictConfig, group: str) -> Any:
     return GROUPS[group](**values)
 
 
-def _check_group(config: DictConfig, group: str) -> None:
-    node = config.get(group)
-    if not isinstance(node, DictConfig):
-        raise ConfigError(f"is a group of slurmopt's; nest your own value elsewhere, such as my.{group}", group)
-    _check_keys(node, GROUPS[group], group)
+def check_groups(config: DictConfig) -> None:
+    """ConfigError where a group is not there, is something else, or has a key that it does not know."""
+    for group, kind in GROUPS.items():
+        node = config.get(group)
+        if not isinstance(node, DictConfig):
+            raise ConfigError(f"is a group of slurmopt's; nest your own value elsewhere, such as my.{group}", group)
+        _check_keys(node, kind, group)
 
 
 def _check_keys(node: DictConfig, kind: Any, path: str) -> None:

@@ -64,6 +64,8 @@ def render(job: Job) -> str:
         raise ConfigError(f"{name}: {one_line(str(error))}{place}", "launch.template") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{name} is not UTF-8", "launch.template") from error
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:  # raised by its expressions
+        raise ConfigError(f"{name}: {one_line(str(error))}", "launch.template") from error
 
 
 def context(job: Job) -> dict[str, Any]:

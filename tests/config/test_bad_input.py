@@ -1,0 +1,107 @@
+"""Bad input: one clear line on stderr that names the key, exit status 2, nothing made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurmopt import launch
+
+LOCAL = "launch.backend=local"
+TASK = "task.command=[true]"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["resources.node=2", TASK], "resources.node: unknown key (did you mean 'nodes'?)"),
+        (["+resources.node=2", TASK], "resources.node: unknown key (did you mean 'nodes'?)"),
+        (["++resources.node=2", TASK], "resources.node: unknown key (did you mean 'nodes'?)"),
+        (["+environment.container.imag=x", TASK], "environment.container.imag: unknown key (did you mean 'image'?)"),
+        (["resource.nodes=2", TASK], "did you mean 'resources'?"),
+        (["resources.nodes=two", TASK], "resources.nodes:"),
+        (["resources.nodes=0", TASK], "resources.nodes: 0 is too few"),
+        (["resources.time=soon", TASK], "resources.time: not a time: 'soon'"),
+        (["resources.memory=lots", TASK], "resources.memory: not a memory size"),
+        (["resources.memory=1G", "resources.memory_per_cpu=1G", TASK], "only one of these can be set"),
+        (["resources.gpu_type=h100", TASK], "resources.gpu_type: needs resources.gpus_per_node"),
+        (["resources.time=1m", "restart.lead=5m", TASK], "restart.lead: 5m00s is not shorter than resources.time"),
+        (["+resources.extra.array=1-5", TASK], "resources.extra.array: is set by slurmopt itself"),
+        (["+resources.extra.Bad=1", TASK], "resources.extra.Bad: is not a long option"),
+        (["resources.comment='a\nb'", TASK], "resources.comment: has control characters"),
+        (["launch.name='a\nb'", TASK], "launch.name: has control characters"),
+        (["launch.backend=slurm", TASK], "launch.backend: 'slurm' is not valid; valid: auto, sbatch"),
+        (["launch.id=../x", TASK], "launch.id: '../x' is not an ID"),
+        (["launch.template=nowhere.j2", TASK], "launch.template: there is no template 'nowhere.j2'"),
+        (["environment.snapshot=maybe", TASK], "environment.snapshot: 'maybe' is not valid; valid: off, git, copy"),
+        (["environment.workdir=/nowhere", TASK], "environment.workdir: '/nowhere' is no folder"),
+        (["+environment.variables.A-B=x", TASK], "environment.variables.A-B: is not a name"),
+        (["launch.imports=[no_such_module]", TASK], "launch.imports: cannot import 'no_such_module'"),
+        ([], "task: nothing to run; set task._target_"),
+        (["task=5"], "task: is a group of slurmopt's; nest your own value elsewhere"),
+        (["~task"], "task: is a group of slurmopt's"),
+        (["task.command=[]"], "task.command: is empty"),
+        (["task.command='echo \"'"], "task.command: cannot be split into words"),
+        (["task.command=[true]", "task._target_=train.main"], "only one of these can be set"),
+        (["task._target_=train"], "task._target_: 'train' is not package.module.function"),
+        (["task._target_=train.mian"], "has no 'mian' (did you mean 'main'?)"),
+        (["task._target_=trian.main"], "task._target_: there is no module 'trian'"),
+        (["task._target_=broken.main"], "cannot be parsed"),
+        (["+experiment=min"], "there is no config 'experiment/min' (did you mean 'mine'?)"),
+        (["+experiment=wrong"], "(in experiment/wrong.yaml)"),
+        (["+experiment=collision"], "task: is a group of slurmopt's; nest your own value elsewhere, such as my.task"),
+        (["lr=1", TASK], "lr: no such key; to add one of your own write +lr="),
+        (["+a=${nowhere}", TASK], "a: Interpolation key 'nowhere' not found"),
+        (["+a=${nothing:1}", TASK], "a: cannot be resolved: Unsupported interpolation type nothing"),
+        (["+a=???", TASK], "a: has no value (???)"),
+        (["+environment.variables.A='${oc.decode:${oc.env:HOME}}'", TASK], "oc.env inside another resolver"),
+        (["+experiment=latin"], "not valid UTF-8: "),
+        (["+experiment=tabs"], "not valid YAML: "),
+        (["task.command=[a"], "no viable alternative"),
+        (["--flag"], "--flag: unknown option"),
+        (["--config-dir", "nowhere", TASK], "--config-dir: 'nowhere' is no folder"),
+        (["-m", TASK], "-m: sweeps are not there yet"),
+        (["a=1,2", TASK], "Ambiguous value for argument 'a=1,2'"),
+        (["task.command=['a\udcff']"], "is not valid UTF-8"),
+    ],
+)
+def test_one_clear_line(words: list[str], expected: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    experiments = project / "conf" / "experiment"
+    (experiments / "wrong.yaml").write_text("# @package _global_\nresources: {tim: 1}\n")
+    (experiments / "collision.yaml").write_text("# @package _global_\ntask: mnist\n")
+    (experiments / "latin.yaml").write_bytes("# @package _global_\nname: é\n".encode("latin-1"))
+    (experiments / "tabs.yaml").write_text("# @package _global_\na:\n\t- b\n")
+    (project / "broken.py").write_text("def main(:\n")
+    status = launch.main([LOCAL, *words] if "launch.backend" not in str(words) else words)
+    output = capsys.readouterr()
+    assert expected in output.err
+    assert output.err.startswith("slurmopt: error: ")
+    assert len(output.err.splitlines()) == 1
+    assert status == 2
+    assert output.out == ""
+    assert not (project / "runs").exists()
+
+
+def test_no_sbatch_where_the_backend_needs_it(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert launch.main(["launch.backend=sbatch", TASK]) == 2
+    assert "sbatch needs sbatch, which is not on PATH here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{{ nothing }}", "launch.template: mine.j2: 'nothing' is undefined"),
+        ("{% for %}", "launch.template: mine.j2:"),
+        ("{{ 1 / 0 }}", "launch.template: mine.j2: division by zero"),
+    ],
+)
+def test_a_template_with_a_mistake(
+    text: str, expected: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "mine.j2").write_text(text)
+    assert launch.main([LOCAL, TASK, "launch.template=mine.j2"]) == 2
+    assert expected in capsys.readouterr().err

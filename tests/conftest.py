@@ -1,0 +1,37 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test reads the developer's Slurm job, caches or defaults."""
+    for name in list(os.environ):
+        if name.startswith(("SLURM", "SBATCH", "SRUN", "PMI")) and name != "SLURMOPT_TEST_VENV":
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, with a config of their own, that the test stands in."""
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\n"
+        "lr: 0.1\n"
+        "data: {path: '${oc.env:SCRATCH}/set'}\n"
+        "resources: {time: 10:00:00}\n"
+        "task: {command: 'echo --lr ${lr}'}\n"
+    )
+    (tmp_path / "train.py").write_text("def main(config):\n    return {'loss': 0.5}\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew; read the diff before you commit")

@@ -1,0 +1,162 @@
+"""The job script, held whole for a dozen configs, and run by a real bash where words are hostile."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import slurmopt
+from slurmopt.config.environment import Container, Environment
+from slurmopt.config.launch import Launch
+from slurmopt.config.network import Network
+from slurmopt.config.resources import Resources
+from slurmopt.config.restart import Restart
+from slurmopt.config.schema import Settings
+from slurmopt.config.task import Task
+from slurmopt.folder.layout import RunFolder
+from slurmopt.slurm.quoting import directive, shell_deferred
+from slurmopt.slurm.script import Job, render
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+FUNCTION = Task(_target_="train.main")
+TORCHRUN = Task(command=["torchrun", "train.py", "--lr", 0.1], per="node")
+
+CASES: dict[str, dict[str, object]] = {
+    "function": {"task": FUNCTION},
+    "command": {"task": Task(command=["python", "train.py", "--name", "two words", "--key", "${oc.env:KEY}"])},
+    "two_nodes_of_gpus": {
+        "task": FUNCTION,
+        "resources": Resources(
+            nodes=2, gpus_per_node=8, gpu_type="h100", cpus_per_task=12, memory="0", time="1-12", exclusive=True
+        ),
+    },
+    "torchrun": {"task": TORCHRUN, "resources": Resources(nodes=4, gpus_per_node=8, cpus_per_task=6, time="2h")},
+    "everything_slurm_has": {
+        "task": FUNCTION,
+        "resources": Resources(
+            time="90m", partition="main,short", account="physics", qos="high", constraint="a100&nvlink",
+            nodelist="node[1-2]", exclude="node3", reservation="class", licenses="matlab:2", memory_per_cpu="2GB",
+            mail_user="ada@example.org", mail_type="END,FAIL", comment="for the paper",
+            extra={"switches": "1@10:00", "contiguous": True, "spread-job": False, "nice": 100},
+        ),
+    },
+    "surroundings": {
+        "task": FUNCTION,
+        "environment": Environment(
+            modules=["cuda/12.4", "gcc"],
+            setup=["source /opt/env/bin/activate", "ulimit -n 65536"],
+            variables={"OMP_NUM_THREADS": 8, "WANDB_API_KEY": "${oc.env:WANDB_API_KEY}", "NOTE": "a 'b' $(c)"},
+        ),
+        "network": Network(variables={"NCCL_SOCKET_IFNAME": "^docker,lo,veth"}),
+    },
+    "pyxis": {
+        "task": FUNCTION,
+        "resources": Resources(gpus_per_node=4),
+        "environment": Environment(
+            container=Container(image="nvcr.io#nvidia/pytorch:25.01-py3", mounts=["/data:/data:ro"], options=["--no-container-mount-home"])
+        ),
+    },
+    "apptainer": {
+        "task": Task(command=["python3", "train.py"]),
+        "resources": Resources(gpus_per_node=4),
+        "environment": Environment(container=Container(runtime="apptainer", image="/images/torch.sif")),
+    },
+    "another_python": {"task": Task(command=["./train"], python="/opt/other/bin/python"), "restart": Restart(forward="USR2")},
+    "hostile": {
+        "task": Task(command=["echo", "$(touch x)", "`id`", "a\nb", "'", '"', "\\", "%j", ""]),
+        "resources": Resources(comment="it's #1 \"quoted\"", partition="a b"),
+    },
+    "local": {"task": FUNCTION, "resources": Resources(tasks_per_node=2, time="10m")},
+    "submitit": {"task": FUNCTION, "resources": Resources(nodes=2)},
+    "lead": {"task": FUNCTION, "resources": Resources(time="4h"), "restart": Restart(lead="15m")},
+}  # fmt: skip
+
+
+def job(name: str) -> Job:
+    path = Path("/home/ada/ru%n $(s)/hostile/1") if name == "hostile" else Path(f"/home/ada/runs/{name}/1")
+    return Job(
+        name='a "name" $(touch x) %j' if name == "hostile" else name,
+        folder=RunFolder(path),
+        settings=Settings(**CASES[name]),  # type: ignore[arg-type]
+        workdir=Path("/home/ada/project"),
+        python="/opt/python/bin/python",
+        version="1.2.3",
+        made_from=f"+experiment={name}",
+        local=name == "local",
+        submitit=name == "submitit",
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str, request: pytest.FixtureRequest) -> None:
+    package = str(Path(slurmopt.__file__).parent)
+    text = render(job(name)).replace(package, "/PACKAGE")
+    golden = GOLDEN / f"{name}.sbatch"
+    if request.config.getoption("--update-golden"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bash_can_read_it_and_nothing_of_the_config_runs(name: str, tmp_path: Path) -> None:
+    script = render(job(name))
+    assert "set -x" not in script
+    for needed in ("--requeue", "--open-mode=append", "--signal=B:USR1@"):
+        assert f"#SBATCH {needed}" in script
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True, cwd=tmp_path)
+    assert not (tmp_path / "x").exists()
+
+
+def test_hostile_words_reach_the_task_as_they_are(tmp_path: Path) -> None:
+    """The words after `--` of the rendered line, as bash hands them to a program."""
+    line = next(line for line in render(job("hostile")).split("\n  ") if "--heartbeat" in line)
+    arguments = line.partition("-- ")[2].rpartition(" &")[0]
+    program = f"import json, sys; json.dump(sys.argv[1:], open({str(tmp_path / 'words')!r}, 'w'))"
+    subprocess.run(["bash", "-c", f"{sys.executable} -c {json.dumps(program)} {arguments}"], check=True, cwd=tmp_path)
+    assert json.loads((tmp_path / "words").read_text()) == CASES["hostile"]["task"].command  # type: ignore[attr-defined]
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "environment", "expected"),
+    [
+        ("${oc.env:KEY}", {"KEY": "a b $(touch x)"}, "a b $(touch x)"),
+        ("pre'${oc.env:KEY}post", {"KEY": "k"}, "pre'kpost"),
+        ('${oc.env:NONE,de"f `$x}', {}, 'de"f `$x'),
+        ("", {}, ""),
+        ("${oc.env:A}${oc.env:B}", {"A": "1", "B": "2"}, "12"),
+    ],
+)
+def test_a_variable_of_the_jobs_environment(value: str, environment: dict[str, str], expected: str) -> None:
+    line = f"x={shell_deferred(value, 'k')}; printf %s \"$x\""
+    done = subprocess.run(["bash", "-c", line], env={"PATH": "/bin:/usr/bin", **environment}, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == (expected, 0)
+
+
+def test_a_missing_variable_stops_the_job_and_names_the_key() -> None:
+    line = f"x={shell_deferred('${oc.env:NO_SUCH}', 'environment.variables.X')}; echo on"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "environment.variables.X needs NO_SUCH" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_directive_is_one_line_whatever_is_in_it() -> None:
+    assert directive("job-name", "a\nb#c") == '--job-name="a b#c"'
+
+
+def test_the_same_config_gives_the_same_text() -> None:
+    assert render(job("surroundings")) == render(job("surroundings"))
+
+
+def test_a_template_of_the_users_own_can_build_on_the_shipped_one(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.sbatch.j2"
+    mine.write_text('{% extends "job.sbatch.j2" %}\n{% block environment %}\n# mine\n{{ super() }}{% endblock %}')
+    settings = Settings(task=FUNCTION, launch=Launch(template=str(mine)))
+    plain = job("function")
+    assert "# mine\n" in render(dataclasses.replace(plain, settings=settings))
