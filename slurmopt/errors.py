@@ -9,6 +9,7 @@
     ├── SlurmError                    1   what Slurm answered, or did not
     │   ├── SlurmMissing              2   its commands are not installed here
     │   ├── SlurmUnreachable              slurmctld does not answer
+    │   │   └── SlurmDown                     nobody listens there, so nothing was sent
     │   ├── SlurmRefused              2   sbatch said no, with its reason
     │   └── SubmissionUnknown             nobody can tell whether the job was accepted
     └── JobError                      1   inside the job
@@ -69,6 +70,10 @@ class SlurmMissing(SlurmError):
 
 class SlurmUnreachable(SlurmError):
     """slurmctld did not answer in time."""
+
+
+class SlurmDown(SlurmUnreachable):
+    """Nobody listens where slurmctld should, so nothing was sent."""
 
 
 class SlurmRefused(SlurmError):

@@ -86,6 +86,8 @@ def make_plan(typed: Settings, run: RunFolder, stored: dict[str, Any], overrides
         raise ConfigError(f"{str(source)!r} is no folder", "environment.workdir")
     _check_task(typed, source)
     backend = choose(typed.launch.backend)
+    if backend == "local" and typed.environment.container.image and typed.environment.container.runtime == "pyxis":
+        raise ConfigError("pyxis is a part of Slurm; valid here: apptainer", "environment.container.runtime")
     job = Job(
         name=name,
         folder=run,

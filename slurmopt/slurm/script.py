@@ -214,12 +214,15 @@ def _pythonpath(job: Job) -> str | None:
 
 
 def _runtime(job: Job) -> list[str]:
-    """The words that start one rank, each one word of bash."""
+    """The words that start one rank, or all of them on this machine; each is one word of bash."""
     python = [shell(word) for word in [*_apptainer(job), *_python(job)]]
     if job.submitit:
         return [*python, "-m", "submitit.core._submit", '"$SLURMOPT_RUN_FOLDER/submitit"']
     arguments = [shell(word) for word in rank_arguments(job.settings)]
-    return [*python, "-m", "slurmopt.runtime", '"$SLURMOPT_RUN_FOLDER"', *arguments]
+    entry = ["slurmopt.runtime"]
+    if job.local:
+        entry = ["slurmopt.runtime.spawn", "--ranks", str(job.settings.resources.nodes * processes_per_node(job))]
+    return [*python, "-m", *entry, '"$SLURMOPT_RUN_FOLDER"', *arguments]
 
 
 def rank_arguments(settings: Settings) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
-from slurmopt.errors import SlurmRefused, SlurmUnreachable, SubmissionUnknown
+from slurmopt.errors import SlurmDown, SlurmRefused, SlurmUnreachable, SubmissionUnknown
 from slurmopt.slurm import client
 from slurmopt.slurm.queue import find_token
 
@@ -21,7 +21,7 @@ def submit_once(
     """Runs sbatch until Slurm has one job with `token`, and returns its id.
 
     `timeout` (seconds) bounds the search for a lost answer. Raises SlurmRefused with Slurm's reason,
-    SlurmUnreachable where nothing was submitted, SubmissionUnknown where nobody can tell.
+    SlurmDown where nothing was submitted, SubmissionUnknown where nobody can tell.
     """
     deadline = time.monotonic() + timeout
     if retry and (found := _look(token, deadline, sleep)) is not None:
@@ -30,17 +30,12 @@ def submit_once(
         try:
             return parse_job_id(client.run(command, _SBATCH_TIMEOUT, client.clean_environment(os.environ)))
         except SlurmUnreachable as error:
-            if never_connected(error):
-                raise
+            if "connect failure" in str(error):  # nobody listened, so slurmctld cannot have taken the job
+                raise SlurmDown(str(error)) from error
             if (found := _look(token, deadline, sleep)) is not None:
                 return found
             if time.monotonic() >= deadline:
                 raise
-
-
-def never_connected(error: SlurmUnreachable) -> bool:
-    """Whether slurmctld cannot have taken the job, because nobody listened."""
-    return "connect failure" in str(error)
 
 
 def _look(token: str, deadline: float, sleep: Callable[[float], None]) -> str | None:

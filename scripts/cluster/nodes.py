@@ -1,0 +1,72 @@
+"""Nodes that start, die, lose their network and come back."""
+
+import re
+import shutil
+import time
+
+from cluster import daemons, processes
+from cluster.layout import Layout
+from cluster.polling import tail, wait_until
+from cluster.processes import Process
+
+RETURN_SECONDS = 60.0
+SERVING = frozenset({"IDLE", "MIXED", "ALLOCATED"})
+
+
+def start(layout: Layout, node: str) -> None:
+    """Start a node's slurmd, on a disk that may be new."""
+    scratch = layout.scratch(node)
+    scratch.mkdir(parents=True, exist_ok=True)
+    scratch.chmod(0o1777)
+    daemons.spawn(layout, node, ["slurmd", "-D", "-N", node, "-f", layout.conf])
+
+
+def wait_until_serving(layout: Layout, node: str, since: float) -> None:
+    """Wait until the controller has heard from the slurmd started at `since` and uses the node."""
+
+    def serving() -> bool:
+        state, started = _state(layout, node)
+        return state in SERVING and started >= int(since)
+
+    def explain() -> str:
+        state = daemons.run(layout, "sinfo", "-h", "-N", "-n", node, "-o", "%N %T %E").stdout
+        return "\n".join([state.strip(), tail(layout.logs_of(node))])
+
+    wait_until(serving, RETURN_SECONDS, f"{node} serves", explain)
+
+
+def _state(layout: Layout, node: str) -> tuple[str, int]:
+    show = daemons.run(layout, "scontrol", "-o", "show", "node", node, SLURM_TIME_FORMAT="%s")
+    state = re.search(r" State=(\S+)", show.stdout)
+    started = re.search(r" SlurmdStartTime=(\d+)", show.stdout)
+    return state[1] if state else "", int(started[1]) if started else 0
+
+
+def partition(layout: Layout, node: str) -> None:
+    """Cut a node off: Slurm's own processes there end, the job's live on."""
+    processes.kill(lambda: _slurm_of(layout, node), f"slurmd and slurmstepd of {node}")
+
+
+def kill(layout: Layout, node: str) -> None:
+    """Pull the plug: everything that runs on the node ends, and its disk is lost."""
+    processes.kill(lambda: _slurm_of(layout, node) + _jobs_of(layout, node), f"all of {node}")
+    shutil.rmtree(layout.scratch(node), ignore_errors=True)
+
+
+def restore(layout: Layout, node: str) -> None:
+    """Bring a node back and wait until the controller uses it."""
+    since = time.time()
+    if not daemons.find(layout, node):
+        start(layout, node)
+    else:
+        since = 0
+    wait_until_serving(layout, node, since)
+
+
+def _slurm_of(layout: Layout, node: str) -> list[int]:
+    return [one.pid for one in processes.of_cluster(layout) if one.daemon == node]
+
+
+def _jobs_of(layout: Layout, node: str) -> list[int]:
+    found: list[Process] = processes.of_cluster(layout)
+    return [one.pid for one in found if one.node == node]

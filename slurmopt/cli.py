@@ -1,0 +1,95 @@
+"""The `slurmopt` command: a table of subcommands, each importing its work when called.
+
+Exit statuses: 0 done · 1 it failed · 2 bad input · 130 interrupted · 141 nobody reads the output any more.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+
+from slurmopt import __version__
+from slurmopt.errors import InputError, SlurmoptError, one_line
+
+COMMANDS = {
+    "launch": ("slurmopt.launch", "compose a config, check it against the cluster and submit it"),
+    "status": ("slurmopt.runs.status", "how runs are: state, progress, why one waits or failed"),
+    "logs": ("slurmopt.runs.logs", "what the ranks wrote; --errors shows the first that failed"),
+    "cancel": ("slurmopt.runs.cancel", "stop a run"),
+    "list": ("slurmopt.runs.listing", "all runs, newest first"),
+    "completion": ("slurmopt.completion", "shell completion for bash, zsh and fish"),
+}
+"""Name → the module whose `main(argv)` does it, and a line of help."""
+
+_HIDDEN = {"_complete": "slurmopt.completion_words"}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one subcommand and returns the exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    # A log may hold any character, and a terminal may know only some.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    return guarded(lambda: _dispatch(words))
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """Calls `work`; errors that slurmopt or the system raised become their lines on stderr and an exit status."""
+    try:
+        status = work()
+        sys.stdout.flush()
+        return status
+    except SlurmoptError as error:
+        return _say(str(error), error.exit_status)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit, which would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        return _say(str(error), 1)
+
+
+def _say(message: str, status: int) -> int:
+    for line in message.splitlines() or [""]:
+        print(f"slurmopt: error: {one_line(line)}", file=sys.stderr)
+    return status
+
+
+def _dispatch(words: list[str]) -> int:
+    name = words[0] if words else "--help"
+    if name in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if name == "--version":
+        print(f"slurmopt {__version__}")
+        return 0
+    module = _HIDDEN[name] if name in _HIDDEN else _module(name)
+    status: int = import_module(module).main(words[1:])
+    return status
+
+
+def _module(name: str) -> str:
+    if name not in COMMANDS:
+        from slurmopt.config.check import did_you_mean
+
+        hint = did_you_mean(name, COMMANDS)
+        raise InputError(f"no command {name!r}{hint}; valid: {', '.join(COMMANDS)}")
+    return COMMANDS[name][0]
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    table = "\n".join(f"  {name:{width}}  {line}" for name, (_, line) in COMMANDS.items())
+    return f"""usage: slurmopt COMMAND [words]     one Hydra config becomes a GPU training that Slurm cannot lose
+
+{table}
+
+slurmopt COMMAND --help says more. RUN is a name (its latest run), NAME/ID, an ID or the start of one, a folder,
+a Slurm job id, or nothing for the latest run.
+
+example: slurmopt launch +experiment=quickstart"""

@@ -1,0 +1,139 @@
+"""How runs are, all at once: each journal read once, one squeue for all, heartbeats only of runs that are alive."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from slurmopt.errors import SlurmError, one_line
+from slurmopt.folder.layout import RunFolder
+from slurmopt.runs import journal as journals
+from slurmopt.runs.journal import Journal, number, text, whole
+from slurmopt.runs.progress import Progress, progress
+from slurmopt.runs.state import ALIVE, Slurm, state
+
+if TYPE_CHECKING:
+    from slurmopt.slurm.queue import QueueEntry
+
+
+@dataclass
+class Status:
+    """How one run is at `now`."""
+
+    journal: Journal
+    state: str
+    detail: str | None
+    progress: Progress
+    entry: QueueEntry | None
+    now: float
+
+    @property
+    def folder(self) -> RunFolder:
+        return self.journal.folder
+
+    @property
+    def label(self) -> str:
+        """NAME/ID: what every command takes for RUN."""
+        return one_line(f"{self.folder.name}/{self.folder.id}")
+
+    @property
+    def alive(self) -> bool:
+        return self.state in ALIVE
+
+    @property
+    def nodes(self) -> str | None:
+        return (self.journal.attempt.nodes if self.journal.attempt else None) or None
+
+    @property
+    def start(self) -> float | None:
+        """When Slurm expects a waiting run to start."""
+        return number(getattr(self.entry, "start", None)) if self.state in ("pending", "requeued") else None
+
+    @property
+    def elapsed(self) -> float | None:
+        """Seconds that the latest attempt has run, or did run."""
+        attempt = self.journal.attempt
+        if attempt is None or attempt.started is None or self.state == "requeued":
+            return None
+        until = number(attempt.end.get("time")) if attempt.end else self.progress.heartbeat
+        until = self.now if self.alive else until
+        return None if until is None else max(0.0, until - attempt.started)
+
+
+def gather(folders: list[RunFolder], details: bool = False) -> tuple[list[Status], str | None]:
+    """The status of each run, and why Slurm could not be asked, if so. `details`: heartbeats of ended runs too."""
+    read = [journals.read(folder) for folder in folders]
+    slurm = ask(read)
+    return [_judge(journal, slurm, details) for journal in read], slurm.problem
+
+
+def ask(read: list[Journal]) -> Slurm:
+    """One squeue for all runs that Slurm may know something of; none where there is no such run."""
+    if not any(_in_slurm(journal) for journal in read):
+        return Slurm()
+    from slurmopt.slurm.queue import queue
+
+    try:
+        return Slurm({entry.job_id: entry for entry in queue()})
+    except SlurmError as error:
+        return Slurm(problem=str(error))
+
+
+def _in_slurm(journal: Journal) -> bool:
+    return journal.ended is None and journal.job is not None and not journal.local
+
+
+def _judge(journal: Journal, slurm: Slurm, details: bool) -> Status:
+    status = _status(journal, slurm, details)
+    if status.state != "lost":
+        return status
+    # The end may have been written after its journal was read and before its job or process was looked for.
+    return _status(journals.read(journal.folder), slurm, details)
+
+
+def _status(journal: Journal, slurm: Slurm, details: bool) -> Status:
+    now = time.time()
+    seen = None
+    if journal.attempt is not None and (details or journal.ended is None):
+        seen = progress(journal.folder, journal.attempt.number)
+    seen = seen or Progress()
+    word, detail = state(journal, slurm, seen.heartbeat, now)
+    entry = slurm.jobs.get(journal.job) if journal.job is not None and _in_slurm(journal) else None
+    return Status(journal, word, detail, seen, entry, now)
+
+
+def as_dict(status: Status) -> dict[str, Any]:
+    """What `slurmopt status --json` prints of a run: see `slurmopt.runs.status`."""
+    journal, seen, attempt = status.journal, status.progress, status.journal.attempt
+    end = journal.ended or {}
+    return {
+        "name": status.folder.name,
+        "id": status.folder.id,
+        "folder": str(status.folder.path),
+        "backend": journal.backend,
+        "state": status.state,
+        "detail": status.detail,
+        "estimated_start": status.start,
+        "job": journal.job,
+        "jobs": journal.jobs,
+        "attempt": attempt.number if attempt else None,
+        "attempts": journal.attempts,
+        "nodes": status.nodes,
+        "created": journal.created,
+        "submitted": journal.submitted,
+        "started": attempt.started if attempt else None,
+        "ended": number(end.get("time")),
+        "elapsed": status.elapsed,
+        "step": seen.step,
+        "total_steps": seen.total_steps,
+        "steps_per_second": seen.steps_per_second,
+        "eta_seconds": seen.eta_seconds if status.alive else None,
+        "metrics": {key: value if math.isfinite(value) else None for key, value in seen.metrics.items()},
+        "heartbeat": seen.heartbeat,
+        "outcome": text(end.get("outcome")),
+        "exit_code": whole(end.get("exit_code")),
+        "rank": whole(end.get("rank")),
+        "error": text(end.get("error")),
+    }

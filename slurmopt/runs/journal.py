@@ -1,0 +1,181 @@
+"""A run's journal as facts. People edit journals and disks tear them: nothing here trusts a field's type."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurmopt.errors import one_line
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.outcome import REQUEUE
+
+
+@dataclass
+class Attempt:
+    """The latest attempt."""
+
+    number: int
+    started: float | None
+    nodes: str | None = None
+    signalled: bool = False
+    requeued: bool = False
+    end: dict[str, Any] | None = None
+    """Its `end` event."""
+
+
+@dataclass
+class Journal:
+    """What the events tell of a run; only the latest submission and its latest attempt count."""
+
+    folder: RunFolder
+    created: float | None = None
+    backend: str | None = None
+    submitted: float | None = None
+    job: str | None = None
+    jobs: list[str] = field(default_factory=list)
+    """All jobs of the run, oldest first."""
+    runner: dict[str, Any] | None = None
+    """The `submitted` event that names the local backend's process."""
+    attempt: Attempt | None = None
+    attempts: int = 0
+    cancelled: bool = False
+    problem: str | None = None
+    """Why the journal cannot be read."""
+    _submitting: bool = False
+
+    @property
+    def local(self) -> bool:
+        """Whether its job is a process of the local backend."""
+        return self.runner is not None or self.backend == "local" or (self.job or "").startswith("local-")
+
+    @property
+    def ended(self) -> dict[str, Any] | None:
+        """The `end` event that no other attempt followed or will follow."""
+        end = self.attempt.end if self.attempt else None
+        return end if end is not None and end.get("outcome") != REQUEUE else None
+
+
+def read(folder: RunFolder) -> Journal:
+    """Reads the run's events; one that cannot be read gives a journal with a `problem`."""
+    journal = Journal(folder)
+    try:
+        lines = events.read(folder.events)
+    except (OSError, RecursionError) as error:
+        journal.problem = f"cannot read events.jsonl: {getattr(error, 'strerror', None) or error}"
+        return journal
+    for event in lines:
+        _TAKE.get(str(event["event"]), _skip)(journal, event)
+    return journal
+
+
+def _skip(journal: Journal, event: dict[str, Any]) -> None:
+    """A word of a later version, or of somebody's own."""
+
+
+def _created(journal: Journal, event: dict[str, Any]) -> None:
+    journal.created = number(event.get("time"))
+    journal.backend = text(event.get("backend"))
+
+
+def _submitting(journal: Journal, event: dict[str, Any]) -> None:
+    journal._submitting = True
+
+
+def _submitted(journal: Journal, event: dict[str, Any]) -> None:
+    _new_job(journal, event)
+    journal.submitted = number(event.get("time"))
+    journal.backend = text(event.get("backend")) or journal.backend
+    journal.runner = event if "pid" in event else None
+
+
+def _new_job(journal: Journal, event: dict[str, Any]) -> None:
+    """A new submission makes the end of the one before history. A quick job's `attempt` can precede its `submitted`."""
+    job = text(event.get("job"))
+    if job is None:
+        return
+    if journal._submitting or job != journal.job:
+        journal.attempt, journal.cancelled, journal.runner = None, False, None
+    journal._submitting = False
+    journal.job = job
+    if job not in journal.jobs:
+        journal.jobs.append(job)
+
+
+def _attempt(journal: Journal, event: dict[str, Any]) -> None:
+    _new_job(journal, event)
+    claimed = whole(event.get("attempt"))
+    journal.attempt = Attempt(
+        journal.attempts if claimed is None else claimed, number(event.get("time")), _nodes(event.get("nodes"))
+    )
+    journal.attempts += 1
+
+
+def _of_latest(journal: Journal, event: dict[str, Any]) -> Attempt | None:
+    """The latest attempt, if the event is about it."""
+    attempt, about = journal.attempt, whole(event.get("attempt"))
+    return attempt if attempt is None or about is None or about == attempt.number else None
+
+
+def _signal(journal: Journal, event: dict[str, Any]) -> None:
+    if attempt := _of_latest(journal, event):
+        attempt.signalled = True
+
+
+def _requeue(journal: Journal, event: dict[str, Any]) -> None:
+    if attempt := _of_latest(journal, event):
+        attempt.requeued = True
+
+
+def _end(journal: Journal, event: dict[str, Any]) -> None:
+    if journal.attempt is None:  # the `attempt` line was lost; the verdict stands
+        journal.attempt = Attempt(whole(event.get("attempt")) or 0, None)
+    if attempt := _of_latest(journal, event):
+        attempt.end = event
+
+
+def _cancel(journal: Journal, event: dict[str, Any]) -> None:
+    journal.cancelled = True
+
+
+_TAKE = {
+    "created": _created,
+    "submitting": _submitting,
+    "submitted": _submitted,
+    "attempt": _attempt,
+    "signal": _signal,
+    "requeue": _requeue,
+    "end": _end,
+    "cancel": _cancel,
+}
+
+
+def number(value: Any) -> float | None:
+    """`value` if it is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def whole(value: Any) -> int | None:
+    """`value` as an int, if it is a whole number or the text of one."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19:
+        return int(value)
+    return int(value) if number(value) is not None and value == int(value) else None
+
+
+def text(value: Any) -> str | None:
+    """`value` as one line, if it is a text or a number."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return None
+    return one_line(str(value)) or None
+
+
+def _nodes(value: Any) -> str | None:
+    if isinstance(value, list):
+        return ",".join(filter(None, map(text, value))) or None
+    return text(value)

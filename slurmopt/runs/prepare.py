@@ -1,0 +1,89 @@
+"""Making a run folder: whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from slurmopt.errors import FolderError, one_line
+from slurmopt.folder import events
+from slurmopt.folder.files import replace_text
+from slurmopt.folder.layout import RunFolder
+from slurmopt.runs.describe import environment_text
+from slurmopt.runs.snapshot import copy_code
+from slurmopt.slurm.script import Job
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full; free some space, or choose another launch.folder",
+    errno.EDQUOT: "your quota is used up; free some space, or choose another launch.folder",
+    errno.EACCES: "you may not write there; choose another launch.folder",
+    errno.EPERM: "you may not write there; choose another launch.folder",
+    errno.EROFS: "it is mounted read-only; choose another launch.folder",
+    errno.ENAMETOOLONG: "the name is too long; choose a shorter launch.name or launch.folder",
+    errno.ENOTDIR: "part of the path is a file; choose another launch.folder",
+}
+
+
+@contextlib.contextmanager
+def folder_errors(path: Path) -> Iterator[None]:
+    """What the file system refuses, as one line with the way out."""
+    try:
+        yield
+    except (OSError, UnicodeEncodeError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        advice = _ADVICE.get(number or 0) or one_line(str(error))
+        raise FolderError(f"cannot make the run folder {one_line(str(path))!r}: {advice}") from error
+
+
+def make_run(job: Job, script: str, stored: dict[str, Any], overrides: list[str], snapshot_from: Path) -> None:
+    """Makes the run folder beside its place and renames it there, so that a run folder is whole or is not there.
+
+    Raises FolderError, and leaves nothing behind then; FileExistsError where the run is there already.
+    """
+    final = job.folder
+    draft = RunFolder(final.path.with_name(f".{final.id}.{os.getpid()}"))
+    with folder_errors(final.path):
+        try:
+            draft.make(job.settings.launch.group_access)
+            _fill(draft, job, script, stored, overrides, snapshot_from)
+            if final.path.exists():
+                raise FileExistsError(errno.EEXIST, "the run is there already", str(final.path))
+            draft.path.rename(final.path)
+        except BaseException:
+            shutil.rmtree(draft.path, ignore_errors=True)
+            remove_empty(final.path.parent)
+            raise
+
+
+def _fill(
+    draft: RunFolder, job: Job, script: str, stored: dict[str, Any], overrides: list[str], snapshot_from: Path
+) -> None:
+    from omegaconf import OmegaConf
+
+    replace_text(draft.config, OmegaConf.to_yaml(OmegaConf.create(stored)))
+    replace_text(draft.overrides, OmegaConf.to_yaml(OmegaConf.create(overrides)))
+    replace_text(draft.script, script)
+    replace_text(draft.environment, environment_text(job, snapshot_from))
+    if job.settings.task.python is not None:
+        draft.package.mkdir()
+        (draft.package / "slurmopt").symlink_to(Path(__file__).resolve().parent.parent)
+    if job.settings.environment.snapshot != "off":
+        copy_code(snapshot_from, draft.code, job.settings.environment.snapshot, skip=job.folder.path.parent.parent)
+    events.append(draft.events, "created", name=job.name, id=job.folder.id)
+
+
+def discard(run: RunFolder) -> None:
+    """Removes a run that Slurm never had."""
+    shutil.rmtree(run.path, ignore_errors=True)
+    remove_empty(run.path.parent)
+
+
+def remove_empty(folder: Path) -> None:
+    """Removes the folder of a name under which no run was made."""
+    with contextlib.suppress(OSError):
+        folder.rmdir()

@@ -1,0 +1,52 @@
+"""Going on with an existing run: the stored config and script, submitted again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from slurmopt.errors import ConfigError, RunError
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+from slurmopt.runs.find import find
+from slurmopt.runs.gather import gather
+
+if TYPE_CHECKING:
+    from slurmopt.config.launch import Launch
+    from slurmopt.launch import Plan
+
+
+def resume(asked: Launch, overrides: list[str]) -> Plan:
+    """A plan from the run's own folder. RunError while the run is alive; ConfigError for overrides it cannot take."""
+    from pathlib import Path
+
+    from slurmopt.config.settings import load
+    from slurmopt.launch import make_plan
+
+    if others := [word for word in overrides if not word.startswith("launch.")]:
+        raise ConfigError(f"a run goes on with its stored config; leave out {' '.join(others)}", "launch.run")
+    run = find(asked.run, Path(asked.folder))
+    _refuse_alive(run)
+    stored, typed = load(run.config)
+    # How to launch is said now; the backend is the script's own.
+    launch = replace(asked, backend=_backend(run), run=None, id=run.id)
+    plan = make_plan(replace(typed, launch=launch), run, stored, overrides, run.name)
+    plan.existing = asked.run
+    return plan
+
+
+def _refuse_alive(run: RunFolder) -> None:
+    ((status, *_), problem) = gather([run])
+    if status.alive:
+        raise RunError(f"launch.run: {status.label} is {status.state}; first: slurmopt cancel {status.label}")
+    if status.state == "unknown":
+        reason = status.detail or problem or "it cannot be told whether it is alive"
+        raise RunError(f"launch.run: {status.label} may be alive: {reason}")
+
+
+def _backend(run: RunFolder) -> str:
+    """The backend that the run's script was made for."""
+    used = [event.get("backend") for event in events.read(run.events) if event["event"] == "submitting"]
+    if not used or not isinstance(used[-1], str):
+        raise RunError(f"launch.run: the journal {run.events} does not say how the run was submitted")
+    return used[-1]

@@ -1,0 +1,45 @@
+"""A copy of the code, so that edits while the job waits do not change it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from slurmopt.errors import FolderError
+
+_NEVER = {".git", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+
+
+def copy_code(source: Path, target: Path, kind: str, skip: Path) -> None:
+    """Copies `source` to `target`: `git`, what git tracks or would track; `copy`, everything. Never `skip`, the runs."""
+    files = _git_files(source) if kind == "git" else _all_files(source)
+    for file in files:
+        path = source / file
+        if skip in path.parents or not (path.is_file() or path.is_symlink()):
+            continue
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, target / file, follow_symlinks=False)
+    target.mkdir(exist_ok=True)
+
+
+def _git_files(source: Path) -> list[str]:
+    command = ["git", "-C", str(source), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=120, check=True)
+    except FileNotFoundError as error:
+        raise FolderError("environment.snapshot=git needs git, which is not here; valid: copy, off") from error
+    except subprocess.SubprocessError as error:
+        raise FolderError(
+            f"environment.snapshot=git needs a git repository, which {str(source)!r} is not; valid: copy, off"
+        ) from error
+    return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
+
+
+def _all_files(source: Path) -> list[str]:
+    found = []
+    for folder, folders, files in os.walk(source):
+        folders[:] = [name for name in folders if name not in _NEVER]
+        found += [os.path.relpath(os.path.join(folder, name), source) for name in files]
+    return found

@@ -1,0 +1,93 @@
+"""`slurmopt status`: how runs are.
+
+`--json` prints a list of objects, one a run, always with these keys (null where there is nothing to say):
+
+    name id folder backend
+    state              see `slurmopt.runs.state`
+    detail             a line for people: why it waits, why it failed
+    estimated_start    of a waiting run, as Slurm expects it
+    job jobs           the latest job, and all of them
+    attempt attempts   the latest attempt's number, and how many there were
+    nodes
+    created submitted started ended heartbeat     times in seconds since the epoch; `started` is the latest attempt's
+    elapsed            seconds of the latest attempt
+    step total_steps steps_per_second eta_seconds metrics      of the lowest rank that has a heartbeat
+    outcome exit_code rank error                  of the verdict
+
+Times are numbers; a metric that is no finite number is null.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+from slurmopt.folder.layout import RunFolder
+from slurmopt.runs import options
+from slurmopt.runs.find import all_runs, created, find
+from slurmopt.runs.gather import Status, as_dict, gather
+from slurmopt.runs.table import terminal_width
+from slurmopt.runs.view import page, rows
+
+_REDRAW = 1.0
+_HOME_AND_CLEAR = "\x1b[H\x1b[J"
+
+
+def main(argv: list[str]) -> int:
+    """The command; returns the exit status."""
+    given = parser().parse_args(argv)
+    folders = _folders(given)
+    if given.watch:
+        return _watch(folders)
+    statuses, problem = gather(folders, details=not given.all)
+    _warn(problem)
+    if given.json:
+        print(json.dumps([as_dict(status) for status in statuses], allow_nan=False))
+    else:
+        print(_text(statuses))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `slurmopt status`."""
+    made = options.parser("status", "How runs are: state, progress, why one waits or failed.")
+    made.add_argument("runs", nargs="*", metavar="RUN", help=options.RUN_HELP)
+    made.add_argument("--all", action="store_true", help="all runs, newest first")
+    how = made.add_mutually_exclusive_group()
+    options.add_json(how)
+    how.add_argument("--watch", action="store_true", help="redraw until all of them have ended")
+    return made
+
+
+def _folders(given: argparse.Namespace) -> list[RunFolder]:
+    if given.all and not given.runs:
+        return sorted(all_runs(given.folder), key=created, reverse=True)
+    return [find(word, given.folder) for word in given.runs or [None]]
+
+
+def _text(statuses: list[Status]) -> str:
+    width = terminal_width()
+    return page(statuses[0], width) if len(statuses) == 1 else rows(statuses, width)
+
+
+def _warn(problem: str | None) -> None:
+    if problem:
+        print(f"slurmopt: Slurm was not asked, so this is what journals and heartbeats say: {problem}", file=sys.stderr)
+
+
+def _watch(folders: list[RunFolder]) -> int:
+    """On a terminal redraws in place; elsewhere prints again what has changed."""
+    shown = None
+    while True:
+        statuses, problem = gather(folders, details=True)
+        text = _text(statuses) + (f"\n\nSlurm was not asked: {problem}" if problem else "")
+        if sys.stdout.isatty():
+            print(f"{_HOME_AND_CLEAR}{text}", flush=True)
+        elif (states := [status.state for status in statuses]) != shown:
+            print(text, flush=True)
+            shown = states
+        if not any(status.alive or status.state == "unknown" for status in statuses):
+            return 0
+        time.sleep(_REDRAW)

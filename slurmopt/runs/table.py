@@ -1,0 +1,35 @@
+"""Aligned columns for a terminal, cut to its width."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_NARROWEST = 80
+
+
+def table(header: list[str], rows: list[list[str]], width: int | None) -> str:
+    """Rows below a header; the last column is cut where a line would be longer than `width` (None: never)."""
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header) - 1)]
+    return "\n".join(_line(line, widths, width) for line in lines)
+
+
+def _line(cells: list[str], widths: list[int], width: int | None) -> str:
+    aligned = [cell.ljust(size) for cell, size in zip(cells, widths, strict=False)]
+    return cut("  ".join([*aligned, cells[-1]]).rstrip(), width)
+
+
+def cut(line: str, width: int | None) -> str:
+    """`line`, with an ellipsis where it is longer than `width`."""
+    return line if width is None or len(line) <= width else line[: width - 1] + "…"
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal on standard output; None for a file or a pipe, where nothing needs to be cut."""
+    if not sys.stdout.isatty():
+        return None
+    try:
+        return max(_NARROWEST, int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns))
+    except (OSError, ValueError):
+        return _NARROWEST

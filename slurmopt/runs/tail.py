@@ -1,0 +1,62 @@
+"""Reading logs that still grow: text from bytes of any kind, a piece at a time."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_PIECE = 1 << 20
+
+
+class Tail:
+    """One log: `read` gives what was added since the last call. A log that is not there yet is empty."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._position = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def read(self) -> Iterator[str]:
+        """The new text, a piece at a time; bytes that are no UTF-8 are replaced."""
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(self._position)
+            while piece := file.read(_PIECE):
+                self._position += len(piece)
+                yield self._decoder.decode(piece)
+
+    def rest(self) -> str:
+        """What is left of a character that the log's end cut."""
+        return self._decoder.decode(b"", final=True)
+
+
+class Lines:
+    """A `Tail` as whole lines with a prefix, so that several logs can be shown at once."""
+
+    def __init__(self, path: Path, prefix: str) -> None:
+        self._tail = Tail(path)
+        self._prefix = prefix
+        self._partial = ""
+
+    def read(self) -> Iterator[str]:
+        """The lines that were completed since the last call."""
+        for piece in self._tail.read():
+            *whole, self._partial = (self._partial + piece).split("\n")
+            yield "".join(f"{self._prefix}{line}\n" for line in whole)
+
+    def rest(self) -> str:
+        """The last line, which has no end."""
+        last = self._partial + self._tail.rest()
+        return f"{self._prefix}{last}\n" if last else ""
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The last lines of a log, looking at no more than its last 256 KiB."""
+    with path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - (_PIECE >> 2)))
+        return file.read().decode(errors="replace").splitlines()[-count:]

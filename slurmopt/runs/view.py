@@ -1,0 +1,172 @@
+"""A run's status for people: one line in a table, or a page of its own."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from slurmopt.errors import one_line
+from slurmopt.folder.files import read_json
+from slurmopt.runs.failure import failure
+from slurmopt.runs.gather import Status
+from slurmopt.runs.progress import Progress, silent_ranks
+from slurmopt.runs.state import FRESH_HEARTBEAT, age
+from slurmopt.runs.table import cut, table
+from slurmopt.units import human_seconds
+
+_LONGEST_RESULT = 300
+_HEADER = ["RUN", "STATE", "STEP", "LEFT", "TIME", ""]
+_NEXT = {
+    "unsubmitted": "slurmopt launch … launch.id={id}",
+    "pending": "slurmopt logs {run} --follow waits for it; slurmopt cancel {run} stops it",
+    "running": "slurmopt logs {run} --follow",
+    "stopping": "slurmopt status {run} --watch",
+    "requeued": "slurmopt status {run} --watch",
+    "finished": "slurmopt logs {run}",
+    "failed": "slurmopt logs {run} --errors, then slurmopt launch launch.run={run}",
+    "killed": "slurmopt logs {run} --errors, then slurmopt launch launch.run={run}",
+    "cancelled": "slurmopt launch launch.run={run} goes on with it",
+    "lost": "slurmopt logs {run} --errors, then slurmopt launch launch.run={run}",
+    "unknown": "slurmopt logs {run}",
+}
+
+
+def rows(statuses: list[Status], width: int | None) -> str:
+    """Many runs, a line each."""
+    return table(_HEADER, [_row(status) for status in statuses], width)
+
+
+def _row(status: Status) -> list[str]:
+    seen = status.progress
+    left = human_seconds(seen.eta_seconds) if seen.eta_seconds is not None and status.alive else ""
+    elapsed = human_seconds(status.elapsed) if status.elapsed is not None else ""
+    return [_short(status.label), status.state, steps(seen), left, elapsed, _remark(status)]
+
+
+def _short(label: str, most: int = 36) -> str:
+    """The ID's end and the name's beginning tell runs apart."""
+    return label if len(label) <= most else f"{label[: most - 23]}…{label[-22:]}"
+
+
+def _remark(status: Status) -> str:
+    attempt = status.journal.attempt
+    again = f"attempt {attempt.number}" if attempt and attempt.number and status.alive else ""
+    parts = [status.detail or "", _start(status), metrics(status.progress) if status.alive else "", again]
+    return "; ".join(filter(None, parts))
+
+
+def _start(status: Status) -> str:
+    if status.start is None:
+        return ""
+    when = time.localtime(status.start)
+    day = "" if status.start - status.now < 86400 / 2 else "%b %d "
+    return f"expected to start {time.strftime(f'{day}%H:%M', when)}"
+
+
+def steps(seen: Progress) -> str:
+    """`120/500`."""
+    if seen.step is None:
+        return ""
+    return str(seen.step) if seen.total_steps is None else f"{seen.step}/{seen.total_steps}"
+
+
+def metrics(seen: Progress) -> str:
+    """`val_loss 1.234  lr 0.0003`."""
+    return "  ".join(f"{name} {value:.4g}" for name, value in seen.metrics.items())
+
+
+def page(status: Status, width: int | None) -> str:
+    """One run, with all that helps to understand it and what to do next."""
+    lines = [(label, one_line(text)) for label, text in _facts(status) if text]
+    head = f"{status.label}: {status.state}"
+    # What is to be copied (paths, commands) is never cut.
+    return "\n".join([head, *(f"  {label:9} {text}" for label, text in lines)]) if lines else cut(head, width)
+
+
+def _facts(status: Status) -> list[tuple[str, str | None]]:
+    journal, seen = status.journal, status.progress
+    detail = status.detail if status.journal.ended is None else None
+    return [
+        ("why", "; ".join(filter(None, (detail, _start(status))))),
+        ("progress", _progress(status)),
+        ("metrics", metrics(seen)),
+        ("time", _times(status)),
+        ("job", _job(status)),
+        ("heartbeat", _heartbeat(status)),
+        ("result", _result(status)),
+        ("error", _error(status)),
+        ("folder", str(journal.folder.path)),
+        ("log", log_path(status)),
+        ("next", next_step(status)),
+    ]
+
+
+def _progress(status: Status) -> str:
+    seen = status.progress
+    rate = f"{seen.steps_per_second:.3g} steps/s" if seen.steps_per_second is not None else ""
+    left = f"about {human_seconds(seen.eta_seconds)} left" if seen.eta_seconds is not None and status.alive else ""
+    done = f"step {steps(seen)}" if seen.step is not None else ""
+    phase = "" if seen.step is not None or not status.alive else seen.phase or ""
+    return ", ".join(filter(None, (phase, done, rate, left)))
+
+
+def _times(status: Status) -> str:
+    journal = status.journal
+    parts = []
+    if status.elapsed is not None and journal.attempt:
+        word = "has run" if status.alive else "ran"
+        parts.append(f"attempt {journal.attempt.number} {word} {human_seconds(status.elapsed)}")
+    if journal.created is not None:
+        parts.append(f"launched {age(journal.created, status.now)}")
+    return ", ".join(parts)
+
+
+def _job(status: Status) -> str:
+    journal = status.journal
+    nodes = f"on {status.nodes}" if status.nodes else ""
+    return " ".join(filter(None, (journal.job, f"({journal.backend})" if journal.backend else "", nodes)))
+
+
+def _heartbeat(status: Status) -> str:
+    attempt, seen = status.journal.attempt, status.progress.heartbeat
+    if attempt is None or seen is None or not status.alive:
+        return ""
+    text = age(seen, status.now)
+    silent = silent_ranks(status.folder, attempt.number, FRESH_HEARTBEAT)
+    if silent:
+        text += f"; silent for over {human_seconds(FRESH_HEARTBEAT)}: rank {', '.join(map(str, silent[:10]))}"
+        text += f" and {len(silent) - 10} more" if len(silent) > 10 else ""
+    return text
+
+
+def _result(status: Status) -> str:
+    """What the function returned, where it says something."""
+    if status.state != "finished":
+        return ""
+    try:
+        result = (read_json(status.folder.result) or {}).get("result")
+    except OSError as error:
+        return f"cannot be read: {error}"
+    return "" if result is None or result == 0 else cut(json.dumps(result), _LONGEST_RESULT)
+
+
+def _error(status: Status) -> str | None:
+    if status.state not in ("failed", "killed", "lost"):
+        return None
+    if status.journal.ended is not None and status.detail:
+        return status.detail
+    found = failure(status.folder, status.journal.attempt.number) if status.journal.attempt else None
+    return f"rank {found.rank}: {found.error or found.outcome}" if found else None
+
+
+def log_path(status: Status) -> str | None:
+    """Rank 0's log of the latest attempt, else the job's."""
+    folder, attempt, job = status.folder, status.journal.attempt, status.journal.job
+    paths = [folder.rank_log(attempt.number, 0)] if attempt else []
+    paths += [folder.job_log(job)] if job else []
+    return next((str(path) for path in paths if path.exists()), None)
+
+
+def next_step(status: Status) -> str:
+    """The command that helps now."""
+    return _NEXT[status.state].format(run=status.label, id=status.folder.id)

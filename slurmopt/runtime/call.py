@@ -1,0 +1,68 @@
+"""The words that the job script gives to a rank, as one value.
+
+python -m slurmopt.runtime FOLDER [options] --function pkg.mod.fn
+python -m slurmopt.runtime FOLDER [options] -- word word …
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurmopt.folder.layout import RunFolder
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one rank is asked to do. `heartbeat` and `timeout` are seconds; one of `function` and `command` is set."""
+
+    folder: RunFolder
+    heartbeat: float
+    timeout: float
+    backend: str
+    per: str
+    forward: str | None
+    imports: list[str]
+    function: str | None
+    command: list[str] | None
+
+
+def parse(argv: list[str]) -> Call:
+    """Reads the words; a misspelt one ends the process with status 2 and the valid ones on standard error."""
+    words, command = _split(argv)
+    options = _parser().parse_args(words)
+    if (options.function is None) == (not command):
+        _parser().error("either --function pkg.mod.fn or -- and the words of a command")
+    folder = RunFolder(Path(options.folder).absolute())
+    return Call(
+        folder=folder,
+        heartbeat=options.heartbeat,
+        timeout=options.timeout,
+        backend=options.backend,
+        per=options.per,
+        forward=options.forward,
+        imports=options.imports,
+        function=options.function,
+        command=command,
+    )
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str] | None]:
+    if "--" not in argv:
+        return argv, None
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m slurmopt.runtime", allow_abbrev=False)
+    parser.add_argument("folder", help="the run folder")
+    parser.add_argument("--heartbeat", type=float, default=10.0, help="seconds between heartbeats")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for the ranks to arrive")
+    parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto")
+    parser.add_argument("--per", choices=("rank", "node"), default="rank", help="processes per node: all, or one")
+    parser.add_argument("--forward", metavar="SIGNAL", help="what the command gets before the time limit")
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+    parser.add_argument("--function", metavar="PKG.MOD.FN")
+    return parser

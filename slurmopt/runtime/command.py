@@ -1,0 +1,115 @@
+"""Runs the user's command as it is, without a shell, and reads how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+
+from slurmopt.errors import JobError
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.outcome import Outcome
+from slurmopt.runtime import failures, signals, surroundings
+from slurmopt.runtime.call import Call
+from slurmopt.runtime.live import LiveRank
+from slurmopt.runtime.ranks import RankFacts, in_slurm_step
+
+_VARIABLE = re.compile(r"\\\$\{|\$\{oc\.env:\s*([^,}\s]+)\s*(?:,\s*([^}]*?)\s*)?\}")
+
+
+class CommandTask:
+    """One run of the user's command in one rank."""
+
+    def __init__(self, call: Call, facts: RankFacts, attempt: int, live: LiveRank) -> None:
+        self._call, self._facts, self._attempt, self._live = call, facts, attempt, live
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> Outcome:
+        """Starts the command and waits for it."""
+        try:
+            words = [expand(word) for word in self._call.command or []]
+            self._process = self._start(words)
+        except JobError as error:
+            print(f"slurmopt: {error}", file=sys.stderr)
+            return failures.user_error(str(error), exit_code=127)
+        self._live.enter("running")
+        if self._facts.rank == 0:
+            surroundings.note(self._call.folder, self._attempt, self._facts)
+        return outcome_of(self._process.wait(), words, self._call.folder)
+
+    def leave(self) -> None:
+        """Nothing to take down: what the command left behind ends with the step."""
+
+    def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
+        signals.listen(self._pass_on)
+        # USR1 is blocked in this process, and so in the command, which outlives one then; unless it is promised one.
+        unblock = _unblock_usr1 if self._forward == signal.SIGUSR1 else None
+        try:
+            return subprocess.Popen(words, preexec_fn=unblock)
+        except OSError as error:
+            raise JobError(_cannot_start(words[0], error)) from error
+
+    @property
+    def _forward(self) -> signal.Signals | None:
+        return signal.Signals[f"SIG{self._call.forward}"] if self._call.forward else None
+
+    def _pass_on(self, number: int) -> None:
+        wanted = signal.SIGTERM if number == signal.SIGTERM else self._forward
+        # srun's signals have reached the command already when they are the same.
+        if wanted is None or self._process is None or (wanted == number and in_slurm_step(os.environ)):
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(wanted)
+
+
+def _unblock_usr1() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+
+
+def expand(word: str) -> str:
+    """`word` with `${oc.env:NAME}` and `${oc.env:NAME,default}` filled in from this rank's environment."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] is None:  # an escaped one stays text
+            return "${"
+        found = os.environ.get(match[1])
+        if found is None and match[2] is None:
+            raise JobError(f"task.command: {word!r} needs the environment variable {match[1]}, which this rank lacks")
+        return found if found is not None else _unquoted(match[2])
+
+    return _VARIABLE.sub(value, word)
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+
+
+def _cannot_start(program: str, error: OSError) -> str:
+    where = f"task.command: {program!r}"
+    if error.errno == errno.ENOENT and os.path.exists(program):
+        return f"{where}: the interpreter in its first line is not found"
+    if error.errno == errno.ENOENT:
+        place = f"in {os.getcwd()}" if "/" in program else "on PATH (a script needs ./ or its interpreter before it)"
+        return f"{where} is not found {place}"
+    if error.errno == errno.EACCES:
+        return f"{where} is not executable: chmod +x it, or put its interpreter before it"
+    if error.errno == errno.ENOEXEC:
+        return f"{where} is no program: it lacks a #! line, or is made for another machine"
+    return f"{where} cannot be started: {error.strerror}"
+
+
+def outcome_of(status: int, words: list[str], folder: RunFolder) -> Outcome:
+    """The outcome of a command that ended with `status` (negative: by a signal), as subprocess says it."""
+    if status == 75 or (folder.path / "requeue").exists():
+        return failures.requeue("exit status 75" if status == 75 else "the requeue file is there")
+    if status == 0:
+        return failures.finished()
+    if status < 0 or status in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
+        number = -status if status < 0 else status - 128
+        hint = " (out of memory?)" if number == signal.SIGKILL else ""
+        return failures.killed(number, f"{words[0]} was killed by {signal.Signals(number).name}{hint}")
+    return failures.user_error(f"{words[0]} ended with exit status {status}", exit_code=status)

@@ -1,0 +1,124 @@
+"""What ended a task, as an outcome: the user's error, the infrastructure's, or a wish to be started again."""
+
+from __future__ import annotations
+
+import errno
+import time
+import traceback
+from types import TracebackType
+
+from slurmopt.errors import JobError, RendezvousError, Requeue, one_line
+from slurmopt.folder.outcome import FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR, Outcome
+
+_INFRASTRUCTURE_TYPES = {"DistBackendError", "DistNetworkError", "DistStoreError"}
+_INFRASTRUCTURE_ERRNOS = {errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.EREMOTEIO, errno.ESHUTDOWN}
+_INFRASTRUCTURE_WORDS = (
+    "uncorrectable ecc",
+    "uncorrectable nvlink",
+    "fallen off the bus",
+    "devices unavailable",
+    "devices is/are busy or unavailable",
+    "device(s) is/are busy or unavailable",
+    "system not yet initialized",
+    "no cuda-capable device is detected",
+    "xid",
+)
+_PEER_LOST_WORDS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection refused",
+    "broken pipe",
+    "socket closed",
+    "remote process exited",
+    "ncclremoteerror",
+    "timed out waiting",
+    "watchdog caught collective operation timeout",
+)
+_USER_WORDS = ("ncclinvalidusage", "ncclinvalidargument", "duplicate gpu detected")
+"""A DistBackendError that no other node would cure."""
+
+
+def finished(result: object = None) -> Outcome:
+    return Outcome(FINISHED, time.time(), 0, result=result)
+
+
+def requeue(message: str | None = None) -> Outcome:
+    return Outcome(REQUEUE, time.time(), 75, error=message or None)
+
+
+def killed(signal_number: int, message: str) -> Outcome:
+    return Outcome(KILLED, time.time(), 128 + signal_number, error=message)
+
+
+def user_error(message: str, exit_code: int = 1, trace: str | None = None) -> Outcome:
+    return Outcome(USER_ERROR, time.time(), exit_code, error=one_line(message), traceback=trace)
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """The outcome of a function that raised."""
+    if isinstance(error, Requeue):
+        return requeue(one_line(str(error)))
+    if isinstance(error, SystemExit):
+        return _of_exit(error)
+    if isinstance(error, KeyboardInterrupt):
+        return killed(2, "SIGINT")
+    if is_infrastructure(error):
+        return Outcome(INFRASTRUCTURE, time.time(), 69, error=headline(error), traceback=story(error))
+    return user_error(headline(error), trace=story(error))
+
+
+def _of_exit(error: SystemExit) -> Outcome:
+    code = error.code
+    if code is None or code == 0:
+        return finished()
+    if code == 75:
+        return requeue("exit status 75")
+    if isinstance(code, int):
+        return user_error(f"exit status {code}", exit_code=code & 0xFF or 1)
+    return user_error(str(code))
+
+
+def is_infrastructure(error: BaseException) -> bool:
+    """Whether another node, or the same one later, might not raise this."""
+    text = str(error).lower()
+    if any(word in text for word in _USER_WORDS):
+        return False
+    if isinstance(error, RendezvousError) or _INFRASTRUCTURE_TYPES & {kind.__name__ for kind in type(error).__mro__}:
+        return True
+    if isinstance(error, OSError) and error.errno in _INFRASTRUCTURE_ERRNOS:
+        return True
+    words = _INFRASTRUCTURE_WORDS + _PEER_LOST_WORDS if isinstance(error, RuntimeError) else ()
+    return any(word in text for word in words)
+
+
+def is_peer_lost(text: str | None) -> bool:
+    """Whether an error only says that another rank is gone: a symptom, not the cause."""
+    lower = (text or "").lower()
+    return any(word in lower for word in _PEER_LOST_WORDS)
+
+
+def headline(error: BaseException) -> str:
+    """The error in one line."""
+    if isinstance(error, JobError):
+        return one_line(str(error))
+    return one_line("".join(traceback.format_exception_only(type(error), error)).strip().splitlines()[-1])
+
+
+def story(error: BaseException) -> str:
+    """The traceback from the user's first frame on; a JobError is its message alone, for it names what to do."""
+    if isinstance(error, JobError) and error.__cause__ is None:
+        return str(error)
+    shown = error.__cause__ if isinstance(error, JobError) and error.__cause__ is not None else error
+    return "".join(traceback.format_exception(type(shown), shown, _users_frames(shown.__traceback__)))
+
+
+def _users_frames(trace: TracebackType | None) -> TracebackType | None:
+    rest = trace
+    while rest is not None and _is_ours(rest):
+        rest = rest.tb_next
+    return rest or trace
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    module = str(trace.tb_frame.f_globals.get("__name__", ""))
+    return module.startswith(("slurmopt.runtime", "importlib"))

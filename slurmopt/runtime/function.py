@@ -1,0 +1,106 @@
+"""Runs the user's function in this process: its module, the config, the process group, the call."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from slurmopt.errors import JobError, Requeue
+from slurmopt.folder.outcome import Outcome
+from slurmopt.runtime import failures, surroundings
+from slurmopt.runtime.call import Call
+from slurmopt.runtime.live import LiveRank
+from slurmopt.runtime.process_group import ProcessGroup
+from slurmopt.runtime.ranks import RankFacts
+
+
+class FunctionTask:
+    """One call of the user's function in one rank."""
+
+    def __init__(self, call: Call, facts: RankFacts, attempt: int, live: LiveRank) -> None:
+        self._call, self._facts, self._attempt, self._live = call, facts, attempt, live
+        self._group = ProcessGroup(call.folder, attempt, facts, call.timeout, call.backend)
+
+    def run(self) -> Outcome:
+        """Everything up to and including the call; whatever it raises becomes the outcome."""
+        try:
+            function, config = self._prepare()
+            self._live.enter("waiting")
+            self._group.join()
+            self._live.enter("running")
+            if self._facts.rank == 0:
+                surroundings.note(self._call.folder, self._attempt, self._facts)
+            return failures.finished(_storable(function(config)))
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary to the user's code
+            outcome = failures.outcome_of(error)
+            if not isinstance(error, (Requeue, SystemExit)):
+                print(outcome.traceback or outcome.error, file=sys.stderr)
+            return outcome
+
+    def leave(self) -> None:
+        """Takes the process group down; only after the function ended well, for it waits for the other ranks."""
+        self._group.leave()
+
+    def _prepare(self) -> tuple[Callable[[Any], Any], Any]:
+        if os.getcwd() not in sys.path and "" not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        for module in self._call.imports:
+            importlib.import_module(module)
+        return locate(self._call.function or ""), load_config(self._call)
+
+
+def locate(path: str) -> Callable[[Any], Any]:
+    """The function at `package.module.function`; JobError where nothing callable is there."""
+    module, rest = _import_longest(path)
+    found: Any = module
+    for name in rest:
+        if not hasattr(found, name):
+            raise JobError(f"task._target_: {path!r}: {getattr(found, '__name__', found)} has no {name!r}")
+        found = getattr(found, name)
+    if not callable(found):
+        raise JobError(f"task._target_: {path!r} is no function but a {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
+
+
+def _import_longest(path: str) -> tuple[Any, list[str]]:
+    parts = path.split(".")
+    for size in range(len(parts) - 1, 0, -1):
+        name = ".".join(parts[:size])
+        try:
+            return importlib.import_module(name), parts[size:]
+        except ModuleNotFoundError as error:
+            # Only "this very name is not there" goes on; a module that the user's module misses is the user's error.
+            if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+                raise
+    raise JobError(f"task._target_: no module of {path!r} is found from {os.getcwd()} or in {sys.prefix}")
+
+
+def load_config(call: Call) -> Any:
+    """The run's config with everything resolved, `oc.env` included."""
+    try:
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+    except ImportError as error:
+        raise JobError(f"{sys.executable} lacks omegaconf, which task._target_ needs: pip install omegaconf") from error
+    config = OmegaConf.load(call.folder.config)
+    try:
+        OmegaConf.resolve(config)
+    except OmegaConfBaseException as error:
+        key = f"{error.full_key}: " if getattr(error, "full_key", None) else ""
+        raise JobError(f"config.yaml: {key}{str(error).splitlines()[0]}") from None
+    return config
+
+
+def _storable(result: Any) -> Any:
+    try:
+        json.dumps(result)
+    except (TypeError, ValueError):
+        print(
+            f"slurmopt: the function returned a {type(result).__name__}, which result.json cannot hold; left out there"
+        )
+        return None
+    return result

@@ -1,0 +1,153 @@
+"""The rank's live state: one writer of its heartbeat file, fed by `progress` in this process and in its children.
+
+Children (a command's own Python) send what they report to a socket of the rank's process instead of writing the file
+themselves: two writers of one file would lose each other's steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from slurmopt.folder.heartbeat import Heartbeat
+from slurmopt.folder.outcome import Outcome
+from slurmopt.runtime.ranks import RankFacts
+
+PROGRESS = "SLURMOPT_PROGRESS"
+"""Environment variable: the abstract socket's name, for the children."""
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel vouches for them
+_AT_MOST_EVERY = 1.0
+
+
+class LiveRank:
+    """Keeps the heartbeat file of one rank true until `end`. Times are seconds."""
+
+    def __init__(self, path: Path, facts: RankFacts, every: float, watch: Callable[[], None]) -> None:
+        self.pid = os.getpid()
+        self.local_rank = facts.local_rank
+        self._path = path
+        self._every = every
+        self._watch = watch
+        self._heartbeat = Heartbeat(rank=facts.rank, world_size=facts.world_size, node=facts.node, pid=self.pid)
+        self._lock = threading.RLock()  # re-entrant: the second SIGTERM ends the rank from inside a signal handler
+        self._news = False
+        self._complained = False
+        self._inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+    def start(self) -> None:
+        """Writes the first heartbeat, and goes on doing so from a thread."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._heartbeat.write(self._path)
+        os.environ[PROGRESS] = self._open_inbox()
+        threading.Thread(target=self._keep, name="slurmopt-heartbeat", daemon=True).start()
+
+    def enter(self, phase: str) -> None:
+        """Says what the rank does now: waiting, running."""
+        with self._lock:
+            self._heartbeat.phase = phase
+            self._news = True
+
+    def report(self, step: int, total: int | None, metrics: dict[str, float]) -> None:
+        """Takes a step in; the thread writes it within about a second."""
+        with self._lock:
+            beat = self._heartbeat
+            if beat.first_step is None:
+                beat.first_step, beat.first_step_time = step, time.time()
+            beat.step = step
+            beat.total_steps = beat.total_steps if total is None else total
+            beat.metrics.update(metrics)
+            self._news = True
+
+    def end(self, outcome: Outcome) -> None:
+        """Writes the last heartbeat, with the outcome; nothing is written after it."""
+        with self._lock:
+            if self._heartbeat.outcome is not None:
+                return
+            self._take_in()  # the last step of a command that has just ended
+            self._heartbeat.phase = "ended"
+            self._heartbeat.outcome = outcome.as_dict()
+            self._write()
+
+    def _open_inbox(self) -> str:
+        name = f"slurmopt-{self.pid}-{os.urandom(8).hex()}"
+        self._inbox.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._inbox.bind("\0" + name)
+        return name
+
+    def _keep(self) -> None:
+        written = time.monotonic()
+        while self._heartbeat.outcome is None:
+            if select.select([self._inbox], [], [], _AT_MOST_EVERY)[0]:
+                self._take_in()
+            age = time.monotonic() - written
+            if age >= self._every or (self._news and age >= _AT_MOST_EVERY):
+                written = time.monotonic()
+                self._beat()
+                self._watch()
+
+    def _take_in(self) -> None:
+        """Every report that waits in the inbox."""
+        with self._lock, contextlib.suppress(BlockingIOError):
+            while True:
+                data, ancillary, _, _ = self._inbox.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
+                if _sender(ancillary) == os.getuid():  # abstract sockets are open to every user of the node
+                    with contextlib.suppress(ValueError, TypeError):  # not one of ours
+                        self.report(*json.loads(data))
+
+    def _beat(self) -> None:
+        with self._lock:
+            if self._heartbeat.outcome is None:
+                self._news = False
+                self._write()
+
+    def _write(self) -> None:
+        try:
+            self._heartbeat.write(self._path)
+        except OSError as error:  # a full or absent file system must not end the training: say it once, go on trying
+            if not self._complained:
+                print(f"slurmopt: the heartbeat cannot be written: {error}", file=sys.stderr, flush=True)
+            self._complained = True
+
+
+def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+            return int(_CREDENTIALS.unpack(data)[1])
+    return None
+
+
+class ChildReports:
+    """In a child of the rank's process: sends it the steps, a few times a second at most, and the last one at exit."""
+
+    _AT_MOST_EVERY = 0.2
+
+    def __init__(self, name: str) -> None:
+        self._address = "\0" + name
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.settimeout(0.2)  # the kernel queues ten; the reader needs microseconds for one
+        self._sent = float("-inf")
+        self._waiting: tuple[Any, ...] | None = None
+
+    def report(self, step: int, total: int | None, metrics: dict[str, float]) -> None:
+        if self._waiting is not None:
+            metrics = {**self._waiting[2], **metrics}
+        self._waiting = (step, total, metrics)
+        if time.monotonic() - self._sent >= self._AT_MOST_EVERY:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._waiting is None:
+            return
+        with contextlib.suppress(OSError):  # the rank's process has ended: there is nobody left to tell
+            self._socket.sendto(json.dumps(self._waiting).encode(), self._address)
+        self._sent, self._waiting = time.monotonic(), None

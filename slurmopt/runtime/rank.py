@@ -1,0 +1,115 @@
+"""One rank from start to end: facts, signals, heartbeat, the task, the outcome."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any, Protocol
+
+from slurmopt.errors import JobError
+from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
+from slurmopt.runtime import failures, run, signals, tree
+from slurmopt.runtime.call import Call, parse
+from slurmopt.runtime.live import LiveRank
+from slurmopt.runtime.ranks import RankFacts, exports, launched_facts, one_per_node, torchrun_exports
+
+SUPERVISOR = "SLURMOPT_SUPERVISOR"
+"""Environment variable: the process id of our spawn, where it started this rank."""
+_LAST_SECONDS = 15
+
+
+class Task(Protocol):
+    """What a rank runs."""
+
+    def run(self) -> Outcome: ...
+
+    def leave(self) -> None: ...
+
+
+def main(argv: list[str]) -> int:
+    """Runs one rank; the exit status is 0 when it finished or wants to be started again."""
+    outcome = run_rank(argv)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if outcome.outcome in (FINISHED, REQUEUE):
+        return 0
+    # Whatever hangs at exit after a failure (an aborted collective, a thread of the user's) would hold up all ranks.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_LAST_SECONDS)
+    return outcome.exit_code or 1
+
+
+def submitit_task(argv: list[str]) -> Any:
+    """`main` for a rank that submitit started: returns the function's result, raises when the rank failed.
+
+    submitit's own handlers for USR2, TERM and CONT are replaced: the batch shell alone asks for another attempt.
+    """
+    signals.install(signal.SIGUSR2)
+    signal.signal(signal.SIGCONT, signal.SIG_DFL)
+    outcome = run_rank(argv)
+    if outcome.outcome == REQUEUE:
+        raise SystemExit(0)  # passes submitit by: the next attempt will write the result
+    if outcome.outcome != FINISHED:
+        raise JobError(f"{outcome.outcome}: {outcome.error}\n{outcome.traceback or ''}".rstrip())
+    return outcome.result
+
+
+def run_rank(argv: list[str]) -> Outcome:
+    """Runs one rank and leaves its outcome in its heartbeat file."""
+    signals.install()
+    call = parse(argv)
+    attempt = int(os.environ.get(run.ATTEMPT) or 0)
+    facts = _export(call, attempt)
+    live = _come_alive(call, attempt, facts)
+    task = _task(call, attempt, facts, live)
+    outcome = task.run()
+    live.end(outcome)
+    if outcome.outcome in (FINISHED, REQUEUE):
+        task.leave()
+    return outcome
+
+
+def _export(call: Call, attempt: int) -> RankFacts:
+    facts = launched_facts(os.environ)
+    if call.per == "node":
+        facts = one_per_node(facts)
+        os.environ.update(torchrun_exports(facts, os.environ))
+    os.environ.update(exports(facts))
+    os.environ.update({run.FOLDER: str(call.folder.path), run.ATTEMPT: str(attempt)})
+    os.environ.setdefault("SLURMOPT_CONFIG", str(call.folder.config))
+    os.environ[run.LOCAL_RANK] = str(facts.local_rank)
+    return facts
+
+
+def _come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
+    stop_file = call.folder.stop_request(attempt)
+    supervisor = int(os.environ.pop(SUPERVISOR, 0))
+
+    def watch() -> None:
+        if stop_file.exists():
+            signals.request()
+        if supervisor and os.getppid() != supervisor:
+            give_up("the process that started this rank is gone")
+
+    def give_up(why: str) -> None:
+        live.end(failures.killed(signal.SIGKILL, why))
+        tree.kill_below(os.getpid())
+        os._exit(128 + signal.SIGKILL)
+
+    live = LiveRank(call.folder.heartbeat(attempt, facts.rank), facts, call.heartbeat, watch)
+    live.start()
+    run.become(live)
+    signals.listen(lambda number: give_up("a second SIGTERM") if signals.terms() > 1 else None)
+    watch()  # the request may be older than this rank
+    return live
+
+
+def _task(call: Call, attempt: int, facts: RankFacts, live: LiveRank) -> Task:
+    if call.function is None:
+        from slurmopt.runtime.command import CommandTask
+
+        return CommandTask(call, facts, attempt, live)
+    from slurmopt.runtime.function import FunctionTask
+
+    return FunctionTask(call, facts, attempt, live)

@@ -1,0 +1,135 @@
+"""Who am I among the ranks: one table from the environment's words to the facts.
+
+Slurm's words hold for a process that srun started. The batch shell has SLURM_PROCID and SLURM_NTASKS too, but is no
+rank.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+_WORDS = {  # fact: (torchrun's word, Slurm's word)
+    "rank": ("RANK", "SLURM_PROCID"),
+    "local_rank": ("LOCAL_RANK", "SLURM_LOCALID"),
+    "world_size": ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS"),
+    "local_world_size": ("LOCAL_WORLD_SIZE", None),
+    "node_rank": ("NODE_RANK", "SLURM_NODEID"),
+    "nodes": ("NNODES", "SLURM_STEP_NUM_NODES"),
+}
+_ALONE = {"rank": 0, "local_rank": 0, "world_size": 1, "local_world_size": 1, "node_rank": 0, "nodes": 1}
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """One rank's place in the world, in torch.distributed's words."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+    node_rank: int
+    nodes: int
+    node: str
+    """Slurm's name of the node, else the host name."""
+    master_addr: str
+    master_port: int
+
+
+def rank_facts() -> RankFacts:
+    """The facts of this process: torchrun's words where they are set (every slurmopt rank has them), then Slurm's,
+    else a world of one."""
+    return facts_from(os.environ)
+
+
+def facts_from(environ: Mapping[str, str]) -> RankFacts:
+    """`rank_facts()` of the given environment."""
+    if "RANK" in environ:
+        return _facts(environ, _torchrun(environ))
+    return launched_facts(environ)
+
+
+def launched_facts(environ: Mapping[str, str]) -> RankFacts:
+    """The facts of a process that the launcher just started: srun's words win over a RANK left in the user's
+    environment. Our own spawn removes srun's words."""
+    if in_slurm_step(environ):
+        return _facts(environ, _slurm(environ))
+    return _facts(environ, _torchrun(environ) if "RANK" in environ else _ALONE)
+
+
+def in_slurm_step(environ: Mapping[str, str]) -> bool:
+    """Whether srun started this process or one of its parents; the batch shell has no step id."""
+    return "SLURM_STEP_ID" in environ and "SLURM_PROCID" in environ
+
+
+def one_per_node(facts: RankFacts) -> RankFacts:
+    """The facts where one process was started per node: rank and node rank are the same."""
+    return replace(facts, node_rank=facts.rank, nodes=facts.world_size, local_rank=0, local_world_size=1)
+
+
+def _facts(environ: Mapping[str, str], numbers: Mapping[str, int]) -> RankFacts:
+    return RankFacts(
+        **numbers,
+        node=environ.get("SLURMD_NODENAME") or os.uname().nodename,
+        master_addr=environ.get("MASTER_ADDR") or "127.0.0.1",
+        master_port=int(environ.get("MASTER_PORT") or 29500),
+    )
+
+
+def _torchrun(environ: Mapping[str, str]) -> dict[str, int]:
+    found = {fact: int(environ[word]) for fact, (word, _) in _WORDS.items() if environ.get(word)}
+    found.setdefault("world_size", 1)
+    found.setdefault("local_world_size", found["world_size"] if found.get("nodes", 1) == 1 else 1)
+    found.setdefault("nodes", max(1, found["world_size"] // found["local_world_size"]))
+    found.setdefault("node_rank", int(environ.get("GROUP_RANK") or found["rank"] // found["local_world_size"]))
+    return _ALONE | found
+
+
+def _slurm(environ: Mapping[str, str]) -> dict[str, int]:
+    found = {fact: int(environ[word]) for fact, (_, word) in _WORDS.items() if word and environ.get(word)}
+    per_node = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", "1"))
+    node_rank = found.get("node_rank", 0)
+    found["local_world_size"] = per_node[min(node_rank, len(per_node) - 1)]
+    return _ALONE | found
+
+
+def tasks_per_node(text: str) -> list[int]:
+    """Slurm's short form of the tasks on each node: "2(x3),1" is [2, 2, 2, 1]."""
+    counts: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        if match is None:
+            raise ValueError(f"not a list of tasks per node: {text!r}; valid is a form such as '2(x3),1'")
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts
+
+
+def exports(facts: RankFacts) -> dict[str, str]:
+    """The facts in torchrun's words, for the environment of the task."""
+    numbers = {word: str(getattr(facts, fact)) for fact, (word, _) in _WORDS.items()}
+    return {**numbers, "MASTER_ADDR": facts.master_addr, "MASTER_PORT": str(facts.master_port)}
+
+
+def torchrun_exports(facts: RankFacts, environ: Mapping[str, str]) -> dict[str, str]:
+    """For one process per node: torchrun takes its flags' defaults from PET_*, so a bare `torchrun train.py` works."""
+    words = {
+        "PET_NNODES": str(facts.nodes),
+        "PET_NODE_RANK": str(facts.node_rank),
+        "PET_MASTER_ADDR": facts.master_addr,
+        "PET_MASTER_PORT": str(facts.master_port),
+    }
+    gpus = visible_gpus(environ)
+    if gpus and "PET_NPROC_PER_NODE" not in environ:
+        words["PET_NPROC_PER_NODE"] = str(gpus)
+    return words
+
+
+def visible_gpus(environ: Mapping[str, str]) -> int:
+    """How many GPUs the environment shows to this process; 0 where it says nothing."""
+    devices = environ.get("CUDA_VISIBLE_DEVICES")
+    if devices is not None:
+        return len([device for device in devices.split(",") if device.strip() and device.strip() != "-1"])
+    count = environ.get("SLURM_GPUS_ON_NODE", "")
+    return int(count) if count.isdigit() else 0

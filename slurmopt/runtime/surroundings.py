@@ -1,0 +1,40 @@
+"""The versions a run worked with, for `environment.txt`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from slurmopt.folder.layout import RunFolder
+from slurmopt.runtime.ranks import RankFacts
+
+
+def note(folder: RunFolder, attempt: int, facts: RankFacts) -> None:
+    """Adds this attempt's section. Only what the task has imported itself is asked: nothing is imported for this."""
+    lines = [f"\n[attempt {attempt}]", *(f"{name}: {value}" for name, value in _facts(facts).items())]
+    try:
+        with folder.environment.open("a", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    except OSError as error:
+        print(f"slurmopt: {folder.environment.name} cannot be written: {error}", file=sys.stderr)
+
+
+def _facts(facts: RankFacts) -> dict[str, str]:
+    system = os.uname()
+    known = {
+        "node of rank 0": facts.node,
+        "nodes": str(facts.nodes),
+        "ranks": str(facts.world_size),
+        "python": f"{sys.version.split()[0]} ({sys.executable})",
+        "system": f"{system.sysname} {system.release} {system.machine}",
+    }
+    torch = sys.modules.get("torch")
+    return known if torch is None else known | _torch_facts(torch)
+
+
+def _torch_facts(torch: Any) -> dict[str, str]:
+    known = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda)}
+    if torch.cuda.is_initialized():
+        known["gpu"] = str(torch.cuda.get_device_name())
+    return known

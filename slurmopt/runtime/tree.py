@@ -1,0 +1,43 @@
+"""The processes below a process, found in /proc: they may have left its process group and session (torchrun's do)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids of all children of `pid`, their children and so on; zombies included."""
+    children = _children()
+    found: list[int] = []
+    todo = [pid]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def kill_below(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Sends a signal to every descendant of `pid`."""
+    for child in descendants(pid):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(child, number)
+
+
+def _children() -> dict[int, list[int]]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (parent := _parent(name)) is not None:
+            children.setdefault(parent, []).append(int(name))
+    return children
+
+
+def _parent(pid: str) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The command's name is in parentheses and may hold anything, spaces and parentheses included.
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None

@@ -1,0 +1,136 @@
+"""The one caller of Slurm's commands: what they print, or an error of ours with their own reason in it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from slurmopt.errors import SlurmMissing, SlurmRefused, SlurmUnreachable, one_line
+from slurmopt.slurm.environment import clean_environment
+
+__all__ = ["Answer", "ask", "clean_environment", "run"]
+
+# Seen with slurmctld stopped, ended, cut off, or without its munged; "database" is slurmdbd speaking.
+_UNREACHABLE = re.compile(
+    r"unable to contact slurm|socket timed out|connection (refused|reset|timed out)|zero bytes were transmitted"
+    r"|backup controller in standby|no route to host|authentication error|munge encode failed"
+    r"|problem talking to the database|unable to access database",
+    re.IGNORECASE,
+)
+_UNCONFIGURED = re.compile(
+    r"establish a configuration source|unable to process configuration file|s_p_parse_file", re.IGNORECASE
+)
+_NO_ACCOUNTING = re.compile(r"accounting storage is disabled|supported accounting_storage plugin", re.IGNORECASE)
+_PREFIX = re.compile(
+    r"^(?:(?:sbatch|squeue|sinfo|scontrol|scancel|sacct|sacctmgr|slurm_\w+): )?(?:(?:error|fatal): )?"
+    r"(?:Batch job submission failed: |allocation failure: |slurm_load_\w+(?: error)?: )?"
+)
+_HINTS = ("Try ", "sbatch: debug", "Only 'accounting_storage")
+
+
+class Answer(NamedTuple):
+    """What a command printed. `sbatch --test-only` speaks on standard error alone."""
+
+    stdout: str
+    stderr: str
+
+
+def run(
+    argv: list[str],
+    timeout: float,
+    env: Mapping[str, str] | None = None,
+    input: str | None = None,  # noqa: A002
+    time_format: str = "standard",
+) -> str:
+    """The command's standard output; see `ask`."""
+    return ask(argv, timeout, env, input, time_format).stdout
+
+
+def ask(
+    argv: list[str],
+    timeout: float,
+    env: Mapping[str, str] | None = None,
+    input: str | None = None,  # noqa: A002
+    time_format: str = "standard",
+) -> Answer:
+    """Runs one of Slurm's commands for at most `timeout` seconds, in the environment `env` (default: ours).
+
+    `time_format` is what SLURM_TIME_FORMAT takes; "%s" gives seconds since 1970.
+    Raises SlurmMissing, SlurmUnreachable (nobody answered, in time or at all; sbatch's job may have been taken all the
+    same) or SlurmRefused with Slurm's reason.
+    """
+    import subprocess  # 6 ms that a cached answer does without
+
+    try:
+        done = subprocess.run(
+            argv,
+            input=None if input is None else os.fsencode(input),
+            stdin=subprocess.DEVNULL if input is None else None,
+            capture_output=True,
+            timeout=timeout,
+            env=_environment(argv[0], os.environ if env is None else env, time_format),
+            check=False,
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        raise _missing(argv[0]) from error
+    except subprocess.TimeoutExpired as error:
+        raise _silent(argv[0], timeout, os.fsdecode(error.stderr or b"")) from error
+    answer = Answer(_text(done.stdout), _text(done.stderr))
+    if done.returncode:
+        raise _error(argv[0], done.returncode, answer)
+    return answer
+
+
+def _text(output: bytes) -> str:
+    # Comments and names may hold any bytes; they must come back as they went in.
+    return output.decode("utf-8", errors="surrogateescape")
+
+
+def _environment(command: str, env: Mapping[str, str], time_format: str) -> dict[str, str]:
+    """What a command sees. A job inherits sbatch's environment, so there nothing is changed."""
+    if command == "sbatch":
+        return dict(env)
+    # SQUEUE_PARTITION, SINFO_FORMAT, SCANCEL_INTERACTIVE, … would change what is asked.
+    kept = {name: value for name, value in env.items() if not name.startswith(f"{command.upper()}_")}
+    return {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": time_format}
+
+
+def _missing(command: str) -> SlurmMissing:
+    return SlurmMissing(
+        f"{command} is not installed here; launch.backend=local runs on this machine, "
+        "or launch from a login node of the cluster"
+    )
+
+
+def _silent(command: str, timeout: float, stderr: str) -> SlurmUnreachable:
+    if _UNCONFIGURED.search(stderr):
+        return _unconfigured(command, reason(stderr))
+    return SlurmUnreachable(f"{command} got no answer within {timeout:g} s; {_NEXT}")
+
+
+_NEXT = "try again in a minute; `scontrol ping` tells whether Slurm's controller is up"
+
+
+def _unconfigured(command: str, why: str) -> SlurmUnreachable:
+    return SlurmUnreachable(
+        f"{command} finds no Slurm configuration here ({why}); set SLURM_CONF to the cluster's slurm.conf, "
+        "or launch from a login node"
+    )
+
+
+def _error(command: str, code: int, answer: Answer) -> SlurmUnreachable | SlurmRefused:
+    said = answer.stderr.strip() or answer.stdout.strip()
+    why = reason(said) or f"exit status {code}"
+    if _UNCONFIGURED.search(said):
+        return _unconfigured(command, why)
+    if _UNREACHABLE.search(said) and not _NO_ACCOUNTING.search(said):
+        return SlurmUnreachable(f"{command}: Slurm does not answer ({why}); {_NEXT}")
+    return SlurmRefused(f"{command}: {why}")
+
+
+def reason(said: str) -> str:
+    """What a command complained of, as one line, without the words in front that every complaint has."""
+    lines = [_PREFIX.sub("", line.strip()).strip() for line in said.splitlines() if not line.startswith(_HINTS)]
+    return one_line("; ".join(dict.fromkeys(line for line in lines if line)))

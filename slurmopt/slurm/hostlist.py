@@ -1,0 +1,61 @@
+"""Slurm's short form for many nodes: "node[1-3,5],gpu-[01-02]" ⇄ their names."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+MAX_HOSTS = 65536
+"""As many as Slurm itself takes in one expression."""
+
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+def expand(text: str) -> list[str]:
+    """The names in `text`, in their order. Raises ValueError where it is no such expression."""
+    names: list[str] = []
+    for item in _items(text):
+        names += _expand_item(item, MAX_HOSTS - len(names))
+    return names
+
+
+def _items(text: str) -> list[str]:
+    """`text` split at the commas outside brackets."""
+    items, depth, start = [], 0, 0
+    for index, char in enumerate(text):
+        depth += (char == "[") - (char == "]")
+        if depth not in (0, 1):
+            raise ValueError(f"brackets do not match in {text!r}")
+        if char == "," and depth == 0:
+            items.append(text[start:index])
+            start = index + 1
+    if depth:
+        raise ValueError(f"brackets do not match in {text!r}")
+    return [item.strip() for item in [*items, text[start:]] if item.strip()]
+
+
+def _expand_item(item: str, room: int) -> list[str]:
+    pieces = _BRACKETS.split(item)  # text, ranges, text, ranges, …, text
+    choices: list[list[str]] = []
+    for index, piece in enumerate(pieces):
+        choices.append(_numbers(piece, item, room) if index % 2 else [piece])
+        room //= len(choices[-1])
+    if room < 1:
+        raise ValueError(f"more than {MAX_HOSTS} nodes: {item!r}")
+    return ["".join(parts) for parts in product(*choices)]
+
+
+def _numbers(ranges: str, item: str, room: int) -> list[str]:
+    numbers: list[str] = []
+    for part in ranges.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"{part!r} is no number or range, in {item!r}")
+        first, last = match[1], match[2] or match[1]
+        if int(last) < int(first):
+            raise ValueError(f"the range {part!r} runs backwards, in {item!r}")
+        if int(last) - int(first) >= room - len(numbers):
+            raise ValueError(f"more than {MAX_HOSTS} nodes: {item!r}")
+        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return numbers

@@ -1,0 +1,192 @@
+"""This user's jobs as squeue knows them: one call for all, shared for 15 seconds by all that watch."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from dataclasses import astuple, dataclass
+from datetime import timedelta
+from typing import Any
+
+from slurmopt.errors import SlurmError, SlurmMissing, SlurmRefused, SlurmUnreachable
+from slurmopt.slurm import cache, client
+from slurmopt.slurm.environment import clean_environment
+
+MAX_AGE = 15.0
+"""Seconds for which an answer serves."""
+
+_OLD_AGE = 60.0
+"""Seconds for which it serves while another is asking."""
+_TIMEOUT = 30.0
+_SACCT_TIMEOUT = 30.0
+_SACCT_SINCE = "now-30days"
+
+# Without a size squeue cuts at 20 characters; with 0 it never does. In the order of QueueEntry's fields.
+_FIELDS = (
+    "JobArrayID", "State", "Reason", "NodeList", "StartTime", "TimeUsed", "TimeLimit", "RestartCnt", "BatchHost",
+    "Comment",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class QueueEntry:
+    """A job or array task."""
+
+    job_id: str
+    """`A`, or `A_a` for a task of an array."""
+    state: str
+    """Slurm's long word, such as RUNNING; `slurmopt.slurm.states` has ours."""
+    reason: str
+    """Slurm's word for why it waits or failed, or ""."""
+    nodes: str
+    """In Slurm's short form; "" before the start."""
+    start: float | None
+    """When it started, or is expected to; seconds since 1970."""
+    time_used: int | None
+    """Seconds."""
+    time_limit: int | None
+    """Seconds; None is without limit."""
+    restarts: int
+    batch_host: str
+    comment: str
+
+    @property
+    def never_ran(self) -> bool:
+        """Whether Slurm refused it: sbatch says no, and yet a FAILED job without nodes is in the books."""
+        return self.state == "FAILED" and not self.nodes
+
+
+class Queue(dict[str, QueueEntry]):
+    """Job id → entry, as it was `age` seconds ago."""
+
+    age: float = 0.0
+
+
+def queue(fresh: bool = False) -> Queue:
+    """This user's jobs, those that ended a few minutes ago too, not older than 15 s; `fresh`: asked from Slurm now.
+
+    Raises what squeue's failure was, which is shared for as long: a slurmctld in trouble is not asked more often.
+    """
+    if fresh:
+        return _ask()
+    stored = _stored(MAX_AGE)
+    if stored is not None:
+        return stored
+    with cache.lock("queue", 0) as mine:
+        if mine:
+            return _stored(MAX_AGE) or _ask()
+    stored = _stored(_OLD_AGE)
+    return _wait() if stored is None else stored
+
+
+def _wait() -> Queue:
+    """Another is asking, and there is no older answer. It may also have been stopped by Ctrl-Z, for ever."""
+    with cache.lock("queue", _TIMEOUT + 5):
+        stored = _stored(MAX_AGE)
+        return _ask() if stored is None else stored
+
+
+def _stored(max_age: float) -> Queue | None:
+    found = cache.read("queue", max_age)
+    if found is None:
+        return None
+    value, age = found
+    try:
+        if "error" in value:
+            raise _ERRORS[value["error"]](value["message"])
+        answer = Queue({row[0]: QueueEntry(*row) for row in value["jobs"]})
+    except (TypeError, KeyError, IndexError):
+        return None  # left by another version, or damaged
+    answer.age = age
+    return answer
+
+
+_ERRORS: dict[str, type[SlurmError]] = {
+    error.__name__: error for error in (SlurmMissing, SlurmUnreachable, SlurmRefused)
+}
+
+
+def _ask() -> Queue:
+    asked = time.time()
+    try:
+        entries = _squeue()
+    except SlurmError as error:
+        cache.write("queue", {"error": type(error).__name__, "message": str(error)}, asked)
+        raise
+    cache.write("queue", {"jobs": [astuple(entry) for entry in entries]}, asked)
+    return Queue({entry.job_id: entry for entry in entries})
+
+
+def _squeue() -> list[QueueEntry]:
+    # Job names and comments may hold anything, newlines too, but not a word drawn after they were written.
+    field, record = (f"<{secrets.token_hex(8)}>" for _ in range(2))
+    wanted = ",".join(f"{name}:0{record if name == _FIELDS[-1] else field}" for name in _FIELDS)
+    argv = ["squeue", "--me", "--states=all", "--array", "--noheader", "--Format", wanted]
+    output = client.run(argv, _TIMEOUT, clean_environment(os.environ), time_format="%s")
+    return parse_queue(output, field, record)
+
+
+def parse_queue(output: str, field: str, record: str) -> list[QueueEntry]:
+    """squeue's answer, whose fields end in `field` and jobs in `record`."""
+    rows = [row.split(field) for row in output.split(record)]
+    return [_entry(row) for row in rows if len(row) == len(_FIELDS)]
+
+
+def _entry(row: list[str]) -> QueueEntry:
+    values: list[Any] = [_known(value) for value in row]
+    job_id, state, reason, nodes, start, used, limit, restarts, host, comment = values
+    return QueueEntry(
+        job_id=job_id.split("\n")[-1],  # the newline of the job before, or a line "CLUSTER: name"
+        state=state,
+        reason="" if reason == "None" else reason,
+        nodes=nodes,
+        start=float(start) if start.isdigit() else None,
+        time_used=clock_seconds(used),
+        time_limit=clock_seconds(limit),
+        restarts=int(restarts) if restarts.isdigit() else 0,
+        batch_host=host,
+        comment=comment,
+    )
+
+
+def _known(value: str) -> str:
+    return "" if value in ("(null)", "N/A", "n/a", "None assigned") else value
+
+
+def clock_seconds(text: str) -> int | None:
+    """Seconds of "1-02:03:04", "2:03:04" or "3:04"; None of "UNLIMITED", "INVALID" and the like."""
+    days, _, clock = text.rpartition("-")
+    parts = clock.split(":")
+    if not all(part.isdigit() for part in parts) or not (days or "0").isdigit():
+        return None
+    hours, minutes, secs = ([0, 0, 0] + [int(part) for part in parts])[-3:]
+    return int(timedelta(days=int(days or 0), hours=hours, minutes=minutes, seconds=secs).total_seconds())
+
+
+def find_token(token: str) -> str | None:
+    """The id of the job whose comment has `token`, as sbatch would have said it: of an array, the array's.
+
+    Asks squeue, and then sacct where accounting runs, for jobs that squeue has forgotten. A job that Slurm took into
+    its books only to refuse it does not count. Raises what kept Slurm from answering.
+    """
+    for entry in queue(fresh=True).values():
+        if token in entry.comment and not entry.never_ran:
+            return entry.job_id.split("_")[0].split("+")[0]
+    from slurmopt.slurm.facts import facts
+
+    return _find_in_accounting(token) if facts().accounting else None
+
+
+def _find_in_accounting(token: str) -> str | None:
+    field = f"<{secrets.token_hex(8)}>"
+    argv = [
+        "sacct", "--noheader", "--allocations", "--parsable", f"--delimiter={field}", f"--user={os.geteuid()}",
+        f"--starttime={_SACCT_SINCE}", "--format=JobID,State,NodeList,Comment,SubmitLine",
+    ]  # fmt: skip
+    fields = client.run(argv, _SACCT_TIMEOUT, clean_environment(os.environ)).split(field)
+    for job_id, state, nodes, *texts in zip(*[iter(fields)] * 5, strict=False):
+        refused = state == "FAILED" and _known(nodes) == ""
+        if not refused and any(token in text for text in texts):
+            return job_id.strip().split("_")[0].split("+")[0]
+    return None

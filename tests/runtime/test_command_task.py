@@ -1,0 +1,243 @@
+"""Commands in real rank processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from runtime.harness import Runner, alive, send, wait_for
+
+from slurmopt.errors import JobError
+from slurmopt.runtime.command import expand
+
+PYTHON = sys.executable
+
+
+def test_every_rank_sees_torchruns_words(runner: Runner) -> None:
+    words = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NODE_RANK NNODES MASTER_ADDR SLURMOPT_ATTEMPT".split()
+    assert runner.run(2, "--", "sh", "-c", " ".join(f'echo {word}="${word}";' for word in words)) == 0
+    for rank in (0, 1):
+        found = dict(line.split("=") for line in runner.log(rank).splitlines())
+        assert found == {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "LOCAL_WORLD_SIZE": "2",
+            "NODE_RANK": "0",
+            "NNODES": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "SLURMOPT_ATTEMPT": "0",
+        }
+
+
+def test_words_reach_the_command_as_they_are(runner: Runner) -> None:
+    hostile = ["a b", "$(touch x)", "'", '"', "line\nline", "*", "--heartbeat", "--", "\\${lr}", "${oc.env:RANK}"]
+    assert runner.run(1, "--", PYTHON, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))", *hostile) == 0
+    import json
+
+    assert json.loads(runner.log(0)) == [*hostile[:-2], "${lr}", "0"]
+    assert not (runner.code / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "expanded"),
+    [
+        ("${oc.env:A_NAME}", "its value"),
+        ("x${oc.env:A_NAME}y", "xits valuey"),
+        ("${oc.env:NO_NAME,there}", "there"),
+        ("${oc.env:NO_NAME, 'a b' }", "a b"),
+        ("${oc.env:NO_NAME,}", ""),
+        (r"\${oc.env:A_NAME}", "${oc.env:A_NAME}"),
+        ("$A_NAME ${lr}", "$A_NAME ${lr}"),
+    ],
+)
+def test_expand(monkeypatch: pytest.MonkeyPatch, word: str, expanded: str) -> None:
+    monkeypatch.setenv("A_NAME", "its value")
+    assert expand(word) == expanded
+
+
+def test_expand_names_the_missing_variable() -> None:
+    with pytest.raises(JobError, match="NOT_SET_ANYWHERE"):
+        expand("--path=${oc.env:NOT_SET_ANYWHERE}")
+
+
+def test_a_python_commands_traceback_is_in_the_result(runner: Runner) -> None:
+    runner.module("train", "import os\nif os.environ['RANK'] == '1':\n    raise ValueError('bad data')\n")
+    assert runner.run(2, "--", PYTHON, "train.py") == 1
+    result = runner.result()
+    assert (result["outcome"], result["rank"], result["exit_code"]) == ("user error", 1, 1)
+    assert result["error"].endswith("exit status 1: ValueError: bad data")
+    assert result["traceback"].startswith("Traceback")
+    assert runner.story.splitlines()[1].startswith("Traceback")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["no-such-program"], "is not found on PATH"),
+        (["./no-such-program"], "is not found in"),
+        (["./data"], "is not executable"),
+        (["./empty"], "is no program"),
+        (["./lost"], "the interpreter in its first line is not found"),
+        (["echo", "${oc.env:NOT_SET_ANYWHERE}"], "NOT_SET_ANYWHERE"),
+    ],
+)
+def test_a_command_that_cannot_start(runner: Runner, words: list[str], told: str) -> None:
+    (runner.code / "data").write_text("hello")
+    for name, text in (("empty", "\x01\x02"), ("lost", "#!/no/interpreter\n")):
+        (runner.code / name).write_text(text)
+        (runner.code / name).chmod(0o755)
+    if os.geteuid() == 0:
+        (runner.code / "data").chmod(0o644)
+    assert runner.run(1, "--", *words) == 1
+    assert told in runner.result()["error"]
+
+
+def test_the_commands_own_exit_status_is_kept(runner: Runner) -> None:
+    assert runner.run(1, "--", "sh", "-c", "exit 42") == 1
+    assert runner.result()["exit_code"] == 42
+
+
+def test_a_command_killed_by_a_signal(runner: Runner) -> None:
+    assert runner.run(1, "--", "sh", "-c", "kill -KILL $$") == 137
+    assert (runner.result()["outcome"], runner.result()["exit_code"]) == ("killed", 137)
+    assert "SIGKILL" in runner.result()["error"]
+
+
+@pytest.mark.parametrize("how", ["exit 75", ": > $SLURMOPT_RUN_FOLDER/requeue"])
+def test_a_command_asks_to_be_started_again(runner: Runner, how: str) -> None:
+    assert runner.run(2, "--", "sh", "-c", how) == 75
+    runner.attempt = 1
+    assert runner.run(2, "--", "true") == 0, "the wish was for one attempt"
+
+
+def test_a_failing_rank_ends_the_others_and_what_they_started(runner: Runner) -> None:
+    runner.module(
+        "train",
+        "import os, subprocess, time, pathlib\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    child = subprocess.Popen(['sleep', '100'], start_new_session=True)\n"
+        "    pathlib.Path('child').write_text(str(child.pid))\n"
+        "    time.sleep(100)\n"
+        "while not os.path.exists('child'): time.sleep(0.01)\n"
+        "raise SystemExit(3)\n",
+    )
+    assert runner.run(2, "--", PYTHON, "train.py") == 1
+    assert (runner.result()["rank"], runner.result()["exit_code"]) == (1, 3)
+    assert not alive(int((runner.code / "child").read_text()))
+
+
+REPORTS = """
+import sys, time
+from slurmopt import progress
+for step in range(1, 1001):
+    progress(step, 1000, loss=1 / step)
+"""
+
+
+def test_a_commands_own_python_reports_its_steps_to_the_last(runner: Runner) -> None:
+    runner.module("train", REPORTS)
+    assert runner.run(1, "--", PYTHON, "train.py") == 0
+    beat = runner.beat(0)
+    assert beat is not None
+    assert (beat.step, beat.total_steps, beat.first_step, beat.metrics) == (1000, 1000, 1, {"loss": 0.001})
+
+
+def test_steps_of_a_command_show_while_it_runs(runner: Runner) -> None:
+    runner.module("train", "import time\nfrom slurmopt import progress\nprogress(5, 10)\ntime.sleep(100)\n")
+    process = runner.start(1, "--", PYTHON, "train.py")
+    wait_for(lambda: (beat := runner.beat(0)) and beat.step == 5, "step 5 in the heartbeat")
+    send(process, signal.SIGTERM)
+    assert runner.finish(process) == 137
+    assert "SIGTERM" in runner.result()["error"]
+
+
+def test_a_script_that_asks_whether_to_stop_is_not_killed_by_the_signal(runner: Runner) -> None:
+    runner.module(
+        "train",
+        "import sys, time\nfrom slurmopt import stop_requested\n"
+        "stop_requested()\nprint('ready', flush=True)\n"
+        "while not stop_requested(): time.sleep(0.01)\n"
+        "sys.exit(75)\n",
+    )
+    process = runner.start(1, "--", PYTHON, "train.py")
+    runner.wait_for_log(0, "ready")
+    send(process, signal.SIGTERM)
+    assert runner.finish(process) == 75
+
+
+def test_a_script_finds_the_stop_file(runner: Runner) -> None:
+    runner.module(
+        "train",
+        "import sys, time\nfrom slurmopt import stop_requested\nprint('ready', flush=True)\n"
+        "while not stop_requested(): time.sleep(0.01)\nsys.exit(75)\n",
+    )
+    process = runner.start(1, "--", PYTHON, "train.py")
+    runner.wait_for_log(0, "ready")
+    runner.folder.stop_request(0).touch()
+    assert runner.finish(process) == 75
+
+
+TRAP = "trap 'echo got it; exit 75' {0}; echo ready; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("number", ["USR1", "USR2", "INT"])
+def test_the_command_gets_the_signal_it_was_promised(runner: Runner, number: str) -> None:
+    process = runner.start(1, "--forward", number, "--", "bash", "-c", TRAP.format(number))
+    runner.wait_for_log(0, "ready")
+    send(process, signal.SIGUSR1)
+    assert runner.finish(process) == 75
+    assert "got it" in runner.log(0)
+
+
+def test_a_command_that_was_promised_nothing_outlives_usr1(runner: Runner) -> None:
+    process = runner.start(1, "--", "bash", "-c", "echo ready $$; while [ ! -e go ]; do sleep 0.05; done; echo done")
+    runner.wait_for_log(0, "ready")
+    os.kill(int(runner.log(0).split("ready ")[1].split()[0]), signal.SIGUSR1)  # as slurmstepd does
+    send(process, signal.SIGUSR1)
+    (runner.code / "go").touch()
+    assert runner.finish(process) == 0
+    assert "done" in runner.log(0)
+
+
+def test_one_process_per_node_gives_torchrun_its_defaults(runner: Runner) -> None:
+    pytest.importorskip("torch")
+    runner.module(
+        "train",
+        "import os, torch.distributed as dist\nfrom slurmopt import progress\n"
+        "dist.init_process_group('gloo')\n"
+        "progress(10 + dist.get_rank())\nprint('world', dist.get_world_size())\ndist.destroy_process_group()\n",
+    )
+    runner.environment["CUDA_VISIBLE_DEVICES"] = "0,1"
+    torchrun = str(Path(PYTHON).parent / "torchrun")
+    assert runner.run(1, "--per", "node", "--", torchrun, "train.py") == 0
+    assert runner.log(0).count("world 2") == 2
+    beat = runner.beat(0)
+    assert beat is not None
+    assert beat.step == 10, "the worker with local rank 0 speaks for the node"
+
+
+def test_commands_need_nothing_but_the_standard_library(runner: Runner, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {PYTHON} -S "$@"\n')
+    python.chmod(0o755)
+    runner.python = str(python)
+    assert runner.run(2, "--", "echo", "hello") == 0
+    assert "hello" in runner.log(1)
+
+
+def test_an_empty_call_lists_what_is_valid(runner: Runner) -> None:
+    assert runner.run(1) != 0
+
+
+def test_environment_txt_has_a_section_per_attempt(runner: Runner) -> None:
+    runner.run(1, "--", "true")
+    runner.attempt = 1
+    runner.run(1, "--", "true")
+    text = runner.folder.environment.read_text()
+    assert "[attempt 0]" in text
+    assert "[attempt 1]" in text
+    assert f"({sys.executable})" in text
