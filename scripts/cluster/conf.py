@@ -109,7 +109,7 @@ def slurm_conf(layout: Layout, settings: Settings) -> str:
         logs=layout.logs,
         tracking=_tracking(settings),
         max_array_size=settings.max_array_size,
-        accounting=_accounting(settings),
+        accounting=_accounting(layout, settings),
         nodes=span("node", 1, settings.nodes),
         node_ports=span("", settings.node_port, settings.nodes),
         short=span("node", 1, min(2, settings.nodes)),
@@ -128,7 +128,7 @@ def _tracking(settings: Settings) -> str:
     return "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none"
 
 
-def _accounting(settings: Settings) -> str:
+def _accounting(layout: Layout, settings: Settings) -> str:
     if not settings.accounting:
         return "AccountingStorageType=accounting_storage/none"
     return "\n".join(
@@ -136,6 +136,7 @@ def _accounting(settings: Settings) -> str:
             "AccountingStorageType=accounting_storage/slurmdbd",
             "AccountingStorageHost=127.0.0.1",
             f"AccountingStoragePort={settings.slurmdbd_port}",
+            f"AccountingStoragePass={layout.munge_socket}",  # not AuthInfo: munge's socket for slurmdbd
             "AccountingStorageTRES=gres/gpu",
         ]
     )

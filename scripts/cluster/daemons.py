@@ -1,6 +1,7 @@
 """Starting daemons in the background, and telling whether they live."""
 
 import os
+import pwd
 import signal
 import subprocess
 from collections.abc import Callable
@@ -62,9 +63,7 @@ def wait_for(layout: Layout, name: str, ready: Callable[[], bool], what: str) ->
         raise ClusterError(f"{name} ended while it was starting\n{tail(logs)}")
 
 
-def run(
-    layout: Layout, *argv: str, seconds: float = 30, **more: str
-) -> subprocess.CompletedProcess[str]:
+def run(layout: Layout, *argv: str, seconds: float = 30, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a client command of this cluster; a command that never answers counts as failed."""
     try:
         return subprocess.run(
@@ -131,7 +130,5 @@ def start_munged(layout: Layout) -> None:
 
 
 def _owner(user: str) -> tuple[int, int]:
-    import pwd
-
     entry = pwd.getpwnam(user)
     return entry.pw_uid, entry.pw_gid

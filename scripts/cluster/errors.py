@@ -7,7 +7,7 @@ class ClusterError(Exception):
     exit_code = 1
 
 
-class WrongUse(ClusterError):
+class UsageError(ClusterError):
     """The command could not have worked as it was called, or on this machine as it is."""
 
     exit_code = 2

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.errors import WrongUse
+from cluster.errors import UsageError
 
 # A Unix socket's path ends at 107 characters, and slurmstepd appends to this folder
 # spool/nodeNNN/nodeNNN_4294967295.4294967295.
@@ -86,9 +86,9 @@ def check_folder(folder: Path) -> Path:
     """The folder as an absolute path that sockets, slurm.conf and other users can live with."""
     folder = folder.resolve()
     if len(str(folder)) > LONGEST_FOLDER:
-        raise WrongUse(f"--folder {folder} is too long for sockets: {LONGEST_FOLDER} characters at most")
+        raise UsageError(f"--folder {folder} is too long for sockets: {LONGEST_FOLDER} characters at most")
     if not set(str(folder)) <= ORDINARY:
-        raise WrongUse(f"--folder {folder} has characters that slurm.conf cannot hold")
+        raise UsageError(f"--folder {folder} has characters that slurm.conf cannot hold")
     return folder
 
 
@@ -96,9 +96,9 @@ def check_reachable(folder: Path) -> None:
     """Other users submit jobs too, so each folder above must let them through."""
     for parent in folder.parents:
         if not parent.is_dir():
-            raise WrongUse(f"--folder {folder}: there is no folder {parent}")
+            raise UsageError(f"--folder {folder}: there is no folder {parent}")
         if not parent.stat().st_mode & 0o001:
-            raise WrongUse(f"--folder {folder}: other users cannot pass {parent} (chmod o+x)")
+            raise UsageError(f"--folder {folder}: other users cannot pass {parent} (chmod o+x)")
 
 
 def check_fresh(layout: Layout) -> None:
@@ -107,6 +107,6 @@ def check_fresh(layout: Layout) -> None:
     if not folder.exists():
         return
     if not folder.is_dir() or folder.stat().st_uid != os.getuid():
-        raise WrongUse(f"--folder {folder} belongs to somebody else")
+        raise UsageError(f"--folder {folder} belongs to somebody else")
     if any(folder.iterdir()) and not layout.marker.exists():
-        raise WrongUse(f"--folder {folder} is not empty and holds no cluster")
+        raise UsageError(f"--folder {folder} is not empty and holds no cluster")

@@ -7,7 +7,6 @@ import time
 from cluster import daemons, processes
 from cluster.layout import Layout
 from cluster.polling import tail, wait_until
-from cluster.processes import Process
 
 RETURN_SECONDS = 60.0
 SERVING = frozenset({"IDLE", "MIXED", "ALLOCATED"})
@@ -42,6 +41,23 @@ def _state(layout: Layout, node: str) -> tuple[str, int]:
     return state[1] if state else "", int(started[1]) if started else 0
 
 
+def states(layout: Layout) -> dict[str, str]:
+    """Each node's state in Slurm's words; nothing while the controller does not answer."""
+    lines = daemons.run(layout, "sinfo", "-h", "-N", "-p", "main", "-o", "%N %T", seconds=15).stdout.splitlines()
+    return dict(line.split() for line in lines)
+
+
+def wait_until_known(layout: Layout, names: list[str]) -> None:
+    """Wait until a new controller has heard from every node that is there; it starts by knowing none."""
+    present = [name for name in names if daemons.find(layout, name)]
+
+    def known() -> bool:
+        found = states(layout)
+        return all(found.get(name, "unknown").rstrip("*") not in ("unknown", "unk") for name in present)
+
+    wait_until(known, RETURN_SECONDS, "slurmctld hears from its nodes", lambda: str(states(layout)))
+
+
 def partition(layout: Layout, node: str) -> None:
     """Cut a node off: Slurm's own processes there end, the job's live on."""
     processes.kill(lambda: _slurm_of(layout, node), f"slurmd and slurmstepd of {node}")
@@ -49,24 +65,19 @@ def partition(layout: Layout, node: str) -> None:
 
 def kill(layout: Layout, node: str) -> None:
     """Pull the plug: everything that runs on the node ends, and its disk is lost."""
-    processes.kill(lambda: _slurm_of(layout, node) + _jobs_of(layout, node), f"all of {node}")
+    processes.kill(lambda: processes.on_node(layout, node), f"all of {node}")
     shutil.rmtree(layout.scratch(node), ignore_errors=True)
 
 
 def restore(layout: Layout, node: str) -> None:
     """Bring a node back and wait until the controller uses it."""
     since = time.time()
-    if not daemons.find(layout, node):
-        start(layout, node)
+    if daemons.find(layout, node):
+        since = 0  # it never left: any registration will do
     else:
-        since = 0
+        start(layout, node)
     wait_until_serving(layout, node, since)
 
 
 def _slurm_of(layout: Layout, node: str) -> list[int]:
     return [one.pid for one in processes.of_cluster(layout) if one.daemon == node]
-
-
-def _jobs_of(layout: Layout, node: str) -> list[int]:
-    found: list[Process] = processes.of_cluster(layout)
-    return [one.pid for one in found if one.node == node]

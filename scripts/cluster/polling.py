@@ -10,9 +10,7 @@ INTERVAL = 0.05
 TAIL_LINES = 15
 
 
-def wait_until(
-    ready: Callable[[], bool], seconds: float, what: str, explain: Callable[[], str] = str
-) -> None:
+def wait_until(ready: Callable[[], bool], seconds: float, what: str, explain: Callable[[], str] = str) -> None:
     """Poll until `ready`; past the deadline raise, with what `explain` finds to say."""
     deadline = time.monotonic() + seconds
     while not ready():

@@ -1,5 +1,6 @@
 """Which processes belong to a cluster, read from /proc."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -9,8 +10,10 @@ from pathlib import Path
 from cluster.layout import Layout
 from cluster.polling import wait_until
 
-# Daemons carry their name in their environment: unlike a pid file it cannot be stale.
+# Daemons carry their name in their environment: unlike a pid file it cannot be stale. slurmstepd inherits it from
+# its slurmd; a job's processes do not.
 DAEMON = "SLURM_CLUSTER_DAEMON"
+CLIENTS = frozenset({"srun", "salloc", "sbatch", "squeue", "sacct", "scontrol", "sinfo", "scancel", "sstat"})
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def everything() -> Iterator[Process]:
 
 
 def _read(entry: Path) -> Process | None:
-    name, _, fields = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+    name, _, fields = (entry / "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
     state, parent = fields.split()[:2]
     if state in "ZX":
         return None
@@ -56,9 +59,42 @@ def _read(entry: Path) -> Process | None:
 
 
 def of_cluster(layout: Layout) -> list[Process]:
-    """Every process that was started with this cluster's slurm.conf."""
-    conf = str(layout.conf)
-    return [one for one in everything() if one.environment.get("SLURM_CONF") == conf]
+    """Every process that was started with this cluster's slurm.conf; a user's shell may be one of them."""
+    return [one for one in everything() if _names(layout, one)]
+
+
+def owned(layout: Layout) -> list[int]:
+    """What ends with the cluster: daemons, jobs with all that they started, and commands that wait for it."""
+    return _with_descendants(lambda one: _names(layout, one) and bool(one.daemon or one.node or one.name in CLIENTS))
+
+
+def on_node(layout: Layout, node: str) -> list[int]:
+    """What ends with a node: its slurmd, and the jobs there with all that they started."""
+    return _with_descendants(lambda one: _names(layout, one) and node in (one.daemon, one.node))
+
+
+def _names(layout: Layout, process: Process) -> bool:
+    return process.environment.get("SLURM_CONF") == str(layout.conf)
+
+
+def _with_descendants(wanted: Callable[[Process], bool]) -> list[int]:
+    """A job's process may have cleared its environment, but not its parent."""
+    alive = list(everything())
+    found = {one.pid for one in alive if wanted(one)}
+    # Never itself: the command may have been called from within a job of the cluster.
+    spared = _ancestors(os.getpid(), {one.pid: one.parent for one in alive})
+    size = -1
+    while size != len(found):
+        size = len(found)
+        found |= {one.pid for one in alive if one.parent in found and one.pid not in spared}
+    return sorted(found - spared)
+
+
+def _ancestors(pid: int, parents: dict[int, int]) -> set[int]:
+    chain = [pid]
+    while chain[-1] in parents:
+        chain.append(parents[chain[-1]])
+    return set(chain)
 
 
 def kill(find: Callable[[], list[int]], what: str) -> None:
@@ -75,7 +111,5 @@ def kill(find: Callable[[], list[int]], what: str) -> None:
 
 def send(pid: int, number: signal.Signals) -> None:
     """Signal a process that may be gone already."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 
-from cluster.errors import ClusterError, WrongUse
+from cluster.errors import ClusterError, UsageError
 from cluster.layout import Layout
 
 
@@ -72,5 +72,5 @@ def load(layout: Layout) -> Settings:
 def check_node(settings: Settings, node: str) -> str:
     """The node's name, if the cluster has it."""
     if node not in settings.node_names:
-        raise WrongUse(f"no node {node!r}: this cluster has {', '.join(settings.node_names)}")
+        raise UsageError(f"no node {node!r}: this cluster has {', '.join(settings.node_names)}")
     return node

@@ -17,7 +17,7 @@ from slurmopt.folder.process import alive
 from slurmopt.runs import options
 from slurmopt.runs.find import find
 from slurmopt.runs.gather import Status, gather
-from slurmopt.runs.journal import Journal, read, text, whole
+from slurmopt.runs.journal import Journal, whole
 
 _PATIENCE = 10.0
 _POLL = 0.3
@@ -29,15 +29,11 @@ def main(argv: list[str]) -> int:
     given = parser().parse_args(argv)
     (status,), _ = gather([find(given.run, given.folder)])
     _refuse(status)
-    job = status.journal.job
     # First, so that a job that ends at once is known to have been cancelled.
-    events.append(status.folder.events, "cancel", job=job)
+    events.append(status.folder.events, "cancel", job=status.journal.job)
     _stop(status)
-    gone = _wait(status)
-    if given.json:
-        print(json.dumps(_as_dict(status, gone)))
-    else:
-        print(_said(status, gone))
+    now = _wait(status)
+    print(json.dumps(_as_dict(now)) if given.json else _said(now))
     return 0
 
 
@@ -47,3 +43,79 @@ def parser() -> argparse.ArgumentParser:
     options.add_run(made)
     options.add_json(made)
     return made
+
+
+def _refuse(status: Status) -> None:
+    if status.state == "unsubmitted":
+        raise RunError(f"{status.label} was never submitted; there is nothing to cancel")
+    if status.state == "unknown" and status.journal.local:
+        raise RunError(f"{status.label}: {status.detail}")
+    if not status.alive and status.state != "unknown":
+        detail = f" ({status.detail})" if status.detail else ""
+        raise RunError(f"{status.label} has ended already: {status.state}{detail}")
+
+
+def _stop(status: Status) -> None:
+    """Tells the job to end. Where that does not reach it, the journal takes the `cancel` back."""
+    journal = status.journal
+    try:
+        if journal.local:
+            _terminate(journal)
+        else:
+            _scancel(status)
+    except BaseException:
+        events.append(journal.folder.events, "cancel-failed", job=journal.job)
+        raise
+
+
+def _terminate(journal: Journal) -> None:
+    """SIGTERM to the local runner, which ends its ranks, if it is still that very process."""
+    runner = journal.runner or {}
+    if alive(runner) and (pid := whole(runner.get("pid"))):
+        os.kill(pid, signal.SIGTERM)
+
+
+def _scancel(status: Status) -> None:
+    from slurmopt.slurm import client
+
+    try:
+        client.run(["scancel", str(status.journal.job)], _SCANCEL_TIMEOUT)
+    except SlurmRefused:
+        # It may have ended a moment ago: then there is nothing to complain of.
+        (now,), _ = gather([status.folder], fresh=True)
+        if now.alive:
+            raise
+
+
+def _wait(status: Status) -> Status:
+    """The run once it is gone, or as it is when patience ends. Slurm is asked a few times only."""
+    deadline, pause = time.monotonic() + _PATIENCE, _POLL
+    while True:
+        (now,), _ = gather([status.folder], fresh=True)
+        if not (now.alive or now.state == "unknown") or time.monotonic() >= deadline:
+            return now
+        time.sleep(pause)
+        pause = pause if now.journal.local else pause * 2
+
+
+def _said(now: Status) -> str:
+    if now.alive or now.state == "unknown":
+        return (
+            f"{now.label} (job {now.journal.job}) was told to stop and is still {now.state}; "
+            f"to see it end: slurmopt status {now.label} --watch"
+        )
+    if now.state != "cancelled":
+        return f"{now.label} had ended before: {now.state}"
+    return f"{now.label} (job {now.journal.job}) is cancelled"
+
+
+def _as_dict(now: Status) -> dict[str, object]:
+    folder = now.folder
+    return {
+        "name": folder.name,
+        "id": folder.id,
+        "folder": str(folder.path),
+        "job": now.journal.job,
+        "state": now.state,
+        "gone": not (now.alive or now.state == "unknown"),
+    }

@@ -30,14 +30,28 @@ def find(word: str | None, folder: Path) -> RunFolder:
 
 
 def all_runs(folder: Path) -> list[RunFolder]:
-    """Every run in `folder`, in no order. Other folders that lie there are left out."""
+    """Every run in `folder`, in no order. Other folders that lie there, and what others keep private, are left out."""
     base = folder.absolute()
-    return [run for name in _folders(base) for run in _runs_of(base / name)]
+    try:
+        names = _folders(base)
+    except OSError as error:
+        raise RunError(f"cannot read {_shown(folder)}: {error.strerror}") from error
+    return [run for name in names for run in _runs_of(base / name)]
 
 
 def _runs_of(name_folder: Path) -> list[RunFolder]:
-    runs = (name_folder / name for name in _folders(name_folder))
-    return [RunFolder(path) for path in runs if is_run(path)]
+    try:
+        paths = [name_folder / name for name in _folders(name_folder)]
+    except OSError:
+        return []
+    return [RunFolder(path) for path in paths if _is_run(path)]
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        return is_run(path)
+    except OSError:
+        return False
 
 
 def _folders(path: Path) -> list[str]:
@@ -46,8 +60,6 @@ def _folders(path: Path) -> list[str]:
             return [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    except OSError as error:
-        raise RunError(f"cannot read {_shown(path)}: {error.strerror}") from error
 
 
 def latest(runs: list[RunFolder], otherwise: str) -> RunFolder:
@@ -70,7 +82,7 @@ def created(run: RunFolder) -> tuple[float, str]:
 
 def _by_path(word: str, folder: Path) -> RunFolder | None:
     for path in _paths(word, folder):
-        if is_run(path):
+        if _is_run(path):
             return RunFolder(Path(os.path.abspath(path)))
         if runs := _runs_of(path):
             return latest(runs, "")
@@ -84,7 +96,7 @@ def _paths(word: str, folder: Path) -> Iterator[Path]:
         if "/" not in plain:
             yield folder.absolute() / folder_name(plain)
         yield folder.absolute() / plain
-    yield Path(word).expanduser().absolute()
+    yield Path(word).absolute()
 
 
 def _by_id(word: str, folder: Path) -> RunFolder | None:

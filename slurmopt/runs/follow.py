@@ -9,7 +9,7 @@ from typing import TextIO
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs.gather import Status, gather
 from slurmopt.runs.tail import Lines, Tail
-from slurmopt.runs.view import metrics, page, steps
+from slurmopt.runs.view import page
 
 _POLL = 0.2
 _LOOK = 1.0
@@ -100,11 +100,13 @@ class _View:
 
 
 def _waiting(status: Status) -> str:
-    """What to say while the log says nothing; nothing while the run runs well."""
-    if status.state == "running":
+    """What to say while the log says nothing; nothing while the run runs well, or starts at once."""
+    if status.state == "running" or not (status.alive or status.state == "unknown"):
         return ""
-    again = {"requeued": "waits for its next attempt", "stopping": "saves and stops"}.get(status.state)
-    return f"{status.label} is {status.state}: {status.detail or again or 'waits for its start'}"
+    if status.state == "pending" and status.journal.local:
+        return ""
+    why = {"requeued": "waits for its next attempt", "stopping": "saves and stops", "pending": "waits for its start"}
+    return f"{status.label} is {status.state}: {status.detail or why.get(status.state, '')}"
 
 
 class Note:

@@ -44,12 +44,14 @@ class Status:
 
     @property
     def nodes(self) -> str | None:
-        return (self.journal.attempt.nodes if self.journal.attempt else None) or None
+        """As the latest attempt noted them, else as Slurm has them."""
+        of_attempt = self.journal.attempt.nodes if self.journal.attempt else None
+        return of_attempt or (self.entry.nodes if self.entry else None) or None
 
     @property
     def start(self) -> float | None:
         """When Slurm expects a waiting run to start."""
-        return number(getattr(self.entry, "start", None)) if self.state in ("pending", "requeued") else None
+        return self.entry.start if self.entry and self.state in ("pending", "requeued") else None
 
     @property
     def elapsed(self) -> float | None:
@@ -62,21 +64,25 @@ class Status:
         return None if until is None else max(0.0, until - attempt.started)
 
 
-def gather(folders: list[RunFolder], details: bool = False) -> tuple[list[Status], str | None]:
-    """The status of each run, and why Slurm could not be asked, if so. `details`: heartbeats of ended runs too."""
+def gather(folders: list[RunFolder], details: bool = False, fresh: bool = False) -> tuple[list[Status], str | None]:
+    """The status of each run, and why Slurm could not be asked, if so.
+
+    `details`: heartbeats of ended runs too. `fresh`: Slurm is asked now, not through the answer that all share.
+    """
     read = [journals.read(folder) for folder in folders]
-    slurm = ask(read)
+    slurm = ask(read, fresh)
     return [_judge(journal, slurm, details) for journal in read], slurm.problem
 
 
-def ask(read: list[Journal]) -> Slurm:
+def ask(read: list[Journal], fresh: bool = False) -> Slurm:
     """One squeue for all runs that Slurm may know something of; none where there is no such run."""
     if not any(_in_slurm(journal) for journal in read):
         return Slurm()
     from slurmopt.slurm.queue import queue
 
     try:
-        return Slurm({entry.job_id: entry for entry in queue()})
+        jobs = queue(fresh)
+        return Slurm(jobs, asked=time.time() - jobs.age)
     except SlurmError as error:
         return Slurm(problem=str(error))
 
@@ -87,7 +93,7 @@ def _in_slurm(journal: Journal) -> bool:
 
 def _judge(journal: Journal, slurm: Slurm, details: bool) -> Status:
     status = _status(journal, slurm, details)
-    if status.state != "lost":
+    if status.alive or journal.ended is not None:
         return status
     # The end may have been written after its journal was read and before its job or process was looked for.
     return _status(journals.read(journal.folder), slurm, details)

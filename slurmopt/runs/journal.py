@@ -41,6 +41,8 @@ class Journal:
     attempt: Attempt | None = None
     attempts: int = 0
     cancelled: bool = False
+    latest: float = 0.0
+    """The newest event's time."""
     problem: str | None = None
     """Why the journal cannot be read."""
     _submitting: bool = False
@@ -66,6 +68,7 @@ def read(folder: RunFolder) -> Journal:
         journal.problem = f"cannot read events.jsonl: {getattr(error, 'strerror', None) or error}"
         return journal
     for event in lines:
+        journal.latest = max(journal.latest, number(event.get("time")) or 0.0)
         _TAKE.get(str(event["event"]), _skip)(journal, event)
     return journal
 
@@ -139,6 +142,10 @@ def _cancel(journal: Journal, event: dict[str, Any]) -> None:
     journal.cancelled = True
 
 
+def _cancel_failed(journal: Journal, event: dict[str, Any]) -> None:
+    journal.cancelled = False
+
+
 _TAKE = {
     "created": _created,
     "submitting": _submitting,
@@ -148,6 +155,7 @@ _TAKE = {
     "requeue": _requeue,
     "end": _end,
     "cancel": _cancel,
+    "cancel-failed": _cancel_failed,
 }
 
 

@@ -15,6 +15,7 @@ unknown       its journal cannot be read, or who knows it cannot be asked and it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,8 @@ ALIVE = ("pending", "running", "stopping", "requeued")
 FRESH_HEARTBEAT = 60.0
 """Seconds after which a heartbeat no longer shows that a rank lives."""
 
-FRESH_JOB = 30.0
-"""Seconds for which squeue's shared answer may not have heard of a job yet."""
+_SKEW = 5.0
+"""Seconds by which the clocks of nodes may differ, or Slurm's knowledge lag behind the job's own journal."""
 
 
 _WAITING = ("pending", "configuring", "requeued", "held")
@@ -44,7 +45,9 @@ _WAITING = ("pending", "configuring", "requeued", "held")
 class Slurm:
     """What one squeue said: jobs by id; or why it could not be asked."""
 
-    jobs: dict[str, QueueEntry] = field(default_factory=dict)
+    jobs: Mapping[str, QueueEntry] = field(default_factory=dict)
+    asked: float = 0.0
+    """When it was asked: seconds since the epoch."""
     problem: str | None = None
 
 
@@ -61,8 +64,10 @@ def state(journal: Journal, slurm: Slurm, heartbeat: float | None, now: float) -
         return _local(journal, fresh)
     if slurm.problem is not None:
         return _unasked(journal, fresh, slurm.problem)
+    if slurm.asked - _SKEW < journal.latest <= now + _SKEW:  # the journal knows better than the shared answer
+        return _newer(journal, slurm.jobs.get(journal.job))
     entry = slurm.jobs.get(journal.job)
-    return _unqueued(journal, fresh, now) if entry is None else _queued(journal, entry, fresh)
+    return _unqueued(journal, fresh) if entry is None else _queued(journal, entry, fresh)
 
 
 def _ended(journal: Journal, end: dict[str, Any]) -> tuple[str, str | None]:
@@ -112,13 +117,19 @@ def _unasked(journal: Journal, fresh: bool, problem: str) -> tuple[str, str | No
     return "unknown", "no fresh heartbeat, and Slurm was not asked"
 
 
-def _unqueued(journal: Journal, fresh: bool, now: float) -> tuple[str, str | None]:
+def _newer(journal: Journal, entry: QueueEntry | None) -> tuple[str, str | None]:
+    """The journal is newer than squeue's answer; but a job that has not started, or was ended, writes none itself."""
+    known = living(journal)
+    if entry is not None and (known == "pending" or (journal.cancelled and plain_state(entry.state) in OVER)):
+        return _queued(journal, entry, fresh=False)
+    return known, "submitted a moment ago" if known == "pending" else None
+
+
+def _unqueued(journal: Journal, fresh: bool) -> tuple[str, str | None]:
     """squeue does not know the job."""
     if journal.cancelled:
         return "cancelled", None
-    attempt = journal.attempt
-    newest = max(filter(None, (journal.submitted, attempt.started if attempt else None)), default=0.0)
-    if fresh or now - newest < FRESH_JOB:
+    if fresh:
         return living(journal), None
     return "lost", f"Slurm no longer knows job {journal.job}, and it left no verdict"
 
@@ -131,7 +142,9 @@ def _queued(journal: Journal, entry: QueueEntry, fresh: bool) -> tuple[str, str 
         waiting = "requeued" if journal.attempt else "pending"
         return "stopping" if journal.cancelled else waiting, plain_reason(entry.reason)
     if word in OVER and not fresh:
-        return ("lost" if word == "finished" else "killed"), f"Slurm says {word}; it left no verdict"
+        why = plain_reason(entry.reason)
+        said = f"Slurm says {word}{f', {why}' if why else ''}; it left no verdict"
+        return ("lost" if word == "finished" else "killed"), said
     known = living(journal)
     if word == "completing" and known == "running":
         return "stopping", None

@@ -68,8 +68,7 @@ def _folders(given: argparse.Namespace) -> list[RunFolder]:
 
 
 def _text(statuses: list[Status]) -> str:
-    width = terminal_width()
-    return page(statuses[0], width) if len(statuses) == 1 else rows(statuses, width)
+    return page(statuses[0]) if len(statuses) == 1 else rows(statuses, terminal_width())
 
 
 def _warn(problem: str | None) -> None:

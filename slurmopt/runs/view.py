@@ -75,12 +75,10 @@ def metrics(seen: Progress) -> str:
     return "  ".join(f"{name} {value:.4g}" for name, value in seen.metrics.items())
 
 
-def page(status: Status, width: int | None) -> str:
-    """One run, with all that helps to understand it and what to do next."""
+def page(status: Status) -> str:
+    """One run, with all that helps to understand it and what to do next. Nothing is cut: paths are to be copied."""
     lines = [(label, one_line(text)) for label, text in _facts(status) if text]
-    head = f"{status.label}: {status.state}"
-    # What is to be copied (paths, commands) is never cut.
-    return "\n".join([head, *(f"  {label:9} {text}" for label, text in lines)]) if lines else cut(head, width)
+    return "\n".join([f"{status.label}: {status.state}", *(f"  {label:9} {text}" for label, text in lines)])
 
 
 def _facts(status: Status) -> list[tuple[str, str | None]]:
@@ -106,8 +104,8 @@ def _progress(status: Status) -> str:
     rate = f"{seen.steps_per_second:.3g} steps/s" if seen.steps_per_second is not None else ""
     left = f"about {human_seconds(seen.eta_seconds)} left" if seen.eta_seconds is not None and status.alive else ""
     done = f"step {steps(seen)}" if seen.step is not None else ""
-    phase = "" if seen.step is not None or not status.alive else seen.phase or ""
-    return ", ".join(filter(None, (phase, done, rate, left)))
+    waiting = "waits for the other ranks" if seen.phase == "waiting" and status.alive else ""
+    return ", ".join(filter(None, (waiting, done, rate, left)))
 
 
 def _times(status: Status) -> str:

@@ -1,4 +1,4 @@
-"""The environment that sbatch is given, when launching from a shell that is itself in a job, or in a site's login shell.
+"""The environment that sbatch is given, also when the launching shell is itself in a job.
 
 Seen in a job's environment: SLURM_*, SLURMD_NODENAME, SRUN_* (in steps), PMI*, the variables that select its GPUs, and
 the login environment as it was exported, so a site's SBATCH_* defaults too; of those Slurm itself sets SBATCH_MEM_BIND*
@@ -24,8 +24,8 @@ _VARIABLES = {
     "switches": ["REQ_SWITCH", "WAIT4SWITCH"],
     "requeue": ["REQUEUE", "NO_REQUEUE"],
     "no-requeue": ["REQUEUE", "NO_REQUEUE"],
-    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), ["MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU"]),
-    **dict.fromkeys(("gpus", "gpus-per-node", "gpus-per-task"), ["GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK"]),
+    **{option: ["MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU"] for option in ("mem", "mem-per-cpu", "mem-per-gpu")},
+    **{option: ["GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK"] for option in ("gpus", "gpus-per-node", "gpus-per-task")},
 }
 """sbatch's options whose SBATCH_ variables are called otherwise, or exclude each other."""
 

@@ -30,10 +30,10 @@ class Estimate:
 
 def estimate(script: str) -> str:
     """When and where `script` would start, for people. Raises SlurmRefused with Slurm's reason."""
-    return test_only(script).text
+    return estimated_start(script).text
 
 
-def test_only(script: str, timeout: float = _TIMEOUT) -> Estimate:
+def estimated_start(script: str, timeout: float = _TIMEOUT) -> Estimate:
     """Asks Slurm when `script` would start, without submitting it. Raises SlurmRefused with Slurm's reason."""
     environment = {**clean_environment(os.environ, script), "SLURM_TIME_FORMAT": "standard"}
     try:
@@ -59,6 +59,3 @@ def parse_estimate(said: str, now: datetime) -> Estimate:
     return Estimate(
         start, f"now, {where}" if wait < 5 else f"in about {human_seconds(wait)} ({start:%a %H:%M}), {where}"
     )
-
-
-test_only.__test__ = False  # type: ignore[attr-defined]  # not a test, whatever its name says

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 from datetime import timedelta
 from typing import Any
 
-from slurmopt.errors import SlurmError, SlurmMissing, SlurmRefused, SlurmUnreachable
+from slurmopt.errors import SlurmError, SlurmRefused, SlurmUnreachable
 from slurmopt.slurm import cache, client
 from slurmopt.slurm.environment import clean_environment
 
@@ -102,16 +102,14 @@ def _stored(max_age: float) -> Queue | None:
     return answer
 
 
-_ERRORS: dict[str, type[SlurmError]] = {
-    error.__name__: error for error in (SlurmMissing, SlurmUnreachable, SlurmRefused)
-}
+_ERRORS: dict[str, type[SlurmError]] = {error.__name__: error for error in (SlurmUnreachable, SlurmRefused)}
 
 
 def _ask() -> Queue:
     asked = time.time()
     try:
         entries = _squeue()
-    except SlurmError as error:
+    except (SlurmUnreachable, SlurmRefused) as error:
         cache.write("queue", {"error": type(error).__name__, "message": str(error)}, asked)
         raise
     cache.write("queue", {"jobs": [astuple(entry) for entry in entries]}, asked)
@@ -188,5 +186,5 @@ def _find_in_accounting(token: str) -> str | None:
     for job_id, state, nodes, *texts in zip(*[iter(fields)] * 5, strict=False):
         refused = state == "FAILED" and _known(nodes) == ""
         if not refused and any(token in text for text in texts):
-            return job_id.strip().split("_")[0].split("+")[0]
+            return str(job_id).strip().split("_")[0].split("+")[0]
     return None

@@ -105,8 +105,8 @@ _LIMIT = re.compile(
 _OWNERS = {"QOS": "the QOS", "Assoc": "your account", "Association": "your account", None: "your account"}
 _SUBJECTS = {
     "gres": "GPUs", "jobs": "jobs", "job": "jobs", "submitjobs": "submitted jobs", "cpu": "CPUs", "cpus": "CPUs",
-    "mem": "memory", "memory": "memory", "node": "nodes", "nodes": "nodes", "wall": "time", "walldurationperjob": "time",
-    "time": "time", "billing": "billing", "resource": "resources", "walltime": "time",
+    "mem": "memory", "memory": "memory", "node": "nodes", "nodes": "nodes", "wall": "time",
+    "walldurationperjob": "time", "time": "time", "billing": "billing", "resource": "resources", "walltime": "time",
 }  # fmt: skip
 
 

@@ -133,8 +133,10 @@ def test_hostile_words_reach_the_task_as_they_are(tmp_path: Path) -> None:
     ],
 )
 def test_a_variable_of_the_jobs_environment(value: str, environment: dict[str, str], expected: str) -> None:
-    line = f"x={shell_deferred(value, 'k')}; printf %s \"$x\""
-    done = subprocess.run(["bash", "-c", line], env={"PATH": "/bin:/usr/bin", **environment}, capture_output=True, text=True)
+    line = f'x={shell_deferred(value, "k")}; printf %s "$x"'
+    done = subprocess.run(
+        ["bash", "-c", line], env={"PATH": "/bin:/usr/bin", **environment}, capture_output=True, text=True
+    )
     assert (done.stdout, done.returncode) == (expected, 0)
 
 

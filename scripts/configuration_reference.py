@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Writes docs/configuration.md from the config dataclasses: each field, its type, default and docstring.
+
+    scripts/configuration_reference.py            write it
+    scripts/configuration_reference.py --check    exit 1 where the file is out of date or a field has no docstring
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from dataclasses import MISSING, Field, fields, is_dataclass
+from inspect import getsource
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from slurmopt.config.schema import GROUPS
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+HEAD = """# Configuration reference
+
+Made from the dataclasses in `slurmopt/config/` by `scripts/configuration_reference.py`; do not edit it by hand.
+
+Every launch is one Hydra config. The groups below are typed: an unknown key is an error that lists the valid ones.
+Everything beside them, at the root, is yours (`lr`, `model`, …) and reaches the task. `oc.env` stays unresolved in the
+run folder and is answered within the job, so that no secret is written down; `${hydra:…}` is answered at launch, with
+the run folder as Hydra's output folder (`${hydra:runtime.output_dir}`).
+
+On the command line, a key that is not there yet (a variable, an `extra` option, a key of your own) takes a `+`:
+`+environment.variables.OMP_NUM_THREADS=8`.
+"""
+
+
+def field_docs(kind: type[Any]) -> dict[str, str]:
+    """The docstring under each field of a dataclass."""
+    (tree,) = ast.parse(dedent(getsource(kind))).body
+    assert isinstance(tree, ast.ClassDef)
+    docs = {}
+    for field, doc in zip(tree.body, tree.body[1:]):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr):
+            docs[field.target.id] = " ".join(ast.literal_eval(doc.value).split())
+    return docs
+
+
+def default(field: Field[Any]) -> str:
+    value = field.default if field.default is not MISSING else field.default_factory()  # type: ignore[misc]
+    if is_dataclass(value):
+        return ""
+    return {"None": "null", "False": "false", "True": "true", "": '""'}.get(str(value), str(value))
+
+
+def rows(kind: type[Any], path: str) -> list[str]:
+    """A table row for each field; a nested dataclass's fields follow with their dotted path."""
+    docs, lines = field_docs(kind), []
+    for field in fields(kind):
+        if is_dataclass(nested := field.default_factory):
+            lines += rows(nested, f"{path}.{field.name}")
+            continue
+        if field.name not in docs:
+            raise SystemExit(f"{path}.{field.name} has no docstring")
+        kind_text = str(field.type).replace("|", "\\|")
+        text = docs[field.name].replace("|", "\\|")
+        lines.append(f"| `{path}.{field.name}` | {kind_text} | `{default(field)}` | {text} |")
+    return lines
+
+
+def reference() -> str:
+    parts = [HEAD]
+    for name, kind in GROUPS.items():
+        table = rows(kind, name)
+        parts.append(f"\n## {name}\n\n{' '.join((kind.__doc__ or '').split())}\n")
+        if table:
+            parts.append("\n".join(["", "| key | type | default | meaning |", "|---|---|---|---|", *table]) + "\n")
+    return "".join(parts)
+
+
+def main() -> int:
+    text = reference()
+    if "--check" not in sys.argv[1:]:
+        TARGET.write_text(text, encoding="utf-8")
+        return 0
+    if TARGET.read_text(encoding="utf-8") == text:
+        return 0
+    print(f"{TARGET.name} is out of date; run scripts/configuration_reference.py", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""`slurmopt _complete LINE`: what could stand where the line ends, a candidate a line. Shells call it at every tab."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import import_module
+from pathlib import Path
+
+from slurmopt.cli import COMMANDS
+
+_SHELLS = ("bash", "zsh", "fish")
+_WITH_RUN = ("status", "logs", "cancel")
+_VALUED = ("--folder", "--rank", "--attempt")
+"""Options whose value is no RUN."""
+
+
+def main(argv: list[str]) -> int:
+    """The command; returns the exit status."""
+    for candidate in candidates(argv[0] if argv else ""):
+        print(candidate)
+    return 0
+
+
+def candidates(line: str) -> list[str]:
+    """What could stand where `line` ends; nothing where the shell had better offer files."""
+    words = line.split()
+    current = "" if not words or line[-1].isspace() else words.pop()
+    if len(words) < 2:
+        return [name for name in COMMANDS if name.startswith(current)]
+    command, given = words[1], words[2:]
+    if command == "launch":
+        return _overrides(given, current)
+    if command == "completion":
+        return [shell for shell in _SHELLS if shell.startswith(current)]
+    if command not in COMMANDS or (given and given[-1] in _VALUED):
+        return []
+    if current.startswith("-"):
+        return _options(command, current)
+    return _runs(given, current) if command in _WITH_RUN else []
+
+
+def _options(command: str, current: str) -> list[str]:
+    text = import_module(COMMANDS[command][0]).parser().format_help()
+    return sorted({option for option in re.findall(r"--[a-z-]+", text) if option.startswith(current)})
+
+
+def _runs(given: list[str], current: str) -> list[str]:
+    """Names first; IDs once a name stands, or where the word begins one."""
+    from slurmopt.runs.find import all_runs, created
+
+    folder = Path(os.environ.get("SLURMOPT_FOLDER") or "runs")
+    if "--folder" in given[:-1]:
+        folder = Path(given[given.index("--folder") + 1])
+    runs = sorted(all_runs(folder), key=created, reverse=True)
+    if "/" in current:
+        found = [f"{run.name}/{run.id}" for run in runs]
+    else:
+        found = [run.name for run in runs] + ([run.id for run in runs] if current else [])
+    return list(dict.fromkeys(word for word in found if word.startswith(current)))
+
+
+def _overrides(given: list[str], current: str) -> list[str]:
+    """Hydra's own candidates, over the search path of a launch."""
+    if current.startswith("-"):
+        return [word for word in ("--config-dir", "--cfg", "--info", "--help") if word.startswith(current)]
+    if given and given[-1] == "--config-dir":
+        return []
+    from hydra.errors import HydraException
+    from hydra.plugins.completion_plugin import DefaultCompletionPlugin
+    from omegaconf.errors import OmegaConfBaseException
+
+    from slurmopt.config import arguments
+    from slurmopt.config.compose import PRIMARY, hydra_session
+
+    parsed = arguments.parse(given)
+    line = " ".join([*parsed.overrides, current])
+    with hydra_session(parsed.config_dir) as hydra:
+        try:
+            return DefaultCompletionPlugin(hydra.config_loader)._query(PRIMARY, line)
+        except (HydraException, OmegaConfBaseException):
+            return []  # what stands there already does not compose; the launch will say why

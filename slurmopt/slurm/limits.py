@@ -1,0 +1,163 @@
+"""What is asked for against what the cluster has: every mismatch as one line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from slurmopt.config.check import did_you_mean
+from slurmopt.config.resources import Resources
+from slurmopt.errors import one_line
+from slurmopt.slurm.facts import ClusterFacts, Partition
+from slurmopt.slurm.fit import node_findings, short_names
+from slurmopt.slurm.hostlist import expand
+from slurmopt.units import seconds, slurm_time
+
+_SITE_DEFAULTS = {
+    "partition": "SBATCH_PARTITION",
+    "account": "SBATCH_ACCOUNT",
+    "qos": "SBATCH_QOS",
+    "time": "SBATCH_TIMELIMIT",
+}
+
+
+def with_site_defaults(resources: Resources, environ: Mapping[str, str]) -> Resources:
+    """`resources` with what the site's SBATCH_ variables add where the config says nothing."""
+    added = {
+        name: environ[variable]
+        for name, variable in _SITE_DEFAULTS.items()
+        if getattr(resources, name) is None and environ.get(variable)
+    }
+    return replace(resources, **added) if added else resources  # type: ignore[arg-type]
+
+
+def findings(resources: Resources, facts: ClusterFacts, array_size: int = 1) -> list[str]:
+    """One line for each thing that the cluster cannot give: key, value, what is wrong, what would be valid."""
+    found = _partition_findings(resources, facts)
+    found += _unknown_nodes(resources, facts)
+    found += _account_findings(resources, facts)
+    if array_size > facts.max_array_size:
+        found.append(
+            f"sweep: an array of {array_size} tasks is more than this cluster allows; "
+            f"valid: up to {facts.max_array_size}"
+        )
+    return [one_line(line) for line in dict.fromkeys(found)]
+
+
+def _partition_findings(resources: Resources, facts: ClusterFacts) -> list[str]:
+    known = {partition.name: partition for partition in facts.partitions}
+    if resources.partition is None:
+        chosen = [partition for partition in facts.partitions if partition.default]
+        if not chosen:
+            return [f"resources.partition: is not set, and this cluster has no default; valid: {_listed(known)}"]
+    else:
+        names = [name.strip() for name in resources.partition.split(",")]
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            return [
+                f"resources.partition: {name!r} is no partition here{did_you_mean(name, known)}; "
+                f"valid: {_listed(known)}"
+                for name in unknown
+            ]
+        chosen = [known[name] for name in names]
+    # Slurm takes the first of several partitions that can run the job, so only the best one's findings count.
+    return min((_against(partition, resources, facts) for partition in chosen), key=len)
+
+
+def _against(partition: Partition, resources: Resources, facts: ClusterFacts) -> list[str]:
+    found = []
+    if partition.state != "up":
+        up = [one.name for one in facts.partitions if one.state == "up" and one.groups]
+        found.append(f"resources.partition: {partition.name} is {partition.state} now; up: {_listed(up)}")
+    found += _time_findings(partition, resources, facts)
+    found += _permission_findings(partition, resources, facts)
+    found += node_findings(partition, resources, facts)
+    return found
+
+
+def _time_findings(partition: Partition, resources: Resources, facts: ClusterFacts) -> list[str]:
+    if resources.time is None or partition.max_time is None:
+        return []
+    wanted = seconds(resources.time)
+    if wanted <= partition.max_time:
+        return []
+    open_ones = [one for one in facts.partitions if one.state == "up" and one.groups]
+    longer = [one.name for one in open_ones if one.max_time is None or one.max_time >= wanted]
+    return [
+        f"resources.time: {slurm_time(wanted)} is longer than partition {partition.name} allows; "
+        f"valid: up to {slurm_time(partition.max_time)}{f' (long enough: {_listed(longer)})' if longer else ''}"
+    ]
+
+
+def _permission_findings(partition: Partition, resources: Resources, facts: ClusterFacts) -> list[str]:
+    found = []
+    if facts.enforces_accounts:  # without it Slurm does not look at a partition's lists
+        found += _permission(
+            "account", resources.account, partition.name, partition.allow_accounts, partition.deny_accounts
+        )
+    if facts.enforces_qos:
+        found += _permission("qos", resources.qos, partition.name, partition.allow_qos, partition.deny_qos)
+    return found
+
+
+def _permission(key: str, value: str | None, partition: str, allowed: list[str] | None, denied: list[str]) -> list[str]:
+    if value is None:
+        return []
+    if allowed is not None and value not in allowed:
+        return [f"resources.{key}: {value!r} may not use partition {partition}; valid: {_listed(allowed)}"]
+    if allowed is None and value in denied:
+        return [f"resources.{key}: {value!r} may not use partition {partition}; valid: any but {_listed(denied)}"]
+    return []
+
+
+def _account_findings(resources: Resources, facts: ClusterFacts) -> list[str]:
+    accounts = facts.accounts
+    if accounts is None or not facts.enforces_accounts:
+        return []
+    account, qos = resources.account, resources.qos
+    if account is not None and account not in accounts:
+        return [
+            f"resources.account: {account!r} is not one of yours{did_you_mean(account, accounts)}; "
+            f"valid: {_listed(accounts)}"
+        ]
+    yours = (
+        accounts[account] if account is not None else sorted({name for names in accounts.values() for name in names})
+    )
+    if qos is None or not facts.enforces_qos or not yours or qos in yours:
+        return []
+    return [
+        f"resources.qos: {qos!r} is not open to {f'account {account}' if account else 'your accounts'}"
+        f"{did_you_mean(qos, yours)}; valid: {_listed(yours)}"
+    ]
+
+
+def _unknown_nodes(resources: Resources, facts: ClusterFacts) -> list[str]:
+    found = []
+    for key in ("nodelist", "exclude"):
+        text = getattr(resources, key)
+        if text is None or "/" in text:  # with a slash sbatch reads the names from a file
+            continue
+        try:
+            unknown = [name for name in expand(text) if name not in _all_nodes(facts)]
+        except ValueError as error:
+            found.append(f"resources.{key}: {error}; valid: names such as node1,node[2-4]")
+            continue
+        if unknown:
+            hint = did_you_mean(unknown[0], _all_nodes(facts))
+            found.append(f"resources.{key}: no such nodes here: {_listed(unknown)}{hint}; valid: {_groups(facts)}")
+    return found
+
+
+def _all_nodes(facts: ClusterFacts) -> dict[str, None]:
+    return {name: None for one in facts.partitions for group in one.groups for name in expand(group.nodes)}
+
+
+def _groups(facts: ClusterFacts) -> str:
+    return _listed(dict.fromkeys(short_names(group) for partition in facts.partitions for group in partition.groups))
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The names as a person reads them; of very many the first twenty."""
+    listed = list(names)
+    shown = ", ".join(listed[:20]) or "none"
+    return f"{shown} and {len(listed) - 20} more" if len(listed) > 20 else shown
