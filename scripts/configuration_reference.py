@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes docs/configuration.md from the config dataclasses: each field, its type, default and docstring.
 
-    scripts/configuration_reference.py            write it
-    scripts/configuration_reference.py --check    exit 1 where the file is out of date or a field has no docstring
+scripts/configuration_reference.py            write it
+scripts/configuration_reference.py --check    exit 1 where the file is out of date or a field has no docstring
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ast
 import sys
 from dataclasses import MISSING, Field, fields, is_dataclass
 from inspect import getsource
+from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -37,7 +38,7 @@ def field_docs(kind: type[Any]) -> dict[str, str]:
     (tree,) = ast.parse(dedent(getsource(kind))).body
     assert isinstance(tree, ast.ClassDef)
     docs = {}
-    for field, doc in zip(tree.body, tree.body[1:]):
+    for field, doc in pairwise(tree.body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr):
             docs[field.target.id] = " ".join(ast.literal_eval(doc.value).split())
     return docs

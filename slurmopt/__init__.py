@@ -1,6 +1,6 @@
 """One Hydra config becomes a GPU training that Slurm cannot lose.
 
-What training code needs is imported from here; each name is loaded when first used, so that importing slurmopt costs nothing.
+What training code needs is imported from here; each name is loaded when first used, so importing slurmopt costs nothing.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slurmopt.errors import Requeue
-    from slurmopt.runtime.run import CurrentRun, current_run, progress, stop_requested
     from slurmopt.runtime.ranks import RankFacts, rank_facts
+    from slurmopt.runtime.run import CurrentRun, current_run, progress, stop_requested
 
 __version__ = "0.1.0"
 __all__ = ["CurrentRun", "RankFacts", "Requeue", "current_run", "progress", "rank_facts", "stop_requested"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,8 +35,8 @@ class Plan:
     overrides: list[str]
     source: Path
     """The working directory as it is now; with a snapshot the job runs on a copy of it."""
-    existing: str | None = None
-    """What `launch.run` said, where an existing run goes on."""
+    existing: bool = False
+    """Whether a run that is there already goes on (`launch.run`)."""
     estimate: str | None = None
     """When Slurm thinks the job will start."""
 
@@ -67,7 +67,8 @@ def plan(overrides: list[str], config_dir: str | None = None) -> Plan:
     if first.run is not None:
         from slurmopt.runs.resume import resume
 
-        return resume(first, overrides)
+        run, stored, typed = resume(first, overrides)
+        return replace(make_plan(typed, run, stored, overrides, run.name), existing=True)
     for module in first.imports:
         _import(module)
     name = _name(config, first)
@@ -112,8 +113,12 @@ def _import(module: str) -> None:
 
 
 def _run_folder(name: str, first: Launch) -> RunFolder:
+    folder = Path(first.folder).expanduser().absolute()
+    if not str(folder).isprintable() or "\\" in str(folder):
+        # Slurm could not be told where the log belongs: a directive is one line, a backslash ends its file patterns.
+        raise ConfigError(f"{str(folder)!r} has control characters or backslashes", "launch.folder")
     run_id = first.id or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
-    return RunFolder(Path(first.folder).expanduser().absolute() / folder_name(name) / run_id)
+    return RunFolder(folder / folder_name(name) / run_id)
 
 
 def _name(config: DictConfig, first: Launch) -> str:
@@ -126,7 +131,7 @@ def _name(config: DictConfig, first: Launch) -> str:
 
 
 def _stored(config: DictConfig, run: RunFolder) -> dict[str, Any]:
-    """The config as config.yaml keeps it; `${hydra:…}` is answered here, with the run folder as Hydra's output folder."""
+    """The config as config.yaml keeps it; `${hydra:…}` is answered here, the run folder being Hydra's output folder."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import open_dict
 
@@ -174,10 +179,10 @@ def launch(plan: Plan) -> int:
 def check(settings: Settings, tolerant: bool) -> None:
     """Raises CheckError with all that the cluster cannot give; `tolerant` of a cluster that does not answer."""
     from slurmopt.slurm.facts import facts
-    from slurmopt.slurm.limits import findings
+    from slurmopt.slurm.limits import findings, with_site_defaults
 
     try:
-        found = findings(settings.resources, facts())
+        found = findings(with_site_defaults(settings.resources, os.environ), facts())
     except SlurmUnreachable as error:
         if not tolerant:
             raise

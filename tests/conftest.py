@@ -34,4 +34,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew; read the diff before you commit")
+    parser.addoption(
+        "--update-golden", action="store_true", help="write tests/golden anew; read the diff before you commit"
+    )

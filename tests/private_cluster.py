@@ -1,136 +1,177 @@
-"""The real Slurm that tests launch on, and the unprivileged user that they launch as."""
+"""A real Slurm cluster for tests: scripts/slurm-cluster as a Python object, and waiting by polling."""
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shutil
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "slurm-cluster"
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "slurm-cluster"
+PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch")
+ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd")
 TESTER = "slurmopt-tester"
+INHERITED_PREFIXES = ("SLURM", "SBATCH", "SRUN", "PMI")
+POLL_SECONDS = 0.1
 
 
-def need_slurm() -> None:
-    """Skips, loudly, where no real Slurm can be had; in CI that is a failure."""
-    reason = None
-    if os.getuid() != 0:
-        reason = "NO SLURM: a private cluster needs root"
-    elif missing := [name for name in ("slurmctld", "slurmd", "munged", "sbatch") if shutil.which(name) is None]:
-        reason = f"NO SLURM: {', '.join(missing)} not installed; scripts/test installs it on Debian and Ubuntu"
-    if reason and os.environ.get("CI"):
-        pytest.fail(reason)
-    if reason:
-        pytest.skip(reason)
-
-
-def wait_until(ready: Callable[[], Any], timeout: float, what: str) -> Any:
-    """Polls until `ready` answers something true, and returns it."""
+def wait_until(predicate: Callable[[], object], timeout: float, what: str, seen: Callable[[], object] = str) -> None:
+    """Poll until `predicate` is true; past the deadline fail, with what `seen` shows by then."""
     deadline = time.monotonic() + timeout
-    while not (answer := ready()):
+    while not predicate():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout:g} s: {what}; the last answer was {answer!r}")
-        time.sleep(0.1)
-    return answer
+            raise AssertionError(f"{what}: not within {timeout:g} s\n{seen()}".rstrip())
+        time.sleep(POLL_SECONDS)
+
+
+def require_slurm(accounting: bool = False) -> None:
+    """Skip, loudly, where no private cluster can run; on CI that is a failure, for there it has to run."""
+    reason = why_not(accounting)
+    if reason and os.environ.get("CI") == "true":
+        pytest.fail(f"CI must run the tests on a real Slurm, but {reason}")
+    if reason:
+        pytest.skip(f"NOT TESTED ON A REAL SLURM: {reason}")
+
+
+def why_not(accounting: bool = False) -> str:
+    """What a private cluster lacks here, or nothing."""
+    if os.getuid() != 0:
+        return "a private cluster needs root"
+    needed = PROGRAMS + (ACCOUNTING_PROGRAMS if accounting else ())
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    missing = [program for program in needed if shutil.which(program, path=path) is None]
+    return f"these programs are missing: {', '.join(missing)}" if missing else ""
 
 
 def unprivileged_user() -> str:
-    """The unprivileged user, made where missing: root ignores modes, so permissions are tested as somebody else."""
+    """The name of a user who is not root, made on first use, with a home."""
+    home = Path(tempfile.gettempdir()) / f"{TESTER}-home"
     try:
-        pwd.getpwnam(TESTER)
+        entry = pwd.getpwnam(TESTER)
     except KeyError:
-        home = f"/var/tmp/{TESTER}"
-        subprocess.run(["useradd", "--system", "--create-home", "--home-dir", home, TESTER], check=True)
+        options = ["--system", "--user-group", "--no-create-home", "--home-dir", str(home), "--shell", "/bin/bash"]
+        subprocess.run(["useradd", *options, TESTER], check=True, capture_output=True)
+        entry = pwd.getpwnam(TESTER)
+    Path(entry.pw_dir).mkdir(mode=0o755, exist_ok=True)
+    os.chown(entry.pw_dir, entry.pw_uid, entry.pw_gid)
     return TESTER
 
 
-@dataclass
+def new_folder() -> Path:
+    """A fresh folder for a cluster: pytest's own are too long for sockets, and closed to other users."""
+    return Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
+
+
+@dataclass(frozen=True)
 class PrivateCluster:
-    """One running cluster of scripts/slurm-cluster."""
+    """A running cluster."""
 
     folder: Path
+    """Everything that it is made of."""
+    conf: Path
+    """What SLURM_CONF names."""
 
     @classmethod
-    def start(cls, folder: Path, *options: str) -> PrivateCluster:
-        need_slurm()
-        cluster = cls(folder)
-        cluster.control("start", *options)
-        return cluster
-
-    @property
-    def conf(self) -> Path:
-        return self.folder / "etc" / "slurm.conf"
-
-    def control(self, command: str, *words: str) -> str:
-        """One command of scripts/slurm-cluster."""
-        argv = [str(SCRIPT), command, *words, "--folder", str(self.folder)]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, f"{' '.join(argv)}: {done.stderr}"
-        return done.stdout
+    def start(cls, folder: Path, *args: str) -> PrivateCluster:
+        """Start one in `folder`, with further options of the script."""
+        done = script("start", "--folder", str(folder), *args, check=True)
+        return cls(folder, Path(done.stdout.strip().removeprefix("export SLURM_CONF=")))
 
     def stop(self) -> None:
-        self.control("stop")
+        """End it; nothing is left behind."""
+        self.command("stop")
 
-    def environment(self, user: str | None = None, **more: str) -> dict[str, str]:
-        """The environment of a fresh login."""
-        kept = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ}
-        entry = pwd.getpwnam(user or "root")
-        return {**kept, "HOME": entry.pw_dir, "USER": entry.pw_name, "SLURM_CONF": str(self.conf), **more}
+    def kill_node(self, node: str) -> None:
+        """Pull the node's plug."""
+        self.command("kill-node", node)
 
-    def popen(
-        self, argv: list[str], user: str | None = None, cwd: Path | None = None, **more: str
-    ) -> subprocess.Popen[str]:
-        """Starts a command as `user`, root when left out."""
-        entry = pwd.getpwnam(user or "root")
-        return subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=cwd or entry.pw_dir,
-            env=self.environment(user, **more),
-            user=entry.pw_uid,
-            group=entry.pw_gid,
-            extra_groups=[],
-        )
+    def partition_node(self, node: str) -> None:
+        """Cut the node off; its ranks live on."""
+        self.command("partition-node", node)
+
+    def restore_node(self, node: str) -> None:
+        """Bring the node back."""
+        self.command("restore-node", node)
+
+    def restart_controller(self) -> None:
+        """Stop and start slurmctld, its state kept."""
+        self.command("restart-controller")
+
+    def stop_controller(self) -> None:
+        """Stop slurmctld."""
+        self.command("stop-controller")
+
+    def start_controller(self) -> None:
+        """Start slurmctld again."""
+        self.command("start-controller")
+
+    def pause_controller(self) -> None:
+        """Let slurmctld hear, but not answer."""
+        self.command("pause-controller")
+
+    def resume_controller(self) -> None:
+        """Let slurmctld answer again."""
+        self.command("resume-controller")
+
+    def command(self, name: str, *args: str) -> str:
+        """One of the script's commands, which has to succeed; its output."""
+        return script(name, "--folder", str(self.folder), *args, check=True).stdout
 
     def run(
         self,
-        argv: list[str],
+        argv: Sequence[str | Path],
         user: str | None = None,
+        env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         timeout: float = 60,
         check: bool = True,
-        **more: str,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command to its end."""
-        process = self.popen(argv, user, cwd, **more)
-        try:
-            out, err = process.communicate(timeout=timeout)
-        finally:
-            process.kill()
-        if check:
-            assert process.returncode == 0, f"{argv} ended with {process.returncode}\n{out}\n{err}"
-        return subprocess.CompletedProcess(argv, process.returncode, out, err)
+        """Run a command against this cluster, as another user when asked; `env` comes on top of the ordinary."""
+        entry = pwd.getpwnam(user) if user else None
+        done = subprocess.run(
+            [str(word) for word in argv],
+            env={**clean_environment(), **_identity(entry), "SLURM_CONF": str(self.conf), **(env or {})},
+            cwd=cwd or (entry.pw_dir if entry else None),
+            user=entry.pw_uid if entry else None,
+            group=entry.pw_gid if entry else None,
+            extra_groups=[] if entry else None,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        if check and done.returncode:
+            _complain(done)
+        return done
 
-    def jobs(self) -> list[str]:
-        """The ids of all jobs that slurmctld knows, ended ones too."""
-        return self.run(["squeue", "-h", "--states=all", "-o", "%i"]).stdout.split()
 
-    def state(self, job: str) -> str:
-        return self.run(["squeue", "-h", "--states=all", "-j", job, "-o", "%T"]).stdout.strip()
+def script(*args: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run scripts/slurm-cluster."""
+    argv = [sys.executable, str(SCRIPT), *args]
+    done = subprocess.run(argv, env=clean_environment(), capture_output=True, text=True, timeout=120)
+    if check and done.returncode:
+        _complain(done)
+    return done
 
-    def daemons(self) -> dict[str, bool]:
-        argv = [str(SCRIPT), "status", "--json", "--folder", str(self.folder)]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
-        alive: dict[str, bool] = json.loads(done.stdout)["daemons"]
-        return alive
+
+def clean_environment() -> dict[str, str]:
+    """The environment without traces of another cluster or job."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(INHERITED_PREFIXES)}
+
+
+def _identity(entry: pwd.struct_passwd | None) -> dict[str, str]:
+    return {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name} if entry else {}
+
+
+def _complain(done: subprocess.CompletedProcess[str]) -> NoReturn:
+    command = " ".join(done.args)
+    raise AssertionError(f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}".rstrip())

@@ -67,11 +67,13 @@ def start(layout: Layout, wanted: Settings) -> None:
 
 
 def _make(layout: Layout, wanted: Settings) -> None:
-    layout.folder.mkdir(mode=0o755, exist_ok=True)
+    layout.folder.mkdir(exist_ok=True)
+    layout.folder.chmod(0o755)
     parts = [layout.etc, layout.logs, layout.munge, layout.state, layout.spool, layout.devices]
     for part in [*parts, layout.folder / "scratch"]:
         part.mkdir()
         part.chmod(0o755)
+    layout.state.chmod(0o700)  # every user's job scripts and environments
     settings.save(layout, wanted)
     layout.conf.write_text(conf.slurm_conf(layout, wanted))
     (layout.etc / "gres.conf").write_text(conf.gres_conf(layout, wanted))

@@ -17,15 +17,14 @@ class Sbatch:
         return render(job)
 
     def submit(self, job: Job, token: str, retry: bool) -> Submission:
-        command = sbatch_command(job, token)
-        timeout = seconds(job.settings.launch.submit_timeout)
-        return Submission(submit_once(command, token, timeout, retry))
+        return Submission(hand_over(job, token, retry))
 
 
-def sbatch_command(job: Job, token: str) -> list[str]:
-    """The token goes after the user's own comment, and not into the script, so that a dry run is the script itself."""
-    comment = " ".join(filter(None, [job.settings.resources.comment, token]))
-    return ["sbatch", "--parsable", f"--comment={comment}", str(job.folder.script)]
+def hand_over(job: Job, token: str, retry: bool) -> str:
+    """The id that Slurm gave the job's script."""
+    settings = job.settings
+    timeout = seconds(settings.launch.submit_timeout)
+    return submit_once(job.folder.script, settings.resources.comment, token, timeout, retry)
 
 
 BACKEND = Sbatch()

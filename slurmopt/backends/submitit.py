@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.backends.protocol import Submission
-from slurmopt.backends.sbatch import sbatch_command
+from slurmopt.backends.sbatch import hand_over
 from slurmopt.errors import ConfigError
 from slurmopt.slurm.script import Job, processes_per_node, rank_arguments, render
-from slurmopt.slurm.submit import submit_once
-from slurmopt.units import seconds
 
 
 class Submitit:
@@ -23,7 +21,9 @@ class Submitit:
         return render(replace(job, submitit=True))
 
     def submit(self, job: Job, token: str, retry: bool) -> Submission:
-        submission = executor(job, token, retry).submit(_rank_entry, [str(job.folder.path), *rank_arguments(job.settings)])
+        submission = executor(job, token, retry).submit(
+            _rank_entry, [str(job.folder.path), *rank_arguments(job.settings)]
+        )
         return Submission(submission.job_id)
 
 
@@ -41,10 +41,11 @@ def executor(job: Job, token: str, retry: bool) -> Any:
         from submitit import SlurmExecutor
     except ImportError as error:
         raise ConfigError(
-            "submitit is not installed; pip install 'slurmopt[submitit]', or use launch.backend=sbatch", "launch.backend"
+            "submitit is not installed; pip install 'slurmopt[submitit]', or use launch.backend=sbatch",
+            "launch.backend",
         ) from error
 
-    class RunExecutor(SlurmExecutor):  # type: ignore[misc]
+    class RunExecutor(SlurmExecutor):
         """Its pickle has a fixed name, which the batch shell links to its job's: no job ever waits for it."""
 
         def _make_submission_file_text(self, command: str, uid: str) -> str:
@@ -57,8 +58,7 @@ def executor(job: Job, token: str, retry: bool) -> Any:
             return [self._submit_command(self._submitit_command_str)]
 
         def _submit_command(self, command: str) -> Any:
-            timeout = seconds(job.settings.launch.submit_timeout)
-            job_id = submit_once(sbatch_command(job, token), token, timeout, retry)
+            job_id = hand_over(job, token, retry)
             ranks = job.settings.resources.nodes * processes_per_node(job)
             submitted = self.job_class(folder=self.folder, job_id=job_id, tasks=list(range(ranks)))
             submitted.paths.submission_file.write_text(self._make_submission_file_text(command, ""), encoding="utf-8")

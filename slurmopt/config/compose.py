@@ -20,7 +20,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import AnyNode, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -135,5 +135,6 @@ def _not_utf8(folder: Path | None) -> list[str]:
 
 def _split_command(config: DictConfig) -> None:
     task = config.get("task")
-    if isinstance(task, DictConfig) and isinstance(text := task._get_node("command")._value(), str):
+    node = task._get_node("command") if isinstance(task, DictConfig) else None
+    if isinstance(node, AnyNode) and isinstance(text := node._value(), str):
         task.command = split_words(text)

@@ -17,7 +17,7 @@ class Launch:
     """How the run is launched."""
 
     backend: str = "auto"
-    """`sbatch`, `submitit`, `local` (processes on this machine), or `auto`: sbatch where it is installed, else local."""
+    """`sbatch`, `submitit`, `local` (processes on this machine), or `auto`: sbatch where it is there, else local."""
 
     name: str | None = None
     """The run's name. Default: the experiment's."""
@@ -59,7 +59,9 @@ class Launch:
         one_of(self.backend, BACKENDS, "launch.backend")
         one_line_text(self.name, "launch.name")
         if self.id is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.id):
-            raise ConfigError(f"{self.id!r} is not an ID; valid: letters, digits, dots, dashes, underscores", "launch.id")
+            raise ConfigError(
+                f"{self.id!r} is not an ID; valid: letters, digits, dots, dashes, underscores", "launch.id"
+            )
         if not self.folder or "\0" in self.folder:
             raise ConfigError("is not a folder", "launch.folder")
         if self.id is not None and self.run is not None:

@@ -46,9 +46,9 @@ def check_groups(config: DictConfig) -> None:
 
 def _check_keys(node: DictConfig, kind: Any, path: str) -> None:
     known = {item.name for item in fields(kind)}
-    for name in node:
+    for name in map(str, node):
         if name not in known:
-            raise ConfigError(unknown_key(kind, path, str(name)), f"{path}.{name}")
+            raise ConfigError(unknown_key(kind, path, name), f"{path}.{name}")
         child = node._get_node(name)
         if isinstance(child, DictConfig) and is_dataclass(inner := OmegaConf.get_type(child)):
             _check_keys(child, inner, f"{path}.{name}")
@@ -63,7 +63,7 @@ def _value(node: DictConfig, group: str, name: str) -> Any:
 
 def _deferred_items(node: Any, full_key: str) -> Any:
     if isinstance(node, DictConfig):
-        return {str(key): deferred(node, str(key), f"{full_key}.{key}") for key in node}
+        return {key: deferred(node, key, f"{full_key}.{key}") for key in map(str, node)}
     if isinstance(node, ListConfig):
         return [deferred(node, index, f"{full_key}[{index}]") for index in range(len(node))]
     return node

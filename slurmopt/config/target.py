@@ -28,15 +28,17 @@ def check_target(target: str, workdir: Path) -> None:
 
 def _source(module: str, path: list[str]) -> Path | None:
     """The module's source file; None where it has none. ConfigError where there is no such module."""
-    search: list[str] | None = path
+    search: list[str] = path
+    origin: str | None = None
     parts = module.split(".")
     for index, part in enumerate(parts):
         spec = importlib.machinery.PathFinder.find_spec(part, search) or _special(part, index)
         if spec is None:
             missing = ".".join(parts[: index + 1])
             raise ConfigError(f"there is no module {missing!r} in {path[0]} or on sys.path", KEY)
-        search = list(spec.submodule_search_locations) if spec.submodule_search_locations is not None else []
-    return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
+        search = list(spec.submodule_search_locations or [])
+        origin = spec.origin
+    return Path(origin) if origin and origin.endswith(".py") else None
 
 
 def _special(part: str, index: int) -> importlib.machinery.ModuleSpec | None:

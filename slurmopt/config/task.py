@@ -14,7 +14,7 @@ class Task:
     """What runs: a Python function (`_target_`) or a command (`command`); one of the two."""
 
     _target_: str | None = None
-    """A function as `package.module.function`. Every rank calls it with the resolved config, the process group ready."""
+    """A function as `package.module.function`. Each rank calls it with the resolved config, the process group ready."""
 
     command: Any = None
     """A program and its arguments: a list, or a string that is split as a shell would split it. Never given to a shell.

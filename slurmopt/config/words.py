@@ -8,7 +8,8 @@ from slurmopt.errors import ConfigError
 
 
 def split_words(text: str) -> list[str]:
-    """`text` split as a shell would split it, each `${…}` kept whole. ConfigError where quotes or braces do not match."""
+    """`text` split as a shell would split it, each `${…}` kept whole. ConfigError where quotes or braces do not
+    match."""
     hidden, interpolations = _hide_interpolations(text)
     try:
         words = shlex.split(hidden)
@@ -19,7 +20,9 @@ def split_words(text: str) -> list[str]:
 
 def _hide_interpolations(text: str) -> tuple[str, list[str]]:
     """`text` with each `${…}` replaced by a character that shlex takes for part of a word."""
-    parts, found, position = [], [], 0
+    parts: list[str] = []
+    found: list[str] = []
+    position = 0
     while (start := text.find("${", position)) >= 0:
         end = _closing(text, start)
         parts += [text[position:start], _mark(len(found))]

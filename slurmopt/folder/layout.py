@@ -1,18 +1,18 @@
 """Names every file that a run leaves.
 
-    runs/NAME/ID/
-      config.yaml       the composed config; `oc.env` stays unresolved, so that no secret is written
-      overrides.yaml    what was typed on the command line
-      job.sbatch        the script that was submitted
-      events.jsonl      the run's journal, one JSON object a line
-      logs/             job-JOBID.log of the batch shell; attempt-K/rank-R.log of each rank
-      heartbeat/        attempt-K/rank-R.json: the step each rank is at, and in the end its outcome
-      checkpoints/      for the training's own files
-      result.json       what the function returned, or the command's exit code
-      environment.txt   versions, git commit and diff, host, GPU
-      code/             the code snapshot, where one was asked for
-      python/           a link to slurmopt, where task.python is another Python
-      submitit/         the pickles of the submitit backend
+runs/NAME/ID/
+  config.yaml       the composed config; `oc.env` stays unresolved, so that no secret is written
+  overrides.yaml    what was typed on the command line
+  job.sbatch        the script that was submitted
+  events.jsonl      the run's journal, one JSON object a line
+  logs/             job-JOBID.log of the batch shell; attempt-K/rank-R.log of each rank
+  heartbeat/        attempt-K/rank-R.json: the step each rank is at, and in the end its outcome
+  checkpoints/      for the training's own files
+  result.json       what the function returned, or the command's exit code
+  environment.txt   versions, git commit and diff, host, GPU
+  code/             the code snapshot, where one was asked for
+  python/           a link to slurmopt, where task.python is another Python
+  submitit/         the pickles of the submitit backend
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ def gather(folders: list[RunFolder], details: bool = False, fresh: bool = False)
     """
     read = [journals.read(folder) for folder in folders]
     slurm = ask(read, fresh)
-    return [_judge(journal, slurm, details) for journal in read], slurm.problem
+    needed = any(_in_slurm(journal) and journal.ended is None for journal in read)
+    return [_judge(journal, slurm, details) for journal in read], slurm.problem if needed else None
 
 
 def ask(read: list[Journal], fresh: bool = False) -> Slurm:
@@ -88,7 +89,7 @@ def ask(read: list[Journal], fresh: bool = False) -> Slurm:
 
 
 def _in_slurm(journal: Journal) -> bool:
-    return journal.ended is None and journal.job is not None and not journal.local
+    return journal.job is not None and not journal.local and (journal.ended is None or journal.may_return)
 
 
 def _judge(journal: Journal, slurm: Slurm, details: bool) -> Status:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from slurmopt.errors import one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.outcome import REQUEUE
+from slurmopt.folder.outcome import FINISHED, REQUEUE
+
+_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 
 
 @dataclass
@@ -20,6 +23,8 @@ class Attempt:
     started: float | None
     nodes: str | None = None
     signalled: bool = False
+    terminated: bool = False
+    """The batch shell got SIGTERM: from scancel, `scontrol requeue`, preemption, a failing node."""
     requeued: bool = False
     end: dict[str, Any] | None = None
     """Its `end` event."""
@@ -40,6 +45,8 @@ class Journal:
     """The `submitted` event that names the local backend's process."""
     attempt: Attempt | None = None
     attempts: int = 0
+    starts: int = 0
+    """Attempts of the latest job."""
     cancelled: bool = False
     latest: float = 0.0
     """The newest event's time."""
@@ -57,6 +64,13 @@ class Journal:
         """The `end` event that no other attempt followed or will follow."""
         end = self.attempt.end if self.attempt else None
         return end if end is not None and end.get("outcome") != REQUEUE else None
+
+    @property
+    def may_return(self) -> bool:
+        """Whether Slurm may start it again although it ended: preemption and `scontrol requeue` end it by SIGTERM."""
+        if self.attempt is None or self.ended is None or self.local or self.cancelled:
+            return False
+        return self.attempt.terminated and self.ended.get("outcome") != FINISHED
 
 
 def read(folder: RunFolder) -> Journal:
@@ -95,11 +109,11 @@ def _submitted(journal: Journal, event: dict[str, Any]) -> None:
 
 def _new_job(journal: Journal, event: dict[str, Any]) -> None:
     """A new submission makes the end of the one before history. A quick job's `attempt` can precede its `submitted`."""
-    job = text(event.get("job"))
+    job = _job_id(event.get("job"))
     if job is None:
         return
     if journal._submitting or job != journal.job:
-        journal.attempt, journal.cancelled, journal.runner = None, False, None
+        journal.attempt, journal.starts, journal.cancelled, journal.runner = None, 0, False, None
     journal._submitting = False
     journal.job = job
     if job not in journal.jobs:
@@ -113,6 +127,7 @@ def _attempt(journal: Journal, event: dict[str, Any]) -> None:
         journal.attempts if claimed is None else claimed, number(event.get("time")), _nodes(event.get("nodes"))
     )
     journal.attempts += 1
+    journal.starts += 1
 
 
 def _of_latest(journal: Journal, event: dict[str, Any]) -> Attempt | None:
@@ -124,6 +139,7 @@ def _of_latest(journal: Journal, event: dict[str, Any]) -> Attempt | None:
 def _signal(journal: Journal, event: dict[str, Any]) -> None:
     if attempt := _of_latest(journal, event):
         attempt.signalled = True
+        attempt.terminated = attempt.terminated or text(event.get("signal")) in ("TERM", "SIGTERM")
 
 
 def _requeue(journal: Journal, event: dict[str, Any]) -> None:
@@ -170,10 +186,10 @@ def number(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int | None:
-    """`value` as an int, if it is a whole number or the text of one."""
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19:
+    """`value` as an int, if it is a whole number or the text of one, and no absurdly large one."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 16:
         return int(value)
-    return int(value) if number(value) is not None and value == int(value) else None
+    return int(value) if number(value) is not None and value == int(value) and abs(value) < 2**53 else None
 
 
 def text(value: Any) -> str | None:
@@ -181,6 +197,11 @@ def text(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return None
     return one_line(str(value)) or None
+
+
+def _job_id(value: Any) -> str | None:
+    """`value` if it can be a job's id: it becomes part of a file's name, and a word of `scancel`."""
+    return found if (found := text(value)) is not None and _JOB.fullmatch(found) else None
 
 
 def _nodes(value: Any) -> str | None:

@@ -34,6 +34,8 @@ def folder_errors(path: Path) -> Iterator[None]:
     """What the file system refuses, as one line with the way out."""
     try:
         yield
+    except FileExistsError:
+        raise  # the caller's to tell: the same launch again, or another run
     except (OSError, UnicodeEncodeError) as error:
         number = error.errno if isinstance(error, OSError) else None
         advice = _ADVICE.get(number or 0) or one_line(str(error))
@@ -51,13 +53,20 @@ def make_run(job: Job, script: str, stored: dict[str, Any], overrides: list[str]
         try:
             draft.make(job.settings.launch.group_access)
             _fill(draft, job, script, stored, overrides, snapshot_from)
-            if final.path.exists():
-                raise FileExistsError(errno.EEXIST, "the run is there already", str(final.path))
-            draft.path.rename(final.path)
+            _move(draft.path, final.path)
         except BaseException:
             shutil.rmtree(draft.path, ignore_errors=True)
             remove_empty(final.path.parent)
             raise
+
+
+def _move(draft: Path, final: Path) -> None:
+    try:
+        draft.rename(final)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise FileExistsError(errno.EEXIST, "the run is there already", str(final)) from error
+        raise
 
 
 def _fill(

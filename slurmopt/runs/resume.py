@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import ConfigError, RunError
 from slurmopt.folder import events
@@ -13,26 +14,23 @@ from slurmopt.runs.gather import gather
 
 if TYPE_CHECKING:
     from slurmopt.config.launch import Launch
-    from slurmopt.launch import Plan
+    from slurmopt.config.schema import Settings
 
 
-def resume(asked: Launch, overrides: list[str]) -> Plan:
-    """A plan from the run's own folder. RunError while the run is alive; ConfigError for overrides it cannot take."""
-    from pathlib import Path
+def resume(asked: Launch, overrides: list[str]) -> tuple[RunFolder, dict[str, Any], Settings]:
+    """The run, and its stored config: plain, and typed with what is said of `launch` now.
 
+    Raises RunError while the run is alive, ConfigError for overrides that it cannot take.
+    """
     from slurmopt.config.settings import load
-    from slurmopt.launch import make_plan
 
     if others := [word for word in overrides if not word.startswith("launch.")]:
         raise ConfigError(f"a run goes on with its stored config; leave out {' '.join(others)}", "launch.run")
     run = find(asked.run, Path(asked.folder))
     _refuse_alive(run)
     stored, typed = load(run.config)
-    # How to launch is said now; the backend is the script's own.
-    launch = replace(asked, backend=_backend(run), run=None, id=run.id)
-    plan = make_plan(replace(typed, launch=launch), run, stored, overrides, run.name)
-    plan.existing = asked.run
-    return plan
+    launch = replace(asked, backend=_backend(run), name=run.name)
+    return run, stored, replace(typed, launch=launch)
 
 
 def _refuse_alive(run: RunFolder) -> None:

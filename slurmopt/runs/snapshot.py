@@ -13,7 +13,7 @@ _NEVER = {".git", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache", 
 
 
 def copy_code(source: Path, target: Path, kind: str, skip: Path) -> None:
-    """Copies `source` to `target`: `git`, what git tracks or would track; `copy`, everything. Never `skip`, the runs."""
+    """Copies `source` to `target`: `git`, what git tracks or would track; `copy`, all. Never `skip`, the runs."""
     files = _git_files(source) if kind == "git" else _all_files(source)
     for file in files:
         path = source / file

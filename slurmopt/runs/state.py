@@ -56,7 +56,7 @@ def state(journal: Journal, slurm: Slurm, heartbeat: float | None, now: float) -
     if journal.problem:
         return "unknown", journal.problem
     if journal.ended is not None:
-        return _ended(journal, journal.ended)
+        return _returning(journal, slurm) or _ended(journal, journal.ended)
     if journal.job is None:
         return "unsubmitted", f"the launch broke off; repeat it with launch.id={journal.folder.id}"
     fresh = heartbeat is not None and now - heartbeat < FRESH_HEARTBEAT
@@ -68,6 +68,20 @@ def state(journal: Journal, slurm: Slurm, heartbeat: float | None, now: float) -
         return _newer(journal, slurm.jobs.get(journal.job))
     entry = slurm.jobs.get(journal.job)
     return _unqueued(journal, fresh) if entry is None else _queued(journal, entry, fresh)
+
+
+def _returning(journal: Journal, slurm: Slurm) -> tuple[str, str | None] | None:
+    """What Slurm does with a job that was ended by SIGTERM, if it is not simply over."""
+    if not journal.may_return or slurm.problem is not None:
+        return None
+    entry = slurm.jobs.get(journal.job or "")
+    if entry is not None and plain_state(entry.state) in OVER:
+        return ("cancelled", None) if plain_state(entry.state) == "cancelled" else None
+    if entry is not None and entry.restarts >= journal.starts:  # a restart that the journal does not know yet
+        return "requeued", plain_reason(entry.reason)
+    if slurm.asked - _SKEW < journal.latest:
+        return "stopping", "ended by SIGTERM; Slurm will say within seconds whether it starts again"
+    return None
 
 
 def _ended(journal: Journal, end: dict[str, Any]) -> tuple[str, str | None]:

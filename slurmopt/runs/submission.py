@@ -26,7 +26,7 @@ _LOCK_PATIENCE = 10.0
 def carry_out(plan: Plan, backend: Backend, script: str) -> int:
     """Makes the run (or takes the one that is there), submits it once, and says so; waits where that is asked for."""
     run, launch = plan.job.folder, plan.job.settings.launch
-    made = plan.existing is None and _make(plan, script)
+    made = not plan.existing and _make(plan, script)
     with _only_launch(run):
         job_id = _hand_over(plan, backend, made)
     _say(plan, job_id)
@@ -72,7 +72,7 @@ def _hand_over(plan: Plan, backend: Backend, made: bool) -> str:
     """The job's id, submitted now or by an earlier launch of the same run."""
     run = plan.job.folder
     token, job_id = _earlier(run) if not made else (None, None)
-    if job_id is not None and plan.existing is None:
+    if job_id is not None and not plan.existing:
         return job_id
     retry = token is not None and job_id is None
     token = token if retry and token else f"slurmopt:{secrets.token_hex(8)}"
@@ -103,6 +103,8 @@ def _earlier(run: RunFolder) -> tuple[str | None, str | None]:
             token, job = event.get("token"), None
         elif event["event"] == "submitted" and event.get("token") == token:
             job = event.get("job")
+        elif event["event"] == "attempt" and job is None:
+            job = event.get("job")  # it ran already, although the launch that submitted it never heard so
     return token, job
 
 

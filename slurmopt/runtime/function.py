@@ -90,9 +90,20 @@ def load_config(call: Call) -> Any:
     try:
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:
-        key = f"{error.full_key}: " if getattr(error, "full_key", None) else ""
-        raise JobError(f"config.yaml: {key}{str(error).splitlines()[0]}") from None
+        raise JobError(f"config.yaml: {_unresolved(config) or str(error).splitlines()[0]}") from None
     return config
+
+
+def _unresolved(config: Any) -> str | None:
+    """What cannot be resolved, with its key, which `OmegaConf.resolve` does not tell and `to_container` does."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        return f"{error.full_key}: {str(error).splitlines()[0]}"
+    return None
 
 
 def _storable(result: Any) -> Any:

@@ -19,6 +19,7 @@ _requested = False
 _terms = 0
 _listeners: list[Callable[[int], None]] = []
 _let_go_is_set = False
+_mask_before_fork: set[int] = set()
 
 
 def install(*more: signal.Signals) -> None:
@@ -40,7 +41,8 @@ def take_term() -> None:
     """Makes SIGTERM a request to save and stop; forked children get rid of that again."""
     global _let_go_is_set
     if not _let_go_is_set:
-        os.register_at_fork(after_in_child=_let_go)
+        # A SIGTERM to a child so young that it still has our handler would be dropped: keep it until it has let go.
+        os.register_at_fork(before=_hold_term, after_in_parent=_release_term, after_in_child=_let_go)
         _let_go_is_set = True
     signal.signal(signal.SIGTERM, _on_signal)
 
@@ -89,3 +91,14 @@ def _let_go() -> None:
     _listeners.clear()
     if signal.getsignal(signal.SIGTERM) is _on_signal:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _release_term()
+
+
+def _hold_term() -> None:
+    global _mask_before_fork
+    _mask_before_fork = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _release_term() -> None:
+    if signal.SIGTERM not in _mask_before_fork:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

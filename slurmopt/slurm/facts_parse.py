@@ -100,7 +100,7 @@ def parse_nodes(text: str) -> dict[str, list[NodeGroup]]:
 
 def _group(cpus: int, memory: int, gres: str, members: list[tuple[str, int, bool]]) -> NodeGroup:
     return NodeGroup(
-        nodes=",".join(names for names, _, _ in members),
+        nodes=",".join(names for names, _, _ in sorted(members)),
         count=sum(count for _, count, _ in members),
         usable=sum(count for _, count, usable in members if usable),
         cpus=cpus,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from dataclasses import astuple, dataclass
-from datetime import timedelta
 from typing import Any
 
 from slurmopt.errors import SlurmError, SlurmRefused, SlurmUnreachable
@@ -118,7 +116,7 @@ def _ask() -> Queue:
 
 def _squeue() -> list[QueueEntry]:
     # Job names and comments may hold anything, newlines too, but not a word drawn after they were written.
-    field, record = (f"<{secrets.token_hex(8)}>" for _ in range(2))
+    field, record = (f"<{os.urandom(8).hex()}>" for _ in range(2))
     wanted = ",".join(f"{name}:0{record if name == _FIELDS[-1] else field}" for name in _FIELDS)
     argv = ["squeue", "--me", "--states=all", "--array", "--noheader", "--Format", wanted]
     output = client.run(argv, _TIMEOUT, clean_environment(os.environ), time_format="%s")
@@ -159,7 +157,7 @@ def clock_seconds(text: str) -> int | None:
     if not all(part.isdigit() for part in parts) or not (days or "0").isdigit():
         return None
     hours, minutes, secs = ([0, 0, 0] + [int(part) for part in parts])[-3:]
-    return int(timedelta(days=int(days or 0), hours=hours, minutes=minutes, seconds=secs).total_seconds())
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs
 
 
 def find_token(token: str) -> str | None:
@@ -177,7 +175,7 @@ def find_token(token: str) -> str | None:
 
 
 def _find_in_accounting(token: str) -> str | None:
-    field = f"<{secrets.token_hex(8)}>"
+    field = f"<{os.urandom(8).hex()}>"
     argv = [
         "sacct", "--noheader", "--allocations", "--parsable", f"--delimiter={field}", f"--user={os.geteuid()}",
         f"--starttime={_SACCT_SINCE}", "--format=JobID,State,NodeList,Comment,SubmitLine",

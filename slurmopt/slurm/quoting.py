@@ -14,7 +14,7 @@ def shell(value: object) -> str:
 
 
 def shell_deferred(value: object, key: str) -> str:
-    """A word of bash in which `${oc.env:NAME}` becomes the job's own variable; without it the job stops, naming `key`."""
+    """A word of bash in which `${oc.env:NAME}` is the job's own variable; without it the job stops, naming `key`."""
     text, parts, position = str(value), [], 0
     for match in _DEFERRED.finditer(text):
         if match.start() > position:

@@ -106,14 +106,14 @@ _OWNERS = {"QOS": "the QOS", "Assoc": "your account", "Association": "your accou
 _SUBJECTS = {
     "gres": "GPUs", "jobs": "jobs", "job": "jobs", "submitjobs": "submitted jobs", "cpu": "CPUs", "cpus": "CPUs",
     "mem": "memory", "memory": "memory", "node": "nodes", "nodes": "nodes", "wall": "time",
-    "walldurationperjob": "time", "time": "time", "billing": "billing", "resource": "resources", "walltime": "time",
+    "wallduration": "time", "time": "time", "billing": "billing", "resource": "resources", "walltime": "time",
 }  # fmt: skip
 
 
 def plain_reason(reason: str | None) -> str | None:
     """Why a job waits, Slurm's own word behind it; Slurm's word alone where no table knows it, None without one."""
     word = (reason or "").strip().strip("()").strip()
-    if word in ("", "N/A", "(null)"):
+    if word in ("", "N/A", "null"):
         return None
     key = word if word in REASONS else re.split(r"[,(]", word)[0].strip()
     words = REASONS.get(key) or _limit(key)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from slurmopt.errors import SlurmDown, SlurmRefused, SlurmUnreachable, SubmissionUnknown
 from slurmopt.slurm import client
+from slurmopt.slurm.environment import clean_environment
 from slurmopt.slurm.queue import find_token
 
 _SBATCH_TIMEOUT = 60.0
@@ -16,19 +18,27 @@ _SURE_LOOKS = 3
 
 
 def submit_once(
-    command: list[str], token: str, timeout: float, retry: bool, sleep: Callable[[float], None] = time.sleep
+    script: Path,
+    comment: str | None,
+    token: str,
+    timeout: float,
+    retry: bool,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> str:
-    """Runs sbatch until Slurm has one job with `token`, and returns its id.
+    """Runs sbatch on `script` until Slurm has one job with `token`, and returns its id.
 
-    `timeout` (seconds) bounds the search for a lost answer. Raises SlurmRefused with Slurm's reason,
-    SlurmDown where nothing was submitted, SubmissionUnknown where nobody can tell.
+    The token goes behind the user's `comment`. With `retry` an earlier try may have got through, so it is looked up
+    first. `timeout` (seconds) bounds the search for a lost answer. Raises SlurmRefused with Slurm's reason, SlurmDown
+    where nothing was submitted, SubmissionUnknown where nobody can tell.
     """
+    command = ["sbatch", "--parsable", f"--comment={' '.join(filter(None, [comment, token]))}", str(script)]
+    environment = clean_environment(os.environ, script.read_text(encoding="utf-8"))
     deadline = time.monotonic() + timeout
     if retry and (found := _look(token, deadline, sleep)) is not None:
         return found
     while True:
         try:
-            return parse_job_id(client.run(command, _SBATCH_TIMEOUT, client.clean_environment(os.environ)))
+            return parse_job_id(client.run(command, _SBATCH_TIMEOUT, environment))
         except SlurmUnreachable as error:
             if "connect failure" in str(error):  # nobody listened, so slurmctld cannot have taken the job
                 raise SlurmDown(str(error)) from error

@@ -99,9 +99,7 @@ def test_no_sbatch_where_the_backend_needs_it(
         ("{{ 1 / 0 }}", "launch.template: mine.j2: division by zero"),
     ],
 )
-def test_a_template_with_a_mistake(
-    text: str, expected: str, project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_template_with_a_mistake(text: str, expected: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "mine.j2").write_text(text)
     assert launch.main([LOCAL, TASK, "launch.template=mine.j2"]) == 2
     assert expected in capsys.readouterr().err

@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from runtime.harness import Runner
 
 from slurmopt.folder.layout import RunFolder
-from runtime.harness import Runner
 
 
 @pytest.fixture

@@ -36,7 +36,6 @@ class Runner:
 
     folder: RunFolder
     code: Path
-    python: str = sys.executable
     environment: dict[str, str] = field(default_factory=dict)
     attempt: int = 0
     ranks: int = 0
@@ -46,10 +45,17 @@ class Runner:
         (self.code / f"{name}.py").write_text(text)
 
     def start(self, ranks: int, *words: str) -> subprocess.Popen[str]:
+        return self.start_with(sys.executable, ranks, *words)
+
+    def start_with(self, python: str, ranks: int, *words: str) -> subprocess.Popen[str]:
+        """`start` with another Python for the ranks."""
         self.ranks = ranks
+        self.make_folders()
+        return self._python(python, "slurmopt.runtime.spawn", "--ranks", str(ranks), str(self.folder.path), *words)
+
+    def make_folders(self) -> None:
         for part in (self.folder.logs, self.folder.heartbeats):
-            (part / f"attempt-{self.attempt}").mkdir(parents=True)
-        return self._python("slurmopt.runtime.spawn", "--ranks", str(ranks), str(self.folder.path), *words)
+            (part / f"attempt-{self.attempt}").mkdir(parents=True, exist_ok=True)
 
     def run(self, ranks: int, *words: str) -> int:
         """One whole attempt with its verdict; the verdict's exit status."""
@@ -59,13 +65,13 @@ class Runner:
 
     def judge(self, step_exit: int) -> int:
         words = (str(self.folder.path), str(self.attempt), str(self.ranks), str(step_exit))
-        process = self._python("slurmopt.runtime.verdict", *words)
+        process = self._python(sys.executable, "slurmopt.runtime.verdict", *words)
         self.story = process.communicate(timeout=DEADLINE)[0]
         return process.returncode
 
-    def _python(self, module: str, *words: str) -> subprocess.Popen[str]:
+    def _python(self, python: str, module: str, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [self.python, "-m", module, *words],
+            [python, "-m", module, *words],
             cwd=self.code,
             env=self._environment(),
             stdout=subprocess.PIPE,

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+from captured import CONFIG, NODES, PARTITIONS, mini
 
 from slurmopt.errors import SlurmMissing
 from slurmopt.slurm import cache
 from slurmopt.slurm.facts import ClusterFacts, facts
 from slurmopt.slurm.facts_parse import cluster_facts, is_usable, parse_gpus, parse_nodes
-from tests.slurm.captured import CONFIG, NODES, PARTITIONS, mini
 
 
 def test_reads_the_cluster() -> None:

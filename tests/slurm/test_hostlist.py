@@ -18,7 +18,7 @@ from slurmopt.slurm.hostlist import expand
         ("node[8-11]", ["node8", "node9", "node10", "node11"]),
         ("gpu-[01-02]-[1-2]", ["gpu-01-1", "gpu-01-2", "gpu-02-1", "gpu-02-2"]),
         ("a[1-2]-ib,b", ["a1-ib", "a2-ib", "b"]),
-        ("node[1-3,5],gpu-[01-02]-[1-2],x", 8),
+        ("node[1-3,5],gpu-[01-02]-[1-2],x", 9),
         ("", []),
         (" a , b,", ["a", "b"]),
     ],

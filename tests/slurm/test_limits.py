@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from captured import mini
 
 from slurmopt.config.resources import Resources
 from slurmopt.slurm.facts import ClusterFacts
 from slurmopt.slurm.limits import findings, with_site_defaults
-from tests.slurm.captured import mini
 
 
 def check(facts: ClusterFacts | None = None, array_size: int = 1, **resources: Any) -> list[str]:
@@ -43,22 +43,35 @@ def test_what_fits_is_not_complained_about(resources: dict[str, Any]) -> None:
         ({"partition": "mian"}, ["resources.partition: 'mian'", "did you mean 'main'", "valid: main, short, closed"]),
         ({"partition": "closed"}, ["resources.partition: closed is down now", "up: main, short, free"]),
         ({"partition": "empty"}, ["resources.partition: empty has no nodes", "valid: main"]),
-        ({"partition": "short", "time": "1d"}, ["resources.time: 1-00:00:00", "up to 00:10:00", "(long enough: main, free)"]),
+        (
+            {"partition": "short", "time": "1d"},
+            ["resources.time: 1-00:00:00", "up to 00:10:00", "(long enough: main, free)"],
+        ),
         ({"partition": "short", "nodes": 2}, ["resources.nodes: 2", "partition short allows", "up to 1"]),
         ({"nodes": 5}, ["resources.nodes: 5", "partition main", "up to 4 (3 in service now)"]),
         ({"gpus_per_node": 4, "nodes": 4}, ["resources.nodes: 4", "that fit", "up to 3"]),
         ({"gpus_per_node": 8, "nodes": 2, "exclude": "gpu-01"}, ["resources.nodes: 2", "not excluded", "up to 1"]),
         ({"gpus_per_node": 9}, ["resources.gpus_per_node: 9 GPUs", "up to 8 GPUs"]),
         ({"gpus_per_node": 5, "gpu_type": "a100"}, ["resources.gpus_per_node: 5 a100 GPUs", "up to 4 a100 GPUs"]),
-        ({"gpus_per_node": 1, "gpu_type": "h200"}, ["resources.gpu_type: 'h200'", "did you mean 'h100'", "valid: a100, h100, t4"]),
-        ({"partition": "short", "gpus_per_node": 1, "gpu_type": "t4"}, ["resources.gpu_type: 't4'", "with t4: main, free"]),
+        (
+            {"gpus_per_node": 1, "gpu_type": "h200"},
+            ["resources.gpu_type: 'h200'", "did you mean 'h100'", "valid: a100, h100, t4"],
+        ),
+        (
+            {"partition": "short", "gpus_per_node": 1, "gpu_type": "t4"},
+            ["resources.gpu_type: 't4'", "with t4: main, free"],
+        ),
         ({"cpus_per_task": 65}, ["resources.cpus_per_task: 65 CPUs", "up to 64 CPUs"]),
         ({"memory": "1TB"}, ["resources.memory: 1.0 TiB", "up to 390.6 GiB"]),
         ({"memory_per_cpu": "10GB", "cpus_per_task": 60}, ["resources.memory_per_cpu: 600.0 GiB", "up to 390.6 GiB"]),
         ({"memory_per_gpu": "60GB", "gpus_per_node": 8}, ["resources.memory_per_gpu: 480.0 GiB", "up to 390.6 GiB"]),
         (
             {"gpus_per_node": 8, "cpus_per_task": 4},
-            ["resources.gpus_per_node, resources.cpus_per_task", "8 GPUs and 32 CPUs at once", "gpu-01,gpu-02 with 8 GPUs, 16 CPUs"],
+            [
+                "resources.gpus_per_node, resources.cpus_per_task",
+                "8 GPUs and 32 CPUs at once",
+                "gpu-01,gpu-02 with 8 GPUs, 16 CPUs",
+            ],
         ),
         (
             {"gpus_per_node": 4, "gpu_type": "a100", "memory": "150GB"},
@@ -71,7 +84,7 @@ def test_what_fits_is_not_complained_about(resources: dict[str, Any]) -> None:
         ({"nodelist": "cpu2"}, ["resources.nodelist: not in partition main: cpu2", "valid: cpu1"]),
         ({"exclude": "x["}, ["resources.exclude: brackets do not match"]),
     ],
-)  # fmt: skip
+)
 def test_one_line_says_what_is_wrong(resources: dict[str, Any], words: list[str]) -> None:
     found = check(**resources)
     assert len(found) == 1, found

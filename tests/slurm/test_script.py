@@ -58,7 +58,9 @@ CASES: dict[str, dict[str, object]] = {
         "task": FUNCTION,
         "resources": Resources(gpus_per_node=4),
         "environment": Environment(
-            container=Container(image="nvcr.io#nvidia/pytorch:25.01-py3", mounts=["/data:/data:ro"], options=["--no-container-mount-home"])
+            container=Container(
+                image="nvcr.io#nvidia/pytorch:25.01-py3", mounts=["/data:/data:ro"], options=["--no-container-mount-home"]
+            )
         ),
     },
     "apptainer": {
@@ -66,7 +68,10 @@ CASES: dict[str, dict[str, object]] = {
         "resources": Resources(gpus_per_node=4),
         "environment": Environment(container=Container(runtime="apptainer", image="/images/torch.sif")),
     },
-    "another_python": {"task": Task(command=["./train"], python="/opt/other/bin/python"), "restart": Restart(forward="USR2")},
+    "another_python": {
+        "task": Task(command=["./train"], python="/opt/other/bin/python"),
+        "restart": Restart(forward="USR2"),
+    },
     "hostile": {
         "task": Task(command=["echo", "$(touch x)", "`id`", "a\nb", "'", '"', "\\", "%j", ""]),
         "resources": Resources(comment="it's #1 \"quoted\"", partition="a b"),

@@ -1,0 +1,130 @@
+"""One real cluster for all launches, and a folder that belongs to an unprivileged user."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from private_cluster import PrivateCluster, clean_environment, require_slurm, unprivileged_user, wait_until
+
+TRAIN = '''
+"""A training of three steps over gloo."""
+import time
+
+import torch
+import torch.distributed as dist
+
+import slurmopt
+
+
+def main(config):
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    for step in range(3):
+        slurmopt.progress(step + 1, total=3, loss=1.0 / (step + 1))
+    print(f"rank {dist.get_rank()} of {int(total)} on {slurmopt.rank_facts().node}")
+    return {"world": int(total), "lr": config.get("lr")}
+
+
+def until_told(config):
+    """Steps until it is told to stop; the second attempt finishes."""
+    marker = slurmopt.current_run().folder.checkpoints / "saved"
+    if marker.exists():
+        return {"resumed": marker.read_text()}
+    step = 0
+    while not slurmopt.stop_requested():
+        step += 1
+        slurmopt.progress(step)
+        time.sleep(0.05)
+    marker.write_text("yes")
+    raise slurmopt.Requeue("saved")
+
+
+def broken(config):
+    if dist.get_rank() == 1:
+        raise ValueError("the second rank's own mistake")
+    dist.barrier()
+'''
+
+
+@dataclass
+class Project:
+    """A folder from which `user` launches."""
+
+    cluster: PrivateCluster
+    path: Path
+    user: str
+
+    def launch(self, *words: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
+        return self.slurmopt("launch", *words, check=check, **options)
+
+    def slurmopt(
+        self, *words: str, check: bool = True, timeout: float = 120, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """`slurmopt …` as the user, with `env` on top of the user's own environment."""
+        # Root's cache folder of the test is closed to the user.
+        env = {"XDG_CACHE_HOME": str(self.path / "cache"), **env}
+        return self.run([*COMMAND, *words], check=check, timeout=timeout, env=env)
+
+    def environment(self) -> dict[str, str]:
+        """What the user's processes see, for those that a test starts itself."""
+        home = pwd.getpwnam(self.user).pw_dir
+        return {**clean_environment(), "HOME": home, "USER": self.user, "SLURM_CONF": str(self.cluster.conf)}
+
+    def run(self, argv: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        return self.cluster.run(argv, self.user, cwd=self.path, **options)
+
+    def submit(self, *words: str, **options: Any) -> dict[str, Any]:
+        """Launches and returns what launch.json said."""
+        answer: dict[str, Any] = json.loads(self.launch(*words, "launch.json=true", **options).stdout)
+        return answer
+
+    def status(self, run: str) -> dict[str, Any]:
+        (status,) = json.loads(self.slurmopt("status", run, "--json").stdout)
+        assert isinstance(status, dict)
+        return status
+
+    def wait_for(self, answer: dict[str, Any], *states: str, timeout: float = 90) -> dict[str, Any]:
+        """The run's status once it is in one of `states`."""
+
+        seen: dict[str, Any] = {}
+
+        def reached() -> bool:
+            seen.update(self.status(answer["run"]))
+            return seen["state"] in states
+
+        wait_until(reached, timeout, f"{answer['run']} is {' or '.join(states)}", lambda: seen)
+        return seen
+
+
+COMMAND = [sys.executable, "-m", "slurmopt"]
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[PrivateCluster]:
+    require_slurm()
+    made = PrivateCluster.start(Path(f"/tmp/slurmopt-test-{os.getpid()}"), "--nodes", "4", "--gpus", "8")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def project(cluster: PrivateCluster) -> Iterator[Project]:
+    """Not below pytest's own temporary folder, which only its owner can enter."""
+    user = unprivileged_user()
+    path = Path(f"/tmp/slurmopt-project-{os.getpid()}")
+    path.mkdir()
+    (path / "train.py").write_text(TRAIN)
+    shutil.chown(path, user)
+    yield Project(cluster, path, user)
+    cluster.run(["scancel", "--user", user])
+    shutil.rmtree(path)

@@ -1,0 +1,245 @@
+"""Launches on a real Slurm, by an unprivileged user."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from private_cluster import wait_until
+
+FUNCTION = ("task._target_=train.main", "resources.time=5m")
+TWO_BY_TWO = ("resources.nodes=2", "resources.tasks_per_node=2", "resources.cpus_per_task=2")
+SHOW = (
+    "import json, os; names = 'RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NODE_RANK NNODES MASTER_ADDR MASTER_PORT "
+    "SLURMD_NODENAME CUDA_VISIBLE_DEVICES'.split(); print(json.dumps({n: os.environ.get(n) for n in names}))"
+)
+
+
+def rank_log(answer: dict[str, Any], rank: int, attempt: int = 0) -> str:
+    return (Path(answer["run"]) / "logs" / f"attempt-{attempt}" / f"rank-{rank}.log").read_text()
+
+
+def result(answer: dict[str, Any]) -> Any:
+    return json.loads((Path(answer["run"]) / "result.json").read_text())
+
+
+def test_two_nodes_of_two_ranks_finish_and_status_says_so(project: Any) -> None:
+    answer = project.submit(*FUNCTION, *TWO_BY_TWO, "+lr=0.5", "launch.name=two")
+    assert answer["runs"] == 1
+    assert answer["backend"] == "sbatch"
+    status = project.wait_for(answer, "finished", "failed")
+    assert (status["state"], status["job"]) == ("finished", answer["job_ids"][0])
+    assert (status["step"], status["total_steps"]) == (3, 3)
+    assert result(answer)["result"] == {"world": 4, "lr": 0.5}
+    nodes = {rank_log(answer, rank).split()[-1] for rank in range(4)}
+    assert len(nodes) == 2
+
+
+def test_a_command_gets_what_torchrun_would_set(project: Any) -> None:
+    words = json.dumps([sys.executable, "-c", SHOW])
+    answer = project.submit(f"task.command={words}", *TWO_BY_TWO, "resources.gpus_per_node=2", "resources.time=5m")
+    project.wait_for(answer, "finished")
+    ranks = [json.loads(rank_log(answer, rank).splitlines()[-1]) for rank in range(4)]
+    assert [rank["RANK"] for rank in ranks] == ["0", "1", "2", "3"]
+    assert [rank["LOCAL_RANK"] for rank in ranks] == ["0", "1", "0", "1"]
+    assert [rank["NODE_RANK"] for rank in ranks] == ["0", "0", "1", "1"]
+    assert {rank["WORLD_SIZE"] for rank in ranks} == {"4"}
+    assert {rank["LOCAL_WORLD_SIZE"] for rank in ranks} == {"2"}
+    assert {rank["CUDA_VISIBLE_DEVICES"] for rank in ranks} == {"0,1"}
+    assert len({(rank["MASTER_ADDR"], rank["MASTER_PORT"]) for rank in ranks}) == 1
+
+
+def test_torchrun_finds_its_nodes_without_any_flag(project: Any) -> None:
+    (project.path / "under_torchrun.py").write_text(
+        "import os, torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "one = torch.ones(1)\ndist.all_reduce(one)\nprint('sum', int(one), flush=True)\n"
+        "dist.destroy_process_group()\n"
+    )
+    torchrun = json.dumps([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "under_torchrun.py"])
+    answer = project.submit(f"task.command={torchrun}", "task.per=node", "resources.nodes=2", "resources.time=5m")
+    status = project.wait_for(answer, "finished", "failed")
+    assert status["state"] == "finished", rank_log(answer, 0)
+    assert "sum 4" in rank_log(answer, 0)
+
+
+def test_the_dry_run_is_the_submitted_script_byte_for_byte(project: Any) -> None:
+    words = (*FUNCTION, "launch.name=exact", "launch.id=one", "resources.comment=mine")
+    dry = project.launch(*words, "launch.dry_run=true")
+    assert not (project.path / "runs").exists()
+    answer = project.submit(*words)
+    job = answer["job_ids"][0]
+    project.run(["scontrol", "write", "batch_script", job, "written.sh"])
+    assert (project.path / "written.sh").read_text() == dry.stdout
+    comment = project.cluster.run(["squeue", "-h", "--states=all", "-j", job, "-o", "%k"]).stdout
+    token = comment.split()[-1]
+    assert comment.split()[0] == "mine"
+    assert token.startswith("slurmopt:")
+    assert token not in dry.stdout
+
+
+def test_repeating_a_launch_with_its_id_never_submits_twice(project: Any) -> None:
+    words = (*FUNCTION, "launch.name=again", "launch.id=one")
+    first, second = project.submit(*words), project.submit(*words)
+    assert first == second
+    other = project.launch("task._target_=train.broken", *words[2:], check=False)
+    assert other.returncode == 2
+    assert "is taken by another run" in other.stderr
+    project.wait_for(first, "finished")
+
+
+def test_the_same_name_twice_makes_two_runs(project: Any) -> None:
+    first, second = (project.submit("task.command=[true]", "launch.name=same") for _ in range(2))
+    assert first["run"] != second["run"]
+    assert Path(first["run"]).parent == Path(second["run"]).parent
+
+
+def test_an_error_shows_the_first_failing_rank_first(project: Any) -> None:
+    answer = project.submit("task._target_=train.broken", *TWO_BY_TWO, "resources.time=5m")
+    status = project.wait_for(answer, "failed", "finished")
+    assert (status["state"], status["rank"]) == ("failed", 1)
+    assert "the second rank's own mistake" in status["error"]
+    errors = project.slurmopt("logs", answer["run"], "--errors").stdout
+    assert "ValueError: the second rank's own mistake" in errors
+    assert 'train.py", line' in errors
+
+
+def test_an_import_error_is_the_users_and_comes_with_its_line(project: Any) -> None:
+    (project.path / "badly.py").write_text("import no_such_thing\n\ndef main(config): ...\n")
+    answer = project.submit("task._target_=badly.main", "resources.time=5m")
+    status = project.wait_for(answer, "failed")
+    assert "no_such_thing" in status["error"]
+    assert "badly.py" in project.slurmopt("logs", answer["run"], "--errors").stdout
+
+
+def test_the_signal_before_the_time_limit_leads_to_another_attempt(project: Any) -> None:
+    """The limit of a minute and a lead of 50 s: Slurm sends the signal about 10 s after the start or earlier."""
+    answer = project.submit("task._target_=train.until_told", "resources.time=1m", "restart.lead=50s")
+    status = project.wait_for(answer, "finished", "failed", "killed", timeout=150)
+    assert (status["state"], status["attempt"]) == ("finished", 1)
+    assert result(answer)["result"] == {"resumed": "yes"}
+    events = [json.loads(line)["event"] for line in (Path(answer["run"]) / "events.jsonl").read_text().splitlines()]
+    assert [word for word in events if word in ("attempt", "signal", "requeue", "end")][:4] == [
+        "attempt", "signal", "end", "requeue",
+    ]  # fmt: skip
+
+
+def test_cancel_ends_a_running_job_and_the_run_says_cancelled(project: Any) -> None:
+    answer = project.submit("task.command=[sleep, 600]", "resources.time=15m", "launch.name=long")
+    project.wait_for(answer, "running")
+    assert "cancelled" in project.slurmopt("cancel", "long").stdout
+    assert project.wait_for(answer, "cancelled")["state"] == "cancelled"
+    again = project.slurmopt("cancel", "long", check=False)
+    assert again.returncode == 2
+
+
+def test_a_run_goes_on_in_its_folder_and_not_while_it_is_alive(project: Any) -> None:
+    answer = project.submit("task.command=[sleep, 600]", "resources.time=15m", "launch.name=go")
+    project.wait_for(answer, "running")
+    refused = project.launch(f"launch.run={answer['run']}", check=False)
+    assert refused.returncode == 2
+    assert "is running; first: slurmopt cancel" in refused.stderr
+    project.slurmopt("cancel", "go")
+    project.wait_for(answer, "cancelled")
+    again = project.submit("launch.run=go")
+    assert again["run"] == answer["run"]
+    assert again["job_ids"] != answer["job_ids"]
+    assert project.wait_for(again, "running")["attempt"] == 1
+    project.slurmopt("cancel", "go")
+
+
+def test_all_that_the_cluster_cannot_give_is_said_at_once(project: Any) -> None:
+    words = ("task.command=[true]", "resources.nodes=9", "resources.time=5d", "resources.gpus_per_node=9")
+    refused = project.launch(*words, check=False)
+    assert refused.returncode == 2
+    for key in ("resources.nodes", "resources.time", "resources.gpus_per_node"):
+        assert key in refused.stderr
+    assert not (project.path / "runs").exists()
+    refused = project.launch("task.command=[true]", "resources.partition=mian", check=False)
+    assert "did you mean 'main'?" in refused.stderr
+
+
+def test_what_only_sbatch_knows_is_refused_before_anything_is_made(project: Any) -> None:
+    refused = project.launch("task.command=[true]", "resources.constraint=no_such_feature", check=False)
+    assert refused.returncode == 2
+    assert "feature" in refused.stderr.lower()
+    assert not (project.path / "runs").exists()
+    unchecked = project.launch("task.command=[true]", "resources.constraint=nix", "launch.check=false", check=False)
+    assert unchecked.returncode == 2
+    assert not list((project.path / "runs").rglob("*"))
+
+
+def test_the_run_folder_is_private_and_holds_no_secret(project: Any) -> None:
+    words = (
+        "task.command=[bash, -c, 'test $(printenv KEY | wc -c) = 7']",
+        "+environment.variables.KEY=${oc.env:TOKEN}",
+    )
+    answer = project.submit(*words, "launch.name=private", TOKEN="s3cret")
+    assert project.wait_for(answer, "finished", "failed")["state"] == "finished"
+    assert stat.S_IMODE(os.stat(answer["run"]).st_mode) == 0o700
+    for path in Path(answer["run"]).rglob("*"):
+        if path.is_file():
+            assert b"s3cret" not in path.read_bytes(), path
+
+
+def test_edits_while_the_job_waits_do_not_change_a_snapshot(project: Any) -> None:
+    answer = project.submit(*FUNCTION, "environment.snapshot=copy", "+resources.extra.begin=now+8")
+    (project.path / "train.py").write_text("def main(config): raise SystemExit('edited')\n")
+    assert project.wait_for(answer, "finished", "failed")["state"] == "finished"
+
+
+def test_hostile_names_and_paths_stay_text(project: Any) -> None:
+    hostile = project.path / "we ird $(touch pwned) %j 'q' \"d\" ;&"
+    project.run(["mkdir", str(hostile)])
+    project.path = hostile
+    name = "$(touch pwned)`touch pwned`'; touch pwned; %j"
+    words = json.dumps(["printf", "%s|", "$(touch pwned)", "a  b", "`id`", "'", "%j"])
+    answer = project.submit(f"task.command={words}", f'launch.name="{name}"', f'resources.comment="{name}"')
+    assert answer["name"] == name
+    assert project.wait_for(answer, "finished", "failed")["state"] == "finished"
+    assert rank_log(answer, 0) == "$(touch pwned)|a  b|`id`|'|%j|"
+    assert (Path(answer["run"]) / "logs" / f"job-{answer['job_ids'][0]}.log").exists()
+    assert not list(project.path.parent.rglob("pwned"))
+
+
+def test_launching_from_inside_a_job(project: Any) -> None:
+    """Inherited SLURM_*, SBATCH_* and SRUN_* of the outer job change nothing; SLURM_CONF stays."""
+    inner = f"{sys.executable} -m slurmopt launch task.command=[env] launch.name=inner launch.json=true"
+    script = f"#!/bin/bash\n#SBATCH --ntasks=3 --mem-per-cpu=100 --job-name=outer --output=outer.log\n{inner}\n"
+    (project.path / "outer.sh").write_text(script)
+    project.run(["sbatch", "outer.sh"])
+    log = project.path / "outer.log"
+    wait_until(lambda: log.exists() and log.read_text().endswith("}\n"), 60, "the inner launch")
+    answer = json.loads(log.read_text().splitlines()[-1])
+    assert project.wait_for(answer, "finished", "failed")["state"] == "finished"
+    seen = dict(line.split("=", 1) for line in rank_log(answer, 0).splitlines() if "=" in line)
+    assert seen["SLURM_JOB_ID"] == answer["job_ids"][0]
+    assert seen["SLURM_NTASKS"] == "1"
+    assert "SLURM_MEM_PER_CPU" not in seen or seen["SLURM_MEM_PER_CPU"] != "100"
+
+
+def test_waiting_shows_the_run_and_ends_with_its_status(project: Any) -> None:
+    done = project.launch(*FUNCTION, "launch.wait=true", "launch.name=waited")
+    assert "rank 0 of 1" in done.stdout
+    assert "finished" in done.stdout
+    failed = project.launch("task.command=[false]", "launch.wait=true", check=False)
+    assert failed.returncode == 1
+
+
+@pytest.mark.parametrize("target", ["train.main", "train.broken"])
+def test_a_submitit_job_gives_its_result_or_its_error(project: Any, target: str) -> None:
+    answer = project.submit(f"task._target_={target}", *TWO_BY_TWO, "resources.time=5m", "launch.backend=submitit")
+    project.wait_for(answer, "finished", "failed")
+    ask = (
+        "import submitit, sys; job = submitit.SlurmJob(folder=sys.argv[1], job_id=sys.argv[2], tasks=[0, 1, 2, 3]);"
+        "errors = [job.task(rank).exception() for rank in range(4)];"
+        "print(*filter(None, errors)) if any(errors) else print(job.results())"
+    )
+    words = [sys.executable, "-c", ask, f"{answer['run']}/submitit", answer["job_ids"][0]]
+    said = project.run(words, timeout=120).stdout
+    expected = "'world': 4" if target == "train.main" else "the second rank's own mistake"
+    assert expected in said

@@ -1,0 +1,110 @@
+"""Seeing and stopping runs on a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from private_cluster import PrivateCluster, new_folder, require_slurm, wait_until
+
+from slurmopt.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PrivateCluster]:
+    require_slurm()
+    made = PrivateCluster.start(new_folder(), "--nodes", "2")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def folder(cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the test stands, on a cluster that is empty again afterwards."""
+    path = new_folder()
+    monkeypatch.chdir(path)
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    yield path
+    cluster.run(["scancel", "--me"])
+    shutil.rmtree(path, ignore_errors=True)  # a rank that is just ending may still write
+
+
+def launch(name: str, command: str, *words: str) -> str:
+    """Launches `bash -c command`; returns the job id."""
+    words = (f"task.command=[bash,-c,'{command}']", f"launch.name={name}", "launch.json=true", *words)
+    done = subprocess.run(
+        [sys.executable, "-m", "slurmopt.launch", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    (job,) = json.loads(done.stdout)["job_ids"]
+    return str(job)
+
+
+def status(capsys, name: str) -> dict:
+    assert main(["status", name, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)[0]
+
+
+def until(capsys, name: str, *states: str, timeout: float = 60) -> dict:
+    wait_until(
+        lambda: status(capsys, name)["state"] in states, timeout, f"{name} is {states}", lambda: status(capsys, name)
+    )
+    return status(capsys, name)
+
+
+def test_a_waiting_run_says_why_and_can_be_cancelled(folder: Path, capsys) -> None:
+    launch("first", "sleep 600", "resources.nodes=2", "resources.exclusive=true")
+    until(capsys, "first", "running")
+    launch("second", "sleep 600", "resources.nodes=2", "resources.exclusive=true")
+    wait_until(lambda: "(" in (status(capsys, "second")["detail"] or ""), 40, "a reason")
+    seen = status(capsys, "second")
+    assert seen["state"] == "pending"
+    assert "(Resources)" in seen["detail"] or "(Priority)" in seen["detail"]
+    assert main(["cancel", "second", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "cancelled"
+    assert main(["cancel", "first"]) == 0
+    assert "is cancelled" in capsys.readouterr().out
+
+
+def test_what_slurm_requeues_has_not_ended(folder: Path, capsys, cluster: PrivateCluster) -> None:
+    job = launch("mine", 'if [ $SLURMOPT_ATTEMPT = 0 ]; then sleep 600; fi; echo "attempt $SLURMOPT_ATTEMPT"')
+    until(capsys, "mine", "running")
+    cluster.run(["scontrol", "requeue", job])
+    wait_until(lambda: '"end"' in next(folder.glob("runs/mine/*/events.jsonl")).read_text(), 30, "its verdict")
+    assert status(capsys, "mine")["state"] in ("stopping", "requeued")
+    assert main(["logs", "mine", "--follow"]) == 0
+    assert capsys.readouterr().out.endswith("attempt 1\n")
+    seen = status(capsys, "mine")
+    assert (seen["state"], seen["attempts"], seen["job"]) == ("finished", 2, job)
+
+
+def test_scancel_by_hand_is_a_cancel_too(folder: Path, capsys, cluster: PrivateCluster) -> None:
+    job = launch("mine", "sleep 600")
+    until(capsys, "mine", "running")
+    cluster.run(["scancel", job])
+    until(capsys, "mine", "cancelled")
+
+
+def test_a_controller_that_is_down(folder: Path, capsys, cluster: PrivateCluster) -> None:
+    launch("mine", "sleep 600")
+    until(capsys, "mine", "running")
+    cluster.stop_controller()
+    try:
+        assert main(["cancel"]) == 1
+        assert "scancel" in capsys.readouterr().err
+        assert status(capsys, "mine")["state"] == "running"
+    finally:
+        cluster.start_controller()
+    assert main(["cancel"]) == 0

@@ -1,0 +1,190 @@
+"""One word for how a run is, from journals of all kinds and what Slurm says."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+
+import pytest
+
+from slurmopt.folder.process import started_at
+from slurmopt.runs import journal as journals
+from slurmopt.runs.gather import gather
+from slurmopt.runs.state import Slurm, state
+from slurmopt.slurm.queue import QueueEntry
+
+LATER = 3600.0
+"""Long enough for every heartbeat to be old and every shared answer of squeue's to be newer."""
+
+
+def entry(word: str, reason: str = "", restarts: int = 0, job: str = "7") -> QueueEntry:
+    return QueueEntry(job, word, reason, "", None, None, None, restarts, "", "")
+
+
+def seen(made, *entries: QueueEntry, after: float = LATER, problem: str | None = None) -> tuple[str, str | None]:
+    """The state `after` seconds from now, by a squeue of that moment."""
+    now = time.time() + after
+    slurm = Slurm({one.job_id: one for one in entries}, asked=now, problem=problem)
+    return state(journals.read(made.folder), slurm, None, now)
+
+
+def test_a_run_from_launch_to_end(make_run) -> None:
+    made = make_run()
+    assert seen(made)[0] == "unsubmitted"
+    made.submitted()
+    assert seen(made, entry("PENDING", "Resources")) == ("pending", "waiting for nodes to become free (Resources)")
+    made.attempt()
+    assert seen(made, entry("RUNNING")) == ("running", None)
+    made.event("signal", attempt=0, signal="USR1")
+    assert seen(made, entry("RUNNING"))[0] == "stopping"
+    made.end("requeue").event("requeue", attempt=0, job="7")
+    assert seen(made, entry("PENDING", "BeginTime"))[0] == "requeued"
+    made.attempt(1)
+    assert seen(made, entry("RUNNING"))[0] == "running"
+    made.end("finished", 1)
+    assert seen(made) == ("finished", None)
+
+
+def test_an_end_is_told_with_its_cause(make_run) -> None:
+    failed = make_run("failed").submitted().attempt().end("user error", exit_code=1, rank=1, error="ValueError: no")
+    assert seen(failed) == ("failed", "user error, rank 1: ValueError: no")
+    killed = make_run("killed").submitted().attempt().end("killed", error="ranks 0-3 ended without a word")
+    assert seen(killed) == ("killed", "ranks 0-3 ended without a word")
+    lost = make_run("lost").submitted().attempt()
+    assert seen(lost)[0] == "lost"
+    assert "job 7" in str(seen(lost)[1])
+
+
+def test_cancelling_before_during_and_after(make_run) -> None:
+    pending = make_run("pending").submitted().event("cancel", job="7")
+    assert seen(pending, entry("CANCELLED"))[0] == "cancelled"
+    running = make_run("running").submitted().attempt().event("cancel", job="7")
+    assert seen(running, entry("COMPLETING"))[0] == "stopping"
+    assert seen(running)[0] == "cancelled"
+    assert seen(running.end("killed"))[0] == "cancelled"
+    finished = make_run("finished").submitted().attempt().event("cancel", job="7").end("finished")
+    assert seen(finished)[0] == "finished"
+    failed = make_run("failed").submitted().attempt().event("cancel", job="7").event("cancel-failed", job="7")
+    assert seen(failed, entry("RUNNING"))[0] == "running"
+
+
+def test_a_job_that_slurm_itself_starts_again_has_not_ended(make_run) -> None:
+    made = make_run().submitted().attempt().event("signal", attempt=0, signal="TERM").end("killed", exit_code=143)
+    assert seen(made, after=0)[0] == "stopping"
+    assert seen(made, entry("PENDING", "BeginTime", restarts=1), after=0)[0] == "requeued"
+    assert seen(made, entry("PENDING", "BeginTime", restarts=1))[0] == "requeued"
+    assert seen(made, entry("FAILED"))[0] == "killed"
+    assert seen(made, entry("CANCELLED"))[0] == "cancelled"
+    assert seen(made)[0] == "killed"
+    assert seen(made.attempt(1), entry("RUNNING", restarts=1))[0] == "running"
+
+
+def test_a_squeue_that_is_older_than_the_journal_is_not_believed(make_run) -> None:
+    made = make_run().submitted()
+    assert seen(made, after=0)[0] == "pending"
+    made.attempt()
+    assert seen(made, entry("PENDING", "Priority"), after=0) == ("running", None)
+    assert seen(made, after=0) == ("running", None)
+
+
+def test_a_job_that_slurm_ended_without_a_verdict(make_run) -> None:
+    made = make_run().submitted().attempt()
+    assert seen(made, entry("NODE_FAIL"))[0] == "killed"
+    assert "node failure" in str(seen(made, entry("NODE_FAIL"))[1])
+    assert seen(made, entry("TIMEOUT"))[0] == "killed"
+    assert seen(made, entry("COMPLETED"))[0] == "lost"
+
+
+def test_without_an_answer_from_slurm_journal_and_heartbeats_tell(make_run) -> None:
+    made = make_run().submitted()
+    assert seen(made, problem="down")[0] == "pending"
+    made.attempt().beat(step=3)
+    (status,), problem = gather([made.folder])
+    assert (status.state, status.progress.step) == ("running", 3)
+    assert "squeue" in str(problem)
+    assert seen(made, problem="down")[0] == "unknown"
+
+
+def test_a_new_submission_makes_the_old_end_history(make_run) -> None:
+    made = make_run().submitted().attempt().event("cancel", job="7").end("killed")
+    made.submitted("8")
+    assert seen(made, entry("PENDING", job="8"))[0] == "pending"
+    assert journals.read(made.folder).jobs == ["7", "8"]
+
+
+def test_a_job_quicker_than_its_launcher(make_run) -> None:
+    made = make_run().event("submitting", token="t", backend="sbatch").attempt().end("finished")
+    assert seen(made)[0] == "finished"
+    assert seen(made.event("submitted", token="t", backend="sbatch", job="7"))[0] == "finished"
+
+
+@pytest.fixture
+def sleeper():
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_local_run_lives_as_long_as_its_very_process(make_run, sleeper) -> None:
+    here, pid = socket.gethostname(), sleeper.pid
+    runner = {"backend": "local", "host": here, "pid": pid, "pid_started": started_at(pid)}
+    made = make_run().submitted(f"local-{pid}", **runner).attempt(job=f"local-{pid}")
+    assert seen(made)[0] == "running"
+    another = make_run("another").submitted("local-1", **{**runner, "pid_started": 1}).attempt(job="local-1")
+    assert seen(another)[0] == "lost"
+    elsewhere = make_run("elsewhere").submitted("local-2", **{**runner, "host": "login9"}).attempt(job="local-2")
+    assert seen(elsewhere) == ("unknown", "it ran on login9; ask there")
+    sleeper.kill()
+    sleeper.wait()
+    assert seen(made)[0] == "lost"
+
+
+HOSTILE = [
+    '{"event": "end", "attempt": "x", "outcome": {"a": 1}, "time": "soon"}',
+    '{"event": "attempt", "attempt": [], "job": {}, "nodes": [1, null, "n"], "time": 1e400}',
+    '{"event": "submitted", "job": null, "pid": "self", "host": 5, "pid_started": {}}',
+    '{"event": "submitted", "job": "local-1", "pid": 99999999999999999999, "host": "' + socket.gethostname() + '"}',
+    '{"event": ["list"]}',
+    '{"event": "submitted", "job": "../../../etc/passwd"}',
+    '{"event": "submitted", "job": "--user=root"}',
+    '{"event": "submitted", "job": "' + "9" * 5000 + '"}',
+    '{"event": "no word of ours", "time": NaN}',
+    '{"event": "cre',
+    "\udcff\udcc0 no text",
+    "[" * 100_000,
+    '{"event": "attempt", "attempt": ' + "9" * 5000 + "}",
+    '{"event": "attempt", "attempt": 1e308, "time": -1e308, "nodes": "\\ud800\\u001b[2J"}',
+    '{"event": "end", "outcome": "user error", "error": "two\\nlines\\u001b[2J", "rank": true}',
+]
+
+
+@pytest.mark.parametrize("line", HOSTILE)
+@pytest.mark.parametrize("started", [False, True])
+def test_a_hostile_journal_crashes_nothing(make_run, capsys, line: str, started: bool) -> None:
+    from slurmopt.cli import main
+
+    made = make_run()
+    if started:
+        made.submitted().attempt(rank_0="log\n")
+        made.folder.heartbeat(0, 0).parent.mkdir(parents=True)
+        made.folder.heartbeat(0, 0).write_text(
+            '{"rank": "a", "world_size": [], "node": {}, "pid": null, "step": "x", "time": "y", '
+            '"metrics": [1], "outcome": 3}'
+        )
+    with open(made.folder.events, "ab") as file:
+        file.write(os.fsencode(line) + b"\n")
+    for words in (["status"], ["status", "--json"], ["status", "--all"], ["list"], ["logs", "--errors"]):
+        assert main(words) == 0, words
+        assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_journal_that_cannot_be_read_is_said_to_be_so(make_run) -> None:
+    made = make_run()
+    made.folder.events.unlink()
+    made.folder.events.mkdir()
+    (status,), _ = gather([made.folder])
+    assert status.state == "unknown"
+    assert "Is a directory" in str(status.detail)

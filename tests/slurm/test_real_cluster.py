@@ -1,0 +1,186 @@
+"""The same against a real Slurm: with accounting, without, and with a controller that is away."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from private_cluster import PrivateCluster, new_folder, require_slurm, wait_until
+
+from slurmopt.config.resources import Resources
+from slurmopt.errors import SlurmRefused, SlurmUnreachable
+from slurmopt.slurm import client
+from slurmopt.slurm.environment import clean_environment
+from slurmopt.slurm.estimate import estimate, estimated_start
+from slurmopt.slurm.facts import facts
+from slurmopt.slurm.hostlist import expand
+from slurmopt.slurm.limits import findings
+from slurmopt.slurm.queue import find_token, queue
+from slurmopt.slurm.states import is_over, plain_state
+
+SLEEP = "#!/bin/bash\n#SBATCH --output=/dev/null\n#SBATCH --mem=100\nsleep 300\n"
+
+
+def _cluster(*options: str) -> Iterator[PrivateCluster]:
+    require_slurm(accounting="--accounting" in options)
+    folder = new_folder()
+    try:
+        cluster = PrivateCluster.start(folder, "--nodes", "2", "--gpus", "4", "--max-array-size", "101", *options)
+        yield cluster
+        cluster.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def plain_cluster() -> Iterator[PrivateCluster]:
+    """Two nodes, no accounting."""
+    yield from _cluster()
+
+
+@pytest.fixture(scope="module")
+def accounting_cluster() -> Iterator[PrivateCluster]:
+    """Two nodes and a database."""
+    yield from _cluster("--accounting")
+
+
+@pytest.fixture
+def cluster(plain_cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch) -> PrivateCluster:
+    monkeypatch.setenv("SLURM_CONF", str(plain_cluster.conf))
+    return plain_cluster
+
+
+@pytest.fixture
+def accounting(accounting_cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch) -> PrivateCluster:
+    monkeypatch.setenv("SLURM_CONF", str(accounting_cluster.conf))
+    return accounting_cluster
+
+
+def submit(*options: str, script: str = SLEEP) -> str:
+    output = client.run(["sbatch", "--parsable", *options], 60, clean_environment(os.environ, script), script)
+    return output.strip()
+
+
+def cancel(job: str) -> None:
+    client.run(["scancel", job], 60)
+
+
+def test_facts(cluster: PrivateCluster) -> None:
+    found = facts()
+    assert (found.cluster, found.max_array_size, found.accounting, found.accounts) == ("private", 101, False, None)
+    main = next(partition for partition in found.partitions if partition.default)
+    assert (main.name, main.state, main.max_time, main.default_time) == ("main", "up", 86400, 3600)
+    assert [(expand(group.nodes), group.count, group.usable) for group in main.groups] == [(["node1", "node2"], 2, 2)]
+    assert main.groups[0].gpus == {"h100": 4}
+    assert "down" in {partition.state for partition in found.partitions}
+    assert facts() == found
+
+
+def test_limits(cluster: PrivateCluster) -> None:
+    assert findings(Resources(nodes=2, gpus_per_node=4, gpu_type="h100"), facts()) == []
+    assert len(findings(Resources(nodes=3, gpus_per_node=5, gpu_type="h200", time="2d"), facts(), 102)) == 4
+
+
+def test_hostlists_as_scontrol_reads_them(cluster: PrivateCluster) -> None:
+    for text in ("node[1-3,5],gpu-[01-02]-[1-2]", "n[08-11]", "a,b[1]"):
+        assert expand(text) == client.run(["scontrol", "show", "hostnames", text], 60).split()
+
+
+def test_hostile_names_and_comments_shift_nothing(cluster: PrivateCluster) -> None:
+    comment = "a|b\n99 RUNNING ü %i $(touch x) \x1f tok-hostile"
+    job = submit("--hold", "--job-name=evil\n|%j", f"--comment={comment}")
+    array = submit("--hold", "--array=1-3", "--comment=tok-array")
+    found = queue()
+    assert found[job].comment == comment
+    assert (found[job].state, found[job].reason) == ("PENDING", "JobHeldUser")
+    waiting = {key for key, entry in found.items() if not is_over(entry.state)}
+    assert waiting == {job, *(f"{array}_{task}" for task in (1, 2, 3))}
+    assert (find_token("tok-hostile"), find_token("tok-array"), find_token("tok-none")) == (job, array, None)
+    cancel(job)
+    cancel(array)
+    wait_until(lambda: plain_state(queue(fresh=True)[job].state) == "cancelled", 30, "the job is cancelled")
+
+
+def test_a_running_job(cluster: PrivateCluster) -> None:
+    job = submit()
+    wait_until(lambda: queue(fresh=True)[job].state == "RUNNING", 30, "the job runs")
+    entry = queue()[job]
+    assert entry.nodes in ("node1", "node2")
+    assert entry.batch_host == entry.nodes
+    assert (entry.start or 0) > 1e9
+    assert (entry.time_limit, entry.restarts, entry.reason) == (3600, 0, "")
+    cancel(job)
+
+
+def test_estimates(cluster: PrivateCluster) -> None:
+    assert estimated_start(SLEEP).start is not None
+    assert estimate(SLEEP).endswith("in partition main")
+    with pytest.raises(SlurmRefused, match="partition"):
+        estimate(SLEEP.replace("--mem=100", "--partition=nope"))
+
+
+def test_sites_defaults_do_not_win_over_the_script(cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBATCH_PARTITION", "short")
+    job = submit("--hold", script=SLEEP.replace("--mem=100", "--partition=urgent"))
+    shown = client.run(["squeue", "--noheader", f"--jobs={job}", "--format=%P"], 60).strip()
+    cancel(job)
+    assert shown == "urgent"
+
+
+def test_launching_from_within_a_job(cluster: PrivateCluster, tmp_path: Path) -> None:
+    """A job's own environment, cleaned, lets sbatch make a job that is nothing like it."""
+    found = tmp_path / "environment.json"
+    told = "import json, os, sys; open(sys.argv[1], 'w').write(json.dumps(dict(os.environ)))"
+    run = f'srun python3 -c "{told}" {found}.new && mv {found}.new {found}'
+    submit(script=f"#!/bin/bash\n#SBATCH --mem-per-cpu=50 --gpus-per-node=2 --output=/dev/null\n{run}\n")
+    wait_until(found.exists, 60, "the job tells its environment")
+    inside = json.loads(found.read_text())
+    assert inside["CUDA_VISIBLE_DEVICES"] == "0,1"
+    kept = clean_environment(inside)
+    left = {name for name in kept if name.startswith(("SLURM", "SRUN", "PMI", "SBATCH", "CUDA", "ROCR", "GPU_"))}
+    assert left == {"SLURM_CONF"}
+
+
+def test_accounting(accounting: PrivateCluster) -> None:
+    found = facts()
+    assert found.accounting
+    assert found.accounts is not None
+    assert findings(Resources(), found) == []
+
+
+def test_a_token_that_only_the_database_knows(accounting: PrivateCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = submit("--comment=tok-gone")
+    cancel(job)
+    monkeypatch.setattr("slurmopt.slurm.queue.queue", lambda fresh: {})
+    wait_until(lambda: find_token("tok-gone") == job, 30, "sacct knows the job")
+    assert find_token("tok-none") is None
+
+
+def test_a_refused_job_in_the_books_is_no_job(accounting: PrivateCluster) -> None:
+    with pytest.raises(SlurmRefused):
+        submit("--comment=tok-refused", "--gpus-per-node=h200:1")
+    assert find_token("tok-refused") is None
+
+
+def test_a_controller_that_is_down(cluster: PrivateCluster) -> None:
+    cluster.stop_controller()
+    try:
+        for question in (facts, queue):
+            with pytest.raises(SlurmUnreachable, match="Slurm does not answer"):
+                question()
+    finally:
+        cluster.start_controller()
+
+
+def test_a_controller_that_hears_but_does_not_answer(cluster: PrivateCluster) -> None:
+    cluster.pause_controller()
+    try:
+        with pytest.raises(SlurmUnreachable, match="squeue got no answer within 1 s"):
+            client.run(["squeue"], 1)
+    finally:
+        cluster.resume_controller()
+    wait_until(lambda: client.run(["squeue", "--noheader"], 30) is not None, 60, "squeue answers again")
