@@ -40,9 +40,8 @@ def node_findings(partition: Partition, resources: Resources, facts: ClusterFact
         needs = [need for need in needs if need.key != "gpus_per_node"]
     unmet = _smallest_unmet(needs, partition.groups)
     found += [_explain(unmet_needs, partition) for unmet_needs in unmet]
-    if not unmet:
-        found += _too_many(needs, partition, resources)
-    return found
+    # Where no node fits, the count is still held against all of them: everything is told at once.
+    return found + _too_many([] if unmet else needs, partition, resources)
 
 
 def _needs(resources: Resources) -> list[Need]:

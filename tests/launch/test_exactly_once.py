@@ -1,4 +1,4 @@
-"""A slurmctld that is down, one whose answer is lost, a launcher that is killed: in the end there is exactly one job."""
+"""A slurmctld that is down, an answer that is lost, a launcher that is killed: in the end there is exactly one job."""
 
 from __future__ import annotations
 

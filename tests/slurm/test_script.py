@@ -59,7 +59,9 @@ CASES: dict[str, dict[str, object]] = {
         "resources": Resources(gpus_per_node=4),
         "environment": Environment(
             container=Container(
-                image="nvcr.io#nvidia/pytorch:25.01-py3", mounts=["/data:/data:ro"], options=["--no-container-mount-home"]
+                image="nvcr.io#nvidia/pytorch:25.01-py3",
+                mounts=["/data:/data:ro"],
+                options=["--no-container-mount-home"],
             )
         ),
     },
