@@ -1,6 +1,6 @@
 """One Hydra config becomes a GPU training that Slurm cannot lose.
 
-What training code needs is imported from here; each name is loaded when first used, so importing slurmopt costs nothing.
+What training code needs is imported from here; each name is loaded when first used, so the import costs nothing.
 """
 
 from __future__ import annotations

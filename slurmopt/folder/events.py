@@ -4,12 +4,13 @@ Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank
 
     created     the launch made the run folder              name, id, backend
     submitting  a submission is about to be tried           token, backend
-    submitted   it was accepted                             token, backend, job
+    submitted   it was accepted                             token, backend, job; host, pid, pid_started locally
     attempt     the batch shell started                     attempt, job, nodes
     signal      the batch shell got a signal                attempt, signal
     requeue     the supervisor asks for another attempt     attempt, job
     end         the verdict on an attempt                   attempt, outcome, exit_code, rank, error
     cancel      the user cancelled the run                  job
+    cancel-failed  that did not reach the job               job
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         return []
     events = []
     for line in lines:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             event = json.loads(line)
             if isinstance(event, dict) and "event" in event:
                 events.append(event)

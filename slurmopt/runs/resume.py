@@ -34,9 +34,10 @@ def resume(asked: Launch, overrides: list[str]) -> tuple[RunFolder, dict[str, An
 
 
 def _refuse_alive(run: RunFolder) -> None:
-    ((status, *_), problem) = gather([run])
+    ((status, *_), problem) = gather([run], fresh=True)
     if status.alive:
-        raise RunError(f"launch.run: {status.label} is {status.state}; first: slurmopt cancel {status.label}")
+        why = f" ({status.detail})" if status.detail else ""
+        raise RunError(f"launch.run: {status.label} is {status.state}{why}; first: slurmopt cancel {status.label}")
     if status.state == "unknown":
         reason = status.detail or problem or "it cannot be told whether it is alive"
         raise RunError(f"launch.run: {status.label} may be alive: {reason}")

@@ -21,7 +21,7 @@ _INFRASTRUCTURE_WORDS = (
     "device(s) is/are busy or unavailable",
     "system not yet initialized",
     "no cuda-capable device is detected",
-    "xid",
+    "nvrm: xid",
 )
 _PEER_LOST_WORDS = (
     "connection closed by peer",

@@ -11,6 +11,7 @@ from typing import Any
 from slurmopt.errors import JobError, RendezvousError
 from slurmopt.folder import heartbeat
 from slurmopt.folder.layout import RunFolder
+from slurmopt.runtime import signals
 from slurmopt.runtime.ranks import RankFacts
 
 _ALL_HERE = "all"
@@ -147,9 +148,13 @@ class ProcessGroup:
         try:
             self._store.add("gone", 1)
             if self._facts.rank == 0:
-                _wait_until(lambda: self._store.add("gone", 0) >= self._facts.world_size, self._timeout)
+                # After a SIGTERM nobody is waited for: another rank has failed, or all are to end.
+                _wait_until(lambda: signals.terms() or self._all_gone(), self._timeout)
         except RuntimeError:  # rank 0 is gone already; everything is done, so it does not matter
             return
+
+    def _all_gone(self) -> bool:
+        return bool(self._store.add("gone", 0) >= self._facts.world_size)
 
 
 def _distributed() -> Any:

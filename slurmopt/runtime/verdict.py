@@ -77,8 +77,7 @@ def _because_of_silence(silent: list[int], beats: Beats, attempt: int, ranks: in
         return Verdict(INFRASTRUCTURE, attempt, EXIT_STATUS[INFRASTRUCTURE], error=error)
     first = silent[0]
     node = beats[first].node if first in beats else None
-    who = f"rank {first}" if len(silent) == 1 else f"ranks {numbers(silent)}"
-    error = f"{who} of {ranks} ended without a word: killed (out of memory, cancelled, a node lost?)"
+    error = f"{_ranks(silent)} of {ranks} ended without a word: killed (out of memory, cancelled, a node lost?)"
     return Verdict(KILLED, attempt, EXIT_STATUS[KILLED], first, node, error)
 
 
@@ -142,14 +141,20 @@ def _with_log(verdict: Verdict, folder: RunFolder) -> Verdict:
 
 
 def _others(verdict: Verdict, beats: Beats, ranks: int) -> list[str]:
-    lines = []
-    for rank, beat in sorted(beats.items()):
-        if rank != verdict.rank and _kind(beat) in (USER_ERROR, INFRASTRUCTURE, KILLED):
-            lines.append(f"rank {rank} ({beat.node}): {_kind(beat)}: {_field(beat, 'error')}")
+    failed = [r for r in sorted(beats) if r != verdict.rank and _kind(beats[r]) in (USER_ERROR, INFRASTRUCTURE, KILLED)]
+    bereft = [rank for rank in failed if is_peer_lost(_field(beats[rank], "error"))]
     silent = [r for r in range(ranks) if r != verdict.rank and (r not in beats or beats[r].outcome is None)]
-    if silent:
-        lines.append(f"rank{'s' if len(silent) > 1 else ''} {numbers(silent)}: ended without a word")
-    return lines
+    lines = [
+        f"{_ranks([rank])} on {beats[rank].node}: {_kind(beats[rank])}: {_field(beats[rank], 'error')}"
+        for rank in failed
+        if rank not in bereft
+    ]
+    lines += [f"{_ranks(bereft)}: lost the connection to another rank"] if bereft else []
+    return lines + ([f"{_ranks(silent)}: ended without a word"] if silent else [])
+
+
+def _ranks(some: list[int]) -> str:
+    return f"rank {some[0]}" if len(some) == 1 else f"ranks {numbers(some)}"
 
 
 def story(verdict: Verdict, folder: RunFolder) -> str:

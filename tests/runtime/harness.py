@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,6 +106,12 @@ class Runner:
     def finish(self, process: subprocess.Popen[str]) -> int:
         process.communicate(timeout=DEADLINE)
         return self.judge(process.returncode)
+
+
+def empty_python(folder: Path) -> Path:
+    """A Python with nothing but the standard library."""
+    venv.create(folder / "venv", symlinks=True)
+    return folder / "venv" / "bin" / "python"
 
 
 def alive(pid: int) -> bool:

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 from pathlib import Path
 
 import pytest
-from runtime.harness import Runner, alive, send, wait_for
+from runtime.harness import Runner, alive, empty_python, send, wait_for
 
 from slurmopt.errors import JobError
 from slurmopt.runtime.command import expand
 
 PYTHON = sys.executable
+ENVIRONMENT = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+    "NNODES",
+    "MASTER_ADDR",
+    "SLURMOPT_ATTEMPT",
+)
 
 
 def test_every_rank_sees_torchruns_words(runner: Runner) -> None:
-    words = [
-        "RANK",
-        "LOCAL_RANK",
-        "WORLD_SIZE",
-        "LOCAL_WORLD_SIZE",
-        "NODE_RANK",
-        "NNODES",
-        "MASTER_ADDR",
-        "SLURMOPT_ATTEMPT",
-    ]
-    assert runner.run(2, "--", "sh", "-c", " ".join(f'echo {word}="${word}";' for word in words)) == 0
+    assert runner.run(2, "--", "sh", "-c", " ".join(f'echo {word}="${word}";' for word in ENVIRONMENT)) == 0
     for rank in (0, 1):
         found = dict(line.split("=") for line in runner.log(rank).splitlines())
         assert found == {
@@ -45,8 +46,6 @@ def test_every_rank_sees_torchruns_words(runner: Runner) -> None:
 def test_words_reach_the_command_as_they_are(runner: Runner) -> None:
     hostile = ["a b", "$(touch x)", "'", '"', "line\nline", "*", "--heartbeat", "--", "\\${lr}", "${oc.env:RANK}"]
     assert runner.run(1, "--", PYTHON, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))", *hostile) == 0
-    import json
-
     assert json.loads(runner.log(0)) == [*hostile[:-2], "${lr}", "0"]
     assert not (runner.code / "x").exists()
 
@@ -228,9 +227,7 @@ def test_one_process_per_node_gives_torchrun_its_defaults(runner: Runner) -> Non
 
 
 def test_commands_need_nothing_but_the_standard_library(runner: Runner, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {PYTHON} -S "$@"\n')
-    python.chmod(0o755)
+    python = empty_python(tmp_path)
     assert runner.finish(runner.start_with(str(python), 2, "--", "echo", "hello")) == 0
     assert "hello" in runner.log(1)
 

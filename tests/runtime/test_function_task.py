@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-import time
 from pathlib import Path
 
 import antlr4
 import omegaconf
 import pytest
 import yaml
-from runtime.harness import REPOSITORY, Runner, alive, send, wait_for
+from runtime.harness import REPOSITORY, Runner, alive, empty_python, send, wait_for
 
 torch = pytest.importorskip("torch")
 
@@ -238,11 +236,19 @@ def test_the_trainings_own_usr1_handler_runs_too(runner: Runner) -> None:
 
 
 def test_a_second_term_ends_a_rank_that_does_not_listen(runner: Runner) -> None:
-    runner.module("deaf", "import time\ndef train(config):\n    print('ready', flush=True)\n    time.sleep(100)\n")
+    runner.module(
+        "deaf",
+        "import time\nfrom slurmopt import stop_requested\n"
+        "def train(config):\n"
+        "    print('ready', flush=True)\n"
+        "    while not stop_requested(): time.sleep(0.01)\n"
+        "    print('heard', flush=True)\n"
+        "    time.sleep(100)\n",
+    )
     process = runner.start(1, "--function", "deaf.train")
     runner.wait_for_log(0, "ready")
     send(process, signal.SIGTERM)
-    wait_for(lambda: time.sleep(0.3) or True, "the first to have come")
+    runner.wait_for_log(0, "heard")
     send(process, signal.SIGTERM)
     assert runner.finish(process) == 137
     assert "second SIGTERM" in runner.result()["error"]
@@ -274,11 +280,8 @@ def bare_python(runner: Runner, tmp_path: Path) -> Path:
     site.mkdir()
     for module in (omegaconf, yaml, antlr4):
         (site / module.__name__).symlink_to(Path(str(module.__file__)).parent)
-    script = tmp_path / "python"
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    script.chmod(0o755)
     runner.environment["PYTHONPATH"] = f"{REPOSITORY}:{site}"
-    return script
+    return empty_python(tmp_path)
 
 
 @pytest.mark.parametrize(("ranks", "told"), [(1, "torch is not installed here"), (2, "a function on 2 ranks needs it")])

@@ -99,6 +99,7 @@ def test_all_of_them_at_once_in_the_same_order() -> None:
     assert keys == [
         "resources.time",
         "resources.gpus_per_node",
+        "resources.nodes",
         "resources.exclude",
         "resources.account",
         "sweep",

@@ -1,0 +1,217 @@
+"""The local backend: the same script and the same run folder, as processes on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from private_cluster import clean_environment, unprivileged_user, wait_until
+
+LOCAL = ("launch.backend=local",)
+TRAIN = """
+import time
+
+import slurmopt
+
+
+def main(config):
+    return {"lr": config.lr, "word": config.word}
+
+
+def until_told(config):
+    marker = slurmopt.current_run().folder.checkpoints / "saved"
+    if marker.exists():
+        return "resumed"
+    while not slurmopt.stop_requested():
+        slurmopt.progress(1)
+        time.sleep(0.05)
+    marker.write_text("yes")
+    raise slurmopt.Requeue("saved")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path
+
+
+def slurmopt(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "slurmopt", *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120, **options)
+
+
+def launch(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return slurmopt("launch", *LOCAL, *words, **options)
+
+
+def start(*words: str) -> Path:
+    """A run that is not waited for."""
+    done = launch(*words, "launch.wait=false", "launch.json=true")
+    assert done.returncode == 0, done.stderr
+    return Path(json.loads(done.stdout)["run"])
+
+
+def state(run: Path) -> str:
+    (status,) = json.loads(slurmopt("status", str(run), "--json").stdout)
+    return str(status["state"])
+
+
+def processes_of(run: Path) -> list[int]:
+    """All processes that have the run's folder in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if f"SLURMOPT_RUN_FOLDER={run}".encode() in environment.split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def test_json_is_all_that_standard_output_gets_and_the_launch_waits(folder: Path) -> None:
+    done = launch(
+        "task._target_=train.main",
+        "+lr=0.5",
+        "+word='${oc.env:WORD}'",
+        "launch.json=true",
+        env={**os.environ, "WORD": "x"},
+    )
+    run = Path(json.loads(done.stdout)["run"])
+    assert done.returncode == 0, done.stderr
+    assert json.loads((run / "result.json").read_text())["result"] == {"lr": 0.5, "word": "x"}
+    assert "${oc.env:WORD}" in (run / "config.yaml").read_text()
+
+
+def test_the_time_limit_brings_a_signal_another_attempt_and_the_end(folder: Path) -> None:
+    done = launch("task._target_=train.until_told", "resources.time=30s", "restart.lead=27s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "attempt 1" in done.stdout + done.stderr
+    (run,) = (folder / "runs" / "until_told").iterdir()
+    assert json.loads((run / "result.json").read_text())["result"] == "resumed"
+
+
+def test_what_ignores_the_signal_ends_at_the_time_limit(folder: Path) -> None:
+    done = launch("task.command=[sleep, 300]", "resources.time=4s", "restart.lead=2s")
+    assert done.returncode == 1
+    (run,) = (folder / "runs" / "run").iterdir()
+    assert state(run) == "killed"
+    assert processes_of(run) == []
+
+
+def test_cancel_leaves_no_process_behind(folder: Path) -> None:
+    stubborn = json.dumps(["bash", "-c", "trap '' TERM; sleep 299 & wait; sleep 298"])
+    run = start(f"task.command={stubborn}", "resources.tasks_per_node=2")
+    wait_until(lambda: state(run) == "running" and len(processes_of(run)) >= 5, 30, "the ranks run")
+    assert slurmopt("cancel", str(run)).returncode == 0
+    wait_until(lambda: state(run) == "cancelled", 60, "the run is cancelled")
+    wait_until(lambda: processes_of(run) == [], 60, "its processes are gone")
+
+
+def test_a_batch_shell_that_is_killed_is_told(folder: Path) -> None:
+    run = start("task.command=[sleep, 297]")
+    wait_until(lambda: state(run) == "running", 30, "it runs")
+    (shell,) = [pid for pid in children_of_runner(run)]
+    os.kill(shell, signal.SIGKILL)
+    wait_until(lambda: state(run) == "killed", 30, "it is killed")
+    wait_until(lambda: processes_of(run) == [], 30, "its processes are gone")
+
+
+def children_of_runner(run: Path) -> list[int]:
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    (runner,) = [event["pid"] for event in events if event["event"] == "submitted"]
+    return [int(pid) for pid in Path(f"/proc/{runner}/task/{runner}/children").read_text().split()]
+
+
+def test_a_run_goes_on_in_its_folder(folder: Path) -> None:
+    run = start("task._target_=train.until_told", "launch.name=go")
+    wait_until(lambda: state(run) == "running", 30, "it runs")
+    assert launch(f"launch.run={run}").returncode == 2
+    slurmopt("cancel", "go")
+    wait_until(lambda: state(run) == "cancelled", 60, "the run is cancelled")
+    done = launch("launch.run=go")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((run / "result.json").read_text())["result"] == "resumed"
+
+
+def test_ctrl_c_lets_go_and_says_how_to_cancel(folder: Path) -> None:
+    argv = [sys.executable, "-m", "slurmopt", "launch", *LOCAL, "task.command=[sleep, 296]", "launch.name=held"]
+    waiting = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: list(folder.glob("runs/held/*/logs/attempt-0")), 30, "the run starts")
+    waiting.send_signal(signal.SIGINT)
+    _, err = waiting.communicate(timeout=30)
+    (run,) = (folder / "runs" / "held").iterdir()
+    assert "which goes on; to end it: slurmopt cancel held/" in err
+    assert waiting.returncode == 130
+    assert "Traceback" not in err
+    assert state(run) in ("running", "pending")
+    slurmopt("cancel", "held")
+
+
+def test_another_python_without_slurmopt_can_use_the_small_interface(folder: Path) -> None:
+    (folder / "plain.py").write_text("import slurmopt\nslurmopt.progress(7, total=9, loss=0.25)\nprint('went well')\n")
+    bare = folder / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    python = bare / "bin" / "python"
+    assert subprocess.run([python, "-c", "import slurmopt"], capture_output=True, cwd="/").returncode == 1
+    run = start(f"task.command=[{python}, plain.py]", f"task.python={python}", "launch.name=bare")
+    wait_until(lambda: state(run) in ("finished", "failed", "killed"), 30, "it ends")
+    assert state(run) == "finished", slurmopt("logs", "bare").stdout
+    beat = json.loads((run / "heartbeat" / "attempt-0" / "rank-0.json").read_text())
+    assert (beat["step"], beat["total_steps"], beat["metrics"]) == (7, 9, {"loss": 0.25})
+
+
+def test_a_full_disk_while_the_run_folder_is_made(folder: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("NOT TESTED: mounting a small file system needs root")
+    small = folder / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(small)], check=True)
+    try:
+        done = launch("task.command=[true]", f"launch.folder={small}/runs", "+filler=" + "x" * 30000)
+        assert done.returncode == 2
+        assert "the disk is full" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert not [path for path in small.rglob("*") if path.is_file()]
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+@pytest.fixture
+def closed() -> Iterator[Path]:
+    """A folder that the unprivileged user can read and not write."""
+    if os.getuid() != 0:
+        pytest.skip("NOT TESTED: acting as another user needs root")
+    path = Path(f"/tmp/slurmopt-closed-{os.getpid()}")
+    path.mkdir(mode=0o755)
+    yield path
+    path.rmdir()
+
+
+def test_a_folder_that_cannot_be_written(closed: Path) -> None:
+    environment = {**clean_environment(), "HOME": "/nonexistent"}
+    words = ("task.command=[true]",)
+    done = launch(*words, cwd=closed, user=unprivileged_user(), extra_groups=[], env=environment)
+    assert done.returncode == 2
+    assert "you may not write there; choose another launch.folder" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_launching_never_imports_what_only_the_job_needs(folder: Path) -> None:
+    code = (
+        "import sys; from slurmopt.launch import main; main(['+experiment=quickstart', 'launch.dry_run=true',"
+        "'launch.backend=local']); print([name for name in ('torch', 'boto3', 'pynvml', 'numpy', 'submitit')"
+        "if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]"

@@ -1,0 +1,110 @@
+"""Rank facts from the environments of torchrun, Slurm and nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmopt.runtime.ranks import (
+    exports,
+    facts_from,
+    launched_facts,
+    one_per_node,
+    tasks_per_node,
+    torchrun_exports,
+    visible_gpus,
+)
+
+# As srun 22.05 set them for the last task of `-N2 -n3`, and as the batch shell of the same job saw them.
+STEP = {
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "2",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "1",
+    "SLURM_NTASKS": "3",
+    "SLURM_STEP_NUM_TASKS": "3",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_NNODES": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "2,1",
+    "SLURMD_NODENAME": "node2",
+    "MASTER_ADDR": "node1",
+    "MASTER_PORT": "23456",
+}
+BATCH = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "3", "SLURM_NNODES": "2", "SLURM_NODEID": "0"}
+TORCHRUN = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1"}
+
+
+def _numbers(environ: dict[str, str]) -> tuple[int, ...]:
+    facts = facts_from(environ)
+    return facts.rank, facts.local_rank, facts.world_size, facts.local_world_size, facts.node_rank, facts.nodes
+
+
+def test_a_task_of_srun() -> None:
+    assert _numbers(STEP) == (2, 0, 3, 1, 1, 2)
+    facts = facts_from(STEP)
+    assert (facts.node, facts.master_addr, facts.master_port) == ("node2", "node1", 23456)
+
+
+def test_torchruns_worker() -> None:
+    assert _numbers(TORCHRUN) == (5, 1, 8, 4, 1, 2)
+
+
+def test_a_plain_process_is_alone() -> None:
+    assert _numbers({}) == (0, 0, 1, 1, 0, 1)
+
+
+def test_the_batch_shell_is_alone_though_it_has_a_procid() -> None:
+    assert _numbers(BATCH) == (0, 0, 1, 1, 0, 1)
+
+
+def test_a_rank_inside_a_step_keeps_its_own_rank() -> None:
+    assert _numbers(STEP | TORCHRUN)[0] == 5
+
+
+def test_a_rank_left_over_in_the_users_environment_does_not_fool_the_launched_process() -> None:
+    assert launched_facts(STEP | TORCHRUN).rank == 2
+
+
+def test_what_is_exported_reads_back_the_same() -> None:
+    facts = facts_from(STEP)
+    assert facts_from({**exports(facts), "SLURMD_NODENAME": "node2"}) == facts
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"), [("2", [2]), ("2(x3),1", [2, 2, 2, 1]), ("1,4(x2)", [1, 4, 4]), ("8(x1)", [8])]
+)
+def test_tasks_per_node(text: str, counts: list[int]) -> None:
+    assert tasks_per_node(text) == counts
+
+
+def test_tasks_per_node_of_something_else() -> None:
+    with pytest.raises(ValueError, match="valid is a form such as"):
+        tasks_per_node("2(x")
+
+
+def test_one_process_per_node_tells_torchrun_where_it_is() -> None:
+    step = STEP | {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
+    facts = one_per_node(launched_facts(step))
+    assert (facts.rank, facts.node_rank, facts.world_size, facts.nodes) == (1, 1, 2, 2)
+    assert torchrun_exports(facts, {"SLURM_GPUS_ON_NODE": "8"}) == {
+        "PET_NNODES": "2",
+        "PET_NODE_RANK": "1",
+        "PET_MASTER_ADDR": "node1",
+        "PET_MASTER_PORT": "23456",
+        "PET_NPROC_PER_NODE": "8",
+    }
+    assert "PET_NPROC_PER_NODE" not in torchrun_exports(facts, {"PET_NPROC_PER_NODE": "2", "CUDA_VISIBLE_DEVICES": "0"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "count"),
+    [
+        ({}, 0),
+        ({"CUDA_VISIBLE_DEVICES": "0,3"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 0),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, 0),
+        ({"SLURM_GPUS_ON_NODE": "4"}, 4),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2", "SLURM_GPUS_ON_NODE": "1"}, 2),
+    ],
+)
+def test_visible_gpus(environ: dict[str, str], count: int) -> None:
+    assert visible_gpus(environ) == count

@@ -1,0 +1,208 @@
+"""The documentation is true: its links lead somewhere, its examples run, and nothing that exists is left out of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmopt.cli import COMMANDS
+from slurmopt.config.schema import Settings
+from slurmopt.config.task import Task
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.outcome import EXIT_STATUS
+from slurmopt.runs import state
+from slurmopt.slurm.script import Job, context
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+DEADLINE = 180
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def without_code(markdown: str) -> str:
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", markdown, flags=re.DOTALL | re.MULTILINE))
+
+
+def headings(markdown: str) -> set[str]:
+    """The anchors of a page, as GitHub and MkDocs make them."""
+    without = re.sub(r"^```.*?^```", "", markdown, flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", without, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text(page), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in headings(target.read_text(encoding="utf-8"))):
+            broken.append(link)
+    assert broken == []
+
+
+def test_the_terminal_picture_asks_no_other_host_for_anything() -> None:
+    picture = text("docs/terminal.svg")
+    assert re.findall(r"https?://[^\"' ]+", picture) == ["http://www.w3.org/2000/svg"]
+    assert "@import" not in picture
+    assert "@font-face" not in picture
+
+
+def run_of(folder: Path, *words: str) -> tuple[RunFolder, dict[str, Any]]:
+    """The run of a launch on this machine, and its result.json."""
+    command = [sys.executable, "-m", "slurmopt.launch", "launch.backend=local", "launch.json=true", *words]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=DEADLINE)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    run = RunFolder(Path(json.loads(ended.stdout)["run"]))
+    return run, json.loads(run.result.read_text())
+
+
+def experiment(page: str, folder: Path) -> RunFolder:
+    """The run of a page's first experiment: its first Python block and its first YAML block, pasted into `folder`."""
+    (folder / "conf" / "experiment").mkdir(parents=True)
+    (folder / "train.py").write_text(blocks(page, "python")[0])
+    (folder / "conf" / "experiment" / "mine.yaml").write_text(blocks(page, "yaml")[0])
+    run, result = run_of(folder, "+experiment=mine")
+    assert result["outcome"] == "finished"
+    return run
+
+
+@pytest.fixture(scope="module")
+def readme_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return experiment("README.md", tmp_path_factory.mktemp("readme"))
+
+
+@needs_torch
+def test_the_readmes_first_experiment_learns(readme_run: RunFolder) -> None:
+    assert len(blocks("README.md", "python")) == len(blocks("README.md", "yaml")) == 1
+    assert json.loads(readme_run.result.read_text())["result"]["loss"] < 0.01
+
+
+@needs_torch
+def test_the_experiment_of_getting_started_runs(tmp_path: Path) -> None:
+    run = experiment("docs/getting-started.md", tmp_path)
+    assert json.loads(run.result.read_text())["result"] == {"sum": 2.0}
+
+
+@needs_torch
+def test_the_training_script_runs_before_and_after_its_change(tmp_path: Path) -> None:
+    before, after = blocks("docs/training-code.md", "python")
+    (tmp_path / "before.py").write_text(before)
+    (tmp_path / "after.py").write_text(after)
+    run, _ = run_of(tmp_path, f'task.command=["{sys.executable}",before.py]', "resources.tasks_per_node=2")
+    assert "loss 0.0" in run.rank_log(0, 0).read_text()
+    words = ["task._target_=after.main", "resources.tasks_per_node=2", "+lr=0.05", "+steps=200"]
+    _, result = run_of(tmp_path, *words)
+    assert result["result"]["loss"] < 0.01
+
+
+@needs_torch
+def test_the_training_code_saves_when_told_to_and_goes_on_from_there(tmp_path: Path) -> None:
+    """The page's promise, with a stop request that is there from the first step on."""
+    after = blocks("docs/training-code.md", "python")[1]
+    asked = "def stop_requested():\n    return current_run().attempt == 0\n"
+    (tmp_path / "after.py").write_text(after.replace("def main(config):", f"{asked}\n\ndef main(config):"))
+    words = ["task._target_=after.main", "resources.tasks_per_node=2", "+lr=0.05", "+steps=20"]
+    run, result = run_of(tmp_path, *words)
+    assert result["outcome"] == "finished"
+    assert run.attempts() == [0, 1]
+    assert [event["event"] for event in events.read(run.events)].count("requeue") == 1
+    assert json.loads(run.heartbeat(1, 0).read_text())["first_step"] == 2
+
+
+def documented_files() -> list[re.Pattern[str]]:
+    """The first column of the run folder's table, as patterns: K, R and JOBID stand for anything."""
+    names = re.findall(r"^\| `([^`]+)` \|", text("docs/run-folder.md").split("## The journal")[0], re.MULTILINE)
+    escaped = [re.escape(name) + (".*" if name.endswith("/") else "") for name in names]
+    return [re.compile(re.sub(r"(?<=-)(K|R|JOBID)\b", "[^/]+", name)) for name in escaped]
+
+
+@needs_torch
+def test_every_file_that_a_run_leaves_is_documented(readme_run: RunFolder) -> None:
+    files = [str(path.relative_to(readme_run.path)) for path in readme_run.path.rglob("*") if path.is_file()]
+    assert len(files) > 8
+    assert [file for file in files if not any(pattern.fullmatch(file) for pattern in documented_files())] == []
+
+
+def test_every_file_that_the_layout_names_is_documented() -> None:
+    run = RunFolder(Path("/runs/name/id"))
+    named = [getattr(run, name) for name, kind in vars(RunFolder).items() if isinstance(kind, property)]
+    named += [run.job_log("7"), run.rank_log(0, 1), run.heartbeat(0, 1), run.stop_request(0)]
+    table = text("docs/run-folder.md")
+    for path in (path.relative_to(run.path) for path in named if isinstance(path, Path)):
+        known = any(pattern.fullmatch(str(path)) for pattern in documented_files())
+        assert known or f"`{path}/" in table, path
+
+
+def test_every_event_outcome_and_state_is_documented() -> None:
+    folder, commands = text("docs/run-folder.md"), text("docs/commands.md")
+    words = re.findall(r"^    ([a-z-]+)  ", events.__doc__ or "", re.MULTILINE)
+    assert {"created", "end"} <= set(words)
+    assert [word for word in (*words, *EXIT_STATUS) if f"| `{word}` |" not in folder] == []
+    states = re.findall(r"^([a-z]+)(?:   |$)", (state.__doc__ or "").partition("\n\n")[2], re.MULTILINE)
+    assert {"running", "lost"} <= set(states)
+    assert [word for word in states if f"| `{word}` |" not in commands] == []
+
+
+@needs_torch
+def test_every_event_that_a_run_wrote_is_documented(readme_run: RunFolder) -> None:
+    page = text("docs/run-folder.md")
+    rows = {word: row for word, row in re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| ([^|]*) \|$", page, re.MULTILINE)}
+    for event in events.read(readme_run.events):
+        assert [key for key in event if key not in ("time", "event") and f"`{key}`" not in rows[event["event"]]] == []
+
+
+@needs_torch
+def test_every_key_of_the_json_is_documented(readme_run: RunFolder) -> None:
+    page = text("docs/commands.md")
+    for command, words in (("status", [str(readme_run.path)]), ("list", ["--folder", str(readme_run.path.parents[1])])):
+        argv = [sys.executable, "-m", "slurmopt", command, "--json", *words]
+        ended = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=DEADLINE)
+        (answer,) = json.loads(ended.stdout)
+        assert [key for key in answer if f"`{key}`" not in page] == []
+
+
+def test_every_command_has_its_section() -> None:
+    assert [name for name in COMMANDS if f"## slurmopt {name}\n" not in text("docs/commands.md")] == []
+
+
+def test_every_name_that_a_template_may_use_is_documented() -> None:
+    job = Job(
+        name="name",
+        folder=RunFolder(Path("/runs/name/id")),
+        settings=Settings(task=Task(command=["true"])),
+        workdir=Path("/"),
+        python="python3",
+        version="1",
+        made_from="",
+    )
+    page = text("docs/templates.md")
+    assert [name for name in context(job) if f"| `{name}` |" not in page] == []
+    assert [name for name in vars(job) if f"`job.{name}`" not in page] == []
+
+
+def test_the_configuration_reference_is_up_to_date() -> None:
+    script = ROOT / "scripts" / "configuration_reference.py"
+    if not script.exists():
+        pytest.skip(f"NOT TESTED: {script} is not there")
+    checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=DEADLINE)
+    assert checked.returncode == 0, checked.stderr
