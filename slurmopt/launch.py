@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,30 +15,13 @@ from slurmopt.cli import guarded
 from slurmopt.config import arguments
 from slurmopt.errors import CheckError, ConfigError, SlurmUnreachable
 from slurmopt.folder.layout import RunFolder, folder_name
+from slurmopt.runs.plan import Plan
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from slurmopt.config.launch import Launch
     from slurmopt.config.schema import Settings
-    from slurmopt.slurm.script import Job
-
-
-@dataclass
-class Plan:
-    """A composed launch, before anything is written."""
-
-    job: Job
-    backend: str
-    stored: dict[str, Any]
-    """What config.yaml will hold."""
-    overrides: list[str]
-    source: Path
-    """The working directory as it is now; with a snapshot the job runs on a copy of it."""
-    existing: bool = False
-    """Whether a run that is there already goes on (`launch.run`)."""
-    estimate: str | None = None
-    """When Slurm thinks the job will start."""
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -176,7 +176,7 @@ def test_every_key_of_the_json_is_documented(readme_run: RunFolder) -> None:
     page = text("docs/commands.md")
     for command, words in (("status", [str(readme_run.path)]), ("list", ["--folder", str(readme_run.path.parents[1])])):
         argv = [sys.executable, "-m", "slurmopt", command, "--json", *words]
-        ended = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=DEADLINE)
+        ended = subprocess.run(argv, cwd=readme_run.path, capture_output=True, text=True, check=True, timeout=DEADLINE)
         (answer,) = json.loads(ended.stdout)
         assert [key for key in answer if f"`{key}`" not in page] == []
 

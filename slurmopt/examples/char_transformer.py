@@ -104,7 +104,7 @@ class Training:
             group["lr"] = self.config.train.lr * schedule(self.step, self.config.train.steps)
         loss = next_token_loss(self.parallel, self.batch())
         self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.step += 1

@@ -18,7 +18,7 @@ from slurmopt.runs.prepare import discard, folder_errors, make_run
 
 if TYPE_CHECKING:
     from slurmopt.backends.protocol import Backend
-    from slurmopt.launch import Plan
+    from slurmopt.runs.plan import Plan
 
 _LOCK_PATIENCE = 10.0
 

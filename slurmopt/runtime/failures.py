@@ -105,11 +105,11 @@ def headline(error: BaseException) -> str:
 
 
 def story(error: BaseException) -> str:
-    """The traceback from the user's first frame on; a JobError is its message alone, for it names what to do."""
-    if isinstance(error, JobError) and error.__cause__ is None:
-        return str(error)
-    shown = error.__cause__ if isinstance(error, JobError) and error.__cause__ is not None else error
-    return "".join(traceback.format_exception(type(shown), shown, _users_frames(shown.__traceback__)))
+    """The traceback from the user's first frame on; of a JobError its message, after its cause."""
+    if not isinstance(error, JobError):
+        return "".join(traceback.format_exception(type(error), error, _users_frames(error.__traceback__)))
+    cause = "" if error.__cause__ is None else story(error.__cause__)
+    return f"{cause}{headline(error)}\n"
 
 
 def _users_frames(trace: TracebackType | None) -> TracebackType | None:

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from slurmopt.errors import JobError, Requeue
-from slurmopt.folder.outcome import Outcome
+from slurmopt.errors import JobError
+from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
 from slurmopt.runtime import failures, surroundings
 from slurmopt.runtime.call import Call
 from slurmopt.runtime.live import LiveRank
@@ -37,7 +37,7 @@ class FunctionTask:
             return failures.finished(_storable(function(config)))
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary to the user's code
             outcome = failures.outcome_of(error)
-            if not isinstance(error, (Requeue, SystemExit)):
+            if outcome.outcome not in (FINISHED, REQUEUE):
                 print(outcome.traceback or outcome.error, file=sys.stderr)
             return outcome
 

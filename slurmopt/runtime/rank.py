@@ -16,7 +16,7 @@ from slurmopt.runtime.ranks import RankFacts, exports, launched_facts, one_per_n
 
 SUPERVISOR = "SLURMOPT_SUPERVISOR"
 """Environment variable: the process id of our spawn, where it started this rank."""
-_LAST_SECONDS = 15
+_LAST_SECONDS = 10
 
 
 class Task(Protocol):

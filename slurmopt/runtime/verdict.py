@@ -166,7 +166,7 @@ def story(verdict: Verdict, folder: RunFolder) -> str:
     if verdict.outcome == REQUEUE:
         return f"{head}: rank {verdict.rank} saved and asked to be started again"
     lines = [f"{head}{where}: {verdict.error}"]
-    if verdict.traceback:
+    if verdict.traceback and verdict.traceback.strip() != verdict.error:
         lines.append(verdict.traceback.rstrip())
     others = verdict.others or []
     lines += [f"  then {line}" for line in others[:5]] + ([f"  and {len(others) - 5} more"] if len(others) > 5 else [])

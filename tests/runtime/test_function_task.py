@@ -273,6 +273,18 @@ def test_a_result_that_json_cannot_hold_is_left_out(runner: Runner) -> None:
     assert "result.json cannot hold" in runner.log(0)
 
 
+def test_a_failed_rank_is_not_held_up_by_what_the_user_left_running(runner: Runner) -> None:
+    runner.module(
+        "held",
+        "import threading, time\n"
+        "def train(config):\n"
+        "    threading.Thread(target=time.sleep, args=(1000,)).start()\n"
+        "    raise ValueError('no such thing')\n",
+    )
+    assert runner.run(1, "--function", "held.train") == 1
+    assert runner.result()["error"] == "ValueError: no such thing"
+
+
 @pytest.fixture
 def bare_python(runner: Runner, tmp_path: Path) -> Path:
     """A Python that has omegaconf, and what that needs, but no torch."""

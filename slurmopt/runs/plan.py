@@ -1,0 +1,27 @@
+"""A launch that is composed and checked, and not carried out yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slurmopt.slurm.script import Job
+
+
+@dataclass
+class Plan:
+    """What a launch would do."""
+
+    job: Job
+    backend: str
+    stored: dict[str, Any]
+    """What config.yaml will hold."""
+    overrides: list[str]
+    source: Path
+    """The working directory as it is now; with a snapshot the job runs on a copy of it."""
+    existing: bool = False
+    """Whether a run that is there already goes on (`launch.run`)."""
+    estimate: str | None = None
+    """When Slurm thinks the job will start."""
