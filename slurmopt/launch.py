@@ -50,7 +50,7 @@ def plan(overrides: list[str], config_dir: str | None = None) -> Plan:
     if first.run is not None:
         from slurmopt.runs.resume import resume
 
-        run, stored, typed = resume(first, overrides)
+        run, stored, typed = resume(first)
         return replace(make_plan(typed, run, stored, overrides, run.name), existing=True)
     for module in first.imports:
         _import(module)

@@ -31,6 +31,7 @@ def parse(argv: list[str]) -> Arguments:
     shows = any(word.split("=")[0] in HYDRA_FLAGS for word in words)
     if not shows:
         _refuse_options(words)
+        _refuse_beside_run(words)
     return Arguments(overrides=words, config_dir=config_dir, shows=shows, words=words)
 
 
@@ -57,3 +58,11 @@ def _refuse_options(words: list[str]) -> None:
             raise ConfigError(
                 "unknown option; valid: overrides such as lr=0.1, --config-dir DIR, --cfg job, --info, --help", word
             )
+
+
+def _refuse_beside_run(words: list[str]) -> None:
+    """A run goes on as it was: with `launch.run` nothing but `launch.…` can be said."""
+    if not any(word.startswith("launch.run=") for word in words):
+        return
+    if others := [word for word in words if not word.startswith("launch.")]:
+        raise ConfigError(f"a run goes on with its stored config; leave out {' '.join(others)}", "launch.run")

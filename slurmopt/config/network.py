@@ -16,7 +16,7 @@ class Network:
     """How the ranks find and reach each other."""
 
     backend: str = "auto"
-    """torch.distributed's backend: `nccl`, `gloo`, or `auto`: nccl where there is a GPU, else gloo."""
+    """torch.distributed's backend: `nccl`, `gloo`, or `auto`: nccl where each rank has a GPU of its own, else gloo."""
 
     timeout: str = "10m"
     """How long to wait for all ranks to arrive, and for a collective."""

@@ -98,6 +98,7 @@ def _created(journal: Journal, event: dict[str, Any]) -> None:
 
 def _submitting(journal: Journal, event: dict[str, Any]) -> None:
     journal._submitting = True
+    journal.backend = text(event.get("backend")) or journal.backend
 
 
 def _submitted(journal: Journal, event: dict[str, Any]) -> None:

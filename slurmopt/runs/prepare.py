@@ -29,6 +29,10 @@ _ADVICE = {
 }
 
 
+def _said(error: OSError | UnicodeEncodeError) -> str:
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else "the path is not valid UTF-8"
+
+
 @contextlib.contextmanager
 def folder_errors(path: Path) -> Iterator[None]:
     """What the file system refuses, as one line with the way out."""
@@ -38,7 +42,7 @@ def folder_errors(path: Path) -> Iterator[None]:
         raise  # the caller's to tell: the same launch again, or another run
     except (OSError, UnicodeEncodeError) as error:
         number = error.errno if isinstance(error, OSError) else None
-        advice = _ADVICE.get(number or 0) or one_line(str(error))
+        advice = _ADVICE.get(number or 0) or f"{_said(error)}; choose another launch.folder"
         raise FolderError(f"cannot make the run folder {one_line(str(path))!r}: {advice}") from error
 
 

@@ -17,19 +17,20 @@ if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
 
 
-def resume(asked: Launch, overrides: list[str]) -> tuple[RunFolder, dict[str, Any], Settings]:
+def resume(asked: Launch) -> tuple[RunFolder, dict[str, Any], Settings]:
     """The run, and its stored config: plain, and typed with what is said of `launch` now.
 
     Raises RunError while the run is alive, ConfigError for overrides that it cannot take.
     """
     from slurmopt.config.settings import load
 
-    if others := [word for word in overrides if not word.startswith("launch.")]:
-        raise ConfigError(f"a run goes on with its stored config; leave out {' '.join(others)}", "launch.run")
     run = find(asked.run, Path(asked.folder))
     _refuse_alive(run)
     stored, typed = load(run.config)
-    launch = replace(asked, backend=_backend(run), name=run.name)
+    backend = _backend(run)
+    if asked.backend not in ("auto", backend):
+        raise ConfigError(f"the script of {run.path.name} was made for {backend}; leave it out", "launch.backend")
+    launch = replace(asked, backend=backend, name=run.name)
     return run, stored, replace(typed, launch=launch)
 
 

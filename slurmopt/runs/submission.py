@@ -28,8 +28,9 @@ def carry_out(plan: Plan, backend: Backend, script: str) -> int:
     run, launch = plan.job.folder, plan.job.settings.launch
     made = not plan.existing and _make(plan, script)
     with _only_launch(run):
-        job_id = _hand_over(plan, backend, made)
-    _say(plan, job_id)
+        before = None if made or plan.existing else _submitted(plan)
+        job_id = before or _hand_over(plan, backend, made)
+    _say(plan, job_id, repeated=before is not None)
     wait = launch.wait if launch.wait is not None else not backend.slurm
     return _follow(run, quiet=launch.json) if wait else 0
 
@@ -68,12 +69,19 @@ def _only_launch(run: RunFolder) -> Iterator[None]:
         yield
 
 
-def _hand_over(plan: Plan, backend: Backend, made: bool) -> str:
-    """The job's id, submitted now or by an earlier launch of the same run."""
+def _submitted(plan: Plan) -> str | None:
+    """The job that an earlier launch with this ID became, if that is known."""
     run = plan.job.folder
-    token, job_id = _earlier(run) if not made else (None, None)
-    if job_id is not None and not plan.existing:
-        return job_id
+    token, job_id, noted = _earlier(run)
+    if job_id is not None and not noted:
+        events.append(run.events, "submitted", backend=plan.backend, token=token, job=job_id)
+    return job_id
+
+
+def _hand_over(plan: Plan, backend: Backend, made: bool) -> str:
+    """Submits the run; the id of its job, which an earlier try may have submitted already."""
+    run = plan.job.folder
+    token, job_id, _ = _earlier(run)
     retry = token is not None and job_id is None
     token = token if retry and token else f"slurmopt:{secrets.token_hex(8)}"
     events.append(run.events, "submitting", backend=plan.backend, token=token)
@@ -95,20 +103,21 @@ def _repeat(run: RunFolder, error: Exception) -> str:
     return f"{error}; once it answers, repeat the launch with launch.id={run.id}: it never submits twice"
 
 
-def _earlier(run: RunFolder) -> tuple[str | None, str | None]:
-    """The token of the latest submission that was tried, and the job it became, if that is known."""
+def _earlier(run: RunFolder) -> tuple[str | None, str | None, bool]:
+    """The token of the latest submission that was tried, the job it became, and whether the launch had noted that."""
     token = job = None
+    noted = False
     for event in events.read(run.events):
         if event["event"] == "submitting":
-            token, job = event.get("token"), None
+            token, job, noted = event.get("token"), None, False
         elif event["event"] == "submitted" and event.get("token") == token:
-            job = event.get("job")
+            job, noted = event.get("job"), True
         elif event["event"] == "attempt" and job is None:
             job = event.get("job")  # it ran already, although the launch that submitted it never heard so
-    return token, job
+    return token, job, noted
 
 
-def _say(plan: Plan, job_id: str) -> None:
+def _say(plan: Plan, job_id: str, repeated: bool) -> None:
     run = plan.job.folder
     if plan.job.settings.launch.json:
         answer: dict[str, Any] = {"run": str(run.path), "name": plan.job.name, "backend": plan.backend}
@@ -116,8 +125,9 @@ def _say(plan: Plan, job_id: str) -> None:
         return
     label = f"{run.name}/{run.id}"
     what = "Started" if plan.backend == "local" else "Submitted"
+    what = f"{what} before, and not again:" if repeated else what
     lines = [f"{what} {label} as job {job_id}", f"  folder  {run.path}"]
-    if plan.estimate:
+    if plan.estimate and not repeated:
         lines.append(f"  start   {plan.estimate}")
     lines.append(f"  next    slurmopt status {label} · slurmopt logs {label} --follow · slurmopt cancel {label}")
     print("\n".join(lines), flush=True)

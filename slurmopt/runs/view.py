@@ -9,6 +9,7 @@ from slurmopt.errors import one_line
 from slurmopt.folder.files import read_json
 from slurmopt.runs.failure import failure
 from slurmopt.runs.gather import Status
+from slurmopt.runs.journal import whole
 from slurmopt.runs.progress import Progress, silent_ranks
 from slurmopt.runs.state import FRESH_HEARTBEAT, age
 from slurmopt.runs.table import cut, table
@@ -158,9 +159,10 @@ def _error(status: Status) -> str | None:
 
 
 def log_path(status: Status) -> str | None:
-    """Rank 0's log of the latest attempt, else the job's."""
+    """The log of the rank that failed, else rank 0's, of the latest attempt; else the job's."""
     folder, attempt, job = status.folder, status.journal.attempt, status.journal.job
-    paths = [folder.rank_log(attempt.number, 0)] if attempt else []
+    failed = whole((status.journal.ended or {}).get("rank"))
+    paths = [folder.rank_log(attempt.number, rank) for rank in (failed, 0) if rank is not None] if attempt else []
     paths += [folder.job_log(job)] if job else []
     return next((str(path) for path in paths if path.exists()), None)
 

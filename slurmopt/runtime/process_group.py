@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import time
 from datetime import timedelta
@@ -34,7 +35,7 @@ class ProcessGroup:
         dist = _distributed()
 
         device = self._bind_device()
-        backend = self._backend if self._backend != "auto" else ("gloo" if device is None else "nccl")
+        backend = self._chosen(device)
         self._store = self._meet()
         dist.init_process_group(
             backend,
@@ -44,6 +45,12 @@ class ProcessGroup:
             timeout=timedelta(seconds=self._timeout),
             device_id=device if backend == "nccl" else None,
         )
+
+    def _chosen(self, device: Any) -> str:
+        """`auto`: nccl, which refuses two ranks on one GPU, where each rank has a GPU of its own; else gloo."""
+        if self._backend != "auto":
+            return self._backend
+        return "nccl" if device is not None and self._facts.local_world_size <= _gpus_of_node() else "gloo"
 
     def leave(self) -> None:
         """Takes the group down. Rank 0 holds the store, so it stays until the others are gone, or `timeout` is over."""
@@ -155,6 +162,14 @@ class ProcessGroup:
 
     def _all_gone(self) -> bool:
         return bool(self._store.add("gone", 0) >= self._facts.world_size)
+
+
+def _gpus_of_node() -> int:
+    """How many GPUs this node's ranks share; where Slurm binds one to each task, torch sees that one alone."""
+    import torch
+
+    of_job = os.environ.get("SLURM_GPUS_ON_NODE", "")
+    return int(of_job) if of_job.isdigit() else int(torch.cuda.device_count())
 
 
 def _distributed() -> Any:

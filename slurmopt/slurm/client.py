@@ -116,7 +116,7 @@ _NEXT = "try again in a minute; `scontrol ping` tells whether Slurm's controller
 def _unconfigured(command: str, why: str) -> SlurmUnreachable:
     return SlurmUnreachable(
         f"{command} finds no Slurm configuration here ({why}); set SLURM_CONF to the cluster's slurm.conf, "
-        "or launch from a login node"
+        "launch from a login node, or use launch.backend=local"
     )
 
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_OF_A_JOB = re.compile(r"SLURM_|SLURMD_|SRUN_|PMI_|PMI2_|PMIX_|SBATCH_MEM_BIND|SBATCH_CPU_BIND")
+_OF_A_JOB = re.compile(
+    r"SLURM_|SLURMD_|SRUN_|PMI_|PMI2_|PMIX_|PET_|SBATCH_MEM_BIND|SBATCH_CPU_BIND|SLURMOPT_(?!FOLDER$|TEST_)"
+)
 _KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"})
 _GPU_CHOICE = frozenset({"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"})
 _NEVER = frozenset({"SBATCH_WAIT", "SBATCH_ARRAY_INX"})

@@ -232,10 +232,15 @@ def rank_arguments(settings: Settings) -> list[str]:
     if task.command is not None:
         words += ["--per", "node"] if task.per == "node" else []
         words += ["--forward", settings.restart.forward] if settings.restart.forward else []
-        return [*words, "--", *(str(word) for word in task.command)]
+        return [*words, "--", *map(_word, task.command)]
     words += ["--timeout", str(seconds(settings.network.timeout)), "--backend", settings.network.backend]
     words += [word for module in settings.launch.imports for word in ("--import", module)]
     return [*words, "--function", str(task._target_)]
+
+
+def _word(value: Any) -> str:
+    """A word of a command; YAML's true is the word "true", not Python's."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _python(job: Job) -> list[str]:

@@ -59,6 +59,7 @@ TASK = "task.command=[true]"
         (["+experiment=latin"], "not valid UTF-8: "),
         (["+experiment=tabs"], "not valid YAML: "),
         (["task.command=[a"], "no viable alternative"),
+        (["launch.run=x", "lr=3", "+b=1"], "launch.run: a run goes on with its stored config; leave out lr=3 +b=1"),
         (["--flag"], "--flag: unknown option"),
         (["--config-dir", "nowhere", TASK], "--config-dir: 'nowhere' is no folder"),
         (["-m", TASK], "-m: sweeps are not there yet"),

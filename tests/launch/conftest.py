@@ -49,6 +49,13 @@ def until_told(config):
     raise slurmopt.Requeue("saved")
 
 
+def saves_whenever_told(config):
+    while not slurmopt.stop_requested():
+        slurmopt.progress(1)
+        time.sleep(0.05)
+    raise slurmopt.Requeue("saved")
+
+
 def broken(config):
     if dist.get_rank() == 1:
         raise ValueError("the second rank's own mistake")

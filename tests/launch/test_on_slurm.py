@@ -92,6 +92,13 @@ def test_repeating_a_launch_with_its_id_never_submits_twice(project: Any) -> Non
     project.wait_for(first, "finished")
 
 
+def test_a_repeated_launch_says_that_it_is_one(project: Any) -> None:
+    words = ("task.command=[true]", "launch.name=twice", "launch.id=one")
+    first, second = project.launch(*words).stdout, project.launch(*words).stdout
+    assert first.startswith("Submitted twice/one as job")
+    assert second.startswith("Submitted before, and not again: twice/one as job")
+
+
 def test_the_same_name_twice_makes_two_runs(project: Any) -> None:
     first, second = (project.submit("task.command=[true]", "launch.name=same") for _ in range(2))
     assert first["run"] != second["run"]
@@ -135,6 +142,38 @@ def test_cancel_ends_a_running_job_and_the_run_says_cancelled(project: Any) -> N
     assert project.wait_for(answer, "cancelled")["state"] == "cancelled"
     again = project.slurmopt("cancel", "long", check=False)
     assert again.returncode == 2
+
+
+@pytest.mark.parametrize("how", ["slurmopt", "scancel"])
+def test_a_cancelled_run_does_not_come_back_although_it_saved(project: Any, how: str) -> None:
+    answer = project.submit("task._target_=train.saves_whenever_told", "resources.time=15m", "launch.name=saver")
+    job = answer["job_ids"][0]
+    beat = Path(answer["run"]) / "heartbeat" / "attempt-0" / "rank-0.json"
+    wait_until(lambda: beat.exists() and '"running"' in beat.read_text(), 30, "it trains")
+    if how == "slurmopt":
+        project.slurmopt("cancel", "saver")
+    else:
+        project.run(["scancel", job])
+    project.wait_for(answer, "cancelled")
+    state = project.run(["squeue", "-h", "--states=all", "-j", job, "-o", "%T"]).stdout.strip()
+    assert state == "CANCELLED"
+
+
+def test_a_job_that_an_administrator_requeues_starts_again(project: Any) -> None:
+    answer = project.submit("task._target_=train.until_told", "resources.time=15m", "launch.name=again")
+    project.wait_for(answer, "running")
+    beat = Path(answer["run"]) / "heartbeat" / "attempt-0" / "rank-0.json"
+    wait_until(lambda: beat.exists() and '"running"' in beat.read_text(), 30, "it trains")
+    project.cluster.run(["scontrol", "requeue", answer["job_ids"][0]])
+    status = project.wait_for(answer, "finished", timeout=120)
+    assert status["attempt"] == 1
+
+
+def test_a_variable_that_the_job_lacks_is_told_and_named(project: Any) -> None:
+    answer = project.submit("task.command=[true]", "+environment.variables.KEY=${oc.env:NO_SUCH}")
+    assert project.wait_for(answer, "failed", "lost")["state"] == "failed"
+    log = Path(answer["run"]) / "logs" / f"job-{answer['job_ids'][0]}.log"
+    assert "environment.variables.KEY needs NO_SUCH in the environment of the job" in log.read_text()
 
 
 def test_a_run_goes_on_in_its_folder_and_not_while_it_is_alive(project: Any) -> None:

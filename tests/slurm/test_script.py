@@ -155,6 +155,11 @@ def test_a_missing_variable_stops_the_job_and_names_the_key() -> None:
     assert done.stdout == ""
 
 
+def test_true_is_the_word_true() -> None:
+    settings = Settings(task=Task(command=["true", True, 1, 0.1]))
+    assert "-- true true 1 0.1 &" in render(dataclasses.replace(job("function"), settings=settings))
+
+
 def test_a_directive_is_one_line_whatever_is_in_it() -> None:
     assert directive("job-name", "a\nb#c") == '--job-name="a b#c"'
 

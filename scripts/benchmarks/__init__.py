@@ -1,0 +1,1 @@
+"""What scripts/bench measures, one module for each bench."""
