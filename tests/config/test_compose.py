@@ -18,6 +18,18 @@ def test_the_users_folder_wins_over_the_shipped_one(project: Path) -> None:
     assert plan.job.settings.resources.partition == "ours"
 
 
+def test_groups_and_keys_of_the_users_own_live_beside_the_typed_ones(project: Path) -> None:
+    (project / "conf" / "model").mkdir()
+    for name, layers in (("small", 2), ("large", 12)):
+        (project / "conf" / "model" / f"{name}.yaml").write_text(f"layers: {layers}\n")
+    (project / "conf" / "experiment" / "own.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - /model: small\ntask: {command: [echo, '${model.layers}']}\n"
+    )
+    assert launch.plan(["+experiment=own", "launch.backend=local"]).stored["model"] == {"layers": 2}
+    plan = launch.plan(["+experiment=own", "model=large", "launch.backend=local"])
+    assert plan.job.settings.task.command == ["echo", 12]
+
+
 def test_config_dir_stands_in_for_conf(project: Path) -> None:
     (project / "other" / "experiment").mkdir(parents=True)
     (project / "other" / "experiment" / "mine.yaml").write_text(

@@ -101,6 +101,33 @@ def test_the_time_limit_brings_a_signal_another_attempt_and_the_end(folder: Path
     assert json.loads((run / "result.json").read_text())["result"] == "resumed"
 
 
+def test_a_signal_before_any_rank_is_there_kills_nothing_and_is_not_lost(folder: Path) -> None:
+    done = launch("task._target_=train.until_told", "environment.setup=['[ $SLURMOPT_ATTEMPT = 1 ] || kill -USR1 $$']")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = (folder / "runs" / "until_told").iterdir()
+    assert json.loads((run / "result.json").read_text())["result"] == "resumed"
+
+
+def test_a_git_snapshot_is_what_git_tracks_or_would_track(folder: Path) -> None:
+    git = ["git", "-c", "user.name=ada", "-c", "user.email=ada@example.org"]
+    (folder / ".gitignore").write_text("data\nruns\n")
+    (folder / "data").write_text("large")
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", ".gitignore"], check=True)
+    subprocess.run([*git, "commit", "-qm", "first"], check=True)
+    run = start("task.command=[ls, -A]", "environment.snapshot=git")
+    wait_until(lambda: state(run) == "finished", 30, "it ends")
+    assert (run / "logs" / "attempt-0" / "rank-0.log").read_text().split() == [".gitignore", "train.py"]
+    assert "git        " in (run / "environment.txt").read_text()
+
+
+def test_a_snapshot_by_git_needs_a_repository(folder: Path) -> None:
+    done = launch("task.command=[true]", "environment.snapshot=git")
+    assert done.returncode == 2
+    assert "needs a git repository" in done.stderr
+    assert not list((folder / "runs").rglob("*"))
+
+
 def test_what_ignores_the_signal_ends_at_the_time_limit(folder: Path) -> None:
     done = launch("task.command=[sleep, 300]", "resources.time=4s", "restart.lead=2s")
     assert done.returncode == 1

@@ -79,11 +79,14 @@ def test_a_waiting_run_says_why_and_can_be_cancelled(folder: Path, capsys) -> No
 
 
 def test_what_slurm_requeues_has_not_ended(folder: Path, capsys, cluster: PrivateCluster) -> None:
-    job = launch("mine", 'if [ $SLURMOPT_ATTEMPT = 0 ]; then sleep 600; fi; echo "attempt $SLURMOPT_ATTEMPT"')
+    held = 'until [ -e "$SLURMOPT_RUN_FOLDER/go" ]; do sleep 0.1; done; echo "attempt $SLURMOPT_ATTEMPT"'
+    job = launch("mine", held)
     until(capsys, "mine", "running")
     cluster.run(["scontrol", "requeue", job])
-    wait_until(lambda: '"end"' in next(folder.glob("runs/mine/*/events.jsonl")).read_text(), 30, "its verdict")
-    assert status(capsys, "mine")["state"] in ("stopping", "requeued")
+    (run,) = folder.glob("runs/mine/*")
+    wait_until(lambda: '"end"' in (run / "events.jsonl").read_text(), 30, "its verdict")
+    assert status(capsys, "mine")["state"] in ("stopping", "requeued", "running")
+    (run / "go").touch()
     assert main(["logs", "mine", "--follow"]) == 0
     assert capsys.readouterr().out.endswith("attempt 1\n")
     seen = status(capsys, "mine")
