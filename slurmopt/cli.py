@@ -23,6 +23,9 @@ COMMANDS = {
 }
 """Name → the module whose `main(argv)` does it, and a line of help."""
 
+_LONGEST = 1000
+"""Characters of an error; somebody's value of 70,000 would hide what is wrong with it."""
+
 _HIDDEN = {"_complete": "slurmopt.completion_words"}
 
 
@@ -56,7 +59,8 @@ def guarded(work: Callable[[], int]) -> int:
 
 def _say(message: str, status: int) -> int:
     for line in message.splitlines() or [""]:
-        print(f"slurmopt: error: {one_line(line)}", file=sys.stderr)
+        shown = one_line(line)
+        print(f"slurmopt: error: {shown if len(shown) <= _LONGEST else shown[:_LONGEST] + ' …'}", file=sys.stderr)
     return status
 
 

@@ -9,7 +9,8 @@
     ├── SlurmError                    1   what Slurm answered, or did not
     │   ├── SlurmMissing              2   its commands are not installed here
     │   ├── SlurmUnreachable              slurmctld does not answer
-    │   │   └── SlurmDown                     nobody listens there, so nothing was sent
+    │   │   ├── SlurmDown                     nobody listens there, so nothing was sent
+    │   │   └── SlurmUnconfigured             its commands are here, but know of no cluster
     │   ├── SlurmRefused              2   sbatch said no, with its reason
     │   └── SubmissionUnknown             nobody can tell whether the job was accepted
     └── JobError                      1   inside the job
@@ -74,6 +75,10 @@ class SlurmUnreachable(SlurmError):
 
 class SlurmDown(SlurmUnreachable):
     """Nobody listens where slurmctld should, so nothing was sent."""
+
+
+class SlurmUnconfigured(SlurmUnreachable):
+    """Slurm's commands are installed, but know of no cluster."""
 
 
 class SlurmRefused(SlurmError):

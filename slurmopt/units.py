@@ -7,6 +7,8 @@ import re
 _TIME_UNITS = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _WORD = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", re.IGNORECASE)
+_LONGEST = 10 * 366 * 86400
+"""Ten years: more is a slip, and too much for what counts in 32 bits."""
 TIME_FORMS = 'minutes, "MM:SS", "HH:MM:SS", "D-HH", "D-HH:MM:SS", or words such as "90m", "4h", "1d 12h"'
 MEMORY_FORMS = 'a number with K, M, G or T such as "80GB" (powers of 1024, as in Slurm; a bare number is megabytes)'
 
@@ -20,7 +22,7 @@ def seconds(text: str | int | float) -> int:
     total = _slurm_time(text)
     if total is None:
         total = _words_time(text)
-    if total is None or total <= 0:
+    if total is None or not 0 < total <= _LONGEST:
         raise ValueError(f"not a time: {text!r}; valid are {TIME_FORMS}")
     return total
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from importlib import import_module
 
 from slurmopt.backends.protocol import Backend
@@ -16,16 +17,25 @@ _HOMES = {
 
 
 def choose(name: str) -> str:
-    """`auto` means sbatch where it is installed, else local. SlurmMissing where a backend needs what is not there."""
+    """`auto`: sbatch where it knows of a cluster, else local. SlurmMissing where a backend needs what is not there."""
     installed = shutil.which("sbatch") is not None
     if name == "auto":
-        return "sbatch" if installed else "local"
+        return "sbatch" if installed and _configured() else "local"
     if name != "local" and not installed:
         raise SlurmMissing(
             f"launch.backend: {name} needs sbatch, which is not on PATH here; "
             "launch from a login node, or use launch.backend=local"
         )
     return name
+
+
+def _configured() -> bool:
+    from slurmopt.slurm.client import configured
+
+    if configured():
+        return True
+    print("slurmopt: sbatch is installed but knows of no cluster here: on this machine", file=sys.stderr)
+    return False
 
 
 def load(name: str) -> Backend:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from slurmopt.errors import ConfigError
 
 HYDRA_FLAGS = ("--cfg", "-c", "--help", "-h", "--hydra-help", "--info", "-i", "--shell-completion", "-sc", "--version")
+_CFG_KINDS = ("job", "hydra", "all")
 _CONFIG_DIR = ("--config-dir", "-cd")
 
 
@@ -28,6 +29,7 @@ def parse(argv: list[str]) -> Arguments:
         if not word.isascii() and "\udc80" <= max(word) <= "\udcff":  # how Python shows bytes that are no UTF-8
             raise ConfigError(f"{word!r} is not valid UTF-8")
     words, config_dir = _take_config_dir(argv)
+    _check_shown(words)
     shows = any(word.split("=")[0] in HYDRA_FLAGS for word in words)
     if not shows:
         _refuse_options(words)
@@ -50,8 +52,17 @@ def _take_config_dir(argv: list[str]) -> tuple[list[str], str | None]:
     return words, config_dir
 
 
+def _check_shown(words: list[str]) -> None:
+    """Hydra answers a `--cfg` without a kind by its whole usage."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word in ("--cfg", "-c") and following not in _CFG_KINDS:
+            raise ConfigError(f"needs one of {', '.join(_CFG_KINDS)}", word)
+
+
 def _refuse_options(words: list[str]) -> None:
     for word in words:
+        if not word.strip():
+            raise ConfigError(f"{word!r} is no override; valid: key=value")
         if word in ("-m", "--multirun"):
             raise ConfigError("sweeps are not there yet; launch the points one by one", word)
         if word.startswith("-"):

@@ -7,6 +7,7 @@ Hydra's own entry point composes twice, ends with status 1 on a bad config, logs
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +47,13 @@ def user_folder(config_dir: str | None) -> Path | None:
             raise ConfigError(f"{config_dir!r} is no folder", "--config-dir")
         return folder
     folder = Path("conf").absolute()
-    return folder if folder.is_dir() and not _same(folder, shipped("conf")) else None
+    if folder.is_symlink() and not folder.exists():
+        raise ConfigError("is a link to nowhere", str(folder))
+    if not folder.is_dir() or _same(folder, shipped("conf")):
+        return None
+    if not os.access(folder, os.R_OK | os.X_OK):  # Hydra would go on without it, to the shipped configs
+        raise ConfigError("you may not read it", str(folder))
+    return folder
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -116,6 +123,12 @@ def compose(overrides: list[str], config_dir: str | None = None) -> DictConfig:
             raise translate(error) from error
         except YAMLError as error:
             raise ConfigError(f"not valid YAML: {one_line(' '.join(str(error).split()))}") from error
+        except RecursionError as error:
+            raise ConfigError("the configs refer to each other in a circle, or are nested too deeply") from error
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read {error.filename or 'a config'}: {(error.strerror or '').lower()}"
+            ) from error
         except UnicodeDecodeError as error:
             raise ConfigError(f"not valid UTF-8: {', '.join(_not_utf8(user_folder(config_dir)))}") from error
     _split_command(config)
@@ -125,7 +138,7 @@ def compose(overrides: list[str], config_dir: str | None = None) -> DictConfig:
 def _not_utf8(folder: Path | None) -> list[str]:
     """The config files that Hydra stumbled over without naming them."""
     found = []
-    for path in sorted(folder.rglob("*.yaml")) if folder else []:
+    for path in (path for path in sorted(folder.rglob("*.yaml")) if path.is_file()) if folder else ():
         try:
             path.read_bytes().decode()
         except UnicodeDecodeError as error:

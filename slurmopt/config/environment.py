@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import dataclass, field
 from typing import Any
 
 from slurmopt.config.check import one_line_text, one_of
-from slurmopt.errors import ConfigError
+from slurmopt.errors import ConfigError, one_line
 
 
 @dataclass(kw_only=True)
@@ -65,7 +66,21 @@ class Environment:
         for name in self.variables:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
                 raise ConfigError("is not a name for an environment variable", f"environment.variables.{name}")
+            if str(name).upper().startswith("SLURMOPT_"):
+                raise ConfigError("is slurmopt's own", f"environment.variables.{name}")
+        self._check_setup()
         for module in self.modules:
             one_line_text(module, "environment.modules")
         if self.workdir is not None and "\0" in self.workdir:
             raise ConfigError("has a NUL character", "environment.workdir")
+
+    def _check_setup(self) -> None:
+        """A quote that is not closed would end the job before it begins."""
+        if not self.setup:
+            return
+        done = subprocess.run(
+            ["bash", "-n"], input="\n".join(self.setup), text=True, capture_output=True, errors="surrogateescape"
+        )
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or ["bash cannot read it"]
+            raise ConfigError(one_line(said[0]), "environment.setup")

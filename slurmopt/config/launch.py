@@ -9,6 +9,7 @@ from slurmopt.config.check import one_line_text, one_of, readable
 from slurmopt.errors import ConfigError
 from slurmopt.units import seconds
 
+_LONGEST_NAME = 200
 BACKENDS = ("auto", "sbatch", "submitit", "local")
 
 
@@ -17,7 +18,8 @@ class Launch:
     """How the run is launched."""
 
     backend: str = "auto"
-    """`sbatch`, `submitit`, `local` (processes on this machine), or `auto`: sbatch where it is there, else local."""
+    """`sbatch`, `submitit`, `local` (processes on this machine), or `auto`: sbatch where it knows of a cluster, else
+    local."""
 
     name: str | None = None
     """The run's name. Default: the experiment's."""
@@ -58,6 +60,8 @@ class Launch:
     def __post_init__(self) -> None:
         one_of(self.backend, BACKENDS, "launch.backend")
         one_line_text(self.name, "launch.name")
+        if self.name is not None and len(self.name) > _LONGEST_NAME:
+            raise ConfigError(f"has {len(self.name)} characters; valid: up to {_LONGEST_NAME}", "launch.name")
         if self.id is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.id):
             raise ConfigError(
                 f"{self.id!r} is not an ID; valid: letters, digits, dots, dashes, underscores", "launch.id"

@@ -15,7 +15,13 @@ from slurmopt.config.schema import GROUPS, Settings
 from slurmopt.config.translate import translate, unknown_key
 from slurmopt.errors import ConfigError, one_line
 
-DEFERRED_FIELDS = {("task", "command"), ("environment", "variables"), ("network", "variables")}
+DEFERRED_FIELDS = {
+    ("task", "command"),
+    ("environment", "modules"),
+    ("environment", "setup"),
+    ("environment", "variables"),
+    ("network", "variables"),
+}
 """Where `${oc.env:NAME}` is filled in within the job; everywhere else the script needs the value at launch."""
 
 
@@ -75,7 +81,7 @@ def load(path: Path) -> tuple[dict[str, Any], Settings]:
         config = OmegaConf.load(path)
         typed = OmegaConf.create({name: OmegaConf.structured(group) for name, group in GROUPS.items()})
         merged = OmegaConf.merge(typed, config)
-    except (OSError, YAMLError) as error:
+    except (OSError, UnicodeDecodeError, YAMLError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {one_line(str(error))}") from error
     except OmegaConfBaseException as error:
         raise translate(error) from error

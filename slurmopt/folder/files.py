@@ -30,6 +30,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in `path`, or None where there is none yet, or where a foreign hand left something else."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -27,7 +27,7 @@ _SCANCEL_TIMEOUT = 30.0
 def main(argv: list[str]) -> int:
     """The command; returns the exit status."""
     given = parser().parse_args(argv)
-    (status,), _ = gather([find(given.run, given.folder)])
+    (status,), _ = gather([find(given.run, given.folder)], fresh=True)
     _refuse(status)
     # First, so that a job that ends at once is known to have been cancelled.
     events.append(status.folder.events, "cancel", job=status.journal.job)
@@ -71,7 +71,7 @@ def _stop(status: Status) -> None:
 def _terminate(journal: Journal) -> None:
     """SIGTERM to the local runner, which ends its ranks, if it is still that very process."""
     runner = journal.runner or {}
-    if alive(runner) and (pid := whole(runner.get("pid"))):
+    if alive(runner, journal.folder.path) and (pid := whole(runner.get("pid"))):
         os.kill(pid, signal.SIGTERM)
 
 

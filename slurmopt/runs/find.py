@@ -86,16 +86,19 @@ def _by_path(word: str, folder: Path) -> RunFolder | None:
             return RunFolder(Path(os.path.abspath(path)))
         if runs := _runs_of(path):
             return latest(runs, "")
-    return None
+    return _by_typed_name(word, folder)
+
+
+def _by_typed_name(word: str, folder: Path) -> RunFolder | None:
+    """The latest run whose name was `word` before it became a folder's."""
+    runs = [run for run in _runs_of(folder.absolute() / folder_name(word)) if journal.read(run).name == word]
+    return latest(runs, "") if runs else None
 
 
 def _paths(word: str, folder: Path) -> Iterator[Path]:
-    """A name as the launch made it into a folder's, then as it was typed, then as any path."""
-    plain = word.strip("/")
+    """A name, or NAME/ID, then any path."""
     if not word.startswith(("/", ".")):
-        if "/" not in plain:
-            yield folder.absolute() / folder_name(plain)
-        yield folder.absolute() / plain
+        yield folder.absolute() / word.strip("/")
     yield Path(word).absolute()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import SlurmError, one_line
@@ -106,9 +106,18 @@ def _status(journal: Journal, slurm: Slurm, details: bool) -> Status:
     if journal.attempt is not None and (details or journal.ended is None):
         seen = progress(journal.folder, journal.attempt.number)
     seen = seen or Progress()
+    slurm = of_the_run(journal, slurm)
     word, detail = state(journal, slurm, seen.heartbeat, now)
     entry = slurm.jobs.get(journal.job) if journal.job is not None and _in_slurm(journal) else None
     return Status(journal, word, detail, seen, entry, now)
+
+
+def of_the_run(journal: Journal, slurm: Slurm) -> Slurm:
+    """Without a job that only has the number of the run's: a cluster built anew counts from 1, and people edit."""
+    entry = slurm.jobs.get(journal.job or "")
+    if entry is None or not entry.command or entry.command == str(journal.folder.script):
+        return slurm
+    return slurm if journal.token and journal.token in entry.comment else replace(slurm, jobs={})
 
 
 def as_dict(status: Status) -> dict[str, Any]:

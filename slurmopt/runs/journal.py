@@ -36,6 +36,8 @@ class Journal:
 
     folder: RunFolder
     created: float | None = None
+    name: str | None = None
+    """As it was typed; the folder's is made from it."""
     backend: str | None = None
     submitted: float | None = None
     job: str | None = None
@@ -52,6 +54,8 @@ class Journal:
     """The newest event's time."""
     problem: str | None = None
     """Why the journal cannot be read."""
+    token: str | None = None
+    """What Slurm's comment on the run's job has in it."""
     _submitting: bool = False
 
     @property
@@ -93,10 +97,12 @@ def _skip(journal: Journal, event: dict[str, Any]) -> None:
 
 def _created(journal: Journal, event: dict[str, Any]) -> None:
     journal.created = number(event.get("time"))
+    journal.name = text(event.get("name"))
     journal.backend = text(event.get("backend"))
 
 
 def _submitting(journal: Journal, event: dict[str, Any]) -> None:
+    journal.token = text(event.get("token"))
     journal._submitting = True
     journal.backend = text(event.get("backend")) or journal.backend
 

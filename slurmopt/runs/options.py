@@ -5,13 +5,23 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import NoReturn
+
+from slurmopt.errors import InputError
 
 RUN_HELP = "a name (its latest run), NAME/ID, an ID or the start of one, a folder, a Slurm job id; default: the latest"
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells a mistake in one line, as every error is told."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{self.prog.removeprefix('slurmopt ')}: {message}; see {self.prog} --help")
+
+
 def parser(command: str, description: str) -> argparse.ArgumentParser:
     """A parser for `slurmopt COMMAND`, with --folder."""
-    made = argparse.ArgumentParser(prog=f"slurmopt {command}", description=description, allow_abbrev=False)
+    made = _Parser(prog=f"slurmopt {command}", description=description, allow_abbrev=False)
     made.add_argument(
         "--folder",
         type=Path,

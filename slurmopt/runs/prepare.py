@@ -54,6 +54,7 @@ def make_run(job: Job, script: str, stored: dict[str, Any], overrides: list[str]
     final = job.folder
     draft = RunFolder(final.path.with_name(f".{final.id}.{os.getpid()}"))
     with folder_errors(final.path):
+        _refuse_foreign_link(final.path.parent)
         try:
             draft.make(job.settings.launch.group_access)
             _fill(draft, job, script, stored, overrides, snapshot_from)
@@ -62,6 +63,12 @@ def make_run(job: Job, script: str, stored: dict[str, Any], overrides: list[str]
             shutil.rmtree(draft.path, ignore_errors=True)
             remove_empty(final.path.parent)
             raise
+
+
+def _refuse_foreign_link(folder: Path) -> None:
+    """In a folder that others may write, a link of theirs would lead the run to where they want it."""
+    if folder.is_symlink() and folder.lstat().st_uid not in (os.geteuid(), 0):
+        raise PermissionError(errno.EACCES, "a link that belongs to another user", str(folder))
 
 
 def _move(draft: Path, final: Path) -> None:

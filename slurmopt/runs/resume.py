@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ def resume(asked: Launch) -> tuple[RunFolder, dict[str, Any], Settings]:
     from slurmopt.config.settings import load
 
     run = find(asked.run, Path(asked.folder))
+    _refuse_foreign(run)
     _refuse_alive(run)
     stored, typed = load(run.config)
     backend = _backend(run)
@@ -32,6 +34,13 @@ def resume(asked: Launch) -> tuple[RunFolder, dict[str, Any], Settings]:
         raise ConfigError(f"the script of {run.path.name} was made for {backend}; leave it out", "launch.backend")
     launch = replace(asked, backend=backend, name=run.name)
     return run, stored, replace(typed, launch=launch)
+
+
+def _refuse_foreign(run: RunFolder) -> None:
+    """Its script is run as it lies there: whoever could write it would run it as you."""
+    for path in (run.path, run.script, run.config, run.events):
+        if path.exists() and path.stat().st_uid != os.geteuid():
+            raise RunError(f"launch.run: {path} belongs to another user; launch a run of your own")
 
 
 def _refuse_alive(run: RunFolder) -> None:

@@ -101,7 +101,7 @@ def _local(journal: Journal, fresh: bool) -> tuple[str, str | None]:
     runner = journal.runner
     if runner is None:  # the launch broke off before it could note the process
         return (living(journal), None) if fresh else ("unknown", "the journal does not name its process")
-    lives = alive(runner)
+    lives = alive(runner, journal.folder.path)
     if lives or (lives is None and fresh):
         return living(journal), None
     if lives is None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from slurmopt.errors import SlurmMissing, SlurmRefused, SlurmUnreachable, one_line
+from slurmopt.errors import SlurmMissing, SlurmRefused, SlurmUnconfigured, SlurmUnreachable, one_line
 from slurmopt.slurm.environment import clean_environment
 
 __all__ = ["Answer", "ask", "clean_environment", "run"]
@@ -28,6 +28,9 @@ _PREFIX = re.compile(
     r"(?:Batch job submission failed: |allocation failure: |slurm_load_\w+(?: error)?: )?"
 )
 _HINTS = ("Try ", "sbatch: debug", "Only 'accounting_storage")
+
+
+_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/usr/local/etc/slurm.conf")
 
 
 class Answer(NamedTuple):
@@ -83,6 +86,19 @@ def ask(
     return answer
 
 
+def configured() -> bool:
+    """Whether Slurm's commands know of a cluster; asked only where no configuration file lies in its usual places."""
+    if os.environ.get("SLURM_CONF") or any(map(os.path.exists, _CONFIGURATIONS)):
+        return True
+    try:
+        run(["sinfo", "--noheader", "--summarize"], 10)
+    except SlurmUnconfigured:
+        return False
+    except (SlurmUnreachable, SlurmRefused):  # it knows of one, which is in trouble
+        return True
+    return True
+
+
 def _text(output: bytes) -> str:
     # Comments and names may hold any bytes; they must come back as they went in.
     return output.decode("utf-8", errors="surrogateescape")
@@ -113,8 +129,8 @@ def _silent(command: str, timeout: float, stderr: str) -> SlurmUnreachable:
 _NEXT = "try again in a minute; `scontrol ping` tells whether Slurm's controller is up"
 
 
-def _unconfigured(command: str, why: str) -> SlurmUnreachable:
-    return SlurmUnreachable(
+def _unconfigured(command: str, why: str) -> SlurmUnconfigured:
+    return SlurmUnconfigured(
         f"{command} finds no Slurm configuration here ({why}); set SLURM_CONF to the cluster's slurm.conf, "
         "launch from a login node, or use launch.backend=local"
     )

@@ -23,7 +23,7 @@ _SACCT_SINCE = "now-30days"
 # Without a size squeue cuts at 20 characters; with 0 it never does. In the order of QueueEntry's fields.
 _FIELDS = (
     "JobArrayID", "State", "Reason", "NodeList", "StartTime", "TimeUsed", "TimeLimit", "RestartCnt", "BatchHost",
-    "Comment",
+    "Comment", "Command",
 )  # fmt: skip
 
 
@@ -48,6 +48,8 @@ class QueueEntry:
     restarts: int
     batch_host: str
     comment: str
+    command: str = ""
+    """The script that was submitted."""
 
     @property
     def never_ran(self) -> bool:
@@ -131,7 +133,7 @@ def parse_queue(output: str, field: str, record: str) -> list[QueueEntry]:
 
 def _entry(row: list[str]) -> QueueEntry:
     values: list[Any] = [_known(value) for value in row]
-    job_id, state, reason, nodes, start, used, limit, restarts, host, comment = values
+    job_id, state, reason, nodes, start, used, limit, restarts, host, comment, command = values
     return QueueEntry(
         job_id=job_id.split("\n")[-1],  # the newline of the job before, or a line "CLUSTER: name"
         state=state,
@@ -143,6 +145,7 @@ def _entry(row: list[str]) -> QueueEntry:
         restarts=int(restarts) if restarts.isdigit() else 0,
         batch_host=host,
         comment=comment,
+        command=command,
     )
 
 

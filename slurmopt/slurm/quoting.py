@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-_DEFERRED = re.compile(r"\$\{oc\.env:([A-Za-z_][A-Za-z0-9_]*)(?:,([^{}]*))?\}")
+from slurmopt.config.deferred import DEFERRED
 
 
 def shell(value: object) -> str:
@@ -16,7 +16,7 @@ def shell(value: object) -> str:
 def shell_deferred(value: object, key: str) -> str:
     """A word of bash in which `${oc.env:NAME}` is the job's own variable; without it the job stops, naming `key`."""
     text, parts, position = str(value), [], 0
-    for match in _DEFERRED.finditer(text):
+    for match in DEFERRED.finditer(text):
         if match.start() > position:
             parts.append(shell(text[position : match.start()]))
         parts.append(_variable(match[1], match[2], key))

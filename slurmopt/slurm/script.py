@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurmopt.config.deferred import DEFERRED
 from slurmopt.config.environment import Container
 from slurmopt.config.resources import Resources
 from slurmopt.config.schema import Settings
@@ -76,7 +77,7 @@ def context(job: Job) -> dict[str, Any]:
         "title": comment_line(f"{job.name} · run {job.folder.id}"),
         "made_from": comment_line(job.made_from),
         "directives": directives(job),
-        "modules": environment.modules,
+        "modules": [(name, shell_deferred(name, "environment.modules")) for name in environment.modules],
         "setup": [_setup_line(line) for line in environment.setup],
         "exports": _exports(job),
         "ranks": resources.nodes * processes_per_node(job),
@@ -173,7 +174,7 @@ def lead(settings: Settings) -> int:
 
 def _setup_line(line: str) -> str:
     """A line of the user's own bash; `${oc.env:NAME}` in it means the job's variable."""
-    return line.replace("${oc.env:", "${")
+    return DEFERRED.sub(lambda match: f"${{{match[1]}}}" if match[2] is None else f"${{{match[1]}-{match[2]}}}", line)
 
 
 def _exports(job: Job) -> list[tuple[str, str]]:

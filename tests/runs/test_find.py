@@ -43,8 +43,11 @@ def test_a_run_is_found_from_within_its_folder(three, monkeypatch) -> None:
 
 
 def test_a_name_is_found_as_it_was_typed_at_launch(make_run) -> None:
-    run = make_run("my-run-v2").folder
-    assert find("my run: v2", RUNS) == run
+    made = make_run("my-run-v2")
+    made.event("created", name="my run: v2", id=made.folder.id)
+    assert find("my run: v2", RUNS) == made.folder
+    with pytest.raises(RunError, match="no run '\\*my run\\* v2'"):
+        find("*my run* v2", RUNS)
 
 
 def test_a_job_id_that_was_used_again_means_the_later_run(make_run) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from slurmopt.folder.process import started_at
 from slurmopt.runs import journal as journals
-from slurmopt.runs.gather import gather
+from slurmopt.runs.gather import gather, of_the_run
 from slurmopt.runs.state import Slurm, state
 from slurmopt.slurm.queue import QueueEntry
 
@@ -121,25 +126,49 @@ def test_a_job_quicker_than_its_launcher(make_run) -> None:
 
 
 @pytest.fixture
-def sleeper():
-    process = subprocess.Popen(["sleep", "600"])
-    yield process
-    process.kill()
-    process.wait()
+def sleeper() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
+    """Starts processes that look like the runner of a run."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(run: Path) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(["/bin/sh", "-c", "/bin/sleep 600; exit", str(run)], start_new_session=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def test_a_local_run_lives_as_long_as_its_very_process(make_run, sleeper) -> None:
-    here, pid = socket.gethostname(), sleeper.pid
+    made = make_run()
+    process = sleeper(made.folder.path)
+    here, pid = socket.gethostname(), process.pid
     runner = {"backend": "local", "host": here, "pid": pid, "pid_started": started_at(pid)}
-    made = make_run().submitted(f"local-{pid}", **runner).attempt(job=f"local-{pid}")
+    made = made.submitted(f"local-{pid}", **runner).attempt(job=f"local-{pid}")
     assert seen(made)[0] == "running"
     another = make_run("another").submitted("local-1", **{**runner, "pid_started": 1}).attempt(job="local-1")
     assert seen(another)[0] == "lost"
     elsewhere = make_run("elsewhere").submitted("local-2", **{**runner, "host": "login9"}).attempt(job="local-2")
     assert seen(elsewhere) == ("unknown", "it ran on login9; ask there")
-    sleeper.kill()
-    sleeper.wait()
+    stranger = make_run("stranger").submitted(f"local-{pid}", **runner).attempt(job=f"local-{pid}")
+    assert seen(stranger)[0] == "lost"  # an edited journal names somebody else's process
+    process.kill()
+    process.wait()
     assert seen(made)[0] == "lost"
+
+
+def test_a_job_that_only_has_the_runs_number_is_not_the_runs(make_run) -> None:
+    journal = journals.read(make_run().submitted().folder)
+
+    def known(entry: QueueEntry) -> bool:
+        return bool(of_the_run(journal, Slurm({"7": entry})).jobs)
+
+    foreign = replace(entry("RUNNING"), command="/home/ada/other.sh")
+    assert not known(foreign)
+    assert known(replace(foreign, comment="mine t7"))
+    assert known(replace(foreign, command=str(journal.folder.script)))
 
 
 HOSTILE = [
