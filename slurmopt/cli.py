@@ -42,6 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 def guarded(work: Callable[[], int]) -> int:
     """Calls `work`; errors that slurmopt or the system raised become their lines on stderr and an exit status."""
     try:
+        _check_folder()
         status = work()
         sys.stdout.flush()
         return status
@@ -55,6 +56,13 @@ def guarded(work: Callable[[], int]) -> int:
         return 141
     except OSError as error:
         return _say(str(error), 1)
+
+
+def _check_folder() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise InputError("the folder you stand in is gone; cd to one that is there") from error
 
 
 def _say(message: str, status: int) -> int:

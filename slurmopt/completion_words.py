@@ -11,6 +11,7 @@ from slurmopt.cli import COMMANDS
 
 _SHELLS = ("bash", "zsh", "fish")
 _WITH_RUN = ("status", "logs", "cancel")
+_HARMLESS = re.compile(r"[\w./=+:@%,~-]*")
 _VALUED = ("--folder", "--rank", "--attempt")
 """Options whose value is no RUN."""
 
@@ -18,7 +19,8 @@ _VALUED = ("--folder", "--rank", "--attempt")
 def main(argv: list[str]) -> int:
     """The command; returns the exit status."""
     for candidate in candidates(argv[0] if argv else ""):
-        print(candidate)
+        if _HARMLESS.fullmatch(candidate):  # the shell puts it on the line as it is
+            print(candidate)
     return 0
 
 

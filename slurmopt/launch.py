@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import sys
 import time
@@ -36,7 +38,10 @@ def _main(words: list[str]) -> int:
         from slurmopt.config.show import show
 
         return show(parsed.words, parsed.config_dir)
-    return launch(plan(parsed.overrides, parsed.config_dir))
+    # Standard output is for the script or the JSON alone; the user's modules and resolvers may print.
+    with contextlib.redirect_stdout(sys.stderr):
+        planned = plan(parsed.overrides, parsed.config_dir)
+    return launch(planned)
 
 
 def plan(overrides: list[str], config_dir: str | None = None) -> Plan:
@@ -65,9 +70,7 @@ def make_plan(typed: Settings, run: RunFolder, stored: dict[str, Any], overrides
     from slurmopt.backends import choose
     from slurmopt.slurm.script import Job
 
-    source = Path(typed.environment.workdir or Path.cwd()).expanduser().absolute()
-    if not source.is_dir():
-        raise ConfigError(f"{str(source)!r} is no folder", "environment.workdir")
+    source = _workdir(typed)
     _check_task(typed, source)
     backend = choose(typed.launch.backend)
     if backend == "local" and typed.environment.container.image and typed.environment.container.runtime == "pyxis":
@@ -83,6 +86,17 @@ def make_plan(typed: Settings, run: RunFolder, stored: dict[str, Any], overrides
         local=backend == "local",
     )
     return Plan(job, backend, stored, overrides, source)
+
+
+def _workdir(typed: Settings) -> Path:
+    """Where the job is to run, as the launch sees it."""
+    folder = Path(typed.environment.workdir or Path.cwd()).expanduser().absolute()
+    try:
+        if folder.is_dir():
+            return folder
+    except OSError as error:  # too long, or below a folder that is closed
+        raise ConfigError(f"{str(folder)!r}: {(error.strerror or '').lower()}", "environment.workdir") from error
+    raise ConfigError(f"{str(folder)!r} is no folder", "environment.workdir")
 
 
 def _import(module: str) -> None:
@@ -176,9 +190,12 @@ def check(settings: Settings, tolerant: bool) -> None:
 
 
 def _show(plan: Plan, script: str) -> int:
+    run = plan.job.folder
+    if plan.job.settings.launch.json:
+        answer = {"run": str(run.path), "name": plan.job.name, "backend": plan.backend, "job_ids": [], "runs": 1}
+        script = json.dumps({**answer, "script": script}) + "\n"
     sys.stdout.write(script)
     sys.stdout.flush()
-    run = plan.job.folder
     print(
         f"slurmopt: dry run, nothing submitted; it would go to {run.path} by {plan.backend}; "
         f"launch.id={run.id} submits this very script",

@@ -70,7 +70,7 @@ def report(status: Status, attempt: int | None) -> str:
     latest = status.journal.attempt.number if status.journal.attempt else None
     chosen = attempt if attempt is not None else latest
     found = failure(folder, chosen) if chosen is not None else None
-    if found is None and (status.state in ("finished", "pending", "running", "requeued") or attempt != latest):
+    if found is None and (status.state in ("finished", "pending", "running", "requeued") or chosen != latest):
         which = "" if chosen is None else f" in attempt {chosen}"
         return f"{status.label} is {status.state}; no rank has failed{which}"
     lines = [_head(status, found, chosen)]

@@ -60,6 +60,14 @@ TASK = "task.command=[true]"
         (["+experiment=tabs"], "not valid YAML: "),
         (["task.command=[a"], "no viable alternative"),
         (["launch.run=x", "lr=3", "+b=1"], "launch.run: a run goes on with its stored config; leave out lr=3 +b=1"),
+        (["launch.name=" + "n" * 300], "launch.name: has 300 characters; valid: up to 200"),
+        (["environment.workdir=/" + "n" * 300, TASK], "file name too long"),
+        (["environment.setup=['echo \"a']", TASK], "environment.setup: bash: line 1:"),
+        (["+environment.variables.SLURMOPT_RUN_FOLDER=/x", TASK], "is slurmopt's own"),
+        (["network.timeout=99999999d", TASK], "network.timeout: not a time"),
+        (["+experiment=circle"], "in a circle"),
+        ([" "], "' ' is no override"),
+        (["--cfg", "nope"], "--cfg: needs one of job, hydra, all"),
         (["--flag"], "--flag: unknown option"),
         (["--config-dir", "nowhere", TASK], "--config-dir: 'nowhere' is no folder"),
         (["-m", TASK], "-m: sweeps are not there yet"),
@@ -73,6 +81,7 @@ def test_one_clear_line(words: list[str], expected: str, project: Path, capsys: 
     (experiments / "collision.yaml").write_text("# @package _global_\ntask: mnist\n")
     (experiments / "latin.yaml").write_bytes("# @package _global_\nname: é\n".encode("latin-1"))
     (experiments / "tabs.yaml").write_text("# @package _global_\na:\n\t- b\n")
+    (experiments / "circle.yaml").write_text("# @package _global_\ndefaults:\n  - circle\n")
     (project / "broken.py").write_text("def main(:\n")
     status = launch.main([LOCAL, *words] if "launch.backend" not in str(words) else words)
     output = capsys.readouterr()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,6 +127,54 @@ def test_a_snapshot_by_git_needs_a_repository(folder: Path) -> None:
     assert done.returncode == 2
     assert "needs a git repository" in done.stderr
     assert not list((folder / "runs").rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["environment.setup=['source /nonexistent']"], "environment.setup failed at: source /nonexistent"),
+        (["environment.setup=['false \"quoted\" \\\\']"], "environment.setup failed at: false"),
+        (["environment.modules=[no_such]"], "cannot load the module no_such"),
+        (["+environment.variables.KEY=${oc.env:NO_SUCH}"], "the job script ended before the training"),
+    ],
+)
+def test_what_fails_before_the_training_is_told(folder: Path, words: list[str], error: str) -> None:
+    run = start("task.command=[true]", *words)
+    wait_until(lambda: state(run) not in ("pending", "running"), 30, "it ends")
+    (status,) = json.loads(slurmopt("status", str(run), "--json").stdout)
+    assert status["state"] == "failed"
+    assert error in status["error"]
+    assert "the end of" in slurmopt("logs", str(run), "--errors").stdout
+    assert not list(run.glob("logs/attempt-0/rank-*"))
+
+
+def test_a_secret_reaches_the_job_through_its_environment_alone(folder: Path) -> None:
+    words = ("+key=${oc.env:SECRET}", "environment.setup=['export SEEN=${key}']")
+    command = "task.command=[bash, -c, 'test $SEEN = $SECRET']"
+    done = launch(*words, command, env={**os.environ, "SECRET": "hunter2"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    for path in (folder / "runs").rglob("*"):
+        assert not path.is_file() or b"hunter2" not in path.read_bytes(), path
+
+
+def test_json_stays_alone_whatever_the_users_modules_print(folder: Path) -> None:
+    (folder / "noisy.py").write_text("print('NOISE')\n")
+    words = ("task.command=[true]", "launch.imports=[noisy]", "launch.json=true")
+    for more in (["launch.wait=false"], ["launch.dry_run=true"]):
+        answer = json.loads(launch(*words, *more).stdout)
+        assert answer["backend"] == "local"
+    assert answer["script"].startswith("#!/bin/bash\n")
+
+
+def test_a_run_of_another_user_is_not_gone_on_with(folder: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("NOT TESTED: giving files away needs root")
+    run = start("task.command=[true]")
+    wait_until(lambda: state(run) == "finished", 30, "it ends")
+    shutil.chown(run / "job.sbatch", unprivileged_user())
+    refused = launch(f"launch.run={run}")
+    assert refused.returncode == 2
+    assert "belongs to another user" in refused.stderr
 
 
 def test_what_ignores_the_signal_ends_at_the_time_limit(folder: Path) -> None:
