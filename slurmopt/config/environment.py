@@ -44,7 +44,8 @@ class Environment:
     """Modules to load, in this order, after `module purge`."""
 
     setup: list[str] = field(default_factory=list)
-    """Lines of bash that the batch shell runs before the task, such as `source .venv/bin/activate`."""
+    """Lines of bash that the batch shell runs before the task, such as `source .venv/bin/activate`. One that fails ends
+    the job; where that does not matter, write `… || true`."""
 
     variables: dict[str, Any] = field(default_factory=dict)
     """Environment variables. `${oc.env:NAME}` is filled in within the job, so that no secret is written."""
