@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import time
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from slurmopt.cli import guarded
 from slurmopt.config import arguments
 from slurmopt.errors import CheckError, ConfigError, SlurmUnreachable
 from slurmopt.folder.layout import RunFolder, folder_name
+from slurmopt.patience import patience
 from slurmopt.runs.plan import Plan
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from slurmopt.config.launch import Launch
     from slurmopt.config.schema import Settings
+    from slurmopt.slurm.script import Job
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -53,29 +54,42 @@ def plan(overrides: list[str], config_dir: str | None = None) -> Plan:
     check_groups(config)
     first = typed_group(config, "launch")
     if first.run is not None:
-        from slurmopt.runs.resume import resume
-
-        run, stored, typed = resume(first)
-        return replace(make_plan(typed, run, stored, overrides, run.name), existing=True)
+        return _plan_of_existing(first, overrides)
     for module in first.imports:
         _import(module)
     name = _name(config, first)
     run = _run_folder(name, first)
     stored = _stored(config, run)
-    return make_plan(settings(config), run, stored, overrides, name)
-
-
-def make_plan(typed: Settings, run: RunFolder, stored: dict[str, Any], overrides: list[str], name: str) -> Plan:
-    """The plan for a run whose config is known. Raises ConfigError where it cannot run at all."""
-    from slurmopt.backends import choose
-    from slurmopt.slurm.script import Job
-
+    typed = settings(config)
     source = _workdir(typed)
     _check_task(typed, source)
+    backend = _backend(typed)
+    return Plan(_job(typed, run, name, source, backend, overrides), backend, stored, overrides, source)
+
+
+def _plan_of_existing(asked: Launch, overrides: list[str]) -> Plan:
+    """An existing run goes on with its own script, wherever the launch is typed."""
+    from slurmopt.runs.resume import resume
+
+    run, stored, typed = resume(asked)
+    backend = typed.launch.backend
+    job = _job(typed, run, run.name, run.path, backend, overrides)
+    return Plan(job, backend, stored, overrides, run.path, existing=True)
+
+
+def _backend(typed: Settings) -> str:
+    from slurmopt.backends import choose
+
     backend = choose(typed.launch.backend)
     if backend == "local" and typed.environment.container.image and typed.environment.container.runtime == "pyxis":
         raise ConfigError("pyxis is a part of Slurm; valid here: apptainer", "environment.container.runtime")
-    job = Job(
+    return backend
+
+
+def _job(typed: Settings, run: RunFolder, name: str, source: Path, backend: str, overrides: list[str]) -> Job:
+    from slurmopt.slurm.script import Job
+
+    return Job(
         name=name,
         folder=run,
         settings=typed,
@@ -85,7 +99,6 @@ def make_plan(typed: Settings, run: RunFolder, stored: dict[str, Any], overrides
         made_from=" ".join(word for word in overrides if not word.lstrip("+~").startswith("launch.")),
         local=backend == "local",
     )
-    return Plan(job, backend, stored, overrides, source)
 
 
 def _workdir(typed: Settings) -> Path:
@@ -167,7 +180,8 @@ def launch(plan: Plan) -> int:
     if backend.slurm and settings.launch.check:
         from slurmopt.slurm.estimate import estimate
 
-        plan.estimate = estimate(script)
+        with patience("asking Slurm when it could start"):
+            plan.estimate = estimate(script)
     from slurmopt.runs.submission import carry_out
 
     return carry_out(plan, backend, script)
@@ -179,7 +193,8 @@ def check(settings: Settings, tolerant: bool) -> None:
     from slurmopt.slurm.limits import findings, with_site_defaults
 
     try:
-        found = findings(with_site_defaults(settings.resources, os.environ), facts())
+        with patience("asking Slurm what the cluster has"):
+            found = findings(with_site_defaults(settings.resources, os.environ), facts())
     except SlurmUnreachable as error:
         if not tolerant:
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -34,12 +35,17 @@ class Runner:
         self.cancelled = False
 
     def run(self) -> int:
-        """Runs attempts until one ends for good; returns its exit status."""
+        """Runs attempts until one ends for good; returns its exit status. Nothing where another runner has the run."""
         signal.signal(signal.SIGTERM, self._cancel)
-        while True:
-            status = self._attempt()
-            if status != EXIT_STATUS[REQUEUE] or self.cancelled:
-                return status
+        with open(self.folder.overrides, "r+b") as mine:  # the lock lives as long as this process, however it ends
+            try:
+                fcntl.lockf(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return 0
+            status = EXIT_STATUS[REQUEUE]
+            while status == EXIT_STATUS[REQUEUE] and not self.cancelled:
+                status = self._attempt()
+        return status
 
     def _cancel(self, *_: object) -> None:
         self.cancelled = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from slurmopt.errors import ConfigError
 
@@ -54,7 +55,7 @@ def _take_config_dir(argv: list[str]) -> tuple[list[str], str | None]:
 
 def _check_shown(words: list[str]) -> None:
     """Hydra answers a `--cfg` without a kind by its whole usage."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*words, ""]):
         if word in ("--cfg", "-c") and following not in _CFG_KINDS:
             raise ConfigError(f"needs one of {', '.join(_CFG_KINDS)}", word)
 

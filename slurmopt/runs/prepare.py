@@ -14,6 +14,7 @@ from slurmopt.errors import FolderError, one_line
 from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
+from slurmopt.patience import patience
 from slurmopt.runs.describe import environment_text
 from slurmopt.runs.snapshot import copy_code
 from slurmopt.slurm.script import Job
@@ -93,7 +94,8 @@ def _fill(
         draft.package.mkdir()
         (draft.package / "slurmopt").symlink_to(Path(__file__).resolve().parent.parent)
     if job.settings.environment.snapshot != "off":
-        copy_code(snapshot_from, draft.code, job.settings.environment.snapshot, skip=job.folder.path.parent.parent)
+        with patience(f"copying the code from {snapshot_from}"):
+            copy_code(snapshot_from, draft.code, job.settings.environment.snapshot, skip=job.folder.path.parent.parent)
     events.append(draft.events, "created", name=job.name, id=job.folder.id)
 
 

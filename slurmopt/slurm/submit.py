@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slurmopt.errors import SlurmDown, SlurmRefused, SlurmUnreachable, SubmissionUnknown
+from slurmopt.patience import patience
 from slurmopt.slurm import client
 from slurmopt.slurm.environment import clean_environment
 from slurmopt.slurm.queue import find_token
@@ -34,22 +35,28 @@ def submit_once(
     command = ["sbatch", "--parsable", f"--comment={' '.join(filter(None, [comment, token]))}", str(script)]
     environment = clean_environment(os.environ, script.read_text(encoding="utf-8"))
     deadline = time.monotonic() + timeout
-    if retry and (found := _look(token, deadline, sleep)) is not None:
+    if retry and (found := _look_up(token, deadline, sleep)) is not None:
         return found
     while True:
         try:
-            return parse_job_id(client.run(command, _SBATCH_TIMEOUT, environment))
+            with patience("waiting for Slurm to take the job"):
+                return parse_job_id(client.run(command, _SBATCH_TIMEOUT, environment))
         except SlurmUnreachable as error:
             if "connect failure" in str(error):  # nobody listened, so slurmctld cannot have taken the job
                 raise SlurmDown(str(error)) from error
-            if (found := _look(token, deadline, sleep)) is not None:
+            if (found := _look_up(token, deadline, sleep)) is not None:
                 return found
             if time.monotonic() >= deadline:
                 raise
 
 
-def _look(token: str, deadline: float, sleep: Callable[[float], None]) -> str | None:
+def _look_up(token: str, deadline: float, sleep: Callable[[float], None]) -> str | None:
     """The job with `token`, or None once Slurm has said several times that it has none."""
+    with patience("Slurm's answer was lost; looking up whether it took the job"):
+        return _look(token, deadline, sleep)
+
+
+def _look(token: str, deadline: float, sleep: Callable[[float], None]) -> str | None:
     delay, answers = 1.0, 0
     while answers < _SURE_LOOKS:
         try:

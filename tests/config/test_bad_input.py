@@ -39,6 +39,7 @@ TASK = "task.command=[true]"
         (["+environment.variables.A-B=x", TASK], "environment.variables.A-B: is not a name"),
         (["launch.imports=[no_such_module]", TASK], "launch.imports: cannot import 'no_such_module'"),
         ([], "task: nothing to run; set task._target_"),
+        (["launch.backend=local"], "task: nothing to run; set task._target_"),
         (["task=5"], "task: is a group of slurmopt's; nest your own value elsewhere"),
         (["~task"], "task: is a group of slurmopt's"),
         (["task.command=[]"], "task.command: is empty"),

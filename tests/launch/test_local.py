@@ -215,9 +215,19 @@ def test_a_run_goes_on_in_its_folder(folder: Path) -> None:
     assert launch(f"launch.run={run}").returncode == 2
     slurmopt("cancel", "go")
     wait_until(lambda: state(run) == "cancelled", 60, "the run is cancelled")
-    done = launch("launch.run=go")
+    (folder / "elsewhere").mkdir()
+    done = launch(f"launch.run={run}", cwd=folder / "elsewhere")
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((run / "result.json").read_text())["result"] == "resumed"
+
+
+def test_a_run_never_has_two_runners(folder: Path) -> None:
+    run = start("task.command=[sleep, 295]")
+    wait_until(lambda: state(run) == "running", 30, "it runs")
+    second = [sys.executable, "-m", "slurmopt.backends.runner", str(run)]
+    assert subprocess.run(second, timeout=30).returncode == 0
+    assert not (run / "logs" / "attempt-1").exists()
+    slurmopt("cancel", str(run))
 
 
 def test_ctrl_c_lets_go_and_says_how_to_cancel(folder: Path) -> None:

@@ -42,9 +42,10 @@ def test_what_is_not_there_names_what_is(ended, capsys, words) -> None:
 
 @pytest.mark.parametrize("word", ["-1", "first", "1e3", "٣"])
 def test_a_rank_that_is_no_number(ended, capsys, word) -> None:
-    with pytest.raises(SystemExit) as ended_with:
-        main(["logs", "--rank", word])
-    assert ended_with.value.code == 2
+    assert main(["logs", "--rank", word]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("slurmopt: error: logs: argument --rank")
+    assert len(error.splitlines()) == 1
 
 
 def test_bytes_of_any_kind(make_run, capsys) -> None:

@@ -1,0 +1,22 @@
+"""A word on standard error when something takes longer than a person likes to look at nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+
+_SECONDS = 2.0
+
+
+@contextlib.contextmanager
+def patience(what: str) -> Iterator[None]:
+    """Says `what` is going on if the block takes over two seconds."""
+    timer = threading.Timer(_SECONDS, lambda: print(f"slurmopt: {what} …", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
