@@ -112,7 +112,9 @@ def _permission(key: str, value: str | None, partition: str, allowed: list[str] 
 
 def _account_findings(resources: Resources, facts: ClusterFacts) -> list[str]:
     accounts = facts.accounts
-    if accounts is None or not facts.enforces_accounts:
+    # Where Slurm does not insist on accounts it would take a misspelt one too, and charge nobody; but then a user
+    # without any has nothing to be held against.
+    if accounts is None or not (accounts or facts.enforces_accounts):
         return []
     account, qos = resources.account, resources.qos
     if account is not None and account not in accounts:
@@ -123,7 +125,7 @@ def _account_findings(resources: Resources, facts: ClusterFacts) -> list[str]:
     yours = (
         accounts[account] if account is not None else sorted({name for names in accounts.values() for name in names})
     )
-    if qos is None or not facts.enforces_qos or not yours or qos in yours:
+    if qos is None or not yours or qos in yours:
         return []
     return [
         f"resources.qos: {qos!r} is not open to {f'account {account}' if account else 'your accounts'}"

@@ -122,9 +122,11 @@ def test_arrays_up_to_the_limit() -> None:
     assert "valid: up to 1001" in check(array_size=1002)[0]
 
 
-def test_accounts_are_not_judged_where_slurm_does_not() -> None:
-    free = replace(mini(), enforces_accounts=False, enforces_qos=False)
-    assert check(free, account="x", qos="y") == []
+def test_a_misspelt_account_is_told_also_where_slurm_would_take_it() -> None:
+    lax = replace(mini(), enforces_accounts=False, enforces_qos=False)
+    assert "resources.account: 'x' is not one of yours" in check(lax, account="x")[0]
+    assert check(replace(lax, accounts={}), account="x") == []
+    assert check(replace(lax, accounts=None), account="x", qos="y") == []
     assert check(replace(mini(), accounts=None), account="x", qos="y") == []
 
 

@@ -149,7 +149,9 @@ def test_accounting(accounting: PrivateCluster) -> None:
     found = facts()
     assert found.accounting
     assert found.accounts is not None
-    assert findings(Resources(), found) == []
+    assert findings(Resources(account="research", qos="normal"), found) == []
+    (line,) = findings(Resources(account="reserch"), found)
+    assert "resources.account: 'reserch' is not one of yours (did you mean 'research'?)" in line
 
 
 def test_a_token_that_only_the_database_knows(accounting: PrivateCluster, monkeypatch: pytest.MonkeyPatch) -> None:
