@@ -57,7 +57,7 @@ def test_a_command_gets_what_torchrun_would_set(project: Any) -> None:
 def test_torchrun_finds_its_nodes_without_any_flag(project: Any) -> None:
     (project.path / "under_torchrun.py").write_text(
         "import os, torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
-        "one = torch.ones(1)\ndist.all_reduce(one)\nprint('sum', int(one), flush=True)\n"
+        "one = torch.ones(1)\ndist.all_reduce(one)\nif dist.get_rank() == 0: print('sum', int(one), flush=True)\n"
         "dist.destroy_process_group()\n"
     )
     torchrun = json.dumps([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "under_torchrun.py"])
