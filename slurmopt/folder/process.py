@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Any
+
+EXEC_SECONDS = 0.5
+"""An exec takes milliseconds; what has no words for longer is a thread of the kernel."""
 
 
 def started_at(pid: int) -> int | None:
@@ -26,11 +30,19 @@ def alive(event: dict[str, Any], run: Path) -> bool | None:
     pid = event.get("pid")
     if not isinstance(pid, int) or event.get("pid_started") != started_at(pid):
         return False
-    return started_at(pid) is not None and str(run) in _words(pid)
+    return str(run) in _words(pid)
 
 
 def _words(pid: int) -> list[str]:
-    try:
-        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return []
+    """The command line. In the midst of exec a process has its new name but no words yet, and its parent already goes
+    on: so no words are waited out while the process lives."""
+    deadline = time.monotonic() + EXEC_SECONDS
+    while started_at(pid) is not None:
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            break
+        if words or time.monotonic() >= deadline:
+            return os.fsdecode(words).split("\0")
+        time.sleep(0.001)
+    return []
