@@ -76,6 +76,21 @@ def run_of(folder: Path, *words: str) -> tuple[RunFolder, dict[str, Any]]:
     return run, json.loads(run.result.read_text())
 
 
+def plain_run(folder: Path, *words: str) -> RunFolder:
+    """The run of a plain script on two ranks. torch itself, without slurmopt too, aborts about one in thirty such
+    processes at their exit ("terminate called without an active exception"): those, and only those, are run again."""
+    for _ in range(4):
+        command = [sys.executable, "-m", "slurmopt.launch", "launch.backend=local", "launch.json=true", *words]
+        command.append("resources.tasks_per_node=2")
+        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=DEADLINE)
+        run = RunFolder(Path(json.loads(ended.stdout)["run"]))
+        if ended.returncode == 0:
+            return run
+        logs = [run.rank_log(0, rank).read_text() for rank in (0, 1)]
+        assert any("terminate called without an active exception" in log for log in logs), ended.stderr + "".join(logs)
+    raise AssertionError("torch aborted four processes in a row at their exit")
+
+
 def experiment(page: str, folder: Path) -> RunFolder:
     """The run of a page's first experiment: its first Python block and its first YAML block, pasted into `folder`."""
     (folder / "conf" / "experiment").mkdir(parents=True)
@@ -108,8 +123,7 @@ def test_the_training_script_runs_before_and_after_its_change(tmp_path: Path) ->
     before, after = blocks("docs/training-code.md", "python")
     (tmp_path / "before.py").write_text(before)
     (tmp_path / "after.py").write_text(after)
-    run, _ = run_of(tmp_path, f'task.command=["{sys.executable}",before.py]', "resources.tasks_per_node=2")
-    assert "loss 0.0" in run.rank_log(0, 0).read_text()
+    assert "loss 0.0" in plain_run(tmp_path, f'task.command=["{sys.executable}",before.py]').rank_log(0, 0).read_text()
     words = ["task._target_=after.main", "resources.tasks_per_node=2", "+lr=0.05", "+steps=200"]
     _, result = run_of(tmp_path, *words)
     assert result["result"]["loss"] < 0.01
