@@ -13,8 +13,10 @@
     │   │   └── SlurmUnconfigured             its commands are here, but know of no cluster
     │   ├── SlurmRefused              2   sbatch said no, with its reason
     │   └── SubmissionUnknown             nobody can tell whether the job was accepted
+    ├── StorageError                  1   what a folder or S3 answered: no space, no permission, no such bucket
     └── JobError                      1   inside the job
         ├── RendezvousError               ranks that did not arrive
+        ├── CheckpointError               a state that cannot be saved or restored, a damaged or foreign checkpoint
         └── Requeue                  75   raised by training code: state is saved, start me again
 
 Each message is one line that a person can act on: what is wrong, where, and what would be valid.
@@ -91,12 +93,20 @@ class SubmissionUnknown(SlurmError):
     """The connection broke off and nobody can tell whether the job was accepted."""
 
 
+class StorageError(SlurmoptError):
+    """What a folder or S3 answered: no space, no permission, no such bucket, the deadline is over."""
+
+
 class JobError(SlurmoptError):
     """Something that went wrong inside the job."""
 
 
 class RendezvousError(JobError):
     """Ranks that did not arrive at the process group in time."""
+
+
+class CheckpointError(JobError):
+    """A state that cannot be saved or restored, or a checkpoint that is damaged, foreign or of a newer format."""
 
 
 class Requeue(JobError):

@@ -1,0 +1,115 @@
+"""`Checkpointer`: what training code calls."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from types import TracebackType
+from typing import Any
+
+from slurmopt.checkpoint.agreement import Agreement
+from slurmopt.checkpoint.crew import Crew
+from slurmopt.checkpoint.ledger import checkpoint_name
+from slurmopt.checkpoint.recovery import Recovery
+from slurmopt.checkpoint.schedule import Schedule
+from slurmopt.checkpoint.snapshots import Snapshots
+from slurmopt.checkpoint.tiers import tiers_of
+from slurmopt.config.checkpoint import checkpoint_of
+from slurmopt.runtime.run import CurrentRun
+from slurmopt.units import seconds
+
+
+class Checkpointer:
+    """Saves a training's state behind its back, and finds the newest state that is whole.
+
+        with Checkpointer(config.checkpoint, slurmopt.current_run()) as checkpointer:
+            step = checkpointer.restore(state)
+            while step < steps:
+                ...
+                step += 1
+                checkpointer.save(step, state)
+
+    `state` is a dict of anything with `state_dict` and `load_state_dict` (model, optimizer, sampler, `rng_state()`) and
+    of plain values and tensors. All ranks call the same methods with the same steps. A save costs the training one copy
+    into host memory; a writer process brings it to the tiers. A failed save is told and does not stop the training,
+    unless `checkpoint.failures` of them follow each other.
+    """
+
+    def __init__(self, config: Any, run: CurrentRun) -> None:
+        """`config`: the group `checkpoint`, as composed, as a plain dict, or as the dataclass.
+
+        Raises ConfigError for a bad value, CheckpointError where another process saves the same run, or a newer attempt
+        does.
+        """
+        self._config = checkpoint_of(config)
+        self._run = run
+        self._tiers = tiers_of(self._config, run.folder)
+        self._ranks = Agreement(run.rank)
+        self._schedule = Schedule(self._tiers, float(seconds(self._config.mtbf)), time.monotonic)
+        self._snapshots = Snapshots(self._config.buffers, self._ranks)
+        self._crew = Crew(self._config, self._tiers, run, self._ranks, self._snapshots.free)
+        self._last: tuple[int, str] | None = None
+        self._crew.start()
+
+    def __enter__(self) -> Checkpointer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def restore(self, state: dict[str, Any]) -> int:
+        """Loads the newest checkpoint that is complete and whole, wherever it lies; returns its step, 0 for none.
+
+        Plain values are replaced in `state` itself. A damaged checkpoint is set aside, with an event, and the one
+        before it is taken. Raises CheckpointError where the state does not fit, or where nothing that was saved is
+        whole: nobody wants to start over without knowing.
+        """
+        recovery = Recovery(self._tiers, self._run, self._ranks)
+        step = recovery.restore(state)
+        self._schedule.begin(step)
+        self._snapshots.prepare(state)
+        if recovery.found is not None:
+            self._crew.start_from(*recovery.found)
+        return step
+
+    def save(
+        self, step: int, state: dict[str, Any], *, metrics: dict[str, float] | None = None, force: bool = False
+    ) -> bool:
+        """Saves where the config has it due at `step`, or everywhere with `force`; call it after each step.
+
+        Returns when the snapshot is taken: whether one was. `metrics` are for `best` and for people. Raises
+        CheckpointError for a state that cannot be saved, and once too many saves in a row have failed.
+        """
+        if not self._tiers or (not force and self._schedule.silent(step)):
+            return False
+        began = time.monotonic()
+        decision = self._ranks.from_first(self._schedule.decide(step, force))
+        self._schedule.follow(decision)
+        if not decision.due:
+            return False
+        self._crew.check()
+        taken = self._snapshots.take(state, wait=force)
+        if taken is None:
+            self._crew.skipped(step, decision.due)
+            return False
+        name = checkpoint_name(step, self._ranks.from_first(self._unique()))
+        self._crew.hand_over(step, name, decision.due, taken, dict(metrics or {}))
+        self._last = (step, name)
+        self._schedule.saved(decision.due, step, time.monotonic() - began)
+        return True
+
+    def wait(self) -> bool:
+        """Waits until the last save is durable on the tier of `checkpoint.durable`; False where it failed there."""
+        tier = self._config.durable_tier
+        return self._last is None or tier is None or self._crew.wait(self._last[1], tier)
+
+    def close(self) -> None:
+        """Brings everything home that was begun, and ends the writer process."""
+        self._crew.close()
+        self._snapshots.close()
+        self._ranks.close()
+
+    def _unique(self) -> str:
+        return f"a{self._run.attempt:04d}-{secrets.token_hex(4)}"

@@ -1,0 +1,193 @@
+"""In rank 0's writer: collects what every rank wrote of a save, and has it committed once all of it is durable.
+
+Ranks' writers talk to it over TCP, as JSON, after a handshake with a key that only the ranks of this attempt know.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Listener
+from typing import Any, NamedTuple
+
+from slurmopt.checkpoint import part as parts
+from slurmopt.checkpoint.manifest import Manifest
+from slurmopt.checkpoint.part import Part
+
+
+@dataclass
+class Pending:
+    """One save on its way to one tier."""
+
+    step: int
+    name: str
+    tier: str
+    started: float = field(default_factory=time.monotonic)
+    parts: dict[int, Part] = field(default_factory=dict)
+    sealed: set[int] = field(default_factory=set)
+    commit: dict[str, Any] = field(default_factory=dict)
+
+
+class Terms(NamedTuple):
+    """What holds for every save to one tier: the ranks that commit it, and how long it may take (seconds)."""
+
+    sealers: list[int]
+    deadline: float
+
+
+class Coordinator:
+    """Knows every save that is not settled yet. `report` gets each verdict, for the journal."""
+
+    def __init__(
+        self, world_size: int, terms: dict[str, Terms], report: Callable[[dict[str, Any]], None], host: str
+    ) -> None:
+        self._world_size, self._terms, self._report = world_size, terms, report
+        self._key = _random_key()
+        self._listener = Listener((host, 0), authkey=self._key, backlog=world_size)
+        self._lock = threading.RLock()
+        self._members: dict[int, Connection] = {}
+        self._saves: dict[str, dict[str, Any]] = {}
+        self._pending: dict[tuple[str, str], Pending] = {}
+        self._settled: deque[tuple[str, str]] = deque(maxlen=1000)
+        threading.Thread(target=self._accept, name="slurmopt-accept", daemon=True).start()
+        threading.Thread(target=self._watch, name="slurmopt-deadlines", daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.address[1])  # type: ignore[index]
+
+    @property
+    def key(self) -> str:
+        return self._key.hex()
+
+    def announce(self, name: str, step: int, tiers: list[str], manifest: dict[str, Any]) -> None:
+        """A save begins; `manifest` is what rank 0 knows of it: all but what lies where. Parts may be here already."""
+        with self._lock:
+            self._saves[name] = manifest
+            for tier in tiers:
+                self._seal_whole(self._of(name, tier, step))
+
+    def _of(self, name: str, tier: str, step: int) -> Pending:
+        return self._pending.setdefault((name, tier), Pending(step, name, tier))
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except OSError:  # closed, or a stranger that failed the handshake (AuthenticationError is no OSError)
+                if self._listener._listener is None:  # type: ignore[attr-defined]
+                    return
+                continue
+            except Exception as error:  # noqa: BLE001 - whatever a stranger sends must not end the commits
+                print(f"slurmopt: a connection to the checkpoint coordinator was refused: {error}", flush=True)
+                continue
+            threading.Thread(target=self._listen, args=(connection,), name="slurmopt-member", daemon=True).start()
+
+    def _listen(self, connection: Connection) -> None:
+        rank = -1
+        while (message := receive(connection)) is not None:
+            if "hello" in message:
+                rank = message["hello"]
+                with self._lock:
+                    self._members[rank] = connection
+                continue
+            with self._lock:
+                self._take(rank, message)
+        with self._lock:
+            if self._members.get(rank) is connection:
+                del self._members[rank]
+                self._lost(rank)
+
+    def _take(self, rank: int, message: dict[str, Any]) -> None:
+        if (message["name"], message["tier"]) in self._settled:  # it came too late
+            return
+        pending = self._of(message["name"], message["tier"], message["step"])
+        if "failed" in message:
+            self._fail(pending, message["failed"] if self._world_size == 1 else f"rank {rank}: {message['failed']}")
+        elif "part" in message:
+            pending.parts[rank] = parts.from_json(message["part"])
+            self._seal_whole(pending)
+        elif "sealed" in message:
+            pending.sealed.add(rank)
+            if pending.sealed == set(self._terms[pending.tier].sealers):
+                self._settle(pending, {"is": "committed", "bytes": pending.commit["bytes"]})
+
+    def _seal_whole(self, pending: Pending) -> None:
+        """Once every rank's files are durable the sealers of the tier may commit."""
+        if len(pending.parts) < self._world_size or pending.name not in self._saves:
+            return
+        whole = parts.merged([pending.parts[rank] for rank in sorted(pending.parts)])
+        manifest = Manifest(**self._saves[pending.name], files=whole.files, items=whole.items)
+        encoded = manifest.encode()
+        pending.commit = {**vars(manifest.commit(encoded))}
+        seal = {
+            "seal": pending.name,
+            "tier": pending.tier,
+            "manifest": encoded.decode(),
+            "commit": pending.commit,
+            # What is being written may refer to it, and a slower tier may still read it from here.
+            "protected": sorted({name for name, _ in self._pending}),
+        }
+        for rank in self._terms[pending.tier].sealers:
+            self._send(rank, seal)
+
+    def _fail(self, pending: Pending, reason: str) -> None:
+        self._settle(pending, {"is": "failed", "reason": reason})
+
+    def _settle(self, pending: Pending, verdict: dict[str, Any]) -> None:
+        del self._pending[pending.name, pending.tier]
+        self._settled.append((pending.name, pending.tier))
+        if not any(name == pending.name for name, _ in self._pending):
+            self._saves.pop(pending.name, None)
+        seconds = round(time.monotonic() - pending.started, 3)
+        verdict = {**verdict, "name": pending.name, "tier": pending.tier, "step": pending.step, "seconds": seconds}
+        self._report(verdict)
+        for rank in list(self._members):
+            self._send(rank, {"verdict": verdict})
+
+    def _send(self, rank: int, message: dict[str, Any]) -> None:
+        member = self._members.get(rank)
+        if member is not None:
+            try:
+                member.send_bytes(json.dumps(message).encode())
+            except OSError:  # its reader sees the end too, and what waits for this rank fails there
+                self._members.pop(rank, None)
+                self._lost(rank)
+
+    def _lost(self, rank: int) -> None:
+        for pending in list(self._pending.values()):
+            if rank not in pending.parts or rank in set(self._terms[pending.tier].sealers) - pending.sealed:
+                self._fail(pending, f"the writer of rank {rank} is gone")
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(0.2)
+            with self._lock:
+                for pending in list(self._pending.values()):
+                    self._check_deadline(pending)
+
+    def _check_deadline(self, pending: Pending) -> None:
+        # Half as long again: a writer that is merely slow gives up first, and says why.
+        longest = 1.5 * self._terms[pending.tier].deadline
+        if time.monotonic() - pending.started > longest:
+            missing = sorted(set(range(self._world_size)) - set(pending.parts))
+            who = f"rank {missing[0]} has not written" if missing else "its commit hangs"
+            self._fail(pending, f"not durable after {longest:.0f} s: {who}")
+
+
+def receive(connection: Connection) -> dict[str, Any] | None:
+    """The next message; None once the other end is gone. Nothing is ever unpickled."""
+    try:
+        return json.loads(connection.recv_bytes())  # type: ignore[no-any-return]
+    except (EOFError, OSError):
+        return None
+
+
+def _random_key() -> bytes:
+    import secrets
+
+    return secrets.token_bytes(32)

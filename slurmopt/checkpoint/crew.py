@@ -1,0 +1,183 @@
+"""The writers of all ranks, as the Checkpointer sees them: started, fed, listened to, and replaced when they die."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from slurmopt.checkpoint.agreement import Agreement
+from slurmopt.checkpoint.arena import Arena
+from slurmopt.checkpoint.background import Background
+from slurmopt.checkpoint.ledger import Commit
+from slurmopt.checkpoint.part import Place
+from slurmopt.checkpoint.snapshots import Snapshot
+from slurmopt.checkpoint.tiers import Tier
+from slurmopt.config.checkpoint import Checkpoint
+from slurmopt.errors import CheckpointError
+from slurmopt.folder import events
+from slurmopt.patience import patience
+from slurmopt.runtime.run import CurrentRun
+
+
+class Crew:
+    """This rank's writer, and what became of the saves that it was given."""
+
+    def __init__(
+        self, config: Checkpoint, tiers: list[Tier], run: CurrentRun, ranks: Agreement, freed: Callable[[int], None]
+    ) -> None:
+        self._config, self._tiers, self._run, self._ranks, self._freed = config, tiers, run, ranks, freed
+        self._writer: Background | None = None
+        self._arena: Arena | None = None
+        self._places: list[Place] | None = None
+        self._settled = threading.Condition()
+        self._open: dict[tuple[str, str], int] = {}
+        self._outcomes: dict[tuple[str, str], bool] = {}
+        self._failures = 0
+        self._taken: set[int] = set()
+        leaders = [rank for rank, first in enumerate(ranks.gather(run.rank.local_rank == 0)) if first]
+        self._sealers = {tier.name: leaders if tier.node_local else [0] for tier in tiers}
+        self._host = self._ranks.from_first(run.rank.master_addr if run.rank.nodes > 1 else "127.0.0.1")
+
+    def start(self) -> None:
+        """Starts this rank's writer, or another in its place, and lets all writers meet. All ranks together."""
+        if not self._tiers:
+            return
+        if self._writer is None or not self._writer.alive:
+            self._writer, self._arena, self._places = Background(self._setup(), self._hear), None, None
+        self._writer.ready()
+        states = self._ranks.gather((self._writer.alive, self._writer.problems, self._writer.meeting))
+        for rank, (alive, problems, _) in enumerate(states):
+            if not alive:
+                self._say(f"the checkpoint writer of rank {rank} ended as soon as it had begun")
+            for tier, (refused, problem) in problems.items():
+                if refused:
+                    raise CheckpointError(problem)
+                self._say(f"{tier}: {problem}; saves there are tried all the same")
+        if states[0][2]:
+            port, key = states[0][2]
+            self._writer.send({"do": "meet", "host": self._host, "port": port, "key": key})
+
+    def check(self) -> None:
+        """Before each save: replaces writers that died, and ends the run where saving has failed too often."""
+        alive = self._writer is not None and self._writer.alive
+        states = self._ranks.gather((alive, self._failures))
+        worst = max(failures for _, failures in states)
+        if worst >= self._config.failures:
+            raise CheckpointError(
+                f"{worst} saves in a row have failed (checkpoint.failures): {self._reason}; "
+                "mend that and launch the run again"
+            )
+        if not all(alive for alive, _ in states):
+            self.start()
+
+    def start_from(self, tier: str, commit: Commit) -> None:
+        """This checkpoint has been read and verified: the next may refer to it."""
+        if self._writer is not None:
+            self._writer.send({"do": "base", "tier": tier, "commit": asdict(commit)})
+
+    def hand_over(self, step: int, name: str, due: list[str], snapshot: Snapshot, metrics: dict[str, float]) -> None:
+        """Gives a snapshot to the writer."""
+        assert self._writer is not None
+        if snapshot.arena is not self._arena:
+            self._arena = snapshot.arena
+            self._writer.arena(snapshot.arena)
+        if snapshot.places is not self._places:
+            self._places = snapshot.places
+            self._writer.send({"do": "layout", "places": snapshot.places})
+        with self._settled:
+            self._open.update({(name, tier): step for tier in due})
+            self._taken.add(snapshot.buffer)
+        manifest = self._manifest(step, name, snapshot, metrics) if self._ranks.rank == 0 else None
+        sent = self._writer.send(
+            {"do": "save", "step": step, "name": name, "tiers": due, "buffer": snapshot.buffer}
+            | {"objects": snapshot.objects, "manifest": manifest}
+        )
+        if not sent:
+            self._hear({"is": "gone"})
+
+    def skipped(self, step: int, due: list[str]) -> None:
+        """All buffers were still being written."""
+        if self._ranks.rank == 0:
+            reason = "skipped: the save before it is still being written"
+            for tier in due:
+                events.append(
+                    self._run.folder.events,
+                    "checkpoint-failed",
+                    attempt=self._run.attempt,
+                    step=step,
+                    tier=tier,
+                    reason=reason,
+                )
+
+    def wait(self, name: str, tier: str) -> bool:
+        """Waits until a save is settled on `tier`; whether it is durable there."""
+        with self._settled, patience(f"waiting until {name} is durable on {tier}"):
+            self._settled.wait_for(lambda: (name, tier) not in self._open)
+            return self._outcomes.get((name, tier), False)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            longest = sum(tier.deadline for tier in self._tiers)
+            with self._settled, patience("bringing the last checkpoints home"):
+                self._settled.wait_for(lambda: not self._open, timeout=longest)
+            self._writer.close(longest)
+            self._writer = None
+
+    def _setup(self) -> dict[str, Any]:
+        return {
+            "rank": self._ranks.rank,
+            "world_size": self._ranks.world_size,
+            "attempt": self._run.attempt,
+            "journal": str(self._run.folder.events),
+            "tiers": [asdict(tier) for tier in self._tiers],
+            "sealers": self._sealers,
+            "host": "127.0.0.1" if self._host == "127.0.0.1" else "0.0.0.0",  # noqa: S104 - other nodes must reach it; a key is asked for
+            "incremental": self._config.incremental,
+        }
+
+    def _manifest(self, step: int, name: str, snapshot: Snapshot, metrics: dict[str, float]) -> dict[str, Any]:
+        return {
+            "step": step,
+            "attempt": self._run.attempt,
+            "unique": name.rpartition("/")[2],
+            "time": round(time.time(), 3),
+            "world_size": self._ranks.world_size,
+            "tensors": snapshot.tensors,
+            "metrics": {key: float(value) for key, value in metrics.items()},
+        }
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        """From the writer, on its thread."""
+        if message["is"] == "released":
+            self._taken.discard(message["buffer"])
+            self._freed(message["buffer"])
+        elif message["is"] in ("committed", "failed"):
+            self._settle(message["name"], message["tier"], message["is"] == "committed", message.get("reason", ""))
+        elif message["is"] == "gone":
+            for name, tier in list(self._open):
+                self._settle(name, tier, False, "the writer process is gone")
+            for buffer in list(self._taken):
+                self._freed(buffer)
+
+    def _settle(self, name: str, tier: str, durable: bool, reason: str) -> None:
+        with self._settled:
+            if self._open.pop((name, tier), None) is None:
+                return
+            self._outcomes[name, tier] = durable
+            if durable:
+                self._failures = 0
+            elif not any(open_name == name for open_name, _ in self._open):
+                if not any(done for (done_name, _), done in self._outcomes.items() if done_name == name):
+                    self._failures += 1
+                self._reason = reason
+            self._settled.notify_all()
+        if not durable:
+            self._say(f"{name} was not saved to {tier}: {reason}")
+
+    def _say(self, text: str) -> None:
+        if self._ranks.rank == 0:
+            print(f"slurmopt: {text}", file=sys.stderr, flush=True)

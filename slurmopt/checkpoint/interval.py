@@ -1,0 +1,133 @@
+"""How often to save: `every: N steps | "10min" | auto`, where auto is Daly's formula on what this run measured."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from statistics import median
+
+from slurmopt.units import human_seconds, steps_or_seconds
+
+__all__ = ["Interval", "daly"]
+
+_FIRST_STEPS, _FIRST_SECONDS = 10, 30.0
+"""When auto saves for the first time, whichever is later: the first steps are slow ones and say little."""
+_REMEMBERED = 5
+"""Saves whose median counts: one that met a busy disk does not change the rhythm."""
+
+
+def daly(blocked: float, mtbf: float) -> float:
+    """Seconds of training between two saves that cost the least time in all; both arguments in seconds.
+
+    J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future Generation
+    Computer Systems 22 (2006), 303-312: with δ = `blocked` and M = `mtbf`, √(2δM)·[1 + ⅓·√(δ/2M) + ⅑·(δ/2M)] - δ for
+    δ < 2M, else M. δ is only what the training waits for: what an asynchronous save does beside it costs no step.
+    """
+    if blocked >= 2 * mtbf:
+        return mtbf
+    ratio = blocked / (2 * mtbf)
+    return math.sqrt(2 * blocked * mtbf) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - blocked
+
+
+class Interval:
+    """Which step is the next to save, for one tier.
+
+    Arithmetic only: the same calls give the same answers. Measurements differ between ranks, though, so rank 0 alone
+    asks and broadcasts. All times are seconds of a monotonic clock, which nobody sets.
+    """
+
+    def __init__(self, every: int | str, mtbf_seconds: float) -> None:
+        """`every`: a number of steps, a time such as "10min", or auto.
+
+        Raises ValueError naming the valid forms for any other, and for a mean time between failures of 0 or less.
+        """
+        if not mtbf_seconds > 0:
+            raise ValueError(f"not a mean time between failures: {mtbf_seconds!r}; valid is more than 0 seconds")
+        self._kind, self._every = steps_or_seconds(every)
+        self._text = str(every).strip()
+        self._mtbf = mtbf_seconds
+        self._blocked: deque[float] = deque(maxlen=_REMEMBERED)
+        self._durable: deque[float] = deque(maxlen=_REMEMBERED)
+        self._since: tuple[int, float | None] | None = None  # step and time that the interval counts from
+        self._why = f"every {self._text}" if self._kind == "seconds" else "soon, to measure what a save costs"
+
+    def saved(self, step: int, now: float, blocked: float, durable: float | None = None) -> None:
+        """A snapshot of `step` was taken at `now` and held the training up for `blocked` seconds.
+
+        `durable`: what `became_durable` takes, where it is known already. Call it for a save that fails later, too:
+        else the very next step is due again.
+        """
+        self._since = (step, now)
+        if math.isfinite(blocked):
+            self._blocked.append(max(0.0, blocked))
+        if durable is not None:
+            self.became_durable(durable)
+
+    def became_durable(self, after: float) -> None:
+        """A save became durable `after` seconds from the start of its snapshot."""
+        if math.isfinite(after):
+            self._durable.append(max(0.0, after))
+
+    def next_step(self, step: int, seconds_per_step: float, now: float | None = None) -> int:
+        """The next step to save, always after `step`, the last one done.
+
+        Ask again at any time, at the latest at the step answered: the answer follows the pace and what was measured.
+        A number of steps means its multiples, whatever step a run resumed from. With `now`, time spent outside steps,
+        such as an evaluation, counts too; without, time is steps times `seconds_per_step`. A pace of 0 or NaN is an
+        unknown one: then the answer is 10 steps on.
+        """
+        if self._kind == "steps":
+            return (step // self._every + 1) * self._every
+        if self._since is None or step < self._since[0]:  # the start, or a rollback
+            self._since = (step, now)
+        wanted, at_least, reason = self._wanted()
+        span = max(at_least, _steps(wanted, seconds_per_step))
+        self._why = f"{self._words(span, wanted, seconds_per_step)}: {reason}"
+        since, start = self._since
+        due = since + span
+        if now is not None and start is not None and seconds_per_step > 0:
+            due = max(since + at_least, step + _steps(wanted - max(0.0, now - start), seconds_per_step))
+        return max(step + 1, due)
+
+    def why(self) -> str:
+        """The rhythm and its reason as of the last `next_step`, in one line."""
+        if self._kind == "steps":
+            return f"{_count(self._every)}: as configured"
+        return self._why
+
+    def _wanted(self) -> tuple[float, int, str]:
+        """Seconds between two saves, the fewest steps, and the reason."""
+        if self._kind == "seconds":
+            return self._every, 1, f"{self._text}, as configured"
+        if not self._blocked:
+            return _FIRST_SECONDS, _FIRST_STEPS, "the first one, to measure what a save costs"
+        blocked, durable = median(self._blocked), median(self._durable or [0.0])
+        best = daly(blocked, self._mtbf)
+        failure = f"a failure each {human_seconds(self._mtbf)}"
+        if durable > best:
+            words = f"no sooner than the last is durable; Daly asks for {_short(best)} with {_short(blocked)} blocked"
+            return durable, 1, f"{words}, {failure}"
+        until = f"{_short(durable)} until durable" if self._durable else "none durable yet"
+        return best, 1, f"Daly with {_short(blocked)} blocked, {until}, {failure}"
+
+    def _words(self, span: int, wanted: float, pace: float) -> str:
+        if not pace > 0:
+            return f"after {span:,} steps, the pace of which is not known yet"
+        measuring = self._kind == "auto" and not self._blocked
+        took = human_seconds(span * pace) if pace < math.inf else human_seconds(wanted)
+        return f"{f'after {span:,} steps' if measuring else _count(span)} ({took})"
+
+
+def _steps(time: float, pace: float) -> int:
+    """Steps of `pace` seconds that fill `time`, at least one; the pace is no finer than a microsecond."""
+    if not pace > 0:
+        return _FIRST_STEPS
+    return max(1, math.ceil(time / max(pace, 1e-6)))
+
+
+def _count(steps: int) -> str:
+    return "every step" if steps == 1 else f"every {steps:,} steps"
+
+
+def _short(time: float) -> str:
+    return f"{time:.2g} s" if time < 10 else human_seconds(time)

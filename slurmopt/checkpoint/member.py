@@ -1,0 +1,66 @@
+"""A writer's line to the coordinator in rank 0's writer."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Client
+from typing import Any
+
+from slurmopt.checkpoint.coordinator import receive
+
+
+class Member:
+    """Sends parts; hands what comes back to `seal`, whose answer goes to the coordinator, and to `settled`."""
+
+    def __init__(
+        self,
+        rank: int,
+        host: str,
+        port: int,
+        key: bytes,
+        seal: Callable[[dict[str, Any]], dict[str, Any]],
+        settled: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._address = (host, port)
+        self._seal, self._settled = seal, settled
+        self._connection = Client(self._address, authkey=key)
+        self._sending = threading.Lock()
+        self._gone = False
+        self._waiting: dict[tuple[str, str], int] = {}
+        self.send({"hello": rank})
+        threading.Thread(target=self._listen, name="slurmopt-member", daemon=True).start()
+
+    def meets(self, host: str, port: int) -> bool:
+        """Whether it is the line to that coordinator, and still stands."""
+        return self._address == (host, port) and not self._gone
+
+    def send(self, message: dict[str, Any]) -> bool:
+        """Whether it could be sent."""
+        if "part" in message:
+            self._waiting[message["name"], message["tier"]] = message["step"]
+        try:
+            with self._sending:
+                self._connection.send_bytes(json.dumps(message).encode())
+        except OSError:
+            self._gone = True
+        return not self._gone
+
+    def _listen(self) -> None:
+        while (message := receive(self._connection)) is not None:
+            if "seal" in message:
+                # Committing to S3 takes its time; the next verdict must not wait for it.
+                threading.Thread(target=self._answer, args=(message,), name="slurmopt-seal").start()
+            else:
+                verdict = message["verdict"]
+                self._waiting.pop((verdict["name"], verdict["tier"]), None)
+                self._settled(verdict)
+        self._gone = True
+        for (name, tier), step in list(self._waiting.items()):
+            reason = "rank 0's writer is gone"
+            self._settled({"is": "failed", "name": name, "tier": tier, "step": step, "reason": reason, "seconds": 0.0})
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        answer = self._seal(message)
+        self.send({**answer, "name": message["seal"], "tier": message["tier"], "step": message["commit"]["step"]})

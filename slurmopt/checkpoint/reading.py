@@ -1,0 +1,77 @@
+"""Reading segments back: neighbours in one go, each verified before anybody sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import xxhash
+
+from slurmopt.checkpoint.manifest import File, Segment
+from slurmopt.errors import CheckpointError
+from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.store import Store
+
+EXTENT_BYTES = 16 << 20
+"""What is read at once, at most, but for the edges that direct I/O wants."""
+_GAP_BYTES = 64 << 10
+Token = TypeVar("Token")
+
+
+class Damaged(CheckpointError):
+    """Bytes that are not those that were saved."""
+
+
+@dataclass
+class Extent(Generic[Token]):
+    """A range of one file that holds `segments`, each with what its reader knows it by."""
+
+    file: File
+    start: int
+    length: int
+    segments: list[tuple[Token, Segment]]
+
+
+def extents(wanted: Iterable[tuple[Token, File, Segment]]) -> list[Extent[Token]]:
+    """The ranges to read for `wanted`, by file and offset; they start and end where direct I/O can."""
+    found: list[Extent[Token]] = []
+    for token, file, segment in sorted(wanted, key=lambda each: (each[1].key, each[2].offset)):
+        start = segment.offset // ALIGNMENT * ALIGNMENT
+        end = min(-(-(segment.offset + segment.stored) // ALIGNMENT) * ALIGNMENT, file.bytes)
+        last = found[-1] if found else None
+        if last and last.file.key == file.key and _fits(last, start, end):
+            last.length = max(last.length, end - last.start)
+            last.segments.append((token, segment))
+        else:
+            found.append(Extent(file, start, end - start, [(token, segment)]))
+    return found
+
+
+def _fits(last: Extent[Token], start: int, end: int) -> bool:
+    return start - (last.start + last.length) <= _GAP_BYTES and end - last.start <= EXTENT_BYTES
+
+
+def read_extent(store: Store, extent: Extent[Token], memory: memoryview) -> Iterator[tuple[Token, Segment, memoryview]]:
+    """Reads into `memory` (at least `extent.length` bytes) and yields each segment's raw bytes, verified.
+
+    Raises Damaged for bytes that are not those that were saved, FileNotFoundError for a file that is not there.
+    """
+    store.read_into(extent.file.key, extent.start, memory[: extent.length])
+    for token, segment in extent.segments:
+        at = segment.offset - extent.start
+        raw = _decoded(memory[at : at + segment.stored], extent.file, segment)
+        if len(raw) != segment.raw or xxhash.xxh3_128_hexdigest(raw) != segment.xxh3:
+            raise Damaged(f"{extent.file.key} is damaged at byte {segment.offset:,} (checksum)")
+        yield token, segment, raw
+
+
+def _decoded(stored: memoryview, file: File, segment: Segment) -> memoryview:
+    if file.encoding is None:
+        return stored
+    import zstandard
+
+    try:
+        return memoryview(zstandard.ZstdDecompressor().decompress(stored, max_output_size=segment.raw))
+    except zstandard.ZstdError as error:
+        raise Damaged(f"{file.key} is damaged at byte {segment.offset:,} (zstd: {error})") from error

@@ -1,0 +1,219 @@
+"""From the newest complete checkpoint back into the state: every byte verified before it is used."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import ReadItem
+
+from slurmopt.checkpoint.arena import aligned
+from slurmopt.checkpoint.manifest import Item, Manifest, Segment
+from slurmopt.checkpoint.objects import decode as decode_object
+from slurmopt.checkpoint.reading import Extent, extents, read_extent
+from slurmopt.checkpoint.state import put_together, state_of, take_apart, tensor_names, unwrapped
+from slurmopt.errors import CheckpointError
+from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.store import Store
+
+_READERS = 2
+_OBJECT = "\0object"
+
+
+@dataclass
+class Wanted:
+    """Where one saved item goes: into a tensor byte by byte, or into a buffer that is cut up afterwards."""
+
+    item: Item
+    into: memoryview | None = None
+    buffer: torch.Tensor | None = None
+    then: list[Callable[[torch.Tensor], None]] = field(default_factory=list)
+
+
+class Restorer:
+    """Reads one checkpoint of one tier into a state."""
+
+    def __init__(self, store: Store, manifest: Manifest, rank: int) -> None:
+        self._store, self._manifest, self._rank = store, manifest, rank
+        self._items = {(item.name, item.offsets): item for item in manifest.items}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Fills `state`. CheckpointError names what does not fit, before anything was changed; Damaged what is broken,
+        when parts of the state may have been overwritten."""
+        skeletons = self._skeletons(state)
+        tensors, nested = self._targets(state, skeletons)
+        self._read_tensors(tensors)
+        for name, value in state.items():
+            _give(state, name, value, nested[name], self._rank)
+
+    def _skeletons(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The saved skeleton of each entry, for this rank where each has its own."""
+        names = {name: self._object_of(name, value) for name, value in state.items()}
+        wanted = [Wanted(item, buffer=torch.empty(item.bytes, dtype=torch.uint8)) for item in names.values()]
+        self._read(wanted)
+        found = {}
+        for (name, item), each in zip(names.items(), wanted, strict=True):
+            assert each.buffer is not None
+            found[name] = decode_object(bytes(each.buffer.numpy()), item.name)
+        return found
+
+    def _object_of(self, name: str, value: Any) -> Item:
+        if getattr(value, "per_rank", False):
+            rank = self._rank if self._rank < self._manifest.world_size else 0
+            name = per_rank_name(name, rank)
+        item = self._items.get((name, None))
+        if item is None:
+            there = sorted({key for key, offsets in self._items if offsets is None})
+            raise CheckpointError(
+                f"state[{name!r}] is not in {self._manifest.name}; it has: {', '.join(there)}. "
+                "Restore the state that was saved, and add what is new afterwards"
+            )
+        return item
+
+    def _targets(
+        self, state: dict[str, Any], skeletons: dict[str, Any]
+    ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """A tensor for each saved one: the live one where there is one, and the nested states around them."""
+        tensors: dict[str, torch.Tensor] = {}
+        nested = {}
+        for name, value in state.items():
+            live: dict[str, torch.Tensor] = {}
+            take_apart(name, state_of(value), live)
+            saved = tensor_names(skeletons[name])
+            if isinstance(value, torch.nn.Module):
+                self._check_names(name, set(saved), set(live))
+            mine = {key: self._target(key, live.get(key)) for key in saved}
+            nested[name] = put_together(skeletons[name], mine.__getitem__)
+            tensors.update(mine)
+        return tensors, nested
+
+    def _check_names(self, name: str, saved: set[str], live: set[str]) -> None:
+        if missing := sorted(live - saved):
+            raise CheckpointError(
+                f"{missing[0]} is in the model and not in {self._manifest.name} ({len(missing)} such)"
+            )
+        if extra := sorted(saved - live):
+            raise CheckpointError(f"{extra[0]} is in {self._manifest.name} and not in the model ({len(extra)} such)")
+
+    def _target(self, name: str, live: torch.Tensor | None) -> torch.Tensor:
+        if name not in self._manifest.tensors:
+            raise CheckpointError(f"{self._manifest.key} lacks the tensor {name}")
+        dtype_name, shape = self._manifest.tensors[name]
+        dtype = getattr(torch, dtype_name, None)
+        if not isinstance(dtype, torch.dtype):
+            raise CheckpointError(f"{name} has the type {dtype_name!r}, which this torch does not know")
+        if live is None:
+            return torch.empty(shape, dtype=dtype)
+        if tuple(live.shape) != tuple(shape):
+            raise CheckpointError(
+                f"{name}: {self._manifest.name} has shape {list(shape)}, and here it is {list(live.shape)}; "
+                "build the model with the sizes it was saved with"
+            )
+        return live
+
+    def _read_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
+        planner = DefaultLoadPlanner(flatten_state_dict=False)
+        planner.set_up_planner(dict(tensors), self._metadata(tensors), is_coordinator=False)
+        wanted: dict[tuple[str, tuple[int, ...] | None], Wanted] = {}
+        copies: list[Callable[[], None]] = []
+        for read in planner.create_local_plan().items:
+            self._want(read, planner.resolve_tensor(read), wanted, copies)
+        self._read(wanted.values())
+        for copy in copies:
+            copy()
+
+    def _metadata(self, tensors: dict[str, torch.Tensor]) -> Metadata:
+        chunks: dict[str, list[ChunkStorageMetadata]] = {name: [] for name in tensors}
+        for item in self._manifest.items:
+            if item.offsets is not None and item.sizes is not None and item.name in chunks:
+                chunks[item.name].append(ChunkStorageMetadata(torch.Size(item.offsets), torch.Size(item.sizes)))
+        return Metadata(
+            {
+                name: TensorStorageMetadata(
+                    TensorProperties(dtype=getattr(torch, self._manifest.tensors[name][0])),
+                    torch.Size(self._manifest.tensors[name][1]),
+                    parts,
+                )
+                for name, parts in chunks.items()
+            }
+        )
+
+    def _want(
+        self, read: ReadItem, target: torch.Tensor, wanted: dict[Any, Wanted], copies: list[Callable[[], None]]
+    ) -> None:
+        """Straight into the target where the bytes are the same; else by way of a buffer."""
+        address = (read.storage_index.fqn, tuple(read.storage_index.offset or ()))
+        item = self._items[address]
+        assert item.sizes is not None
+        dtype = getattr(torch, self._manifest.tensors[item.name][0])
+        whole = tuple(read.lengths) == item.sizes
+        if whole and address not in wanted and target.dtype == dtype and target.is_contiguous() and target.is_cpu:
+            wanted[address] = Wanted(item, into=_bytes_of(target))
+            return
+        each = wanted.setdefault(address, Wanted(item))
+        if each.buffer is None:
+            each.buffer = torch.empty(item.bytes, dtype=torch.uint8)
+        source = each.buffer.view(dtype).view(item.sizes)
+        for dimension, (start, length) in enumerate(zip(read.storage_offsets, read.lengths, strict=True)):
+            source = source.narrow(dimension, start, length)
+        copies.append(lambda: target.copy_(source) and None)  # type: ignore[func-returns-value]
+
+    def _read(self, wanted: Iterable[Wanted]) -> None:
+        pieces = []
+        for each in wanted:
+            memory = each.into if each.into is not None else _bytes_of(each.buffer)
+            end = 0
+            for segment in each.item.segments:
+                pieces.append((memory[end : end + segment.raw], self._manifest.files[segment.file], segment))
+                end += segment.raw
+        read_pieces(self._store, pieces)
+
+
+def read_pieces(store: Store, pieces: list[tuple[memoryview, Any, Segment]], readers: int = _READERS) -> None:
+    """Fills each memory with its segment's raw bytes, verified; several ranges at a time."""
+    todo = extents(pieces)
+    with ThreadPoolExecutor(readers, thread_name_prefix="slurmopt-read") as pool:
+        shares = [todo[first::readers] for first in range(readers)]
+        for done in [pool.submit(_read_share, store, share) for share in shares]:
+            done.result()
+
+
+def _read_share(store: Store, share: list[Extent[memoryview]]) -> None:
+    longest = max((extent.length for extent in share), default=0)
+    staging = memoryview(mmap.mmap(-1, max(aligned(longest), ALIGNMENT)))
+    for extent in share:
+        for target, _, raw in read_extent(store, extent, staging):
+            # torch copies without holding the interpreter's lock, which a memoryview's assignment does not.
+            torch.frombuffer(target, dtype=torch.uint8).copy_(torch.frombuffer(raw, dtype=torch.uint8))
+
+
+def _bytes_of(tensor: torch.Tensor | None) -> memoryview:
+    assert tensor is not None
+    flat = tensor.detach().reshape(-1).view(torch.uint8)
+    return memoryview(flat.numpy())
+
+
+def per_rank_name(name: str, rank: int) -> str:
+    """The entry of one rank, where each has its own."""
+    return f"{name}/rank-{rank:05d}"
+
+
+def _give(state: dict[str, Any], name: str, value: Any, saved: Any, rank: int) -> None:
+    owner = unwrapped(value)
+    if getattr(value, "per_rank", False):
+        value.load_state_dict(saved)
+    elif hasattr(owner, "load_state_dict"):
+        owner.load_state_dict(saved)
+    elif not isinstance(value, torch.Tensor):
+        state[name] = saved

@@ -1,0 +1,150 @@
+"""The state of every random number generator that training code draws from without naming one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from slurmopt.errors import CheckpointError
+
+_WORDS = 624  # of the Mersenne Twister, which Python and NumPy both use
+_PYTHON = f"<{_WORDS + 1}I"  # its words, and how many of them are used up
+_NUMPY = f"<{_WORDS}I"
+
+
+def rng_state() -> RngState:
+    """What to put into a checkpoint's state so that random numbers go on where they were:
+    `{"rng": rng_state(), "model": model, ...}`."""
+    return RngState()
+
+
+class RngState:
+    """The global generators of this process: Python's `random`, NumPy's `numpy.random` where NumPy is imported, torch's
+    on the CPU, and on each CUDA device that is visible where CUDA was used.
+
+    Generators of your own (`torch.Generator`, `numpy.random.default_rng`) are not in it, nor are those of a
+    DataLoader's workers.
+    """
+
+    per_rank = True
+    """Each rank has numbers of its own, so a checkpoint keeps one state for each rank."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors of bytes (uint8), numbers and None; nothing in it changes when the generators go on.
+
+        CheckpointError where NumPy's global generator was replaced by another kind than the Mersenne Twister.
+        """
+        state: dict[str, Any] = {**_python_state(), "torch": torch.get_rng_state()}
+        if "numpy" in sys.modules:
+            state |= _numpy_state()
+        if torch.cuda.is_initialized():
+            state |= _cuda_state()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Each generator goes on as if it had never stopped. CUDA's are left out where there is no such device now.
+
+        CheckpointError where the state does not fit; which generators are set by then is not said.
+        """
+        _set("python", state, _set_python)
+        _set("torch", state, lambda state: torch.set_rng_state(_bytes(state, "torch")))
+        if "numpy" in state:
+            _set("numpy", state, _set_numpy)
+        if "cuda_device" in state and torch.cuda.is_available():
+            _set("cuda", state, _set_cuda)
+
+    def derive(self, state: Mapping[str, Any], rank: int) -> None:
+        """Seeds all generators from another rank's `state` and the number of this rank: for a rank that was not there
+        when the checkpoint was saved. The same numbers each time, and other ones than any other rank's."""
+        seed = _digest(state, rank)
+        random.seed(seed)
+        # CUDA's generators too, at once or as soon as CUDA is used. They take 64 bits.
+        torch.manual_seed(int.from_bytes(seed[:8], "little"))
+        if "numpy" in state or "numpy" in sys.modules:
+            import numpy as np
+
+            np.random.seed(np.frombuffer(seed, dtype="<u4").astype(np.uint32))
+
+
+def _python_state() -> dict[str, Any]:
+    _, words, gauss = random.getstate()
+    return {"python": _tensor(struct.pack(_PYTHON, *words)), "python_gauss": gauss}
+
+
+def _set_python(state: Mapping[str, Any]) -> None:
+    words = struct.unpack(_PYTHON, bytes(_bytes(state, "python").tolist()))
+    random.setstate((3, words, state["python_gauss"]))
+
+
+def _numpy_state() -> dict[str, Any]:
+    import numpy as np
+
+    now: Any = np.random.get_state(legacy=False)
+    if now["bit_generator"] != "MT19937":
+        raise CheckpointError(
+            f"NumPy's global generator was replaced by {now['bit_generator']}; only its own, MT19937, can be saved"
+        )
+    return {
+        "numpy": _tensor(struct.pack(_NUMPY, *now["state"]["key"].tolist())),
+        "numpy_used": int(now["state"]["pos"]),
+        "numpy_has_gauss": int(now["has_gauss"]),
+        "numpy_gauss": float(now["gauss"]),
+    }
+
+
+def _set_numpy(state: Mapping[str, Any]) -> None:
+    import numpy as np
+
+    words = np.array(struct.unpack(_NUMPY, bytes(_bytes(state, "numpy").tolist())), dtype=np.uint32)
+    used, has_gauss, gauss = (state[f"numpy_{name}"] for name in ("used", "has_gauss", "gauss"))
+    np.random.set_state(("MT19937", words, used, has_gauss, gauss))
+
+
+def _cuda_state() -> dict[str, Any]:
+    devices = range(torch.cuda.device_count())
+    states = {f"cuda_{device}": torch.cuda.get_rng_state(device) for device in devices}
+    return {**states, "cuda_device": torch.cuda.current_device()}
+
+
+def _set_cuda(state: Mapping[str, Any]) -> None:
+    """A rank may be on another device of its node now, and its numbers move with it: the two devices trade places."""
+    then, now = state["cuda_device"], torch.cuda.current_device()
+    came_from = {now: then, then: now}
+    for device in range(torch.cuda.device_count()):
+        saved = f"cuda_{came_from.get(device, device)}"
+        if saved in state:
+            torch.cuda.set_rng_state(_bytes(state, saved), device)
+
+
+def _set(name: str, state: Mapping[str, Any], setter: Callable[[Mapping[str, Any]], None]) -> None:
+    try:
+        setter(state)
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, struct.error) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).partition("\n")[0]
+        raise CheckpointError(f"the state of the {name} generator does not fit: {reason}") from error
+
+
+def _bytes(state: Mapping[str, Any], name: str) -> torch.Tensor:
+    tensor = state[name]
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.uint8 or tensor.dim() != 1:
+        raise TypeError(f"{name!r} is no vector of bytes")
+    return tensor.cpu().clone()  # a tensor in a snapshot's memory may not be one that torch's generator takes
+
+
+def _tensor(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _digest(state: Mapping[str, Any], rank: int) -> bytes:
+    """64 bytes that depend on every value of the state and on the rank."""
+    plain = {
+        name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in sorted(state.items())
+    }
+    return hashlib.sha512(json.dumps([plain, rank]).encode()).digest()

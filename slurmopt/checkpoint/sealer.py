@@ -1,0 +1,95 @@
+"""Commits, prunes and cleans up one tier: in rank 0's writer, and for a node's own disk in that node's first writer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from typing import Any
+
+from slurmopt.checkpoint import ledger
+from slurmopt.checkpoint.ledger import Commit, Ledger
+from slurmopt.checkpoint.manifest import folder_of
+from slurmopt.checkpoint.retention import expired
+from slurmopt.checkpoint.tiers import Tier
+from slurmopt.errors import CheckpointError, StorageError
+from slurmopt.folder.process import started_at
+
+
+class Sealer:
+    """One attempt's right to commit on one tier."""
+
+    def __init__(self, tier: Tier, attempt: int) -> None:
+        self.tier, self._attempt = tier, attempt
+        self._store = tier.store()
+        self._ledger = Ledger(self._store, attempt, _owner())
+        self._opened = False
+        self._untidy = True
+
+    def open(self) -> None:
+        """Shuts older attempts out. CheckpointError where this very attempt is being written by a living process."""
+        if not self._opened:
+            _refuse_second(ledger.read(self._store), self._attempt, self._store.place)
+            self._ledger.open()
+            self._opened = True
+
+    def seal(self, manifest: str, commit: dict[str, Any], protected: list[str]) -> list[str]:
+        """Makes a checkpoint count, then lets go of what need not be kept; returns what was pruned."""
+        self.open()
+        record = Commit(**commit)
+        standing = {each.name for each in ledger.read(self._store).commits}
+        if lost := set(record.references) - standing:
+            raise CheckpointError(f"it refers to {min(lost)}, which is gone")
+        if not self._store.put_new(record.manifest, manifest.encode()):
+            raise StorageError(f"{self._store.place}/{record.manifest} is there already")
+        self._ledger.commit(record)
+        return self._prune({*protected, record.name})
+
+    def failed(self) -> None:
+        """A save to this tier came to nothing: what it left is removed after the next commit."""
+        self._untidy = True
+
+    def _prune(self, protected: set[str]) -> list[str]:
+        commits = ledger.read(self._store).commits
+        tier = self.tier
+        names = expired(
+            commits, keep=tier.keep, keep_every=tier.keep_every, best=tier.best, metric=tier.metric, mode=tier.mode,
+            protected=protected,
+        )  # fmt: skip
+        orphans = self._orphans(protected) if self._untidy else []
+        if names or orphans:
+            doomed = {*names, *orphans}
+            files = [key for name in sorted(doomed) for key in self._store.list(f"{name}/")]
+            self._ledger.prune(sorted(doomed), files)
+        self._untidy = False
+        return names
+
+    def _orphans(self, protected: set[str]) -> list[str]:
+        """What saves that were never committed have left: of attempts that are shut out, and failed ones of ours."""
+        records = ledger.read(self._store)
+        kept = {commit.name for commit in records.commits} | protected | records.damaged
+        found = {folder_of(key) for key in self._store.list("step-")}
+        return sorted(name for name in found if name not in kept and _attempt_of(name) <= self._attempt)
+
+
+def _owner() -> str:
+    pid = os.getpid()
+    return f"{socket.gethostname()}:{pid}:{started_at(pid)}:{os.urandom(4).hex()}"
+
+
+def _refuse_second(records: ledger.Records, attempt: int, place: str) -> None:
+    numbers = records.by_attempt.get(attempt, {})
+    owner = str(numbers[max(numbers)].get("owner", "")).split(":") if numbers else []
+    if len(owner) == 4 and owner[0] == socket.gethostname():
+        with contextlib.suppress(ValueError):
+            pid, began = int(owner[1]), int(owner[2])
+            if pid != os.getpid() and started_at(pid) == began:
+                raise CheckpointError(
+                    f"{place}: process {pid} saves the same attempt of this run; wait for it or stop it"
+                )
+
+
+def _attempt_of(name: str) -> int:
+    unique = name.rpartition("/")[2]
+    digits = unique[1:].partition("-")[0]
+    return int(digits) if unique.startswith("a") and digits.isdecimal() else 0

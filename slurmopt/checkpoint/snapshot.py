@@ -1,0 +1,151 @@
+"""The state's copy in host memory: which rank copies what, and where in its arena it lies.
+
+torch.distributed.checkpoint's planner divides the work: what all ranks have is written once, by the rank that has least
+to write so far, and what is sharded is written by its owner. The plan is made when the state's structure changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import xxhash
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType
+from torch.distributed.tensor import DTensor
+
+from slurmopt.checkpoint.agreement import Agreement
+from slurmopt.checkpoint.arena import Arena, aligned
+from slurmopt.checkpoint.part import Place
+from slurmopt.storage.folder import ALIGNMENT
+
+_SHARE_BYTES = 16 << 20
+"""Replicated tensors are divided among the ranks in parts of about this size."""
+_PACKED = 64
+
+
+class StatePlanner(DefaultSavePlanner):
+    """DCP's planner on names that are flat already; it also divides large replicated tensors among the ranks."""
+
+    def __init__(self, divide: bool) -> None:
+        super().__init__(flatten_state_dict=False)
+        self._divide = divide
+
+    def create_local_plan(self) -> SavePlan:
+        plan = super().create_local_plan()
+        if self._divide:
+            plan = replace(plan, items=[part for item in plan.items for part in _divided(item)])
+        self.plan = plan
+        return plan
+
+
+def _divided(item: WriteItem) -> list[WriteItem]:
+    """A whole tensor as rows of about 16 MiB, which the planner then spreads."""
+    data = item.tensor_data
+    if item.type != WriteItemType.TENSOR or data is None or not data.size or not data.size.numel():
+        return [item]
+    row = data.properties.dtype.itemsize * (data.size.numel() // data.size[0])
+    rows = max(1, _SHARE_BYTES // max(1, row))
+    if rows >= data.size[0]:
+        return [item]
+    parts = []
+    for start in range(0, data.size[0], rows):
+        offsets = torch.Size([start] + [0] * (len(data.size) - 1))
+        sizes = torch.Size([min(rows, data.size[0] - start), *data.size[1:]])
+        chunk = replace(data, chunk=ChunkStorageMetadata(offsets, sizes))
+        index = MetadataIndex(item.index.fqn, offsets)
+        parts.append(replace(item, index=index, type=WriteItemType.SHARD, tensor_data=chunk))
+    return parts
+
+
+def signature(tensors: dict[str, torch.Tensor]) -> str:
+    """Equal for two states that the same plan fits."""
+    parts = []
+    for name, tensor in tensors.items():
+        spread = str(tensor.placements) if isinstance(tensor, DTensor) else ""
+        parts.append(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0{spread}")
+    return xxhash.xxh3_64_hexdigest("\n".join(parts).encode())
+
+
+class SnapshotPlan:
+    """What this rank copies, and where to; made by all ranks together."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor], agreement: Agreement) -> None:
+        planner = StatePlanner(divide=agreement.world_size > 1)
+        planner.set_up_planner(tensors, is_coordinator=agreement.rank == 0)
+        plans = agreement.gather(planner.create_local_plan())
+        # Every rank computes the same global plan: cheaper than to send each its own.
+        final, metadata = planner.create_global_plan(plans)
+        self.signature = signature(tensors)
+        self.tensors = _shapes(metadata)
+        self._items = [(item.index, item.tensor_data.chunk) for item in final[agreement.rank].items if item.tensor_data]
+        self.places, self.bytes = _laid_out(self._items, tensors)
+        self._targets: dict[int, list[torch.Tensor]] = {}
+
+    def copy(self, tensors: dict[str, torch.Tensor], arena: Arena, buffer: int) -> None:
+        """Copies this rank's share into one buffer of the arena; returns when the copy is complete."""
+        if buffer not in self._targets:
+            self._targets[buffer] = self._targets_in(arena, buffer, tensors)
+        sources = [_part(tensors[index.fqn].detach(), chunk) for index, chunk in self._items]
+        if any(source.is_cuda for source in sources):
+            _copy_from_gpu(self._targets[buffer], sources)
+        else:
+            torch._foreach_copy_(self._targets[buffer], sources) if sources else None
+
+    def forget_arena(self) -> None:
+        """The arena was replaced: no tensor may look at the old one any more."""
+        self._targets.clear()
+
+    def _targets_in(self, arena: Arena, buffer: int, tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        memory = torch.frombuffer(arena.buffer(buffer), dtype=torch.uint8) if arena.size else torch.empty(0)
+        found = []
+        for place, (index, _) in zip(self.places, self._items, strict=True):
+            dtype = tensors[index.fqn].dtype
+            raw = memory[place.start : place.start + place.length]
+            found.append(raw.view(dtype).view(place.sizes) if place.length else torch.empty(place.sizes, dtype=dtype))
+        return found
+
+
+def _copy_from_gpu(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """On a stream of its own, after what the training has queued so far; the arena is pinned."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source, non_blocking=True)
+    stream.synchronize()
+
+
+def _part(tensor: torch.Tensor, chunk: ChunkStorageMetadata) -> torch.Tensor:
+    """This rank's part of a tensor, as a view."""
+    if isinstance(tensor, DTensor):
+        return tensor.to_local()
+    for dimension, (offset, size) in enumerate(zip(chunk.offsets, chunk.sizes, strict=True)):
+        if size != tensor.shape[dimension]:
+            tensor = tensor.narrow(dimension, offset, size)
+    return tensor
+
+
+def _shapes(metadata: Metadata) -> dict[str, tuple[str, list[int]]]:
+    return {
+        name: (str(each.properties.dtype).removeprefix("torch."), list(each.size))
+        for name, each in metadata.state_dict_metadata.items()
+    }
+
+
+def _laid_out(items: list[Any], tensors: dict[str, torch.Tensor]) -> tuple[list[Place], int]:
+    """Large items at multiples of 4096, for direct I/O; small ones packed behind them."""
+    lengths = [tensors[index.fqn].dtype.itemsize * chunk.sizes.numel() for index, chunk in items]
+    starts, end = [0] * len(items), 0
+    for large in (True, False):
+        for at, length in enumerate(lengths):
+            if (length >= ALIGNMENT) == large:
+                starts[at] = end
+                end += aligned(length) if large else -(-length // _PACKED) * _PACKED
+    places = [
+        Place(index.fqn, tuple(chunk.offsets), tuple(chunk.sizes), start, length)
+        for (index, chunk), start, length in zip(items, starts, lengths, strict=True)
+    ]
+    return places, aligned(end)

@@ -1,0 +1,173 @@
+"""The arena and what is planned into it: takes the state's copy and says where each piece lies."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slurmopt.checkpoint.agreement import Agreement
+from slurmopt.checkpoint.arena import Arena, affordable, aligned, available_memory
+from slurmopt.checkpoint.objects import encode
+from slurmopt.checkpoint.part import Place
+from slurmopt.checkpoint.restore import per_rank_name
+from slurmopt.checkpoint.snapshot import SnapshotPlan, signature
+from slurmopt.checkpoint.state import state_of, take_apart
+from slurmopt.units import human_bytes
+
+_OBJECT_ROOM = 1 << 20
+_GUESSED_STATES = 2
+"""Tensors of a parameter's size that an optimizer keeps for it, as Adam does: what is assumed before its first step."""
+
+
+@dataclass
+class Snapshot:
+    """One copy of this rank's share, in one buffer of the arena."""
+
+    buffer: int
+    arena: Arena
+    places: list[Place]
+    objects: list[Place]
+    tensors: dict[str, Any]
+
+
+class Snapshots:
+    """Buffers are taken by `take` and given back by `free`, from another thread."""
+
+    def __init__(self, buffers: int, ranks: Agreement) -> None:
+        self._buffers, self._ranks = buffers, ranks
+        self._plan: SnapshotPlan | None = None
+        self._arena: Arena | None = None
+        self._free: list[int] = []
+        self._changed = threading.Condition()
+
+    def prepare(self, state: dict[str, Any]) -> None:
+        """Makes the arena before the first save needs it, from what the state will be once its optimizer has stepped."""
+        tensors, objects = self._collect(state)
+        size = sum(_local_bytes(tensor, self._ranks.world_size) for tensor in tensors.values())
+        size += sum(_future_bytes(value, self._ranks.world_size) for value in state.values())
+        self._make_arena(int(size * 1.02) + _OBJECT_ROOM + sum(map(len, objects.values())))
+
+    def take(self, state: dict[str, Any], wait: bool) -> Snapshot | None:
+        """Copies the state; None where every buffer is still being written, on any rank."""
+        tensors, objects = self._collect(state)
+        if not self._buffer_everywhere(wait):
+            return None
+        self._plan_for(tensors)
+        assert self._plan is not None
+        need = self._plan.bytes + sum(aligned(len(data)) for data in objects.values())
+        self._room_for(need)
+        assert self._arena is not None
+        with self._changed:
+            buffer = self._free.pop()
+        self._plan.copy(tensors, self._arena, buffer)
+        places = self._put_objects(objects, self._arena.buffer(buffer))
+        return Snapshot(buffer, self._arena, self._plan.places, places, self._plan.tensors)
+
+    def free(self, buffer: int) -> None:
+        """The writer is done with a buffer."""
+        with self._changed:
+            if buffer not in self._free:
+                self._free.append(buffer)
+            self._changed.notify_all()
+
+    def free_all(self) -> None:
+        """The writer is gone, and with it whatever it was doing."""
+        if self._arena is not None:
+            for buffer in range(self._arena.buffers):
+                self.free(buffer)
+
+    def close(self) -> None:
+        if self._plan is not None:
+            self._plan.forget_arena()
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+
+    def _collect(self, state: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, bytes]]:
+        """The tensors by name, and everything else as bytes: of rank 0, and of each rank what each has its own."""
+        tensors: dict[str, torch.Tensor] = {}
+        objects = {}
+        for name, value in state.items():
+            own = getattr(value, "per_rank", False)
+            key = per_rank_name(name, self._ranks.rank) if own else name
+            skeleton = take_apart(key, state_of(value), tensors)
+            if own or self._ranks.rank == 0:
+                objects[key] = encode(skeleton, key)
+        return tensors, objects
+
+    def _buffer_everywhere(self, wait: bool) -> bool:
+        with self._changed:
+            if wait and self._arena is not None:
+                self._changed.wait_for(lambda: self._free)
+            free = self._arena is None or bool(self._free)
+        return all(self._ranks.gather(free))
+
+    def _plan_for(self, tensors: dict[str, torch.Tensor]) -> None:
+        fits = self._plan is not None and self._plan.signature == signature(tensors)
+        if not all(self._ranks.gather(fits)):
+            self._plan = SnapshotPlan(tensors, self._ranks)
+
+    def _room_for(self, need: int) -> None:
+        if self._arena is not None and need <= self._arena.size:
+            return
+        with self._changed:  # what is being written lies in the old one
+            self._changed.wait_for(lambda: self._arena is None or len(self._free) == self._arena.buffers)
+        self._make_arena(need + _OBJECT_ROOM)
+
+    def _make_arena(self, size: int) -> None:
+        if self._plan is not None:
+            self._plan.forget_arena()
+        if self._arena is not None:
+            self._arena.close()
+        size = aligned(size)
+        buffers = affordable(size, self._buffers, available_memory())
+        folder = None if buffers else Path(tempfile.gettempdir())
+        if buffers < self._buffers:
+            print(_told(size, self._buffers, buffers, folder), file=sys.stderr, flush=True)
+        self._arena = Arena(size, buffers or 1, folder)
+        self._arena.populate()
+        with self._changed:
+            self._free = list(range(self._arena.buffers))
+
+    def _put_objects(self, objects: dict[str, bytes], memory: memoryview) -> list[Place]:
+        assert self._plan is not None
+        places, start = [], self._plan.bytes
+        for name, data in objects.items():
+            memory[start : start + len(data)] = data
+            places.append(Place(name, None, None, start, len(data)))
+            start += -(-len(data) // 64) * 64 if len(data) < 4096 else aligned(len(data))
+            if len(data) < 4096 and start % 4096 > 4096 - 64:
+                start = aligned(start)
+        return places
+
+
+def _told(size: int, wanted: int, buffers: int, folder: Path | None) -> str:
+    have = human_bytes(available_memory())
+    if folder is not None:
+        instead = f"snapshots go to a file in {folder}, which is slower"
+    else:
+        instead = "one snapshot is kept instead of two: a save waits for the one before it"
+    return f"slurmopt: {human_bytes(size * wanted)} for snapshots do not fit into the {have} of memory left; {instead}"
+
+
+def _local_bytes(tensor: torch.Tensor, world_size: int) -> int:
+    from torch.distributed.tensor import DTensor
+
+    if isinstance(tensor, DTensor):
+        local = tensor.to_local()
+        return aligned(local.numel() * local.element_size())
+    return aligned(tensor.numel() * tensor.element_size() // world_size)
+
+
+def _future_bytes(value: Any, world_size: int) -> int:
+    """What an optimizer that has not stepped yet will keep."""
+    if not isinstance(value, torch.optim.Optimizer) or value.state:
+        return 0
+    parameters = [parameter for group in value.param_groups for parameter in group["params"]]
+    return _GUESSED_STATES * sum(_local_bytes(parameter.detach(), world_size) + 64 for parameter in parameters)

@@ -1,0 +1,85 @@
+"""A nested state taken apart into named tensors and one skeleton for all the rest, and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from slurmopt.errors import CheckpointError
+
+_TENSOR = "\0tensor"
+"""The only key of the dict that stands for a tensor in a skeleton."""
+
+
+def state_of(value: Any) -> Any:
+    """What an entry of the user's state dict holds: its `state_dict()`, or itself."""
+    module = unwrapped(value)
+    return module.state_dict() if hasattr(module, "state_dict") else module
+
+
+def unwrapped(value: Any) -> Any:
+    """A model without its DDP wrapper: one process, or FSDP, can load it then."""
+    return value.module if isinstance(value, torch.nn.parallel.DistributedDataParallel) else value
+
+
+def take_apart(name: str, value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """Puts the tensors of `value` into `tensors`, under dotted names that start with `name`; returns the skeleton."""
+    if isinstance(value, torch.Tensor):
+        unique = _unique(name, tensors)
+        tensors[unique] = _checked(unique, value)
+        return {_TENSOR: unique}
+    if isinstance(value, Mapping):
+        if _TENSOR in value:
+            raise CheckpointError(f"{name}: a key of it is {_TENSOR!r}, which slurmopt uses itself")
+        return _same_kind(value, {key: take_apart(f"{name}.{key}", each, tensors) for key, each in value.items()})
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields") and not isinstance(value, torch.Size):
+        parts = [take_apart(f"{name}.{index}", each, tensors) for index, each in enumerate(value)]
+        return parts if isinstance(value, list) else tuple(parts)
+    return value
+
+
+def put_together(skeleton: Any, tensor: Callable[[str], Any]) -> Any:
+    """The nested state, with `tensor(name)` in each tensor's place."""
+    if isinstance(skeleton, dict):
+        if skeleton.keys() == {_TENSOR}:
+            return tensor(skeleton[_TENSOR])
+        return _same_kind(skeleton, {key: put_together(each, tensor) for key, each in skeleton.items()})
+    if isinstance(skeleton, list):
+        return [put_together(each, tensor) for each in skeleton]
+    if type(skeleton) is tuple:
+        return tuple(put_together(each, tensor) for each in skeleton)
+    return skeleton
+
+
+def tensor_names(skeleton: Any) -> list[str]:
+    """The tensors that a skeleton speaks of."""
+    names: list[str] = []
+    put_together(skeleton, names.append)
+    return names
+
+
+def _same_kind(value: Mapping[Any, Any], entries: dict[Any, Any]) -> dict[Any, Any]:
+    kind = type(value)
+    if kind.__name__ == "OrderedDict":
+        return kind(entries)  # type: ignore[call-arg,return-value]
+    return entries
+
+
+def _unique(name: str, tensors: dict[str, torch.Tensor]) -> str:
+    """`a.b` may be one key or two: the second that comes gets a number."""
+    unique, number = name, 1
+    while unique in tensors:
+        number += 1
+        unique = f"{name}#{number}"
+    return unique
+
+
+def _checked(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        kind = "quantized" if tensor.is_quantized else str(tensor.layout)
+        raise CheckpointError(f"{name}: a {kind} tensor cannot be saved; make it a dense one in state_dict()")
+    if tensor.device.type == "meta":
+        raise CheckpointError(f"{name}: a tensor on the meta device has no values to save")
+    return tensor

@@ -1,0 +1,69 @@
+"""One tier as one rank's writer sees it: writes this rank's part there, and knows what lies there already."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from slurmopt.checkpoint import part as parts
+from slurmopt.checkpoint.ledger import Commit
+from slurmopt.checkpoint.manifest import File, Segment, decode
+from slurmopt.checkpoint.part import Address, Block, Part, PartWriter, Place
+from slurmopt.checkpoint.tiers import Tier
+from slurmopt.storage.store import Store
+
+
+class Target:
+    """Writes one save after the other: what the next may refer to is known once the one before it is settled."""
+
+    def __init__(self, tier: Tier, rank: int, incremental: bool) -> None:
+        self.tier, self.store = tier, tier.store()
+        self._rank, self._incremental = rank, incremental
+        self._known: dict[Address, list[tuple[File, Segment]]] = {}
+        self._written: dict[str, Part] = {}
+        self._settled = threading.Event()
+        self._settled.set()
+
+    def start_from(self, commit: dict[str, Any]) -> None:
+        """What this checkpoint holds has just been read and verified, so it may be referred to."""
+        if self._incremental:
+            record = Commit(**{**commit, "references": tuple(commit["references"])})
+            self._known = parts.known_segments(decode(self.store.get(record.manifest), record))
+
+    def part_of(self, commit: dict[str, Any]) -> Part:
+        """This rank's share of a checkpoint that lies here: the files it wrote itself, or would have."""
+        record = Commit(**{**commit, "references": tuple(commit["references"])})
+        manifest = decode(self.store.get(record.manifest), record)
+        mine = [item for index, item in enumerate(manifest.items) if index % manifest.world_size == self._rank]
+        return Part(manifest.files, mine)
+
+    def wait_settled(self) -> None:
+        """Until the save before is settled; the coordinator's deadline sees to it that it is."""
+        self._settled.wait()
+
+    def from_arena(self, name: str, places: list[Place], buffer: memoryview) -> Part:
+        return self._write(name, parts.arena_blocks(buffer, places), buffer)
+
+    def from_store(self, name: str, places: list[Place], store: Store, part: Part) -> Part:
+        return self._write(name, parts.stored_blocks(store, part), None)
+
+    def _write(self, name: str, blocks: Iterator[Block], base: memoryview | None) -> Part:
+        key = f"{name}/rank-{self._rank:05d}.bin"
+        writer = PartWriter(key, self.tier.compression, self._known)
+        self.store.write(key, writer.pieces(blocks, base))
+        return writer.part()
+
+    def under_way(self, name: str, part: Part) -> None:
+        """Written, and to be settled by the coordinator."""
+        self._written[name] = part
+        self._settled.clear()
+
+    def settle(self, name: str, committed: bool) -> None:
+        part = self._written.pop(name, None)
+        if part is not None and committed and self._incremental:
+            self._known = {
+                (item.name, item.offsets): [(part.files[segment.file], segment) for segment in item.segments]
+                for item in part.items
+            }
+        self._settled.set()

@@ -1,0 +1,236 @@
+"""A folder as a store: direct I/O where the file system takes it, everything synced, private to the user."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from slurmopt.errors import StorageError
+
+ALIGNMENT = 4096
+"""Bytes: what direct I/O wants of addresses, offsets and lengths on every file system we know."""
+_WRITERS = 2
+_NOT_DIRECT = (errno.EINVAL, errno.ENOTSUP)
+
+
+class FolderStore:
+    """Keys are paths below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def place(self) -> str:
+        return str(self.root)
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        """A hard link makes the finished file appear at once, and fails where the name is taken."""
+        path = self.root / key
+        with _told(path):
+            self._make_folder(path.parent)
+            temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+            try:
+                _write_small(temporary, data)
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+            finally:
+                temporary.unlink(missing_ok=True)
+            sync_folder(path.parent)
+        return True
+
+    def get(self, key: str) -> bytes:
+        with _told(self.root / key):
+            return (self.root / key).read_bytes()
+
+    def size(self, key: str) -> int:
+        with _told(self.root / key):
+            return (self.root / key).stat().st_size
+
+    def list(self, prefix: str) -> list[str]:
+        """Files being written by `put_new` have hidden names and are left out."""
+        folder = prefix.rpartition("/")[0]
+        with _told(self.root / folder):
+            keys = [str(path.relative_to(self.root)) for path in _files(self.root / folder)]
+        return sorted(key for key in keys if key.startswith(prefix))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Folders that are left empty go too."""
+        for key in keys:
+            path = self.root / key
+            with _told(path):
+                path.unlink(missing_ok=True)
+                self._remove_empty(path.parent)
+
+    def write(self, key: str, pieces: Iterable[memoryview]) -> None:
+        """Pieces that start and end at multiples of 4096, in memory too, are written past the page cache."""
+        path = self.root / key
+        with _told(path):
+            self._make_folder(path.parent)
+            try:
+                with _Output(path) as output:
+                    output.write(pieces)
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+            sync_folder(path.parent)
+
+    def read_into(self, key: str, offset: int, buffer: memoryview) -> None:
+        path = self.root / key
+        with _told(path):
+            descriptor = _open(path, os.O_RDONLY, direct=_aligned(buffer, offset))
+            try:
+                _read_all(descriptor, offset, buffer, path)
+            finally:
+                os.close(descriptor)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Each new folder is synced into its parent: a file is as durable as the folders above it."""
+        missing = []
+        while not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for path in reversed(missing):
+            with contextlib.suppress(FileExistsError):  # another rank was quicker
+                path.mkdir(mode=0o700)
+            sync_folder(path.parent)
+
+    def _remove_empty(self, folder: Path) -> None:
+        while folder != self.root:
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    return
+                raise
+            folder = folder.parent
+
+
+class _Output:
+    """One new file, written by two threads at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, direct=True)
+        self._direct = bool(fcntl.fcntl(self._descriptor, fcntl.F_GETFL) & os.O_DIRECT)
+        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="slurmopt-write")
+        self._pending: set[Future[None]] = set()
+
+    def __enter__(self) -> _Output:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        os.close(self._descriptor)
+
+    def write(self, pieces: Iterable[memoryview]) -> None:
+        offset = 0
+        for piece in pieces:
+            if self._direct and not _aligned(piece, offset):
+                self._leave_direct()
+            self._pending.add(self._pool.submit(self._write_piece, piece, offset))
+            offset += len(piece)
+            self._settle(_WRITERS)
+        self._settle(0)
+        os.fsync(self._descriptor)
+
+    def _settle(self, most: int) -> None:
+        """Waits until no more than `most` pieces are under way; a failed one raises."""
+        while len(self._pending) > most:
+            done, self._pending = wait(self._pending, return_when=FIRST_COMPLETED)
+            for future in done:
+                future.result()
+
+    def _leave_direct(self) -> None:
+        self._settle(0)
+        flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+        self._direct = False
+
+    def _write_piece(self, piece: memoryview, offset: int) -> None:
+        while piece:
+            count = os.pwrite(self._descriptor, piece, offset)
+            piece, offset = piece[count:], offset + count
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_small(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _open(path: Path, flags: int, direct: bool) -> int:
+    if direct:
+        try:
+            return os.open(path, flags | os.O_DIRECT, 0o600)
+        except OSError as error:
+            if error.errno not in _NOT_DIRECT:
+                raise
+            # Where direct I/O is unknown the refused open may have made the file already.
+            if flags & os.O_EXCL:
+                path.unlink(missing_ok=True)
+    return os.open(path, flags, 0o600)
+
+
+def _aligned(buffer: memoryview, offset: int) -> bool:
+    return (offset | len(buffer) | address(buffer)) % ALIGNMENT == 0
+
+
+def address(buffer: memoryview) -> int:
+    """Where `buffer` starts in memory."""
+    if not len(buffer):
+        return 0
+    if buffer.readonly:  # ctypes takes no read-only buffer; those are small and never aligned on purpose
+        return 1
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+
+
+def _read_all(descriptor: int, offset: int, buffer: memoryview, path: Path) -> None:
+    while buffer:
+        count = os.preadv(descriptor, [buffer], offset)
+        if count == 0:
+            raise StorageError(f"{path} ends at byte {offset:,}, {len(buffer):,} bytes too early")
+        buffer, offset = buffer[count:], offset + count
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(Path(entry.path))
+        else:
+            yield Path(entry.path)
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Everything that the system answers becomes one line; a file that is not there stays what it is."""
+    try:
+        yield
+    except (FileNotFoundError, StorageError):
+        raise
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror or error}") from error
