@@ -34,7 +34,15 @@ On the command line, a key that is not there yet (a variable, an `extra` option,
 
 
 def field_docs(kind: type[Any]) -> dict[str, str]:
-    """The docstring under each field of a dataclass."""
+    """The docstring under each field of a dataclass, the inherited ones included; its own come first."""
+    docs: dict[str, str] = {}
+    for owner in kind.__mro__:
+        if is_dataclass(owner):
+            docs |= {name: doc for name, doc in own_docs(owner).items() if name not in docs}
+    return docs
+
+
+def own_docs(kind: type[Any]) -> dict[str, str]:
     (tree,) = ast.parse(dedent(getsource(kind))).body
     assert isinstance(tree, ast.ClassDef)
     docs = {}
@@ -54,7 +62,8 @@ def default(field: Field[Any]) -> str:
 def rows(kind: type[Any], path: str) -> list[str]:
     """A table row for each field; a nested dataclass's fields follow with their dotted path."""
     docs, lines = field_docs(kind), []
-    for field in fields(kind):
+    order = [*docs]
+    for field in sorted(fields(kind), key=lambda field: order.index(field.name) if field.name in docs else -1):
         if is_dataclass(nested := field.default_factory):
             lines += rows(nested, f"{path}.{field.name}")
             continue

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from typing import Literal
 
 _TIME_UNITS = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _WORD = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+_STEPS = re.compile(r"(\d{1,15})(?:\s*steps?)?")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", re.IGNORECASE)
 _LONGEST = 10 * 366 * 86400
 """Ten years: more is a slip, and too much for what counts in 32 bits."""
 TIME_FORMS = 'minutes, "MM:SS", "HH:MM:SS", "D-HH", "D-HH:MM:SS", or words such as "90m", "4h", "1d 12h"'
+INTERVAL_FORMS = 'a number of steps such as 50, a time with a unit such as "10min", or auto'
 MEMORY_FORMS = 'a number with K, M, G or T such as "80GB" (powers of 1024, as in Slurm; a bare number is megabytes)'
 
 
@@ -25,6 +29,23 @@ def seconds(text: str | int | float) -> int:
     if total is None or not 0 < total <= _LONGEST:
         raise ValueError(f"not a time: {text!r}; valid are {TIME_FORMS}")
     return total
+
+
+def steps_or_seconds(value: str | int) -> tuple[Literal["steps", "seconds", "auto"], int]:
+    """How often something is done: ("steps", 50), ("seconds", 600), or ("auto", 0).
+
+    A bare number is steps here, other than in `seconds`. Raises ValueError naming the valid forms.
+    """
+    text = str(value).strip().lower()
+    if text == "auto":
+        return "auto", 0
+    if match := _STEPS.fullmatch(text):
+        if steps := int(match[1]):
+            return "steps", steps
+    else:
+        with contextlib.suppress(ValueError):
+            return "seconds", seconds(text)
+    raise ValueError(f"not a number of steps or a time: {text!r}; valid: {INTERVAL_FORMS}")
 
 
 def _slurm_time(text: str) -> int | None:

@@ -47,8 +47,9 @@ class Checkpointer:
         self._ranks = Agreement(run.rank)
         self._schedule = Schedule(self._tiers, float(seconds(self._config.mtbf)), time.monotonic)
         self._snapshots = Snapshots(self._config.buffers, self._ranks)
-        self._crew = Crew(self._config, self._tiers, run, self._ranks, self._snapshots.free)
+        self._crew = Crew(self._config, self._tiers, run, self._ranks, self._snapshots.free, self._durable)
         self._last: tuple[int, str] | None = None
+        self._began: dict[int, float] = {}
         self._crew.start()
 
     def __enter__(self) -> Checkpointer:
@@ -70,8 +71,9 @@ class Checkpointer:
         step = recovery.restore(state)
         self._schedule.begin(step)
         self._snapshots.prepare(state)
+        self._crew.set_aside(recovery.damaged)
         if recovery.found is not None:
-            self._crew.start_from(*recovery.found)
+            self._crew.start_from(recovery.found)
         return step
 
     def save(
@@ -97,6 +99,7 @@ class Checkpointer:
         name = checkpoint_name(step, self._ranks.from_first(self._unique()))
         self._crew.hand_over(step, name, decision.due, taken, dict(metrics or {}))
         self._last = (step, name)
+        self._began[step] = began
         self._schedule.saved(decision.due, step, time.monotonic() - began)
         return True
 
@@ -110,6 +113,12 @@ class Checkpointer:
         self._crew.close()
         self._snapshots.close()
         self._ranks.close()
+
+    def _durable(self, tier: str, step: int) -> None:
+        """A save has become durable; from the writer, on another thread."""
+        began = self._began.pop(step, None)
+        if began is not None:
+            self._schedule.durable(tier, time.monotonic() - began)
 
     def _unique(self) -> str:
         return f"a{self._run.attempt:04d}-{secrets.token_hex(4)}"

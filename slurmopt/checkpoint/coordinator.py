@@ -6,11 +6,13 @@ Ranks' writers talk to it over TCP, as JSON, after a handshake with a key that o
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 from typing import Any, NamedTuple
 
@@ -49,6 +51,7 @@ class Coordinator:
         self._key = _random_key()
         self._listener = Listener((host, 0), authkey=self._key, backlog=world_size)
         self._lock = threading.RLock()
+        self._idle = threading.Condition(self._lock)
         self._members: dict[int, Connection] = {}
         self._saves: dict[str, dict[str, Any]] = {}
         self._pending: dict[tuple[str, str], Pending] = {}
@@ -58,7 +61,7 @@ class Coordinator:
 
     @property
     def port(self) -> int:
-        return int(self._listener.address[1])  # type: ignore[index]
+        return int(self._listener.address[1])
 
     @property
     def key(self) -> str:
@@ -71,6 +74,11 @@ class Coordinator:
             for tier in tiers:
                 self._seal_whole(self._of(name, tier, step))
 
+    def wait_settled(self) -> None:
+        """Until every save is settled or has run out of time."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._pending)
+
     def _of(self, name: str, tier: str, step: int) -> Pending:
         return self._pending.setdefault((name, tier), Pending(step, name, tier))
 
@@ -78,12 +86,8 @@ class Coordinator:
         while True:
             try:
                 connection = self._listener.accept()
-            except OSError:  # closed, or a stranger that failed the handshake (AuthenticationError is no OSError)
-                if self._listener._listener is None:  # type: ignore[attr-defined]
-                    return
-                continue
-            except Exception as error:  # noqa: BLE001 - whatever a stranger sends must not end the commits
-                print(f"slurmopt: a connection to the checkpoint coordinator was refused: {error}", flush=True)
+            except (OSError, EOFError, AuthenticationError) as error:  # a stranger, or a rank that died at once
+                print(f"slurmopt: the checkpoint coordinator turned a connection away: {error}", file=sys.stderr)
                 continue
             threading.Thread(target=self._listen, args=(connection,), name="slurmopt-member", daemon=True).start()
 
@@ -122,6 +126,9 @@ class Coordinator:
             return
         whole = parts.merged([pending.parts[rank] for rank in sorted(pending.parts)])
         manifest = Manifest(**self._saves[pending.name], files=whole.files, items=whole.items)
+        if lacking := manifest.lacking():
+            self._fail(pending, f"{lacking} is not whole in what the ranks have written")
+            return
         encoded = manifest.encode()
         pending.commit = {**vars(manifest.commit(encoded))}
         seal = {
@@ -148,6 +155,7 @@ class Coordinator:
         self._report(verdict)
         for rank in list(self._members):
             self._send(rank, {"verdict": verdict})
+        self._idle.notify_all()
 
     def _send(self, rank: int, message: dict[str, Any]) -> None:
         member = self._members.get(rank)
@@ -182,7 +190,7 @@ class Coordinator:
 def receive(connection: Connection) -> dict[str, Any] | None:
     """The next message; None once the other end is gone. Nothing is ever unpickled."""
     try:
-        return json.loads(connection.recv_bytes())  # type: ignore[no-any-return]
+        return json.loads(connection.recv_bytes())
     except (EOFError, OSError):
         return None
 

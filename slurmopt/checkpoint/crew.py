@@ -12,8 +12,8 @@ from typing import Any
 from slurmopt.checkpoint.agreement import Agreement
 from slurmopt.checkpoint.arena import Arena
 from slurmopt.checkpoint.background import Background
-from slurmopt.checkpoint.ledger import Commit
 from slurmopt.checkpoint.part import Place
+from slurmopt.checkpoint.recovery import Candidate
 from slurmopt.checkpoint.snapshots import Snapshot
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.config.checkpoint import Checkpoint
@@ -27,16 +27,23 @@ class Crew:
     """This rank's writer, and what became of the saves that it was given."""
 
     def __init__(
-        self, config: Checkpoint, tiers: list[Tier], run: CurrentRun, ranks: Agreement, freed: Callable[[int], None]
+        self,
+        config: Checkpoint,
+        tiers: list[Tier],
+        run: CurrentRun,
+        ranks: Agreement,
+        freed: Callable[[int], None],
+        durable: Callable[[str, int], None],
     ) -> None:
-        self._config, self._tiers, self._run, self._ranks, self._freed = config, tiers, run, ranks, freed
+        self._config, self._tiers, self._run, self._ranks = config, tiers, run, ranks
+        self._freed, self._durable = freed, durable
         self._writer: Background | None = None
         self._arena: Arena | None = None
         self._places: list[Place] | None = None
         self._settled = threading.Condition()
         self._open: dict[tuple[str, str], int] = {}
         self._outcomes: dict[tuple[str, str], bool] = {}
-        self._failures = 0
+        self._failures, self._reason = 0, ""
         self._taken: set[int] = set()
         leaders = [rank for rank, first in enumerate(ranks.gather(run.rank.local_rank == 0)) if first]
         self._sealers = {tier.name: leaders if tier.node_local else [0] for tier in tiers}
@@ -74,10 +81,16 @@ class Crew:
         if not all(alive for alive, _ in states):
             self.start()
 
-    def start_from(self, tier: str, commit: Commit) -> None:
-        """This checkpoint has been read and verified: the next may refer to it."""
+    def set_aside(self, damaged: list[Candidate]) -> None:
+        """Nobody may restore these again, nor refer to them."""
+        for tier, commit in damaged:
+            if self._writer is not None and self._ranks.rank in self._sealers[tier]:
+                self._writer.send({"do": "set_aside", "tier": tier, "checkpoint": commit.name})
+
+    def start_from(self, restored: Candidate) -> None:
+        """This checkpoint has been read and verified: the next may refer to it, and slower tiers may lack it."""
         if self._writer is not None:
-            self._writer.send({"do": "base", "tier": tier, "commit": asdict(commit)})
+            self._writer.send({"do": "base", "tier": restored.tier, "commit": asdict(restored.commit)})
 
     def hand_over(self, step: int, name: str, due: list[str], snapshot: Snapshot, metrics: dict[str, float]) -> None:
         """Gives a snapshot to the writer."""
@@ -170,6 +183,7 @@ class Crew:
             self._outcomes[name, tier] = durable
             if durable:
                 self._failures = 0
+                self._durable(tier, int(name[5:].partition("/")[0]))
             elif not any(open_name == name for open_name, _ in self._open):
                 if not any(done for (done_name, _), done in self._outcomes.items() if done_name == name):
                     self._failures += 1

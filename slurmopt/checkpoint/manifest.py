@@ -28,6 +28,10 @@ SEGMENT_BYTES = 8 << 20
 _FILE = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+/rank-\d{5,}\.bin")
 
 
+class Damaged(CheckpointError):
+    """Bytes that are not those that were saved."""
+
+
 class File(NamedTuple):
     """A payload file: its key on the tier, how it is compressed (None or zstd), its length in bytes."""
 
@@ -88,6 +92,14 @@ class Manifest:
         """The earlier checkpoints whose files this one needs."""
         return tuple(sorted({folder for file in self.files if (folder := folder_of(file.key)) != self.name}))
 
+    def lacking(self) -> str | None:
+        """A tensor of which not every element is here; None where all are whole."""
+        here = dict.fromkeys(self.tensors, 0)
+        for item in self.items:
+            if item.sizes is not None:
+                here[item.name] += math.prod(item.sizes)
+        return next((name for name, (_, shape) in self.tensors.items() if here[name] != math.prod(shape)), None)
+
     def encode(self) -> bytes:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
@@ -116,13 +128,13 @@ def folder_of(key: str) -> str:
 
 
 def decode(encoded: bytes, commit: Commit) -> Manifest:
-    """The manifest that `commit` names. CheckpointError where it is another, damaged, or of a newer format."""
+    """The manifest that `commit` names. Damaged where it is another or broken, CheckpointError for a newer format."""
     if xxhash.xxh3_128_hexdigest(encoded) != commit.manifest_xxh3:
-        raise CheckpointError(f"{commit.manifest} is not the file that was saved (checksum)")
+        raise Damaged(f"{commit.manifest} is not the file that was saved (checksum)")
     try:
         return _manifest(json.loads(encoded), commit)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{commit.manifest} is no manifest: {error}") from error
+        raise Damaged(f"{commit.manifest} is no manifest: {error}") from error
 
 
 def _manifest(values: dict[str, Any], commit: Commit) -> Manifest:
@@ -165,8 +177,3 @@ def _check(manifest: Manifest, commit: Commit) -> None:
                 whole = segment.offset + segment.stored <= manifest.files[segment.file].bytes
             if not whole or not 0 < segment.raw <= SEGMENT_BYTES or not 0 < segment.stored <= 2 * SEGMENT_BYTES:
                 raise ValueError(f"a segment of {item.name} is out of bounds")
-
-
-def elements(shape: tuple[int, ...]) -> int:
-    """How many elements a tensor of `shape` has."""
-    return math.prod(shape)

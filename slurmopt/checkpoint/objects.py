@@ -24,8 +24,9 @@ _WHOLE = 2**63  # whole numbers beyond it are written in hex, as Python reads lo
 _FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in (int, float, str, bool, list, dict, set, tuple)}
 _NUMPY_SCALARS, _NUMPY_ARRAYS = "biufcmM", "biufcmMSU"  # kinds of dtype: what is bytes and nothing else
 _TENSORS = frozenset(  # dtypes whose bytes say all; not so the quantized ones
-    "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 bfloat16 float32 float64 float8_e4m3fn float8_e5m2"
-    " float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu complex32 complex64 complex128".split()
+    {"bool", "float16", "bfloat16", "float32", "float64", "complex32", "complex64", "complex128"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+    | {f"float8_{form}" for form in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")}
 )
 
 

@@ -8,8 +8,7 @@ from typing import Generic, TypeVar
 
 import xxhash
 
-from slurmopt.checkpoint.manifest import File, Segment
-from slurmopt.errors import CheckpointError
+from slurmopt.checkpoint.manifest import Damaged, File, Segment
 from slurmopt.storage.folder import ALIGNMENT
 from slurmopt.storage.store import Store
 
@@ -17,10 +16,6 @@ EXTENT_BYTES = 16 << 20
 """What is read at once, at most, but for the edges that direct I/O wants."""
 _GAP_BYTES = 64 << 10
 Token = TypeVar("Token")
-
-
-class Damaged(CheckpointError):
-    """Bytes that are not those that were saved."""
 
 
 @dataclass

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from slurmopt.checkpoint import ledger
 from slurmopt.checkpoint.agreement import Agreement
 from slurmopt.checkpoint.ledger import Commit
-from slurmopt.checkpoint.manifest import decode
-from slurmopt.checkpoint.reading import Damaged
+from slurmopt.checkpoint.manifest import Damaged, Manifest, decode
+from slurmopt.checkpoint.nearby import Nearby
 from slurmopt.checkpoint.restore import Restorer
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.errors import CheckpointError, StorageError
@@ -30,10 +31,19 @@ class Recovery:
     def __init__(self, tiers: list[Tier], run: CurrentRun, ranks: Agreement) -> None:
         self._tiers, self._run, self._ranks = tiers, run, ranks
         self._stores = {tier.name: tier.store() for tier in tiers}
+        self._nearby = Nearby(ranks, run.rank)
+        self._by_name = {tier.name: tier for tier in tiers}
         self.found: Candidate | None = None
+        self.damaged: list[Candidate] = []
 
     def restore(self, state: dict[str, Any]) -> int:
         """The step that was restored, 0 for none."""
+        try:
+            return self._restore(state)
+        finally:
+            self._nearby.close()
+
+    def _restore(self, state: dict[str, Any]) -> int:
         candidates, problems = self._candidates()
         broken = []
         for candidate in candidates:
@@ -73,29 +83,37 @@ class Recovery:
 
     def _load(self, candidate: Candidate, state: dict[str, Any]) -> str | None:
         """None once every rank has loaded it; else why one could not."""
-        outcomes = self._ranks.gather(self._attempt(candidate, state))
+        manifest, problem = self._manifest(candidate)
+        outcomes = self._ranks.gather(problem or ("loaded", ""))
+        if manifest is not None and all(kind == "loaded" for kind, _ in outcomes):
+            outcomes = self._ranks.gather(self._attempt(candidate, manifest, state))
         for kind, text in outcomes:
             if kind == "unfit":
                 raise CheckpointError(text)
         reasons = [text for kind, text in outcomes if kind != "loaded"]
         if reasons and any(kind == "damaged" for kind, _ in outcomes):
+            self.damaged.append(candidate)
             self._tell("checkpoint-damaged", candidate, reason=reasons[0])
         return reasons[0] if reasons else None
 
-    def _attempt(self, candidate: Candidate, state: dict[str, Any]) -> tuple[str, str]:
-        store = self._stores[candidate.tier]
-        try:
-            manifest = decode(store.get(candidate.commit.manifest), candidate.commit)
-            Restorer(store, manifest, self._ranks.rank).load(state)
-        except Damaged as error:
-            return "damaged", str(error)
-        except FileNotFoundError as error:
-            return "damaged", f"{error.filename or error} is missing"
-        except StorageError as error:
-            return "unreadable", str(error)
-        except CheckpointError as error:
-            return "unfit", str(error)
-        return "loaded", ""
+    def _manifest(self, candidate: Candidate) -> tuple[Manifest | None, tuple[str, str] | None]:
+        """From the first rank that can read it: a node's own disk is not everybody's."""
+        mine = _outcome(lambda: self._stores[candidate.tier].get(candidate.commit.manifest))
+        readings = self._ranks.gather(mine)
+        encoded = next((value for kind, value in readings if kind == "loaded"), None)
+        if encoded is None:
+            return None, readings[0]
+        decoded = _outcome(lambda: decode(encoded, candidate.commit))
+        return (decoded[1], None) if decoded[0] == "loaded" else (None, decoded)
+
+    def _attempt(self, candidate: Candidate, manifest: Manifest, state: dict[str, Any]) -> tuple[str, str]:
+        tier, store = self._by_name[candidate.tier], self._stores[candidate.tier]
+        if tier.node_local and (problem := self._nearby.exchanged(store, manifest)):
+            return "unreadable", problem
+        if tier.name == "s3":
+            store = self._nearby.downloaded(store, manifest)
+        kind, problem = _outcome(lambda: Restorer(store, manifest, self._ranks.rank).load(state))
+        return kind, problem or ""
 
     def _tell(self, event: str, candidate: Candidate, **more: Any) -> None:
         if self._ranks.rank != 0:
@@ -106,3 +124,17 @@ class Recovery:
         words = {"restored": "restored from", "checkpoint-damaged": "set aside"}[event]
         reason = f": {more['reason']}" if more else ""
         print(f"slurmopt: {words} {commit.name} on {candidate.tier}{reason}", file=sys.stderr, flush=True)
+
+
+def _outcome(work: Callable[[], Any]) -> tuple[str, Any]:
+    """`loaded` and the result; else what kind of trouble it is, and why."""
+    try:
+        return "loaded", work()
+    except Damaged as error:
+        return "damaged", str(error)
+    except FileNotFoundError as error:
+        return "damaged", f"{error.filename or error} is missing"
+    except StorageError as error:
+        return "unreadable", str(error)
+    except CheckpointError as error:
+        return "unfit", str(error)

@@ -55,7 +55,7 @@ class Restorer:
         tensors, nested = self._targets(state, skeletons)
         self._read_tensors(tensors)
         for name, value in state.items():
-            _give(state, name, value, nested[name], self._rank)
+            _give(state, name, value, nested[name], self._rank, self._rank < self._manifest.world_size)
 
     def _skeletons(self, state: dict[str, Any]) -> dict[str, Any]:
         """The saved skeleton of each entry, for this rank where each has its own."""
@@ -167,7 +167,7 @@ class Restorer:
         source = each.buffer.view(dtype).view(item.sizes)
         for dimension, (start, length) in enumerate(zip(read.storage_offsets, read.lengths, strict=True)):
             source = source.narrow(dimension, start, length)
-        copies.append(lambda: target.copy_(source) and None)  # type: ignore[func-returns-value]
+        copies.append(lambda: target.copy_(source) and None)
 
     def _read(self, wanted: Iterable[Wanted]) -> None:
         pieces = []
@@ -209,11 +209,21 @@ def per_rank_name(name: str, rank: int) -> str:
     return f"{name}/rank-{rank:05d}"
 
 
-def _give(state: dict[str, Any], name: str, value: Any, saved: Any, rank: int) -> None:
+def _load(name: str, owner: Any, saved: Any) -> None:
+    try:
+        owner.load_state_dict(saved)
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise CheckpointError(
+            f"state[{name!r}]: {type(owner).__name__} does not take what was saved: {reason}"
+        ) from error
+
+
+def _give(state: dict[str, Any], name: str, value: Any, saved: Any, rank: int, there: bool) -> None:
     owner = unwrapped(value)
     if getattr(value, "per_rank", False):
-        value.load_state_dict(saved)
+        value.load_state_dict(saved) if there else value.derive(saved, rank)
     elif hasattr(owner, "load_state_dict"):
-        owner.load_state_dict(saved)
+        _load(name, owner, saved)
     elif not isinstance(value, torch.Tensor):
         state[name] = saved

@@ -45,6 +45,11 @@ class Sealer:
         self._ledger.commit(record)
         return self._prune({*protected, record.name})
 
+    def set_aside(self, name: str) -> None:
+        """What a damaged checkpoint shares with others is damaged in those too; they are found out one by one."""
+        self.open()
+        self._ledger.set_aside([name])
+
     def failed(self) -> None:
         """A save to this tier came to nothing: what it left is removed after the next commit."""
         self._untidy = True

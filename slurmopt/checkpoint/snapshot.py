@@ -136,16 +136,22 @@ def _shapes(metadata: Metadata) -> dict[str, tuple[str, list[int]]]:
 
 
 def _laid_out(items: list[Any], tensors: dict[str, torch.Tensor]) -> tuple[list[Place], int]:
-    """Large items at multiples of 4096, for direct I/O; small ones packed behind them."""
+    """The tensors' places in a buffer, and how much of it they take."""
     lengths = [tensors[index.fqn].dtype.itemsize * chunk.sizes.numel() for index, chunk in items]
-    starts, end = [0] * len(items), 0
+    starts, end = starts_of(lengths)
+    places = [
+        Place(index.fqn, tuple(chunk.offsets), tuple(chunk.sizes), start, length)
+        for (index, chunk), start, length in zip(items, starts, lengths, strict=True)
+    ]
+    return places, end
+
+
+def starts_of(lengths: list[int]) -> tuple[list[int], int]:
+    """Where items of these lengths start, and where they end: large ones first, at multiples of 4096."""
+    starts, end = [0] * len(lengths), 0
     for large in (True, False):
         for at, length in enumerate(lengths):
             if (length >= ALIGNMENT) == large:
                 starts[at] = end
                 end += aligned(length) if large else -(-length // _PACKED) * _PACKED
-    places = [
-        Place(index.fqn, tuple(chunk.offsets), tuple(chunk.sizes), start, length)
-        for (index, chunk), start, length in zip(items, starts, lengths, strict=True)
-    ]
-    return places, aligned(end)
+    return starts, aligned(end)

@@ -16,7 +16,7 @@ from slurmopt.checkpoint.arena import Arena, affordable, aligned, available_memo
 from slurmopt.checkpoint.objects import encode
 from slurmopt.checkpoint.part import Place
 from slurmopt.checkpoint.restore import per_rank_name
-from slurmopt.checkpoint.snapshot import SnapshotPlan, signature
+from slurmopt.checkpoint.snapshot import SnapshotPlan, signature, starts_of
 from slurmopt.checkpoint.state import state_of, take_apart
 from slurmopt.units import human_bytes
 
@@ -47,7 +47,7 @@ class Snapshots:
         self._changed = threading.Condition()
 
     def prepare(self, state: dict[str, Any]) -> None:
-        """Makes the arena before the first save needs it, from what the state will be once its optimizer has stepped."""
+        """Makes the arena before the first save needs it, sized for when the optimizer has stepped."""
         tensors, objects = self._collect(state)
         size = sum(_local_bytes(tensor, self._ranks.world_size) for tensor in tensors.values())
         size += sum(_future_bytes(value, self._ranks.world_size) for value in state.values())
@@ -60,7 +60,7 @@ class Snapshots:
             return None
         self._plan_for(tensors)
         assert self._plan is not None
-        need = self._plan.bytes + sum(aligned(len(data)) for data in objects.values())
+        need = self._plan.bytes + starts_of([len(data) for data in objects.values()])[1]
         self._room_for(need)
         assert self._arena is not None
         with self._changed:
@@ -131,19 +131,20 @@ class Snapshots:
         if buffers < self._buffers:
             print(_told(size, self._buffers, buffers, folder), file=sys.stderr, flush=True)
         self._arena = Arena(size, buffers or 1, folder)
-        self._arena.populate()
+        if folder is None:
+            self._arena.populate()
+            _pin(self._arena)
         with self._changed:
             self._free = list(range(self._arena.buffers))
 
     def _put_objects(self, objects: dict[str, bytes], memory: memoryview) -> list[Place]:
         assert self._plan is not None
-        places, start = [], self._plan.bytes
-        for name, data in objects.items():
+        starts, _ = starts_of([len(data) for data in objects.values()])
+        places = []
+        for (name, data), start in zip(objects.items(), starts, strict=True):
+            start += self._plan.bytes
             memory[start : start + len(data)] = data
             places.append(Place(name, None, None, start, len(data)))
-            start += -(-len(data) // 64) * 64 if len(data) < 4096 else aligned(len(data))
-            if len(data) < 4096 and start % 4096 > 4096 - 64:
-                start = aligned(start)
         return places
 
 
@@ -152,8 +153,17 @@ def _told(size: int, wanted: int, buffers: int, folder: Path | None) -> str:
     if folder is not None:
         instead = f"snapshots go to a file in {folder}, which is slower"
     else:
-        instead = "one snapshot is kept instead of two: a save waits for the one before it"
+        instead = "there is one snapshot instead of two: a save that comes while it is being written is left out"
     return f"slurmopt: {human_bytes(size * wanted)} for snapshots do not fit into the {have} of memory left; {instead}"
+
+
+def _pin(arena: Arena) -> None:
+    """Lets a GPU copy into the arena on its own, beside what it computes."""
+    if torch.cuda.is_available() and arena.total:
+        arena.settled()
+        error = torch.cuda.cudart().cudaHostRegister(arena.address, arena.total, 0)
+        if int(error):  # the copy still works, through a buffer of the driver's
+            print(f"slurmopt: snapshots are not pinned: CUDA error {int(error)}", file=sys.stderr, flush=True)
 
 
 def _local_bytes(tensor: torch.Tensor, world_size: int) -> int:

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from multiprocessing import AuthenticationError
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,10 @@ class Writer:
         self._workers[0].join()
         self._slow.put(None)
         self._workers[1].join()
+        for target in self._targets.values():
+            target.wait_settled()
+        if self._coordinator is not None:
+            self._coordinator.wait_settled()
 
     def _open(self) -> None:
         """Shuts older attempts out before anybody looks for a checkpoint to restore."""
@@ -98,9 +103,11 @@ class Writer:
 
     def _do_meet(self, message: dict[str, Any], _: int | None) -> None:
         if self._member is None or not self._member.meets(message["host"], message["port"]):
-            self._member = Member(
-                self._rank, message["host"], message["port"], bytes.fromhex(message["key"]), self._seal, self._settled
-            )
+            key = bytes.fromhex(message["key"])
+            try:
+                self._member = Member(self._rank, message["host"], message["port"], key, self._seal, self._settled)
+            except (OSError, EOFError, AuthenticationError) as error:  # saves fail, and say so, until it can be met
+                print(f"slurmopt: rank 0's checkpoint writer cannot be reached: {error}", file=sys.stderr, flush=True)
 
     def _do_arena(self, message: dict[str, Any], descriptor: int | None) -> None:
         assert descriptor is not None
@@ -110,7 +117,16 @@ class Writer:
         self._layout = [_place(values) for values in message["places"]]
 
     def _do_base(self, message: dict[str, Any], _: int | None) -> None:
-        self._targets[message["tier"]].start_from(message["commit"])
+        try:
+            self._targets[message["tier"]].start_from(message["commit"])
+        except (SlurmoptError, OSError) as error:  # then the next save writes everything
+            print(f"slurmopt: the next checkpoint refers to nothing earlier: {error}", file=sys.stderr, flush=True)
+
+    def _do_set_aside(self, message: dict[str, Any], _: int | None) -> None:
+        try:
+            self._sealers[message["tier"]].set_aside(message["checkpoint"])
+        except (SlurmoptError, OSError) as error:  # it will be found damaged again
+            self._note("checkpoint-failed", tier=message["tier"], reason=f"{message['checkpoint']}: {error}")
 
     def _do_save(self, message: dict[str, Any], _: int | None) -> None:
         places = self._layout + [_place(values) for values in message["objects"]]

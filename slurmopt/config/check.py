@@ -27,6 +27,26 @@ def at_least(value: int | float | None, least: int, key: str) -> None:
         raise ConfigError(f"{value} is too few; valid: {least} or more", key)
 
 
+def whole_number(value: Any, least: int, key: str, most: int | None = None) -> None:
+    """`value` must be an int from `least` to `most`. For a group that is also made without OmegaConf's typing."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        bounds = f"{least} or more" if most is None else f"{least} to {most}"
+        raise ConfigError(f"{value!r} is not valid; valid: a whole number, {bounds}", key)
+
+
+def true_or_false(value: Any, key: str) -> None:
+    """`value` must be a bool."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{value!r} is not valid; valid: true, false", key)
+
+
+def text_or_null(value: Any, key: str) -> None:
+    """`value` must be None or one line of text that is not empty."""
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ConfigError(f"{value!r} is not valid; valid: a text, or null", key)
+    one_line_text(value, key)
+
+
 def readable(value: Any, parse: Callable[[Any], Any], key: str) -> None:
     """`parse` must accept `value`, unless it is None; its ValueError becomes the message."""
     if value is None:

@@ -1,10 +1,133 @@
-"""Where checkpoints go and how often."""
+"""Where checkpoints go, how often, and how many are kept.
+
+The job reads this too, so nothing here imports Hydra or OmegaConf.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Any
+
+from slurmopt.config.check import did_you_mean, one_of, readable, text_or_null, true_or_false, whole_number
+from slurmopt.config.tiers import S3, Scratch, Shared, Tier, known
+from slurmopt.errors import ConfigError, one_line
+from slurmopt.units import seconds
 
 
 @dataclass(kw_only=True)
 class Checkpoint:
-    """Reserved: training code saves into `$SLURMOPT_RUN_FOLDER/checkpoints` by itself for now."""
+    """Where checkpoints go, how often, and how many are kept. Each tier is optional; with none, nothing is saved."""
+
+    scratch: Scratch = field(default_factory=Scratch)
+    """The disk of each node."""
+
+    shared: Shared = field(default_factory=Shared)
+    """The file system that all nodes share."""
+
+    s3: S3 = field(default_factory=S3)
+    """A bucket of S3."""
+
+    metric: str | None = None
+    """The name of a metric given to `save(…, metrics={…})`, for `best`."""
+
+    mode: str = "min"
+    """Whether the best metric is the smallest (`min`) or the largest (`max`)."""
+
+    durable: str = "auto"
+    """The tier that `wait()` waits for: `scratch`, `shared` or `s3`. `auto`: shared, else s3, else scratch."""
+
+    buffers: int = 2
+    """Snapshots in host memory: 2 lets the training go on while one is being written; 1 takes half the memory."""
+
+    incremental: bool = True
+    """Whether tensors that did not change since a kept checkpoint are referenced instead of written again."""
+
+    failures: int = 5
+    """How many failed saves in a row stop the run."""
+
+    deadline: str = "10min"
+    """How long one save to one tier may take."""
+
+    mtbf: str = "24h"
+    """The mean time between failures of the whole run that give no notice, for `every: auto`."""
+
+    def __post_init__(self) -> None:
+        one_of(str(self.mode), ("min", "max"), "checkpoint.mode")
+        self._check_durable()
+        whole_number(self.buffers, 1, "checkpoint.buffers", most=2)
+        true_or_false(self.incremental, "checkpoint.incremental")
+        whole_number(self.failures, 1, "checkpoint.failures")
+        for name in ("deadline", "mtbf"):
+            readable(str(getattr(self, name)), seconds, f"checkpoint.{name}")
+        text_or_null(self.metric, "checkpoint.metric")
+        for tier in (self.scratch, self.shared, self.s3):
+            if tier.best and self.metric is None:
+                raise ConfigError("needs checkpoint.metric", f"checkpoint.{tier.name}.best")
+
+    @property
+    def tiers(self) -> dict[str, Tier]:
+        """The tiers that are on, the fastest first."""
+        return {tier.name: tier for tier in (self.scratch, self.shared, self.s3) if tier.place is not None}
+
+    @property
+    def durable_tier(self) -> str | None:
+        """The tier that `wait()` waits for; None where all are off."""
+        if self.durable != "auto":
+            return self.durable
+        return next((name for name in ("shared", "s3", "scratch") if name in self.tiers), None)
+
+    def _check_durable(self) -> None:
+        one_of(str(self.durable), ("auto", "scratch", "shared", "s3"), "checkpoint.durable")
+        if self.durable != "auto" and self.durable not in self.tiers:
+            on = ", ".join(["auto", *self.tiers])
+            raise ConfigError(f"the tier {self.durable!r} is off; valid: {on}", "checkpoint.durable")
+
+
+def checkpoint_of(value: object) -> Checkpoint:
+    """The group from what training code has of it: its `config.checkpoint`, a plain mapping, or the dataclass.
+
+    Raises ConfigError naming the key: an unknown one, a bad value, an environment variable that the job lacks.
+    """
+    checkpoint = value if isinstance(value, Checkpoint) else _build(Checkpoint, _plain(value), "checkpoint")
+    _check_filled_in(asdict(checkpoint), "checkpoint")
+    return checkpoint
+
+
+def _plain(value: object) -> object:
+    """A config of OmegaConf's as plain containers, resolved; whoever made one has imported OmegaConf already."""
+    omegaconf = sys.modules.get("omegaconf")
+    if omegaconf is None or not isinstance(value, omegaconf.DictConfig):
+        return value
+    try:
+        return omegaconf.OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+    except omegaconf.errors.OmegaConfBaseException as error:
+        reason = str(getattr(error, "msg", None) or error).partition("\n")[0]
+        raise ConfigError(one_line(reason), getattr(error, "full_key", None) or "checkpoint") from error
+
+
+def _build(kind: Any, value: object, path: str) -> Any:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"is no group but a {type(value).__name__}; valid: the keys of the group", path)
+    known = {item.name: item.default_factory for item in fields(kind)}
+    for name in map(str, value):
+        if name not in known:
+            raise ConfigError(
+                f"unknown key{did_you_mean(name, known)}; valid in {path!r}: {', '.join(known)}", f"{path}.{name}"
+            )
+    nested = {name: inner for name, inner in known.items() if is_dataclass(inner)}
+    return kind(
+        **{
+            name: _build(nested[name], value[name], f"{path}.{name}") if name in nested else value[name]
+            for name in value
+        }
+    )
+
+
+def _check_filled_in(value: object, path: str) -> None:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            _check_filled_in(item, f"{path}.{name}")
+    elif isinstance(value, str) and not known(value):
+        raise ConfigError(f"{value!r} is not filled in; valid: `config.checkpoint` as OmegaConf loads it", path)

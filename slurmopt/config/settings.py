@@ -21,6 +21,13 @@ DEFERRED_FIELDS = {
     ("environment", "setup"),
     ("environment", "variables"),
     ("network", "variables"),
+    ("checkpoint", "scratch", "path"),
+    ("checkpoint", "shared", "path"),
+    ("checkpoint", "s3", "url"),
+    ("checkpoint", "s3", "endpoint"),
+    ("checkpoint", "s3", "region"),
+    ("checkpoint", "s3", "kms_key"),
+    ("checkpoint", "s3", "tags"),
 }
 """Where `${oc.env:NAME}` is filled in within the job; everywhere else the script needs the value at launch."""
 
@@ -33,12 +40,10 @@ def settings(config: DictConfig) -> Settings:
 
 def typed_group(config: DictConfig, group: str) -> Any:
     """One group as its dataclass."""
-    node = config[group]
     try:
-        values = {str(name): _value(node, group, str(name)) for name in node}
+        return _instance(config[group], GROUPS[group], (group,))
     except OmegaConfBaseException as error:
         raise translate(error) from error
-    return GROUPS[group](**values)
 
 
 def check_groups(config: DictConfig) -> None:
@@ -60,10 +65,16 @@ def _check_keys(node: DictConfig, kind: Any, path: str) -> None:
             _check_keys(child, inner, f"{path}.{name}")
 
 
-def _value(node: DictConfig, group: str, name: str) -> Any:
-    if (group, name) in DEFERRED_FIELDS:
-        return _deferred_items(node[name], f"{group}.{name}")
+def _instance(node: DictConfig, kind: Any, path: tuple[str, ...]) -> Any:
+    return kind(**{str(name): _value(node, str(name), (*path, str(name))) for name in node})
+
+
+def _value(node: DictConfig, name: str, path: tuple[str, ...]) -> Any:
+    if path in DEFERRED_FIELDS:
+        return _deferred_items(deferred(node, name, ".".join(path)), ".".join(path))
     value = node[name]
+    if isinstance(value, DictConfig) and is_dataclass(inner := OmegaConf.get_type(value)):
+        return _instance(value, inner, path)
     return OmegaConf.to_object(value) if isinstance(value, (DictConfig, ListConfig)) else value
 
 

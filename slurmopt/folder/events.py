@@ -11,6 +11,13 @@ Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank
     end         the verdict on an attempt                   attempt, outcome, exit_code, rank, error
     cancel      the user cancelled the run                  job
     cancel-failed  that did not reach the job               job
+    checkpoint  one is durable on a tier                    attempt, step, tier, checkpoint, bytes, seconds
+    checkpoint-failed  a save to a tier failed              attempt, step, tier, checkpoint, reason
+    checkpoint-damaged  one was found broken and set aside  attempt, checkpoint, tier, reason
+    checkpoint-pruned  these were deleted as `keep` says    attempt, tier, checkpoints
+    restored    the training goes on from one               attempt, step, tier, checkpoint
+
+A tier is `scratch`, `shared` or `s3`; null where a save failed before it came to any.
 """
 
 from __future__ import annotations
@@ -21,7 +28,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +72,21 @@ def _torn(descriptor: int) -> bool:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """All events, oldest first. A line that is no JSON object (a torn one, a foreign hand) is left out."""
+    return list(parse(lines(path)))
+
+
+def lines(path: Path) -> list[bytes]:
+    """The lines as they stand, oldest first: for those who look for few of many."""
     try:
-        lines = path.read_bytes().splitlines()
+        return path.read_bytes().splitlines()
     except FileNotFoundError:
         return []
-    events = []
+
+
+def parse(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The events among `lines`."""
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
             event = json.loads(line)
             if isinstance(event, dict) and "event" in event:
-                events.append(event)
-    return events
+                yield event

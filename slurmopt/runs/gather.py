@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import SlurmError, one_line
 from slurmopt.folder.layout import RunFolder
+from slurmopt.runs import checkpoints
 from slurmopt.runs import journal as journals
 from slurmopt.runs.journal import Journal, number, text, whole
 from slurmopt.runs.progress import Progress, progress
@@ -120,8 +121,8 @@ def of_the_run(journal: Journal, slurm: Slurm) -> Slurm:
     return slurm if journal.token and journal.token in entry.comment else replace(slurm, jobs={})
 
 
-def as_dict(status: Status) -> dict[str, Any]:
-    """What `slurmopt status --json` prints of a run: see `slurmopt.runs.status`."""
+def as_dict(status: Status, details: bool = True) -> dict[str, Any]:
+    """What `slurmopt status --json` prints of a run: see `slurmopt.runs.status`. `details`: checkpoints too."""
     journal, seen, attempt = status.journal, status.progress, status.journal.attempt
     end = journal.ended or {}
     return {
@@ -152,4 +153,5 @@ def as_dict(status: Status) -> dict[str, Any]:
         "exit_code": whole(end.get("exit_code")),
         "rank": whole(end.get("rank")),
         "error": text(end.get("error")),
+        **checkpoints.as_dict(checkpoints.read(status.folder) if details else None),
     }

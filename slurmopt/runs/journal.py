@@ -13,6 +13,9 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED, REQUEUE
 
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
+_OF_CHECKPOINTS = b'"event": "checkpoint'
+"""In lines that a long run has tens of thousands of, and that say nothing of its state; `slurmopt.runs.checkpoints`
+reads them."""
 
 
 @dataclass
@@ -81,11 +84,11 @@ def read(folder: RunFolder) -> Journal:
     """Reads the run's events; one that cannot be read gives a journal with a `problem`."""
     journal = Journal(folder)
     try:
-        lines = events.read(folder.events)
-    except (OSError, RecursionError) as error:
-        journal.problem = f"cannot read events.jsonl: {getattr(error, 'strerror', None) or error}"
+        lines = [line for line in events.lines(folder.events) if _OF_CHECKPOINTS not in line]
+    except OSError as error:
+        journal.problem = f"cannot read events.jsonl: {error.strerror or error}"
         return journal
-    for event in lines:
+    for event in events.parse(lines):
         journal.latest = max(journal.latest, number(event.get("time")) or 0.0)
         _TAKE.get(str(event["event"]), _skip)(journal, event)
     return journal

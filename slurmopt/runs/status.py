@@ -13,7 +13,12 @@
     elapsed            seconds of the latest attempt
     step total_steps steps_per_second eta_seconds metrics      of the lowest rank that has a heartbeat
     outcome exit_code rank error                  of the verdict
+    checkpoints            tier (scratch, shared, s3) -> the newest durable one there: step, time, checkpoint
+    checkpoint_failures    of a tier since its last success: tier, count; step, time and reason of the latest
+    checkpoints_damaged    found broken and set aside: tier, checkpoint, time, reason
+    restored               where the training went on from last: step, tier, checkpoint, time
 
+With `--all` the last four are null: journals are not searched for them.
 Times are numbers; a metric that is no finite number is null.
 """
 
@@ -44,7 +49,7 @@ def main(argv: list[str]) -> int:
     statuses, problem = gather(folders, details=not given.all)
     _warn(problem)
     if given.json:
-        print(json.dumps([as_dict(status) for status in statuses], allow_nan=False))
+        print(json.dumps([as_dict(status, details=not given.all) for status in statuses], allow_nan=False))
     else:
         print(_text(statuses))
     return 0

@@ -7,6 +7,7 @@ import time
 
 from slurmopt.errors import one_line
 from slurmopt.folder.files import read_json
+from slurmopt.runs import checkpoints
 from slurmopt.runs.failure import failure
 from slurmopt.runs.gather import Status
 from slurmopt.runs.journal import whole
@@ -79,7 +80,7 @@ def metrics(seen: Progress) -> str:
 def page(status: Status) -> str:
     """One run, with all that helps to understand it and what to do next. Nothing is cut: paths are to be copied."""
     lines = [(label, one_line(text)) for label, text in _facts(status) if text]
-    return "\n".join([f"{status.label}: {status.state}", *(f"  {label:9} {text}" for label, text in lines)])
+    return "\n".join([f"{status.label}: {status.state}", *(f"  {label:10} {text}" for label, text in lines)])
 
 
 def _facts(status: Status) -> list[tuple[str, str | None]]:
@@ -89,6 +90,7 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
         ("why", "; ".join(filter(None, (detail, _start(status))))),
         ("progress", _progress(status)),
         ("metrics", metrics(seen)),
+        *_checkpoints(status),
         ("time", _times(status)),
         ("job", _job(status)),
         ("heartbeat", _heartbeat(status)),
@@ -107,6 +109,11 @@ def _progress(status: Status) -> str:
     done = f"step {steps(seen)}" if seen.step is not None else ""
     waiting = "waits for the other ranks" if seen.phase == "waiting" and status.alive else ""
     return ", ".join(filter(None, (waiting, done, rate, left)))
+
+
+def _checkpoints(status: Status) -> list[tuple[str, str | None]]:
+    lines = checkpoints.for_people(checkpoints.read(status.folder), status.now)
+    return [("" if index else "checkpoint", line) for index, line in enumerate(lines)]
 
 
 def _times(status: Status) -> str:

@@ -1,0 +1,1 @@
+"""What `scripts/chaos` runs: trainings that are killed, and checkpoints that are damaged."""

@@ -1,0 +1,36 @@
+"""A file from one store to another, many ranges of it at a time."""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.store import Store
+
+CHUNK_BYTES = 16 << 20
+_READERS = 4
+
+
+def copy(source: Store, target: Store, key: str, size: int) -> None:
+    """Copies `key`, of `size` bytes; at most a few chunks of 16 MiB are in memory. Errors are those of the stores."""
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="slurmopt-copy") as pool:
+        target.write(key, _chunks(source, key, size, pool))
+
+
+def _chunks(source: Store, key: str, size: int, pool: ThreadPoolExecutor) -> Iterator[memoryview]:
+    ahead: deque[Future[memoryview]] = deque()
+    for start in range(0, size, CHUNK_BYTES):
+        ahead.append(pool.submit(_chunk, source, key, start, min(CHUNK_BYTES, size - start)))
+        if len(ahead) > _READERS:
+            yield ahead.popleft().result()
+    while ahead:
+        yield ahead.popleft().result()
+
+
+def _chunk(source: Store, key: str, start: int, length: int) -> memoryview:
+    memory = memoryview(mmap.mmap(-1, max(ALIGNMENT, length)))[:length]  # aligned, as direct I/O wants it
+    source.read_into(key, start, memory)
+    return memory

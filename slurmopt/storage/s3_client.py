@@ -1,0 +1,81 @@
+"""From the config's words to a boto3 client that sends through our transport."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import boto3
+import botocore.session
+from botocore import exceptions as boto
+from botocore.config import Config
+
+from slurmopt.errors import ConfigError, StorageError
+from slurmopt.storage.s3_transport import Transport
+
+BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]|arn:[^/]+(/[^/]+)?")
+
+
+def split(url: str) -> tuple[str, str]:
+    """Bucket, and prefix with a slash at its end (or empty), of s3://BUCKET/PREFIX; ConfigError for anything else."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    prefix = prefix.strip("/")
+    if scheme != "s3" or not BUCKET.fullmatch(bucket):
+        raise ConfigError(f"{url!r} is not a place in S3; write s3://BUCKET or s3://BUCKET/PREFIX", "checkpoint.s3.url")
+    if not url.isprintable() or any(part in ("", ".", "..") for part in prefix.split("/")[: len(prefix)]):
+        raise ConfigError(f"{url!r}: a prefix has plain names between its slashes", "checkpoint.s3.url")
+    return bucket, f"{prefix}/" if prefix else ""
+
+
+def new_object(kms_key: str | None, tags: Mapping[str, str] | None) -> dict[str, str]:
+    """What goes with everything that is put."""
+    found = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
+    return {**found, **({"Tagging": urlencode(tags)} if tags else {})}
+
+
+def connect(url: str, endpoint: str | None, region: str | None, accelerate: bool, connections: int) -> Any:
+    """A client with the default chain of credentials; sends nothing yet."""
+    _check_endpoint(endpoint, accelerate)
+    try:
+        session = botocore.session.Session()
+        client = boto3.session.Session(botocore_session=session, region_name=region).client(
+            "s3", endpoint_url=endpoint, config=_config(endpoint, accelerate)
+        )
+    except boto.InvalidRegionError:
+        raise ConfigError(f"{region!r} is not a region, such as eu-central-1", "checkpoint.s3.region") from None
+    except (boto.BotoCoreError, ValueError) as error:
+        raise StorageError(f"{url}: {error}") from error
+    transport = Transport(connections, session.get_config_variable("ca_bundle"))
+    client.meta.events.register("before-send.s3", transport.send)
+    return client
+
+
+def _check_endpoint(endpoint: str | None, accelerate: bool) -> None:
+    if endpoint is None:
+        return
+    key = "checkpoint.s3.endpoint"
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError("is not an address such as https://s3.example.com:9000", key)
+    if parts.username or parts.password:
+        raise ConfigError("holds a name or password; credentials belong into the environment or ~/.aws", key)
+    if accelerate:
+        raise ConfigError("Transfer Acceleration has an endpoint of its own; set endpoint to null", key)
+
+
+def _config(endpoint: str | None, accelerate: bool) -> Any:
+    return Config(
+        retries={"total_max_attempts": 1, "mode": "standard"},  # ours know the deadline
+        # SHA-256 would cost more than sending; S3 compares the CRC-32 that we give with each part.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={
+            "payload_signing_enabled": False,
+            "use_accelerate_endpoint": accelerate,
+            # Servers other than Amazon's seldom have a name for each bucket.
+            "addressing_style": "path" if endpoint else "auto",
+        },
+    )
