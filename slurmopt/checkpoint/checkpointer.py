@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from types import TracebackType
 from typing import Any
@@ -48,7 +49,7 @@ class Checkpointer:
         self._schedule = Schedule(self._tiers, float(seconds(self._config.mtbf)), time.monotonic)
         self._snapshots = Snapshots(self._config.buffers, self._ranks)
         self._crew = Crew(self._config, self._tiers, run, self._ranks, self._snapshots.free, self._durable)
-        self._last: tuple[int, str] | None = None
+        self._last: tuple[str, list[str]] | None = None
         self._began: dict[int, float] = {}
         self._crew.start()
 
@@ -74,6 +75,8 @@ class Checkpointer:
         self._crew.set_aside(recovery.damaged)
         if recovery.found is not None:
             self._crew.start_from(recovery.found)
+            name = checkpoint_name(step, self._ranks.from_first(self._unique()))
+            self._crew.bring_home(recovery.found, recovery.lacking(), name)
         return step
 
     def save(
@@ -88,25 +91,31 @@ class Checkpointer:
             return False
         began = time.monotonic()
         decision = self._ranks.from_first(self._schedule.decide(step, force))
-        self._schedule.follow(decision)
         if not decision.due:
+            self._schedule.follow(decision)
             return False
         self._crew.check()
         taken = self._snapshots.take(state, wait=force)
         if taken is None:
-            self._crew.skipped(step, decision.due)
+            self._crew.left_out(step, decision.due)  # and due again at the next step
             return False
+        self._schedule.follow(decision)
         name = checkpoint_name(step, self._ranks.from_first(self._unique()))
         self._crew.hand_over(step, name, decision.due, taken, dict(metrics or {}))
-        self._last = (step, name)
+        self._last = (name, decision.due)
         self._began[step] = began
         self._schedule.saved(decision.due, step, time.monotonic() - began)
+        self._tell_rhythm()
         return True
 
     def wait(self) -> bool:
-        """Waits until the last save is durable on the tier of `checkpoint.durable`; False where it failed there."""
+        """Waits until the last save is durable on the tier of `checkpoint.durable`, or on the slowest that it was due
+        on; False where it failed there."""
+        if self._last is None:
+            return True
+        name, due = self._last
         tier = self._config.durable_tier
-        return self._last is None or tier is None or self._crew.wait(self._last[1], tier)
+        return self._crew.wait(name, tier if tier in due else due[-1])
 
     def close(self) -> None:
         """Brings everything home that was begun, and ends the writer process."""
@@ -119,6 +128,11 @@ class Checkpointer:
         began = self._began.pop(step, None)
         if began is not None:
             self._schedule.durable(tier, time.monotonic() - began)
+
+    def _tell_rhythm(self) -> None:
+        if self._ranks.rank == 0:
+            for line in self._schedule.news():
+                print(f"slurmopt: checkpoints to {line}", file=sys.stderr, flush=True)
 
     def _unique(self) -> str:
         return f"a{self._run.attempt:04d}-{secrets.token_hex(4)}"

@@ -54,6 +54,7 @@ class Coordinator:
         self._idle = threading.Condition(self._lock)
         self._members: dict[int, Connection] = {}
         self._saves: dict[str, dict[str, Any]] = {}
+        self._needs: dict[str, str] = {}
         self._pending: dict[tuple[str, str], Pending] = {}
         self._settled: deque[tuple[str, str]] = deque(maxlen=1000)
         threading.Thread(target=self._accept, name="slurmopt-accept", daemon=True).start()
@@ -67,10 +68,16 @@ class Coordinator:
     def key(self) -> str:
         return self._key.hex()
 
-    def announce(self, name: str, step: int, tiers: list[str], manifest: dict[str, Any]) -> None:
-        """A save begins; `manifest` is what rank 0 knows of it: all but what lies where. Parts may be here already."""
+    def announce(
+        self, name: str, step: int, tiers: list[str], manifest: dict[str, Any], needs: str | None = None
+    ) -> None:
+        """A save begins; `manifest` is what rank 0 knows of it: all but what lies where. Parts may be here already.
+
+        `needs`: the checkpoint that it is copied from, which must stay until then.
+        """
         with self._lock:
             self._saves[name] = manifest
+            self._needs[name] = needs or name
             for tier in tiers:
                 self._seal_whole(self._of(name, tier, step))
 
@@ -137,7 +144,7 @@ class Coordinator:
             "manifest": encoded.decode(),
             "commit": pending.commit,
             # What is being written may refer to it, and a slower tier may still read it from here.
-            "protected": sorted({name for name, _ in self._pending}),
+            "protected": sorted({self._needs.get(name, name) for name, _ in self._pending}),
         }
         for rank in self._terms[pending.tier].sealers:
             self._send(rank, seal)
@@ -150,6 +157,7 @@ class Coordinator:
         self._settled.append((pending.name, pending.tier))
         if not any(name == pending.name for name, _ in self._pending):
             self._saves.pop(pending.name, None)
+            self._needs.pop(pending.name, None)
         seconds = round(time.monotonic() - pending.started, 3)
         verdict = {**verdict, "name": pending.name, "tier": pending.tier, "step": pending.step, "seconds": seconds}
         self._report(verdict)

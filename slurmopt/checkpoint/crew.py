@@ -45,6 +45,7 @@ class Crew:
         self._outcomes: dict[tuple[str, str], bool] = {}
         self._failures, self._reason = 0, ""
         self._taken: set[int] = set()
+        self._left_out = False
         leaders = [rank for rank, first in enumerate(ranks.gather(run.rank.local_rank == 0)) if first]
         self._sealers = {tier.name: leaders if tier.node_local else [0] for tier in tiers}
         self._host = self._ranks.from_first(run.rank.master_addr if run.rank.nodes > 1 else "127.0.0.1")
@@ -83,14 +84,27 @@ class Crew:
 
     def set_aside(self, damaged: list[Candidate]) -> None:
         """Nobody may restore these again, nor refer to them."""
-        for tier, commit in damaged:
+        for tier, commit, _ in damaged:
             if self._writer is not None and self._ranks.rank in self._sealers[tier]:
                 self._writer.send({"do": "set_aside", "tier": tier, "checkpoint": commit.name})
 
     def start_from(self, restored: Candidate) -> None:
-        """This checkpoint has been read and verified: the next may refer to it, and slower tiers may lack it."""
+        """This checkpoint has been read and verified: the next may refer to it."""
         if self._writer is not None:
             self._writer.send({"do": "base", "tier": restored.tier, "commit": asdict(restored.commit)})
+
+    def bring_home(self, restored: Candidate, lacking: list[str], name: str) -> None:
+        """Slower tiers lack what was restored, because the attempt that saved it died: it goes there now."""
+        if self._writer is None or not lacking:
+            return
+        commit = restored.commit
+        with self._settled:
+            self._open.update({(name, tier): commit.step for tier in lacking})
+        manifest = self._manifest(commit.step, name, restored.tensors, commit.metrics)
+        self._writer.send(
+            {"do": "upload", "step": commit.step, "name": name, "tiers": lacking}
+            | {"lies_on": restored.tier, "commit": asdict(commit), "manifest": manifest}
+        )
 
     def hand_over(self, step: int, name: str, due: list[str], snapshot: Snapshot, metrics: dict[str, float]) -> None:
         """Gives a snapshot to the writer."""
@@ -101,10 +115,11 @@ class Crew:
         if snapshot.places is not self._places:
             self._places = snapshot.places
             self._writer.send({"do": "layout", "places": snapshot.places})
+        self._left_out = False
         with self._settled:
             self._open.update({(name, tier): step for tier in due})
             self._taken.add(snapshot.buffer)
-        manifest = self._manifest(step, name, snapshot, metrics) if self._ranks.rank == 0 else None
+        manifest = self._manifest(step, name, snapshot.tensors, metrics)
         sent = self._writer.send(
             {"do": "save", "step": step, "name": name, "tiers": due, "buffer": snapshot.buffer}
             | {"objects": snapshot.objects, "manifest": manifest}
@@ -112,19 +127,19 @@ class Crew:
         if not sent:
             self._hear({"is": "gone"})
 
-    def skipped(self, step: int, due: list[str]) -> None:
-        """All buffers were still being written."""
-        if self._ranks.rank == 0:
-            reason = "skipped: the save before it is still being written"
+    def left_out(self, step: int, due: list[str]) -> None:
+        """All buffers are still being written; told once, not at each step until one is free."""
+        if self._ranks.rank == 0 and not self._left_out:
+            reason = "put off: the save before it is still being written"
             for tier in due:
-                events.append(
-                    self._run.folder.events,
-                    "checkpoint-failed",
-                    attempt=self._run.attempt,
-                    step=step,
-                    tier=tier,
-                    reason=reason,
-                )
+                self._note("checkpoint-failed", step=step, tier=tier, reason=reason)
+        self._left_out = True
+
+    def _note(self, event: str, **fields: Any) -> None:
+        try:
+            events.append(self._run.folder.events, event, attempt=self._run.attempt, **fields)
+        except OSError as error:  # the journal's disk may be the one that is full
+            self._say(f"{event} {fields} cannot be noted: {error}")
 
     def wait(self, name: str, tier: str) -> bool:
         """Waits until a save is settled on `tier`; whether it is durable there."""
@@ -152,14 +167,19 @@ class Crew:
             "incremental": self._config.incremental,
         }
 
-    def _manifest(self, step: int, name: str, snapshot: Snapshot, metrics: dict[str, float]) -> dict[str, Any]:
+    def _manifest(
+        self, step: int, name: str, tensors: dict[str, Any], metrics: dict[str, float]
+    ) -> dict[str, Any] | None:
+        """What the coordinator needs to know of a save besides what lies where; it sits with rank 0."""
+        if self._ranks.rank != 0:
+            return None
         return {
             "step": step,
             "attempt": self._run.attempt,
             "unique": name.rpartition("/")[2],
             "time": round(time.time(), 3),
             "world_size": self._ranks.world_size,
-            "tensors": snapshot.tensors,
+            "tensors": tensors,
             "metrics": {key: float(value) for key, value in metrics.items()},
         }
 

@@ -238,7 +238,8 @@ def merged(parts: list[Part]) -> Part:
     files: dict[File, int] = {}
     items = []
     for part in parts:
-        index = [files.setdefault(file, len(files)) for file in part.files]
         for item in part.items:
-            items.append(item._replace(segments=[s._replace(file=index[s.file]) for s in item.segments]))
+            places = [files.setdefault(part.files[segment.file], len(files)) for segment in item.segments]
+            moved = [s._replace(file=place) for s, place in zip(item.segments, places, strict=True)]
+            items.append(item._replace(segments=moved))
     return Part(list(files), items)

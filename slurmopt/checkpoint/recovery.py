@@ -16,13 +16,15 @@ from slurmopt.checkpoint.tiers import Tier
 from slurmopt.errors import CheckpointError, StorageError
 from slurmopt.folder import events
 from slurmopt.runtime.run import CurrentRun
+from slurmopt.units import steps_or_seconds
 
 
 class Candidate(NamedTuple):
-    """A complete checkpoint on one tier."""
+    """A complete checkpoint on one tier; `tensors` (dtype and shape by name) once its manifest was read."""
 
     tier: str
     commit: Commit
+    tensors: dict[str, Any] = {}
 
 
 class Recovery:
@@ -35,6 +37,8 @@ class Recovery:
         self._by_name = {tier.name: tier for tier in tiers}
         self.found: Candidate | None = None
         self.damaged: list[Candidate] = []
+        self._newest: dict[str, int] = {}
+        self._tensors: dict[str, Any] = {}
 
     def restore(self, state: dict[str, Any]) -> int:
         """The step that was restored, 0 for none."""
@@ -43,12 +47,23 @@ class Recovery:
         finally:
             self._nearby.close()
 
+    def lacking(self) -> list[str]:
+        """The slower tiers that were due to get a checkpoint since their newest, and lack it."""
+        if self.found is None:
+            return []
+        names = [tier.name for tier in self._tiers]
+        slower = self._tiers[names.index(self.found.tier) + 1 :]
+        step = self.found.commit.step
+        return [tier.name for tier in slower if _was_due(tier, self._newest.get(tier.name, 0), step)]
+
     def _restore(self, state: dict[str, Any]) -> int:
         candidates, problems = self._candidates()
+        for tier, commit, _ in reversed(candidates):
+            self._newest[tier] = commit.step
         broken = []
         for candidate in candidates:
             if (reason := self._load(candidate, state)) is None:
-                self.found = candidate
+                self.found = candidate._replace(tensors=self._tensors)
                 self._tell("restored", candidate)
                 return candidate.commit.step
             broken.append(f"{candidate.commit.name} on {candidate.tier}: {reason}")
@@ -86,6 +101,7 @@ class Recovery:
         manifest, problem = self._manifest(candidate)
         outcomes = self._ranks.gather(problem or ("loaded", ""))
         if manifest is not None and all(kind == "loaded" for kind, _ in outcomes):
+            self._tensors = manifest.tensors
             outcomes = self._ranks.gather(self._attempt(candidate, manifest, state))
         for kind, text in outcomes:
             if kind == "unfit":
@@ -124,6 +140,11 @@ class Recovery:
         words = {"restored": "restored from", "checkpoint-damaged": "set aside"}[event]
         reason = f": {more['reason']}" if more else ""
         print(f"slurmopt: {words} {commit.name} on {candidate.tier}{reason}", file=sys.stderr, flush=True)
+
+
+def _was_due(tier: Tier, newest: int, step: int) -> bool:
+    kind, every = steps_or_seconds(tier.every)
+    return step // every * every > newest if kind == "steps" else step > newest
 
 
 def _outcome(work: Callable[[], Any]) -> tuple[str, Any]:

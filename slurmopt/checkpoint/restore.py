@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import ReadItem
+from torch.distributed.tensor import DTensor
 
 from slurmopt.checkpoint.arena import aligned
 from slurmopt.checkpoint.manifest import Item, Manifest, Segment
@@ -88,6 +89,7 @@ class Restorer:
         tensors: dict[str, torch.Tensor] = {}
         nested = {}
         for name, value in state.items():
+            _begin(value)
             live: dict[str, torch.Tensor] = {}
             take_apart(name, state_of(value), live)
             saved = tensor_names(skeletons[name])
@@ -207,6 +209,25 @@ def _bytes_of(tensor: torch.Tensor | None) -> memoryview:
 def per_rank_name(name: str, rank: int) -> str:
     """The entry of one rank, where each has its own."""
     return f"{name}/rank-{rank:05d}"
+
+
+def _begin(optimizer: Any) -> None:
+    """An optimizer over sharded parameters gets its state before it is loaded, since only it knows how that is
+    sharded: from a step without gradients at a learning rate of 0, which is then overwritten."""
+    if not isinstance(optimizer, torch.optim.Optimizer) or optimizer.state:
+        return
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if not any(isinstance(parameter, DTensor) for parameter in parameters):
+        return
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    for group in optimizer.param_groups:
+        group["lr"] = torch.zeros_like(group["lr"]) if isinstance(group["lr"], torch.Tensor) else 0.0
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
 
 
 def _load(name: str, owner: Any, saved: Any) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from slurmopt.checkpoint.interval import Interval
 from slurmopt.checkpoint.tiers import Tier
+from slurmopt.units import steps_or_seconds
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,9 @@ class Schedule:
     def __init__(self, tiers: list[Tier], mtbf_seconds: float, clock: Callable[[], float]) -> None:
         self._intervals = {tier.name: Interval(tier.every, mtbf_seconds) for tier in tiers}
         self._clock = clock
+        self._measured = {tier.name for tier in tiers if steps_or_seconds(tier.every)[0] != "steps"}
+        self._saved: dict[str, int] = {}
+        self._told: dict[str, int] = {}
         self._look: dict[str, int] = {}
         self.begin(0)
 
@@ -58,14 +62,21 @@ class Schedule:
         now = self._clock()
         for name in names:
             self._intervals[name].saved(step, now, blocked)
+            self._saved[name] = step
             self._look[name] = self._intervals[name].next_step(step, self._pace, now)
 
     def durable(self, name: str, seconds: float) -> None:
         self._intervals[name].became_durable(seconds)
 
-    def why(self) -> dict[str, str]:
-        """Each tier's rhythm and its reason, in a line."""
-        return {name: interval.why() for name, interval in self._intervals.items()}
+    def news(self) -> list[str]:
+        """A line for each tier whose rhythm follows from measurements and has changed by a quarter: it, and why."""
+        lines = []
+        for name, since in self._saved.items():
+            span, told = self._look[name] - since, self._told.get(name, 0)
+            if name in self._measured and not 0.8 * told <= span <= 1.25 * told:
+                self._told[name] = span
+                lines.append(f"{name} {self._intervals[name].why()}")
+        return lines
 
     def _measure(self, step: int, now: float) -> None:
         first, began = self._from

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
+from pathlib import Path
 from typing import Any
 
 from slurmopt.checkpoint import ledger
@@ -14,13 +16,17 @@ from slurmopt.checkpoint.retention import expired
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.errors import CheckpointError, StorageError
 from slurmopt.folder.process import started_at
+from slurmopt.storage.lustre import stripe
+
+_LARGE = 100 << 30
+"""Bytes: a layout for files up to this size is progressive, so it fits the small ones too."""
 
 
 class Sealer:
     """One attempt's right to commit on one tier."""
 
-    def __init__(self, tier: Tier, attempt: int) -> None:
-        self.tier, self._attempt = tier, attempt
+    def __init__(self, tier: Tier, attempt: int, world_size: int) -> None:
+        self.tier, self._attempt, self._world_size = tier, attempt, world_size
         self._store = tier.store()
         self._ledger = Ledger(self._store, attempt, _owner())
         self._opened = False
@@ -32,6 +38,9 @@ class Sealer:
             _refuse_second(ledger.read(self._store), self._attempt, self._store.place)
             self._ledger.open()
             self._opened = True
+            # Set once on the root, before any payload: folders and files made later inherit it.
+            if self.tier.name != "s3" and (told := stripe(Path(self.tier.root), _LARGE, self._world_size)):
+                print(f"slurmopt: {told}", file=sys.stderr, flush=True)
 
     def seal(self, manifest: str, commit: dict[str, Any], protected: list[str]) -> list[str]:
         """Makes a checkpoint count, then lets go of what need not be kept; returns what was pruned."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from slurmopt.checkpoint import part as parts
@@ -17,9 +18,9 @@ from slurmopt.storage.store import Store
 class Target:
     """Writes one save after the other: what the next may refer to is known once the one before it is settled."""
 
-    def __init__(self, tier: Tier, rank: int, incremental: bool) -> None:
+    def __init__(self, tier: Tier, rank: int, world_size: int, incremental: bool) -> None:
         self.tier, self.store = tier, tier.store()
-        self._rank, self._incremental = rank, incremental
+        self._rank, self._world_size, self._incremental = rank, world_size, incremental
         self._known: dict[Address, list[tuple[File, Segment]]] = {}
         self._written: dict[str, Part] = {}
         self._settled = threading.Event()
@@ -32,11 +33,10 @@ class Target:
             self._known = parts.known_segments(decode(self.store.get(record.manifest), record))
 
     def part_of(self, commit: dict[str, Any]) -> Part:
-        """This rank's share of a checkpoint that lies here: the files it wrote itself, or would have."""
+        """This rank's share of a checkpoint that lies here, whoever wrote it."""
         record = Commit(**{**commit, "references": tuple(commit["references"])})
         manifest = decode(self.store.get(record.manifest), record)
-        mine = [item for index, item in enumerate(manifest.items) if index % manifest.world_size == self._rank]
-        return Part(manifest.files, mine)
+        return Part(manifest.files, manifest.items[self._rank :: self._world_size])
 
     def wait_settled(self) -> None:
         """Until the save before is settled; the coordinator's deadline sees to it that it is."""
@@ -51,7 +51,10 @@ class Target:
     def _write(self, name: str, blocks: Iterator[Block], base: memoryview | None) -> Part:
         key = f"{name}/rank-{self._rank:05d}.bin"
         writer = PartWriter(key, self.tier.compression, self._known)
-        self.store.write(key, writer.pieces(blocks, base))
+        pieces = writer.pieces(blocks, base)
+        first = next(pieces, None)  # None: everything is there already
+        if first is not None:
+            self.store.write(key, chain([first], pieces))
         return writer.part()
 
     def under_way(self, name: str, part: Part) -> None:

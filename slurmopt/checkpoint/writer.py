@@ -6,6 +6,7 @@ priority. It ends when its rank does, after what it has begun.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import queue
@@ -22,6 +23,7 @@ from typing import Any
 from slurmopt.checkpoint.arena import MappedArena
 from slurmopt.checkpoint.channel import Channel
 from slurmopt.checkpoint.coordinator import Coordinator, Terms
+from slurmopt.checkpoint.ledger import checkpoint_name
 from slurmopt.checkpoint.member import Member
 from slurmopt.checkpoint.part import Part, Place
 from slurmopt.checkpoint.sealer import Sealer
@@ -31,6 +33,8 @@ from slurmopt.errors import CheckpointError, SlurmoptError
 from slurmopt.folder import events
 
 _NICE = 10
+_BACKLOG = 2
+"""Checkpoints that may wait for a slower tier, besides the one that is on its way."""
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _BEST_EFFORT_LAST = (2 << 13) | 7
 
@@ -57,8 +61,11 @@ class Writer:
         self._rank, self._journal = setup["rank"], Path(setup["journal"])
         self._attempt = setup["attempt"]
         tiers = [Tier(**tier) for tier in setup["tiers"]]
-        self._sealers = {t.name: Sealer(t, self._attempt) for t in tiers if self._rank in setup["sealers"][t.name]}
-        self._targets = {t.name: Target(t, self._rank, setup["incremental"]) for t in tiers}
+        rank, world_size = setup["rank"], setup["world_size"]
+        self._sealers = {
+            tier.name: Sealer(tier, self._attempt, world_size) for tier in tiers if rank in setup["sealers"][tier.name]
+        }
+        self._targets = {tier.name: Target(tier, rank, world_size, setup["incremental"]) for tier in tiers}
         terms = {tier.name: Terms(setup["sealers"][tier.name], tier.deadline) for tier in tiers}
         self._coordinator = (
             Coordinator(setup["world_size"], terms, self._report, setup["host"]) if self._rank == 0 else None
@@ -136,17 +143,32 @@ class Writer:
         self._fresh.put(save)
 
     def _do_upload(self, message: dict[str, Any], _: int | None) -> None:
-        """A checkpoint of an earlier attempt that a slower tier still lacks."""
-        lies_on = self._targets[message["lies_on"]]
-        save = Save(message["step"], message["name"], [message["lies_on"], *message["tiers"]], -1, [])
-        save.part, save.lies_on, save.tried = (
-            lies_on.part_of(message["commit"]),
-            message["lies_on"],
-            [message["lies_on"]],
-        )
+        """A checkpoint of an earlier attempt that slower tiers lack: it goes there under a name of this attempt."""
+        lies_on, tiers = message["lies_on"], message["tiers"]
+        save = Save(message["step"], message["name"], [lies_on, *tiers], -1, [], lies_on=lies_on, tried=[lies_on])
         if self._coordinator is not None:
-            self._coordinator.announce(save.name, save.step, message["tiers"], message["manifest"])
+            source = message["commit"]["unique"]
+            source = checkpoint_name(save.step, source)
+            self._coordinator.announce(save.name, save.step, tiers, message["manifest"], needs=source)
+        try:
+            save.part = self._targets[lies_on].part_of(message["commit"])
+        except (SlurmoptError, OSError) as error:
+            self._give_up(save, str(error))
+        else:
+            self._queue_slow(save)
+
+    def _queue_slow(self, save: Save) -> None:
+        """Checkpoints that wait for a slower tier are kept on the faster one, so only so many may wait."""
         self._slow.put(save)
+        while self._slow.qsize() > _BACKLOG:
+            with contextlib.suppress(queue.Empty):  # the worker has just taken it
+                oldest = self._slow.get_nowait()
+                if oldest is not None:
+                    self._give_up(oldest, "left out: newer checkpoints wait for this tier")
+
+    def _give_up(self, save: Save, reason: str) -> None:
+        for name in save.tiers[len(save.tried) :]:
+            self._send({"failed": reason}, save, name)
 
     def _work(self, saves: queue.Queue[Save | None], step: Any) -> None:
         while (save := saves.get()) is not None:
@@ -163,7 +185,7 @@ class Writer:
                 break
         self._tell({"is": "released", "buffer": save.buffer})
         if save.part is not None and len(save.tried) < len(save.tiers):
-            self._slow.put(save)
+            self._queue_slow(save)
 
     def _next_tier(self, save: Save) -> None:
         for name in save.tiers[len(save.tried) :]:

@@ -118,7 +118,6 @@ class ResumableSampler(Sampler[list[int]]):  # type: ignore[misc]  # torch's cla
         JobError: the loader has another sampler, gives batches out of order, or more than the epoch has.
         """
         self._check(loader)
-        self._was_counted = True
         batches = self._start(loader)
         place = (self._epoch, self._consumed)
         for batch in batches:
