@@ -12,6 +12,7 @@ from slurmopt.checkpoint import channel
 from slurmopt.checkpoint.arena import Arena
 
 _LAST_SECONDS = 10.0
+_MEETING_SECONDS = 30.0
 
 
 class Background:
@@ -19,7 +20,7 @@ class Background:
 
     def __init__(self, setup: dict[str, Any], heard: Callable[[dict[str, Any]], None]) -> None:
         self._heard = heard
-        self._ready = threading.Event()
+        self._ready, self._met = threading.Event(), threading.Event()
         self.alive = True
         self.problems: dict[str, tuple[bool, str]] = {}
         self.meeting: tuple[int, str] | None = None
@@ -38,6 +39,18 @@ class Background:
         """Waits until the writer has opened its tiers; False where it died of it."""
         self._ready.wait()
         return self.alive
+
+    def meet(self, host: str, port: int, key: str) -> None:
+        """Has the writer meet rank 0's; waits until it has, or has given up, or died of it."""
+        self._met.clear()
+        if self.send({"do": "meet", "host": host, "port": port, "key": key}):
+            self._met.wait(_MEETING_SECONDS)
+
+    def meet(self, host: str, port: int, key: str) -> None:
+        """Lets the writer meet the coordinator, and waits until it has, or could not."""
+        self._met.clear()
+        if self.send({"do": "meet", "host": host, "port": port, "key": key}):
+            self._met.wait()
 
     def send(self, message: dict[str, Any], descriptor: int | None = None) -> bool:
         """Whether it could be sent."""
@@ -58,10 +71,13 @@ class Background:
                 self.problems = message["problems"]
                 self.meeting = message["meeting"] and tuple(message["meeting"])
                 self._ready.set()
+            elif message["is"] == "met":
+                self._met.set()
             else:
                 self._heard(message)
         self.alive = False
         self._ready.set()
+        self._met.set()
         self._heard({"is": "gone", "status": self._process.wait()})
 
     def close(self, seconds: float) -> None:

@@ -12,10 +12,11 @@ from slurmopt.checkpoint.agreement import Agreement
 from slurmopt.checkpoint.crew import Crew
 from slurmopt.checkpoint.ledger import checkpoint_name
 from slurmopt.checkpoint.recovery import Recovery
-from slurmopt.checkpoint.schedule import Schedule
+from slurmopt.checkpoint.schedule import Decision, Schedule
 from slurmopt.checkpoint.snapshots import Snapshots
 from slurmopt.checkpoint.tiers import tiers_of
 from slurmopt.config.checkpoint import checkpoint_of
+from slurmopt.errors import CheckpointError
 from slurmopt.runtime.run import CurrentRun
 from slurmopt.units import seconds
 
@@ -90,7 +91,7 @@ class Checkpointer:
         if not self._tiers or (not force and self._schedule.silent(step)):
             return False
         began = time.monotonic()
-        decision = self._ranks.from_first(self._schedule.decide(step, force))
+        decision = self._agreed(step, force)
         if not decision.due:
             self._schedule.follow(decision)
             return False
@@ -107,6 +108,18 @@ class Checkpointer:
         self._schedule.saved(decision.due, step, time.monotonic() - began)
         self._tell_rhythm()
         return True
+
+    def _agreed(self, step: int, force: bool) -> Decision:
+        told = self._ranks.gather((step, self._schedule.decide(step, force) if self._ranks.rank == 0 else None))
+        steps = [each for each, _ in told]
+        if len(set(steps)) > 1:
+            odd = next(rank for rank, each in enumerate(steps) if each != steps[0])
+            raise CheckpointError(
+                f"rank 0 saves step {steps[0]} and rank {odd} step {steps[odd]}; all ranks must save the same steps"
+            )
+        decision = told[0][1]
+        assert decision is not None
+        return decision
 
     def wait(self) -> bool:
         """Waits until the last save is durable on the tier of `checkpoint.durable`, or on the slowest that it was due

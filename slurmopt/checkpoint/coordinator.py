@@ -78,8 +78,13 @@ class Coordinator:
         with self._lock:
             self._saves[name] = manifest
             self._needs[name] = needs or name
+            absent = sorted(set(range(self._world_size)) - set(self._members))
             for tier in tiers:
-                self._seal_whole(self._of(name, tier, step))
+                pending = self._of(name, tier, step)
+                if absent and absent[0] not in pending.parts:  # all had met before the training went on
+                    self._fail(pending, f"the writer of rank {absent[0]} is gone")
+                else:
+                    self._seal_whole(pending)
 
     def wait_settled(self) -> None:
         """Until every save is settled or has run out of time."""
@@ -105,6 +110,7 @@ class Coordinator:
                 rank = message["hello"]
                 with self._lock:
                     self._members[rank] = connection
+                    self._send(rank, {"welcome": rank})
                 continue
             with self._lock:
                 self._take(rank, message)
@@ -118,7 +124,8 @@ class Coordinator:
             return
         pending = self._of(message["name"], message["tier"], message["step"])
         if "failed" in message:
-            self._fail(pending, message["failed"] if self._world_size == 1 else f"rank {rank}: {message['failed']}")
+            reason = message["failed"] if self._world_size == 1 else f"rank {rank}: {message['failed']}"
+            self._fail(pending, reason, message.get("fenced", False))
         elif "part" in message:
             pending.parts[rank] = parts.from_json(message["part"])
             self._seal_whole(pending)
@@ -149,8 +156,8 @@ class Coordinator:
         for rank in self._terms[pending.tier].sealers:
             self._send(rank, seal)
 
-    def _fail(self, pending: Pending, reason: str) -> None:
-        self._settle(pending, {"is": "failed", "reason": reason})
+    def _fail(self, pending: Pending, reason: str, fenced: bool = False) -> None:
+        self._settle(pending, {"is": "failed", "reason": reason, "fenced": fenced})
 
     def _settle(self, pending: Pending, verdict: dict[str, Any]) -> None:
         del self._pending[pending.name, pending.tier]

@@ -43,9 +43,10 @@ class Crew:
         self._settled = threading.Condition()
         self._open: dict[tuple[str, str], int] = {}
         self._outcomes: dict[tuple[str, str], bool] = {}
-        self._failures, self._reason = 0, ""
+        self._failures, self._fenced, self._reason = 0, False, ""
         self._taken: set[int] = set()
         self._left_out = False
+        self._first = True
         leaders = [rank for rank, first in enumerate(ranks.gather(run.rank.local_rank == 0)) if first]
         self._sealers = {tier.name: leaders if tier.node_local else [0] for tier in tiers}
         self._host = self._ranks.from_first(run.rank.master_addr if run.rank.nodes > 1 else "127.0.0.1")
@@ -56,6 +57,7 @@ class Crew:
             return
         if self._writer is None or not self._writer.alive:
             self._writer, self._arena, self._places = Background(self._setup(), self._hear), None, None
+        self._first = False
         self._writer.ready()
         states = self._ranks.gather((self._writer.alive, self._writer.problems, self._writer.meeting))
         for rank, (alive, problems, _) in enumerate(states):
@@ -67,19 +69,22 @@ class Crew:
                 self._say(f"{tier}: {problem}; saves there are tried all the same")
         if states[0][2]:
             port, key = states[0][2]
-            self._writer.send({"do": "meet", "host": self._host, "port": port, "key": key})
+            self._writer.meet(self._host, port, key)
+            self._ranks.gather(None)  # a save that begins before all have met could wait in vain
 
     def check(self) -> None:
-        """Before each save: replaces writers that died, and ends the run where saving has failed too often."""
+        """Before each save: replaces writers that died, and ends the run where saving makes no sense any more."""
         alive = self._writer is not None and self._writer.alive
-        states = self._ranks.gather((alive, self._failures))
-        worst = max(failures for _, failures in states)
-        if worst >= self._config.failures:
-            raise CheckpointError(
-                f"{worst} saves in a row have failed (checkpoint.failures): {self._reason}; "
-                "mend that and launch the run again"
-            )
-        if not all(alive for alive, _ in states):
+        states = self._ranks.gather((alive, self._fenced, self._failures, self._reason))
+        for _, fenced, failures, reason in states:
+            if fenced:
+                raise CheckpointError(reason)
+            if failures >= self._config.failures:
+                raise CheckpointError(
+                    f"{failures} saves in a row have failed (checkpoint.failures): {reason}; "
+                    "mend that and launch the run again"
+                )
+        if not all(alive for alive, *_ in states):
             self.start()
 
     def set_aside(self, damaged: list[Candidate]) -> None:
@@ -160,6 +165,7 @@ class Crew:
             "rank": self._ranks.rank,
             "world_size": self._ranks.world_size,
             "attempt": self._run.attempt,
+            "first": self._first,
             "journal": str(self._run.folder.events),
             "tiers": [asdict(tier) for tier in self._tiers],
             "sealers": self._sealers,
@@ -188,29 +194,40 @@ class Crew:
         if message["is"] == "released":
             self._taken.discard(message["buffer"])
             self._freed(message["buffer"])
-        elif message["is"] in ("committed", "failed"):
-            self._settle(message["name"], message["tier"], message["is"] == "committed", message.get("reason", ""))
+        elif message["is"] == "committed":
+            self._settle(message["name"], message["tier"], None)
+        elif message["is"] == "failed":
+            self._fenced |= message.get("fenced", False)
+            self._settle(message["name"], message["tier"], message["reason"])
         elif message["is"] == "gone":
             for name, tier in list(self._open):
-                self._settle(name, tier, False, "the writer process is gone")
+                self._settle(name, tier, "the writer process is gone")
             for buffer in list(self._taken):
                 self._freed(buffer)
 
-    def _settle(self, name: str, tier: str, durable: bool, reason: str) -> None:
+    def _settle(self, name: str, tier: str, problem: str | None) -> None:
+        """`problem`: why it is not durable there."""
         with self._settled:
-            if self._open.pop((name, tier), None) is None:
+            step = self._open.pop((name, tier), None)
+            if step is None:
                 return
-            self._outcomes[name, tier] = durable
-            if durable:
-                self._failures = 0
-                self._durable(tier, int(name[5:].partition("/")[0]))
-            elif not any(open_name == name for open_name, _ in self._open):
-                if not any(done for (done_name, _), done in self._outcomes.items() if done_name == name):
-                    self._failures += 1
-                self._reason = reason
+            self._outcomes[name, tier] = problem is None
+            self._count(name, problem)
             self._settled.notify_all()
-        if not durable:
-            self._say(f"{name} was not saved to {tier}: {reason}")
+        if problem is None:
+            self._durable(tier, step)
+        else:
+            self._say(f"{name} was not saved to {tier}: {problem}")
+
+    def _count(self, name: str, problem: str | None) -> None:
+        """A save has failed where it is durable on no tier."""
+        if problem is None:
+            self._failures = 0
+            return
+        self._reason = problem
+        tried = {tier: durable for (each, tier), durable in self._outcomes.items() if each == name}
+        if not any(each == name for each, _ in self._open) and not any(tried.values()):
+            self._failures += 1
 
     def _say(self, text: str) -> None:
         if self._ranks.rank == 0:

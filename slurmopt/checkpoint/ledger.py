@@ -68,15 +68,31 @@ def key(attempt: int, number: int) -> str:
 
 @dataclass
 class Records:
-    """The ledger as it was read: its commits that stand, newest first, and what each attempt has put."""
+    """The ledger as it was read: what each attempt has put, by number."""
 
-    commits: list[Commit]
-    pruned: set[str]
-    damaged: set[str]
     by_attempt: dict[int, dict[int, dict[str, Any]]]
+
+    @property
+    def commits(self) -> list[Commit]:
+        """The checkpoints that stand, newest first."""
+        gone = self.pruned | self.damaged
+        found = [commit for record in self._all() if (commit := _commit(record)) and commit.name not in gone]
+        return sorted(found, key=_age, reverse=True)
+
+    @property
+    def pruned(self) -> set[str]:
+        return _named(self._all(), "prune")
+
+    @property
+    def damaged(self) -> set[str]:
+        """Set aside, and still there."""
+        return _named(self._all(), "damaged") - self.pruned
 
     def next_number(self, attempt: int) -> int:
         return max(self.by_attempt.get(attempt, {-1: {}})) + 1
+
+    def _all(self) -> list[dict[str, Any]]:
+        return [record for numbers in self.by_attempt.values() for record in numbers.values()]
 
 
 def read(store: Store) -> Records:
@@ -85,11 +101,7 @@ def read(store: Store) -> Records:
     for name in store.list(FOLDER):
         if match := _KEY.fullmatch(name):
             by_attempt.setdefault(int(match[1]), {})[int(match[2])] = _record(store, name)
-    records = [record for numbers in by_attempt.values() for record in numbers.values()]
-    pruned, damaged = _named(records, "prune"), _named(records, "damaged")
-    found = [commit for record in records if (commit := _commit(record))]
-    standing = [commit for commit in found if commit.name not in pruned | damaged]
-    return Records(sorted(standing, key=_age, reverse=True), pruned, damaged - pruned, by_attempt)
+    return Records(by_attempt)
 
 
 def _age(commit: Commit) -> tuple[int, int, float]:
@@ -127,32 +139,39 @@ def _commit(record: dict[str, Any]) -> Commit | None:
 
 
 class Ledger:
-    """One attempt's hand in the ledger of one tier."""
+    """One attempt's hand in the ledger of one tier. Nobody else puts a record that would not shut it out, so what it
+    has read once, with what it put since, stays true."""
 
     def __init__(self, store: Store, attempt: int, owner: str) -> None:
         self._store, self._attempt, self._owner = store, attempt, owner
         self._next = 0
+        self.records = Records({})
         self.fenced = False
 
-    def open(self) -> Records:
+    def open(self) -> None:
         """Shuts older attempts out and takes this attempt's turn. Fenced where a newer attempt is here already."""
         while True:
-            records = read(self._store)
-            newer = [attempt for attempt in records.by_attempt if attempt > self._attempt]
+            self.records = read(self._store)
+            newer = [attempt for attempt in self.records.by_attempt if attempt > self._attempt]
             if newer:
                 raise self._fenced(f"attempt {max(newer)}")
-            if not all(self._shut_out(records, older) for older in records.by_attempt if older < self._attempt):
+            older = [attempt for attempt in self.records.by_attempt if attempt < self._attempt]
+            if not all(self._shut_out(attempt) for attempt in older):
                 continue
-            self._next = records.next_number(self._attempt)
+            self._next = self.records.next_number(self._attempt)
             if self._put({"kind": "open"}):
-                return records
+                return
 
-    def _shut_out(self, records: Records, older: int) -> bool:
-        numbers = records.by_attempt[older]
+    def _shut_out(self, older: int) -> bool:
+        """False where it has just put one more record: then it must be read."""
+        numbers = self.records.by_attempt[older]
         if numbers[max(numbers)].get("kind") == "fence":
             return True
-        record = {"kind": "fence", "by": self._attempt}
-        return self._store.put_new(key(older, max(numbers) + 1), json.dumps(record).encode())
+        record = {"kind": "fence", "by": self._attempt, "owner": self._owner}
+        if not self._store.put_new(key(older, max(numbers) + 1), json.dumps(record).encode()):
+            return False
+        numbers[max(numbers) + 1] = record
+        return True
 
     def commit(self, commit: Commit) -> None:
         """Makes the checkpoint count; everything it names must be durable by now."""
@@ -171,21 +190,25 @@ class Ledger:
     def _forget(self) -> None:
         """Deletes the records that say nothing any more, commits before the prunes that took them back. The last of
         each attempt stays: it is what shuts that attempt out."""
-        records = read(self._store)
-        taken_back, prunes = [], []
-        for attempt, numbers in records.by_attempt.items():
-            for number in sorted(numbers)[:-1]:
-                commit = _commit(numbers[number])
-                if commit is not None and commit.name in records.pruned:
-                    taken_back.append(key(attempt, number))
-                elif numbers[number].get("kind") == "prune":
-                    prunes.append(key(attempt, number))
-        last_commits = {
-            commit.name for numbers in records.by_attempt.values() if (commit := _commit(numbers[max(numbers)]))
-        }
-        self._store.delete(taken_back)
-        if not last_commits & records.pruned:
-            self._store.delete(prunes)
+        pruned = self.records.pruned
+        earlier = [
+            (attempt, number, record)
+            for attempt, numbers in self.records.by_attempt.items()
+            for number, record in numbers.items()
+            if number != max(numbers)
+        ]
+        self._delete([each for each in earlier if (commit := _commit(each[2])) and commit.name in pruned])
+        last_commits = {commit.name for record in self._last_records() if (commit := _commit(record))}
+        if not last_commits & pruned:
+            self._delete([each for each in earlier if each[2].get("kind") == "prune"])
+
+    def _last_records(self) -> list[dict[str, Any]]:
+        return [numbers[max(numbers)] for numbers in self.records.by_attempt.values()]
+
+    def _delete(self, spent: list[tuple[int, int, dict[str, Any]]]) -> None:
+        self._store.delete([key(attempt, number) for attempt, number, _ in spent])
+        for attempt, number, _ in spent:
+            del self.records.by_attempt[attempt][number]
 
     def _put_mine(self, record: dict[str, Any]) -> None:
         if self.fenced or not self._put(record):
@@ -193,11 +216,15 @@ class Ledger:
 
     def _put(self, record: dict[str, Any]) -> bool:
         """Whether it was put. A put that storage reported as failed may have landed: that number is passed over."""
-        data = json.dumps({**record, "owner": self._owner}).encode()
-        while not self._store.put_new(key(self._attempt, self._next), data):
-            if _record(self._store, key(self._attempt, self._next)).get("owner") != self._owner:
+        record = {**record, "owner": self._owner}
+        mine = self.records.by_attempt.setdefault(self._attempt, {})
+        while not self._store.put_new(key(self._attempt, self._next), json.dumps(record).encode()):
+            there = _record(self._store, key(self._attempt, self._next))
+            if there.get("owner") != self._owner:
                 return False
+            mine[self._next] = there
             self._next += 1
+        mine[self._next] = record
         self._next += 1
         return True
 

@@ -12,7 +12,7 @@ from slurmopt.checkpoint.coordinator import receive
 
 
 class Member:
-    """Sends parts; hands what comes back to `seal`, whose answer goes to the coordinator, and to `settled`."""
+    """Sends parts. What comes back goes to `seal`, whose answer is sent, then to `tidy`; verdicts to `settled`."""
 
     def __init__(
         self,
@@ -21,15 +21,17 @@ class Member:
         port: int,
         key: bytes,
         seal: Callable[[dict[str, Any]], dict[str, Any]],
+        tidy: Callable[[dict[str, Any]], None],
         settled: Callable[[dict[str, Any]], None],
     ) -> None:
         self._address = (host, port)
-        self._seal, self._settled = seal, settled
+        self._seal, self._tidy, self._settled = seal, tidy, settled
         self._connection = Client(self._address, authkey=key)
         self._sending = threading.Lock()
         self._gone = False
         self._waiting: dict[tuple[str, str], int] = {}
         self.send({"hello": rank})
+        receive(self._connection)  # the welcome: from now on the coordinator counts on this rank
         threading.Thread(target=self._listen, name="slurmopt-member", daemon=True).start()
 
     def meets(self, host: str, port: int) -> bool:
@@ -64,3 +66,5 @@ class Member:
     def _answer(self, message: dict[str, Any]) -> None:
         answer = self._seal(message)
         self.send({**answer, "name": message["seal"], "tier": message["tier"], "step": message["commit"]["step"]})
+        if "sealed" in answer:
+            self._tidy(message)

@@ -94,6 +94,7 @@ class PartWriter:
         self._files: dict[str, File] = {}
         self._own = self._index(File(key, encoding, 0))
         self._items: dict[Address, Item] = {}
+        self._starts: dict[Address, list[int]] = {}
         self._end = 0
 
     def pieces(self, blocks: Iterator[Block], base: memoryview | None = None) -> Iterator[memoryview]:
@@ -111,7 +112,8 @@ class PartWriter:
 
     def part(self) -> Part:
         self._files[self._key] = File(self._key, self._encoding, self._end)
-        return Part(list(self._files.values()), list(self._items.values()))
+        items = [_in_order(item, self._starts[address]) for address, item in self._items.items()]
+        return Part(list(self._files.values()), items)
 
     @property
     def wrote(self) -> bool:
@@ -154,10 +156,17 @@ class PartWriter:
     def _add(self, place: Place, segment: Segment) -> None:
         address: Address = (place.name, place.offsets)
         self._items.setdefault(address, Item(place.name, place.offsets, place.sizes, [])).segments.append(segment)
+        self._starts.setdefault(address, []).append(place.start)
 
     def _index(self, file: File) -> int:
         self._files.setdefault(file.key, file)
         return list(self._files).index(file.key)
+
+
+def _in_order(item: Item, starts: list[int]) -> Item:
+    """An item whose pieces lie in several files comes from storage in the order of the files, not in its own."""
+    ordered = sorted(zip(starts, item.segments, strict=True), key=lambda each: each[0])
+    return item._replace(segments=[segment for _, segment in ordered])
 
 
 def _joined(base: memoryview, one: memoryview, other: memoryview) -> memoryview | None:
@@ -190,8 +199,11 @@ def stored_blocks(store: Store, part: Part) -> Iterator[Block]:
     """A part that lies on `store` already, read back and verified: the way from one tier to the next."""
     wanted = []
     for item in part.items:
-        place = Place(item.name, item.offsets, item.sizes, 0, item.bytes)
-        wanted += [(place, part.files[segment.file], segment) for segment in item.segments]
+        start = 0
+        for segment in item.segments:
+            place = Place(item.name, item.offsets, item.sizes, start, item.bytes)
+            wanted.append((place, part.files[segment.file], segment))
+            start += segment.raw
     for extent in extents(wanted):
         memory = memoryview(mmap.mmap(-1, aligned(extent.length)))[: extent.length]
         raws = list(read_extent(store, extent, memory))

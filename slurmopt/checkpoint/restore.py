@@ -6,6 +6,7 @@ import mmap
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -128,7 +129,7 @@ class Restorer:
         planner = DefaultLoadPlanner(flatten_state_dict=False)
         planner.set_up_planner(dict(tensors), self._metadata(tensors), is_coordinator=False)
         wanted: dict[tuple[str, tuple[int, ...] | None], Wanted] = {}
-        copies: list[Callable[[], None]] = []
+        copies: list[Callable[[], object]] = []
         for read in planner.create_local_plan().items:
             self._want(read, planner.resolve_tensor(read), wanted, copies)
         self._read(wanted.values())
@@ -152,7 +153,7 @@ class Restorer:
         )
 
     def _want(
-        self, read: ReadItem, target: torch.Tensor, wanted: dict[Any, Wanted], copies: list[Callable[[], None]]
+        self, read: ReadItem, target: torch.Tensor, wanted: dict[Any, Wanted], copies: list[Callable[[], object]]
     ) -> None:
         """Straight into the target where the bytes are the same; else by way of a buffer."""
         address = (read.storage_index.fqn, tuple(read.storage_index.offset or ()))
@@ -169,7 +170,7 @@ class Restorer:
         source = each.buffer.view(dtype).view(item.sizes)
         for dimension, (start, length) in enumerate(zip(read.storage_offsets, read.lengths, strict=True)):
             source = source.narrow(dimension, start, length)
-        copies.append(lambda: target.copy_(source) and None)
+        copies.append(partial(target.copy_, source))
 
     def _read(self, wanted: Iterable[Wanted]) -> None:
         pieces = []

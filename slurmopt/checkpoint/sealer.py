@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,72 +20,86 @@ from slurmopt.errors import CheckpointError, StorageError
 from slurmopt.folder.process import started_at
 from slurmopt.storage.lustre import stripe
 
+_OURS = re.compile(r"step-\d{8,}/a\d{4,}-[0-9a-f]{8}/(?:rank-\d{5,}\.bin|manifest\.json)")
+"""Nothing else is ever cleaned up: the folder may hold files of the user's."""
 _LARGE = 100 << 30
 """Bytes: a layout for files up to this size is progressive, so it fits the small ones too."""
 
 
 class Sealer:
-    """One attempt's right to commit on one tier."""
+    """One attempt's right to commit on one tier. Any thread may call; one call at a time does its work."""
 
     def __init__(self, tier: Tier, attempt: int, world_size: int) -> None:
         self.tier, self._attempt, self._world_size = tier, attempt, world_size
         self._store = tier.store()
         self._ledger = Ledger(self._store, attempt, _owner())
+        self._turn = threading.Lock()
         self._opened = False
         self._untidy = True
 
-    def open(self) -> None:
-        """Shuts older attempts out. CheckpointError where this very attempt is being written by a living process."""
-        if not self._opened:
-            _refuse_second(ledger.read(self._store), self._attempt, self._store.place)
-            self._ledger.open()
-            self._opened = True
-            # Set once on the root, before any payload: folders and files made later inherit it.
-            if self.tier.name != "s3" and (told := stripe(Path(self.tier.root), _LARGE, self._world_size)):
-                print(f"slurmopt: {told}", file=sys.stderr, flush=True)
+    def open(self, first: bool = False) -> None:
+        """Shuts older attempts out. CheckpointError where this very attempt is being written by a living process.
 
-    def seal(self, manifest: str, commit: dict[str, Any], protected: list[str]) -> list[str]:
-        """Makes a checkpoint count, then lets go of what need not be kept; returns what was pruned."""
-        self.open()
+        `first`: nobody of this attempt has begun to write yet.
+        """
+        with self._turn:
+            self._open(first)
+
+    def _open(self, first: bool = False) -> None:
+        if self._opened:
+            return
+        _refuse_second(ledger.read(self._store), self._attempt, self._store.place)
+        self._ledger.open()
+        self._opened = True
+        if self.tier.name == "s3":
+            if first:
+                self._store.abort_abandoned("step-")  # type: ignore[attr-defined]
+        # Set once on the root, before any payload: folders and files made later inherit it.
+        elif told := stripe(Path(self.tier.root), _LARGE, self._world_size):
+            print(f"slurmopt: {told}", file=sys.stderr, flush=True)
+
+    def seal(self, manifest: str, commit: dict[str, Any]) -> None:
+        """Makes a checkpoint count."""
         record = Commit(**commit)
-        standing = {each.name for each in ledger.read(self._store).commits}
-        if lost := set(record.references) - standing:
-            raise CheckpointError(f"it refers to {min(lost)}, which is gone")
-        if not self._store.put_new(record.manifest, manifest.encode()):
-            raise StorageError(f"{self._store.place}/{record.manifest} is there already")
-        self._ledger.commit(record)
-        return self._prune({*protected, record.name})
+        with self._turn:
+            self._open()
+            standing = {each.name for each in self._ledger.records.commits}
+            if lost := set(record.references) - standing:
+                raise CheckpointError(f"it refers to {min(lost)}, which is gone")
+            if not self._store.put_new(record.manifest, manifest.encode()):
+                raise StorageError(f"{self._store.place}/{record.manifest} is there already")
+            self._ledger.commit(record)
 
     def set_aside(self, name: str) -> None:
         """What a damaged checkpoint shares with others is damaged in those too; they are found out one by one."""
-        self.open()
-        self._ledger.set_aside([name])
+        with self._turn:
+            self._open()
+            self._ledger.set_aside([name])
 
     def failed(self) -> None:
         """A save to this tier came to nothing: what it left is removed after the next commit."""
         self._untidy = True
 
-    def _prune(self, protected: set[str]) -> list[str]:
-        commits = ledger.read(self._store).commits
-        tier = self.tier
-        names = expired(
-            commits, keep=tier.keep, keep_every=tier.keep_every, best=tier.best, metric=tier.metric, mode=tier.mode,
-            protected=protected,
-        )  # fmt: skip
-        orphans = self._orphans(protected) if self._untidy else []
-        if names or orphans:
-            doomed = {*names, *orphans}
-            files = [key for name in sorted(doomed) for key in self._store.list(f"{name}/")]
-            self._ledger.prune(sorted(doomed), files)
-        self._untidy = False
-        return names
+    def tidy(self, protected: list[str]) -> list[str]:
+        """Lets go of what need not be kept, and of what failed saves have left; returns the checkpoints that went."""
+        with self._turn:
+            tier, commits = self.tier, self._ledger.records.commits
+            names = expired(
+                commits, keep=tier.keep, keep_every=tier.keep_every, best=tier.best, metric=tier.metric,
+                mode=tier.mode, protected=protected,
+            )  # fmt: skip
+            doomed = sorted({*names, *(self._orphans({*protected}) if self._untidy else [])})
+            if doomed:
+                self._ledger.prune(doomed, [key for name in doomed for key in self._store.list(f"{name}/")])
+            self._untidy = False
+            return names
 
     def _orphans(self, protected: set[str]) -> list[str]:
         """What saves that were never committed have left: of attempts that are shut out, and failed ones of ours."""
-        records = ledger.read(self._store)
+        records = self._ledger.records
         kept = {commit.name for commit in records.commits} | protected | records.damaged
-        found = {folder_of(key) for key in self._store.list("step-")}
-        return sorted(name for name in found if name not in kept and _attempt_of(name) <= self._attempt)
+        found = {folder_of(key) for key in self._store.list("step-") if _OURS.fullmatch(key)}
+        return sorted(name for name in found - kept if _attempt_of(name) <= self._attempt)
 
 
 def _owner() -> str:
@@ -104,6 +120,4 @@ def _refuse_second(records: ledger.Records, attempt: int, place: str) -> None:
 
 
 def _attempt_of(name: str) -> int:
-    unique = name.rpartition("/")[2]
-    digits = unique[1:].partition("-")[0]
-    return int(digits) if unique.startswith("a") and digits.isdecimal() else 0
+    return int(name.rpartition("/a")[2].partition("-")[0])

@@ -18,6 +18,7 @@ from slurmopt.checkpoint.part import Place
 from slurmopt.checkpoint.restore import per_rank_name
 from slurmopt.checkpoint.snapshot import SnapshotPlan, signature, starts_of
 from slurmopt.checkpoint.state import state_of, take_apart
+from slurmopt.errors import CheckpointError
 from slurmopt.units import human_bytes
 
 _OBJECT_ROOM = 1 << 20
@@ -55,7 +56,7 @@ class Snapshots:
 
     def take(self, state: dict[str, Any], wait: bool) -> Snapshot | None:
         """Copies the state; None where every buffer is still being written, on any rank."""
-        tensors, objects = self._collect(state)
+        tensors, objects = self._collected(state)
         if not self._buffer_everywhere(wait):
             return None
         self._plan_for(tensors)
@@ -88,6 +89,18 @@ class Snapshots:
         if self._arena is not None:
             self._arena.close()
             self._arena = None
+
+    def _collected(self, state: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, bytes]]:
+        """`_collect`; what one rank cannot save stops all of them, instead of leaving the others waiting for it."""
+        collected: tuple[dict[str, torch.Tensor], dict[str, bytes]] = {}, {}
+        problem = None
+        try:
+            collected = self._collect(state)
+        except CheckpointError as error:
+            problem = str(error)
+        if told := next(filter(None, self._ranks.gather(problem)), None):
+            raise CheckpointError(told)
+        return collected
 
     def _collect(self, state: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, bytes]]:
         """The tensors by name, and everything else as bytes: of rank 0, and of each rank what each has its own."""

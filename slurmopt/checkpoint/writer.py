@@ -23,7 +23,7 @@ from typing import Any
 from slurmopt.checkpoint.arena import MappedArena
 from slurmopt.checkpoint.channel import Channel
 from slurmopt.checkpoint.coordinator import Coordinator, Terms
-from slurmopt.checkpoint.ledger import checkpoint_name
+from slurmopt.checkpoint.ledger import Fenced, checkpoint_name
 from slurmopt.checkpoint.member import Member
 from slurmopt.checkpoint.part import Part, Place
 from slurmopt.checkpoint.sealer import Sealer
@@ -59,7 +59,7 @@ class Writer:
     def __init__(self, channel: Channel, setup: dict[str, Any]) -> None:
         self._channel = channel
         self._rank, self._journal = setup["rank"], Path(setup["journal"])
-        self._attempt = setup["attempt"]
+        self._attempt, self._first = setup["attempt"], setup["first"]
         tiers = [Tier(**tier) for tier in setup["tiers"]]
         rank, world_size = setup["rank"], setup["world_size"]
         self._sealers = {
@@ -102,7 +102,7 @@ class Writer:
         problems: dict[str, tuple[bool, str]] = {}
         for name, sealer in self._sealers.items():
             try:
-                sealer.open()
+                sealer.open(first=self._first)
             except SlurmoptError as error:
                 problems[name] = (isinstance(error, CheckpointError), str(error))
         meeting = [self._coordinator.port, self._coordinator.key] if self._coordinator else None
@@ -112,9 +112,13 @@ class Writer:
         if self._member is None or not self._member.meets(message["host"], message["port"]):
             key = bytes.fromhex(message["key"])
             try:
-                self._member = Member(self._rank, message["host"], message["port"], key, self._seal, self._settled)
+                self._member = Member(
+                    self._rank, message["host"], message["port"], key, self._seal, self._tidy, self._settled
+                )
             except (OSError, EOFError, AuthenticationError) as error:  # saves fail, and say so, until it can be met
                 print(f"slurmopt: rank 0's checkpoint writer cannot be reached: {error}", file=sys.stderr, flush=True)
+        self._tell({"is": "met"})
+        self._tell({"is": "met"})
 
     def _do_arena(self, message: dict[str, Any], descriptor: int | None) -> None:
         assert descriptor is not None
@@ -213,14 +217,22 @@ class Writer:
 
     def _seal(self, message: dict[str, Any]) -> dict[str, Any]:
         """The coordinator's word that all parts are durable; the answer for it."""
-        sealer = self._sealers[message["tier"]]
         try:
-            pruned = sealer.seal(message["manifest"], message["commit"], message["protected"])
+            self._sealers[message["tier"]].seal(message["manifest"], message["commit"])
         except (SlurmoptError, OSError) as error:
-            return {"failed": str(error)}
-        if pruned and self._rank == 0:
-            self._note("checkpoint-pruned", tier=message["tier"], checkpoints=pruned)
+            return {"failed": str(error), "fenced": isinstance(error, Fenced)}
         return {"sealed": True}
+
+    def _tidy(self, message: dict[str, Any]) -> None:
+        """After a commit was answered for: what is not kept can go without anybody waiting for it."""
+        tier = message["tier"]
+        try:
+            pruned = self._sealers[tier].tidy([*message["protected"], message["seal"]])
+        except (SlurmoptError, OSError) as error:
+            print(f"slurmopt: old checkpoints on {tier} could not be removed: {error}", file=sys.stderr, flush=True)
+            return
+        if pruned and self._rank == 0:
+            self._note("checkpoint-pruned", tier=tier, checkpoints=pruned)
 
     def _settled(self, verdict: dict[str, Any]) -> None:
         """The coordinator's verdict on a save to one tier."""

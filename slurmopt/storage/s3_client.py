@@ -20,14 +20,15 @@ BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]|arn:[^/]+(/[^/
 
 def split(url: str) -> tuple[str, str]:
     """Bucket, and prefix with a slash at its end (or empty), of s3://BUCKET/PREFIX; ConfigError for anything else."""
+    key = "checkpoint.s3.url"
     scheme, _, rest = url.partition("://")
     bucket, _, prefix = rest.partition("/")
-    prefix = prefix.strip("/")
     if scheme != "s3" or not BUCKET.fullmatch(bucket):
-        raise ConfigError(f"{url!r} is not a place in S3; write s3://BUCKET or s3://BUCKET/PREFIX", "checkpoint.s3.url")
-    if not url.isprintable() or any(part in ("", ".", "..") for part in prefix.split("/")[: len(prefix)]):
-        raise ConfigError(f"{url!r}: a prefix has plain names between its slashes", "checkpoint.s3.url")
-    return bucket, f"{prefix}/" if prefix else ""
+        raise ConfigError(f"{url!r} is not a place in S3; write s3://BUCKET or s3://BUCKET/PREFIX", key)
+    names = prefix.strip("/").split("/") if prefix.strip("/") else []
+    if not url.isprintable() or {"", ".", ".."} & set(names):
+        raise ConfigError(f"{url!r}: a prefix has plain names between its slashes", key)
+    return bucket, "".join(f"{name}/" for name in names)
 
 
 def new_object(kms_key: str | None, tags: Mapping[str, str] | None) -> dict[str, str]:
@@ -39,10 +40,11 @@ def new_object(kms_key: str | None, tags: Mapping[str, str] | None) -> dict[str,
 def connect(url: str, endpoint: str | None, region: str | None, accelerate: bool, connections: int) -> Any:
     """A client with the default chain of credentials; sends nothing yet."""
     _check_endpoint(endpoint, accelerate)
+    config = _config(endpoint, accelerate)
     try:
         session = botocore.session.Session()
         client = boto3.session.Session(botocore_session=session, region_name=region).client(
-            "s3", endpoint_url=endpoint, config=_config(endpoint, accelerate)
+            "s3", endpoint_url=endpoint, config=config
         )
     except boto.InvalidRegionError:
         raise ConfigError(f"{region!r} is not a region, such as eu-central-1", "checkpoint.s3.region") from None
@@ -76,6 +78,6 @@ def _config(endpoint: str | None, accelerate: bool) -> Any:
             "payload_signing_enabled": False,
             "use_accelerate_endpoint": accelerate,
             # Servers other than Amazon's seldom have a name for each bucket.
-            "addressing_style": "path" if endpoint else "auto",
+            **({"addressing_style": "path"} if endpoint else {}),
         },
     )

@@ -29,7 +29,7 @@ WRONG_CREDENTIALS = {
     "TokenRefreshRequired": "the credentials have expired",
 }
 MISSING_KEY = {"NoSuchKey", "NotFound", "404"}
-DENIED = {"AccessDenied", "AllAccessDisabled", "403", "Forbidden"}
+DENIED = {"AccessDenied", "AllAccessDisabled", "Forbidden"}
 OTHER_REGION = {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301"}
 PERMISSIONS = {
     "PutObject": "s3:PutObject",
@@ -126,6 +126,8 @@ def _words(error: boto.ClientError, where: Where) -> str:
         return f"there is no bucket {where.bucket} at {where.endpoint}"
     if code in WRONG_CREDENTIALS:
         return f"wrong credentials: {WRONG_CREDENTIALS[code]}"
+    if code == "403":  # the answer to HEAD says no more
+        return "access denied, or wrong credentials"
     if code in DENIED:
         return f"access denied; the credentials need {PERMISSIONS.get(operation, operation)} there"
     if code in OTHER_REGION:

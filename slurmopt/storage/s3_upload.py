@@ -17,7 +17,7 @@ from slurmopt.storage.s3_transport import Operation
 if TYPE_CHECKING:
     from slurmopt.storage.s3 import S3Store
 
-PART = 16 * MIB
+PART = 32 * MIB
 """Size of the first parts."""
 CONNECTIONS = 8
 ABORT_SHARE, ABORT_SECONDS = 0.2, 30.0

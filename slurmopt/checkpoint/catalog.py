@@ -1,0 +1,203 @@
+"""The checkpoints of a run as they can be seen from here: on which tiers they lie, and which one is meant.
+
+RUN may also be the root of a tier itself: a folder that was fetched to, or that torch.distributed.checkpoint saved to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from slurmopt.checkpoint import ledger
+from slurmopt.checkpoint.ledger import Commit, Records
+from slurmopt.checkpoint.tiers import Tier, tiers_of
+from slurmopt.config.checkpoint import Checkpoint, checkpoint_of
+from slurmopt.errors import ConfigError, RunError, StorageError, one_line
+from slurmopt.folder.layout import RunFolder
+from slurmopt.patience import patience
+from slurmopt.runs.find import find
+from slurmopt.storage.folder import FolderStore
+from slurmopt.storage.store import Store
+
+TIERS = ("scratch", "shared", "s3")
+CHECKPOINT_HELP = "a step, a checkpoint's name or the start of its last part, or latest (default)"
+_PLACES = {"scratch": "path", "shared": "path", "s3": "url"}
+_SECONDS = 30.0
+"""How long somebody at a terminal waits for a tier that does not answer."""
+
+
+@dataclass
+class Place:
+    """One tier that could be read. `tier` is None for a folder that belongs to no run."""
+
+    name: str
+    store: Store
+    tier: Tier | None
+    records: Records
+
+
+@dataclass
+class Saved:
+    """One complete checkpoint and the places that have it, the fastest first."""
+
+    places: dict[str, tuple[Place, Commit]]
+
+    @property
+    def commit(self) -> Commit:
+        return next(iter(self.places.values()))[1]
+
+    @property
+    def name(self) -> str:
+        return self.commit.name
+
+
+@dataclass
+class Catalog:
+    """What was found of one run. `problems` are the tiers that could not be read, a line each."""
+
+    label: str
+    run: RunFolder | None
+    places: list[Place]
+    problems: list[str]
+
+    def checkpoints(self) -> list[Saved]:
+        """Every complete one, newest first: in the order in which a restore tries them."""
+        found: dict[str, Saved] = {}
+        for place in self.places:
+            for commit in place.records.commits:
+                found.setdefault(commit.name, Saved({})).places[place.name] = (place, commit)
+        return sorted(found.values(), key=lambda each: _age(each.commit), reverse=True)
+
+    def find(self, word: str | None) -> Saved:
+        """The checkpoint that `word` means; RunError saying what there is."""
+        there = self.checkpoints()
+        if not there:
+            raise RunError(f"{self.label} has no complete checkpoint{self._seen()}")
+        if word in (None, "latest"):
+            return there[0]
+        assert word is not None
+        if word.isdecimal():
+            fitting = [each for each in there if each.commit.step == int(word)][:1]
+        else:
+            fitting = [each for each in there if each.name == word]
+            fitting = fitting or [each for each in there if word and each.commit.unique.startswith(word)]
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            raise RunError(f"{word!r} can be {', '.join(each.name for each in fitting)}; write more of it")
+        raise RunError(f"{self.label} has no checkpoint {word!r}{self._aside(word)}; {_steps(there)}{self._seen()}")
+
+    def tell_problems(self) -> None:
+        for problem in self.problems:
+            print(f"slurmopt: {one_line(problem)}", file=sys.stderr)
+
+    def _aside(self, word: str) -> str:
+        aside = {name for place in self.places for name in place.records.damaged}
+        return " (it was found damaged and set aside)" if any(_means(word, name) for name in aside) else ""
+
+    def _seen(self) -> str:
+        return f" on {', '.join(place.name for place in self.places)}" if self.places else " that can be read from here"
+
+
+def catalog(given: argparse.Namespace) -> Catalog:
+    """Reads the ledgers of the tiers of `given.run`, or of `given.tier` alone; says which could not be read."""
+    found = _of_root(given.run) or _of_run(find(given.run, given.folder), getattr(given, "tier", None))
+    found.tell_problems()
+    return found
+
+
+def add_tier(made: argparse.ArgumentParser, help_text: str = "look at this tier only") -> None:
+    made.add_argument("--tier", choices=TIERS, help=help_text)
+
+
+def add_checkpoint(made: argparse.ArgumentParser) -> None:
+    """One RUN and one CHECKPOINT, which both may be left out."""
+    made.add_argument("run", nargs="?", metavar="RUN", help="as everywhere; or the folder of a fetched checkpoint")
+    made.add_argument("checkpoint", nargs="?", metavar="CHECKPOINT", help=CHECKPOINT_HELP)
+
+
+def _of_root(word: str | None) -> Catalog | None:
+    if word is None or not Path(word, ledger.FOLDER).is_dir():
+        return None
+    root = Path(os.path.abspath(word))
+    store = FolderStore(root)
+    return Catalog(str(root), None, [Place("folder", store, None, ledger.read(store))], [])
+
+
+def _of_run(run: RunFolder, only: str | None) -> Catalog:
+    config, problems = _config(run)
+    tiers = tiers_of(config, run)
+    if only is not None:
+        tiers = [tier for tier in tiers if tier.name == only]
+        problems = [problem for problem in problems if problem.startswith(f"{only}:")]
+        if not tiers and not problems:
+            raise RunError(f"{run.name}/{run.id} has no tier {only}; it has: {', '.join(config.tiers) or 'none'}")
+    found = Catalog(f"{run.name}/{run.id}", run, [], problems)
+    for tier in tiers:
+        try:
+            found.places.append(_read(tier))
+        except (StorageError, ConfigError) as error:
+            found.problems.append(f"{tier.name}: {error}")
+    return found
+
+
+def _read(tier: Tier) -> Place:
+    if tier.node_local and not Path(tier.root).is_dir():
+        raise StorageError(f"{tier.root} is not on this machine; each node of the job has its own")
+    tier = replace(tier, deadline=min(tier.deadline, _SECONDS))
+    with patience(f"asking {tier.root}"):
+        store = tier.store()
+        return Place(tier.name, store, tier, ledger.read(store))
+
+
+def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
+    """The run's own group `checkpoint`. A tier whose place only the job knows (`${oc.env:TMPDIR}`) is left out."""
+    from omegaconf import DictConfig, OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    try:
+        config = OmegaConf.load(run.config)
+    except FileNotFoundError as error:
+        raise RunError(f"{run.name}/{run.id} has no config.yaml, which says where its checkpoints are") from error
+    except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{run.config} cannot be read: {one_line(str(error))}") from error
+    group = config.get("checkpoint") if isinstance(config, DictConfig) else None
+    plain: dict[str, Any] = {}
+    problems = []
+    for key in group if isinstance(group, DictConfig) else ():
+        try:
+            node = group[key]
+            plain[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+        except OmegaConfBaseException as error:
+            reason = one_line(str(getattr(error, "msg", None) or error).partition("\n")[0])
+            if key not in _PLACES:
+                raise ConfigError(reason, f"checkpoint.{key}") from error
+            problems.append(f"{key}: only the job knows where it is: {reason}")
+            plain[key] = {_PLACES[key]: None}
+    return checkpoint_of(_without(plain, problems)), problems
+
+
+def _without(plain: dict[str, Any], problems: list[str]) -> Mapping[str, Any]:
+    """`durable` may name a tier that was left out; nobody waits for it here."""
+    return {**plain, "durable": "auto"} if problems else plain
+
+
+def _age(commit: Commit) -> tuple[int, int, float]:
+    return commit.step, commit.attempt, commit.time
+
+
+def _means(word: str, name: str) -> bool:
+    step, _, unique = name.removeprefix("step-").partition("/")
+    return word == name or unique == word or (word.isdecimal() and int(step) == int(word))
+
+
+def _steps(there: list[Saved]) -> str:
+    steps = sorted({each.commit.step for each in there}, reverse=True)
+    shown = ", ".join(map(str, steps[:10]))
+    return f"there are steps {shown}{' and earlier ones' if len(steps) > 10 else ''}"

@@ -1,0 +1,195 @@
+"""`torch.distributed.checkpoint` on slurmopt's storage: for `dcp.save`, `dcp.async_save` and `dcp.load`, and so for all
+that is built on them.
+
+    dcp.save(state, checkpoint_id="step-120", storage_writer=SlurmoptWriter("/data/run-7"))
+    dcp.load(state, storage_reader=SlurmoptReader("/data/run-7"))            # the newest complete one
+
+Each save is a folder of its own and counts once its record is in the ledger: a save that breaks off, on whatever rank,
+leaves the ones before it as they are, also of the same step.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+from torch.futures import Future
+
+from slurmopt.checkpoint import ledger
+from slurmopt.checkpoint.dcp_items import Stored, merged, written
+from slurmopt.checkpoint.dcp_place import open_store, step_in
+from slurmopt.checkpoint.dcp_reader import SlurmoptReader
+from slurmopt.checkpoint.ledger import Ledger, checkpoint_name
+from slurmopt.checkpoint.manifest import Manifest, folder_of
+from slurmopt.checkpoint.retention import expired
+from slurmopt.errors import CheckpointError, StorageError
+from slurmopt.folder.process import started_at
+from slurmopt.storage.store import Store
+
+__all__ = ["SlurmoptReader", "SlurmoptWriter"]
+
+_ATTEMPT = "SLURMOPT_ATTEMPT"
+
+
+@dataclass(frozen=True)
+class _Hand:
+    """Under which attempt a process commits, and the name it signs with."""
+
+    attempt: int
+    owner: str
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What the coordinator tells each rank of a save."""
+
+    name: str
+    rank: int
+
+
+_hands: dict[str, _Hand] = {}
+_tidied: set[str] = set()
+_ATTEMPT_OF = re.compile(r"step-\d+/a(\d+)-.*")
+
+
+class SlurmoptWriter(StorageWriter):
+    """Saves to `place`, a folder or s3://BUCKET/PREFIX, which holds any number of checkpoints.
+
+    `step`: the step of the next save; where it is None, the `checkpoint_id` of `dcp.save` says it. `keep`: how many of
+    the last checkpoints stay; None keeps all. `metrics` are for people. `compression`: None or zstd. `options` are those
+    of `slurmopt.storage.s3.S3Store`.
+
+    In a slurmopt run its attempt's number fences older attempts; elsewhere each process that begins to save shuts out
+    those before it. Raises CheckpointError for a save without a step, and once a newer attempt has taken over.
+    """
+
+    def __init__(
+        self,
+        place: str | os.PathLike[str],
+        *,
+        step: int | None = None,
+        keep: int | None = None,
+        metrics: dict[str, float] | None = None,
+        compression: str | None = None,
+        **options: Any,
+    ) -> None:
+        self.place = open_store(place, options).place  # a bad one is told here, not at the first save
+        self.step, self.keep = step, keep
+        self.metrics, self.compression = dict(metrics or {}), compression
+        self._options = options
+        self._hand: _Hand | None = None
+        self._step, self._name = step, ""
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return step_in(checkpoint_id) is not None
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        named = step_in(checkpoint_id)
+        self._step = self.step if named is None else named
+        if self._step is None:
+            raise CheckpointError("which step is it? valid: SlurmoptWriter(…, step=120), or checkpoint_id='step-120'")
+
+    def storage_meta(self) -> StorageMeta | None:
+        return StorageMeta(checkpoint_id=self.place)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("use_collectives") is False:
+            raise CheckpointError("use_collectives=False saves each rank for itself; slurmopt commits all ranks as one")
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        if not all(getattr(plan, "usable", True) for plan in plans):
+            raise CheckpointError("a planner with enable_plan_caching cannot be used: each save has a name of its own")
+        hand = self._take_hand()
+        if self._step is None:
+            self.reset()
+        assert self._step is not None
+        self._name = checkpoint_name(self._step, f"a{hand.attempt:04d}-{secrets.token_hex(4)}")
+        return [replace(plan, storage_data=_Share(self._name, rank)) for rank, plan in enumerate(plans)]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        share: _Share = plan.storage_data
+        done: Future[list[WriteResult]] = Future()
+        key = f"{share.name}/rank-{share.rank:05d}.bin"
+        done.set_result(written(open_store(self.place, self._options), key, self.compression, plan, planner))
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Every rank's payload is durable: makes the checkpoint count."""
+        store, hand = open_store(self.place, self._options), self._take_hand()
+        manifest = self._manifest(metadata, results)
+        hold = Ledger(store, hand.attempt, hand.owner)
+        hold.open()
+        encoded = manifest.encode()
+        if not store.put_new(manifest.key, encoded):
+            raise StorageError(f"{store.place}/{manifest.key} is there already")
+        hold.commit(manifest.commit(encoded))
+        self._let_go(store, hold)
+
+    def _manifest(self, metadata: Metadata, results: list[list[WriteResult]]) -> Manifest:
+        step, _, unique = self._name.removeprefix("step-").partition("/")
+        stored: list[list[Stored]] = [[result.storage_data for result in of_rank] for of_rank in results]
+        files, items = merged(stored)
+        known = metadata.state_dict_metadata
+        return Manifest(
+            step=int(step),
+            attempt=self._take_hand().attempt,
+            unique=unique,
+            time=round(time.time(), 3),
+            world_size=len(results),
+            tensors={
+                name: (str(each.properties.dtype).removeprefix("torch."), tuple(each.size))
+                for name, each in known.items()
+                if isinstance(each, TensorStorageMetadata)
+            },
+            files=files,
+            items=items,
+            paths={name: tuple((metadata.planner_data or {}).get(name, (name,))) for name in known},
+            metrics={key: float(value) for key, value in self.metrics.items()},
+        )
+
+    def _let_go(self, store: Store, hold: Ledger) -> None:
+        records = ledger.read(store)
+        names = [] if self.keep is None else expired(records.commits, keep=self.keep)
+        if self.place not in _tidied:
+            names += self._left_behind(store, {commit.name for commit in records.commits} | records.damaged)
+            _tidied.add(self.place)
+        if names:
+            hold.prune(names, [key for name in names for key in store.list(f"{name}/")])
+
+    def _left_behind(self, store: Store, kept: set[str]) -> list[str]:
+        """What broken-off saves of attempts that are shut out by now have left."""
+        found = {folder_of(key) for key in store.list("step-")} - kept
+        own = self._take_hand().attempt
+        return sorted(name for name in found if (match := _ATTEMPT_OF.fullmatch(name)) and int(match[1]) < own)
+
+    def _take_hand(self) -> _Hand:
+        """All writers of this process are one hand, and so is the process that DCP may save from in the background."""
+        if self._hand is None:
+            if self.place not in _hands:
+                taken = ledger.read(open_store(self.place, self._options)).by_attempt
+                given = os.environ.get(_ATTEMPT, "")
+                attempt = int(given) if given.isdecimal() else max(taken, default=-1) + 1
+                _hands[self.place] = _Hand(attempt, _owner())
+            self._hand = _hands[self.place]
+        return self._hand
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._take_hand()
+        return self.__dict__
+
+
+def _owner() -> str:
+    pid = os.getpid()
+    return f"{socket.gethostname()}:{pid}:{started_at(pid)}:{secrets.token_hex(4)}"
