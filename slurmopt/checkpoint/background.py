@@ -46,12 +46,6 @@ class Background:
         if self.send({"do": "meet", "host": host, "port": port, "key": key}):
             self._met.wait(_MEETING_SECONDS)
 
-    def meet(self, host: str, port: int, key: str) -> None:
-        """Lets the writer meet the coordinator, and waits until it has, or could not."""
-        self._met.clear()
-        if self.send({"do": "meet", "host": host, "port": port, "key": key}):
-            self._met.wait()
-
     def send(self, message: dict[str, Any], descriptor: int | None = None) -> bool:
         """Whether it could be sent."""
         try:

@@ -118,7 +118,6 @@ class Writer:
             except (OSError, EOFError, AuthenticationError) as error:  # saves fail, and say so, until it can be met
                 print(f"slurmopt: rank 0's checkpoint writer cannot be reached: {error}", file=sys.stderr, flush=True)
         self._tell({"is": "met"})
-        self._tell({"is": "met"})
 
     def _do_arena(self, message: dict[str, Any], descriptor: int | None) -> None:
         assert descriptor is not None
