@@ -58,7 +58,8 @@ class Crew:
         if self._writer is None or not self._writer.alive:
             self._writer, self._arena, self._places = Background(self._setup(), self._hear), None, None
         self._first = False
-        self._writer.ready()
+        with patience("opening the places of the checkpoints"):
+            self._writer.ready()
         states = self._ranks.gather((self._writer.alive, self._writer.problems, self._writer.meeting))
         for rank, (alive, problems, _) in enumerate(states):
             if not alive:

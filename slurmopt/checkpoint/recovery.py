@@ -12,7 +12,7 @@ from slurmopt.checkpoint.ledger import Commit
 from slurmopt.checkpoint.manifest import Damaged, Manifest, decode
 from slurmopt.checkpoint.nearby import Nearby
 from slurmopt.checkpoint.restore import Restorer
-from slurmopt.checkpoint.tiers import Tier
+from slurmopt.checkpoint.tiers import SMALL_SECONDS, Tier
 from slurmopt.errors import CheckpointError, StorageError
 from slurmopt.folder import events
 from slurmopt.runtime.run import CurrentRun
@@ -89,7 +89,7 @@ class Recovery:
         for tier in self._tiers:
             if self._ranks.rank == 0 or (tier.node_local and self._run.rank.local_rank == 0):
                 try:
-                    commits = ledger.read(self._stores[tier.name]).commits
+                    commits = ledger.read(tier.store(SMALL_SECONDS)).commits
                 except StorageError as error:
                     problems.append(f"{tier.name} cannot be read: {error}")
                     continue

@@ -15,7 +15,7 @@ from slurmopt.checkpoint import ledger
 from slurmopt.checkpoint.ledger import Commit, Ledger
 from slurmopt.checkpoint.manifest import folder_of
 from slurmopt.checkpoint.retention import expired
-from slurmopt.checkpoint.tiers import Tier
+from slurmopt.checkpoint.tiers import SMALL_SECONDS, Tier
 from slurmopt.errors import CheckpointError, StorageError
 from slurmopt.folder.process import started_at
 from slurmopt.storage.lustre import stripe
@@ -31,7 +31,7 @@ class Sealer:
 
     def __init__(self, tier: Tier, attempt: int, world_size: int) -> None:
         self.tier, self._attempt, self._world_size = tier, attempt, world_size
-        self._store = tier.store()
+        self._store = tier.store(SMALL_SECONDS)
         self._ledger = Ledger(self._store, attempt, _owner())
         self._turn = threading.Lock()
         self._opened = False

@@ -14,6 +14,8 @@ from slurmopt.storage.folder import FolderStore
 from slurmopt.storage.store import Store
 from slurmopt.units import seconds
 
+SMALL_SECONDS = 60.0
+"""How long a small file may take: nobody wants to wait ten minutes to hear that S3 is away."""
 _RULES = ("every", "keep", "keep_every", "best", "compression")
 _S3_WORDS = ("endpoint", "region", "storage_class", "kms_key", "tags", "accelerate", "requester_pays")
 
@@ -39,13 +41,13 @@ class Tier:
         """Whether each node has its own: then what one node wrote no other can read."""
         return self.name == "scratch"
 
-    def store(self) -> Store:
-        """A way to it; nothing is connected or made yet."""
+    def store(self, longest: float | None = None) -> Store:
+        """A way to it; nothing is connected or made yet. `longest`: seconds that a call may take, less than usual."""
         if self.name != "s3":
             return FolderStore(Path(self.root))
         from slurmopt.storage.s3 import S3Store
 
-        return S3Store(self.root, deadline=self.deadline, **self.s3)
+        return S3Store(self.root, deadline=min(self.deadline, longest or self.deadline), **self.s3)
 
 
 def tiers_of(config: Checkpoint, run: RunFolder) -> list[Tier]:
