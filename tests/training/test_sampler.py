@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -44,7 +44,7 @@ def flat(parts: list[list[int]]) -> list[int]:
     return [index for part in parts for index in part]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.integers(1, 200),
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 7), st.integers(1, 6)), min_size=1, max_size=5),
@@ -73,7 +73,16 @@ def test_each_sample_once_whatever_worlds_go_on(
     assert shuffle or seen == list(range(size))
 
 
-@settings(deadline=None, max_examples=150)
+@pytest.mark.parametrize("after", [1, 2, 3, 8])
+def test_four_ranks_interrupted_at_any_step_go_on_as_fewer_or_more(after: int) -> None:
+    for stop in range(14 + 1):
+        four = world(53, 4, 1)
+        seen = [index for parts in itertools.islice(steps(four), stop) for index in flat(parts)]
+        seen += [index for parts in steps(world(53, after, 2, four[0].state_dict())) for index in flat(parts)]
+        assert sorted(seen) == list(range(53)), stop
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(1, 300), st.integers(1, 9), st.integers(1, 7), st.booleans())
 def test_the_ranks_share_each_step_as_evenly_as_possible(size: int, ranks: int, batch: int, drop_last: bool) -> None:
     if drop_last and size < ranks * batch:
