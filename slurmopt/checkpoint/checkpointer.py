@@ -91,17 +91,16 @@ class Checkpointer:
         if not self._tiers or (not force and self._schedule.silent(step)):
             return False
         began = time.monotonic()
-        decision = self._agreed(step, force)
+        decision, room = self._agreed(step, force)
         if not decision.due:
             self._schedule.follow(decision)
             return False
-        self._crew.check()
-        taken = self._snapshots.take(state, wait=force)
-        if taken is None:
+        if not room:
             self._crew.left_out(step, decision.due)  # and due again at the next step
             return False
         self._schedule.follow(decision)
-        name = checkpoint_name(step, self._ranks.from_first(self._unique()))
+        taken, unique = self._snapshots.take(state, self._unique())
+        name = checkpoint_name(step, unique)
         self._crew.hand_over(step, name, decision.due, taken, dict(metrics or {}))
         self._last = (name, decision.due)
         self._began[step] = began
@@ -109,17 +108,18 @@ class Checkpointer:
         self._tell_rhythm()
         return True
 
-    def _agreed(self, step: int, force: bool) -> Decision:
-        told = self._ranks.gather((step, self._schedule.decide(step, force) if self._ranks.rank == 0 else None))
-        steps = [each for each, _ in told]
+    def _agreed(self, step: int, force: bool) -> tuple[Decision, bool]:
+        """Rank 0's decision, and whether all ranks have a buffer for it: one exchange, for it is blocked time."""
+        decision = self._schedule.decide(step, force) if self._ranks.rank == 0 else None
+        told = self._ranks.gather((step, decision, self._crew.condition(), self._snapshots.room(wait=force)))
+        steps = [each for each, *_ in told]
         if len(set(steps)) > 1:
             odd = next(rank for rank, each in enumerate(steps) if each != steps[0])
             raise CheckpointError(
                 f"rank 0 saves step {steps[0]} and rank {odd} step {steps[odd]}; all ranks must save the same steps"
             )
-        decision = told[0][1]
-        assert decision is not None
-        return decision
+        self._crew.check([condition for _, _, condition, _ in told])
+        return told[0][1], all(room for *_, room in told)
 
     def wait(self) -> bool:
         """Waits until the last save is durable on the tier of `checkpoint.durable`, or on the slowest that it was due

@@ -73,11 +73,13 @@ class Crew:
             self._writer.meet(self._host, port, key)
             self._ranks.gather(None)  # a save that begins before all have met could wait in vain
 
-    def check(self) -> None:
-        """Before each save: replaces writers that died, and ends the run where saving makes no sense any more."""
-        alive = self._writer is not None and self._writer.alive
-        states = self._ranks.gather((alive, self._fenced, self._failures, self._reason))
-        for _, fenced, failures, reason in states:
+    def condition(self) -> tuple[bool, bool, int, str]:
+        """This rank's word for `check`: whether its writer lives, whether it is fenced, failures in a row and why."""
+        return self._writer is not None and self._writer.alive, self._fenced, self._failures, self._reason
+
+    def check(self, conditions: list[tuple[bool, bool, int, str]]) -> None:
+        """Replaces writers that died, and ends the run where saving makes no sense any more. All ranks together."""
+        for _, fenced, failures, reason in conditions:
             if fenced:
                 raise CheckpointError(reason)
             if failures >= self._config.failures:
@@ -85,7 +87,7 @@ class Crew:
                     f"{failures} saves in a row have failed (checkpoint.failures): {reason}; "
                     "mend that and launch the run again"
                 )
-        if not all(alive for alive, *_ in states):
+        if not all(alive for alive, *_ in conditions):
             self.start()
 
     def set_aside(self, damaged: list[Candidate]) -> None:

@@ -17,7 +17,7 @@ from slurmopt.checkpoint.objects import encode
 from slurmopt.checkpoint.part import Place
 from slurmopt.checkpoint.restore import per_rank_name
 from slurmopt.checkpoint.snapshot import SnapshotPlan, signature, starts_of
-from slurmopt.checkpoint.state import state_of, take_apart
+from slurmopt.checkpoint.state import state_of, take_apart, unwrapped
 from slurmopt.errors import CheckpointError
 from slurmopt.units import human_bytes
 
@@ -54,12 +54,16 @@ class Snapshots:
         size += sum(_future_bytes(value, self._ranks.world_size) for value in state.values())
         self._make_arena(int(size * 1.02) + _OBJECT_ROOM + sum(map(len, objects.values())))
 
-    def take(self, state: dict[str, Any], wait: bool) -> Snapshot | None:
-        """Copies the state; None where every buffer is still being written, on any rank."""
-        tensors, objects = self._collected(state)
-        if not self._buffer_everywhere(wait):
-            return None
-        self._plan_for(tensors)
+    def room(self, wait: bool) -> bool:
+        """Whether this rank has a buffer that is not being written; with `wait`, once it has."""
+        with self._changed:
+            if wait and self._arena is not None:
+                self._changed.wait_for(lambda: self._free)
+            return self._arena is None or bool(self._free)
+
+    def take(self, state: dict[str, Any], unique: str) -> tuple[Snapshot, str]:
+        """Copies the state into a free buffer. Returns rank 0's `unique` too, which travels with what is exchanged."""
+        tensors, objects, unique = self._collected(state, unique)
         assert self._plan is not None
         need = self._plan.bytes + starts_of([len(data) for data in objects.values()])[1]
         self._room_for(need)
@@ -68,7 +72,7 @@ class Snapshots:
             buffer = self._free.pop()
         self._plan.copy(tensors, self._arena, buffer)
         places = self._put_objects(objects, self._arena.buffer(buffer))
-        return Snapshot(buffer, self._arena, self._plan.places, places, self._plan.tensors)
+        return Snapshot(buffer, self._arena, self._plan.places, places, self._plan.tensors), unique
 
     def free(self, buffer: int) -> None:
         """The writer is done with a buffer."""
@@ -90,17 +94,23 @@ class Snapshots:
             self._arena.close()
             self._arena = None
 
-    def _collected(self, state: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, bytes]]:
-        """`_collect`; what one rank cannot save stops all of them, instead of leaving the others waiting for it."""
-        collected: tuple[dict[str, torch.Tensor], dict[str, bytes]] = {}, {}
+    def _collected(self, state: dict[str, Any], unique: str) -> tuple[dict[str, torch.Tensor], dict[str, bytes], str]:
+        """`_collect`, with a plan that fits on all ranks. What one rank cannot save stops all of them, instead of
+        leaving the others waiting for it."""
+        tensors: dict[str, torch.Tensor] = {}
+        objects: dict[str, bytes] = {}
         problem = None
         try:
-            collected = self._collect(state)
+            tensors, objects = self._collect(state)
         except CheckpointError as error:
             problem = str(error)
-        if told := next(filter(None, self._ranks.gather(problem)), None):
-            raise CheckpointError(told)
-        return collected
+        fits = self._plan is not None and self._plan.signature == signature(tensors)
+        told = self._ranks.gather((problem, fits, unique))
+        if reason := next((reason for reason, _, _ in told if reason), None):
+            raise CheckpointError(reason)
+        if not all(fits for _, fits, _ in told):
+            self._plan = SnapshotPlan(tensors, self._ranks, _buffers(state))
+        return tensors, objects, told[0][2]
 
     def _collect(self, state: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, bytes]]:
         """The tensors by name, and everything else as bytes: of rank 0, and of each rank what each has its own."""
@@ -113,18 +123,6 @@ class Snapshots:
             if own or self._ranks.rank == 0:
                 objects[key] = encode(skeleton, key)
         return tensors, objects
-
-    def _buffer_everywhere(self, wait: bool) -> bool:
-        with self._changed:
-            if wait and self._arena is not None:
-                self._changed.wait_for(lambda: self._free)
-            free = self._arena is None or bool(self._free)
-        return all(self._ranks.gather(free))
-
-    def _plan_for(self, tensors: dict[str, torch.Tensor]) -> None:
-        fits = self._plan is not None and self._plan.signature == signature(tensors)
-        if not all(self._ranks.gather(fits)):
-            self._plan = SnapshotPlan(tensors, self._ranks)
 
     def _room_for(self, need: int) -> None:
         if self._arena is not None and need <= self._arena.size:
@@ -177,6 +175,12 @@ def _pin(arena: Arena) -> None:
         error = torch.cuda.cudart().cudaHostRegister(arena.address, arena.total, 0)
         if int(error):  # the copy still works, through a buffer of the driver's
             print(f"slurmopt: snapshots are not pinned: CUDA error {int(error)}", file=sys.stderr, flush=True)
+
+
+def _buffers(state: dict[str, Any]) -> set[str]:
+    """Names of the models' buffers: a batch norm's statistics differ between the ranks, and DDP goes by rank 0's."""
+    models = {name: model for name, value in state.items() if isinstance(model := unwrapped(value), torch.nn.Module)}
+    return {f"{name}.{buffer}" for name, model in models.items() for buffer, _ in model.named_buffers()}
 
 
 def _local_bytes(tensor: torch.Tensor, world_size: int) -> int:
