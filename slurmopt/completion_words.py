@@ -12,8 +12,9 @@ from slurmopt.cli import COMMANDS
 _SHELLS = ("bash", "zsh", "fish")
 _WITH_RUN = ("status", "logs", "cancel")
 _HARMLESS = re.compile(r"[\w./=+:@%,~-]*")
-_VALUED = ("--folder", "--rank", "--attempt")
+_VALUED = ("--folder", "--rank", "--attempt", "--to", "--key", "--keep")
 """Options whose value is no RUN."""
+_CHOICES = {"--tier": "scratch shared s3", "--from": "scratch shared s3", "--format": "torch safetensors dcp"}
 
 
 def main(argv: list[str]) -> int:
@@ -35,15 +36,38 @@ def candidates(line: str) -> list[str]:
         return _overrides(given, current)
     if command == "completion":
         return [shell for shell in _SHELLS if shell.startswith(current)]
+    if command == "checkpoint":
+        return _checkpoint(given, current)
     if command not in COMMANDS or (given and given[-1] in _VALUED):
         return []
     if current.startswith("-"):
-        return _options(command, current)
+        return _options(COMMANDS[command][0], current)
     return _runs(given, current) if command in _WITH_RUN else []
 
 
-def _options(command: str, current: str) -> list[str]:
-    text = import_module(COMMANDS[command][0]).parser().format_help()
+def _checkpoint(given: list[str], current: str) -> list[str]:
+    """A command of `slurmopt checkpoint`, then its options and its RUN."""
+    from slurmopt.checkpoint.command import COMMANDS as OF_CHECKPOINT
+
+    if not given:
+        return [name for name in OF_CHECKPOINT if name.startswith(current)]
+    if given[-1] in _CHOICES:
+        return [choice for choice in _CHOICES[given[-1]].split() if choice.startswith(current)]
+    if given[0] not in OF_CHECKPOINT or given[-1] in _VALUED:
+        return []
+    if current.startswith("-"):
+        return _options(OF_CHECKPOINT[given[0]][0], current)
+    return _runs(given, current) if len(_words(given)) == 1 else []
+
+
+def _words(given: list[str]) -> list[str]:
+    """Without options and their values."""
+    valued = (*_VALUED, *_CHOICES)
+    return [word for before, word in zip(["", *given], given, strict=False) if before not in valued and word[:1] != "-"]
+
+
+def _options(module: str, current: str) -> list[str]:
+    text = import_module(module).parser().format_help()
     return sorted({option for option in re.findall(r"--[a-z-]+", text) if option.startswith(current)})
 
 

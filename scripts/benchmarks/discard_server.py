@@ -120,12 +120,13 @@ def discarding(tls: Path | None = None) -> Iterator[str]:
         make_certificate(tls)
     argv = [sys.executable, __file__, *(["--tls", str(tls)] if tls else [])]
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
     try:
-        assert process.stdout
         yield process.stdout.readline().strip()
     finally:
-        process.kill()
-        process.communicate()  # its connections end with the client's
+        process.kill()  # its connections end with the client's, and hold its output open until then
+        process.wait()
+        process.stdout.close()
 
 
 def main() -> None:

@@ -18,6 +18,8 @@ class Target:
     limit: float
     unit: str
     """`x`, `ms`, `s`, `calls` or `modules`."""
+    binding: bool = True
+    """Whether scripts/bench ends with status 1 where it is missed."""
 
     @property
     def met(self) -> bool:
@@ -36,6 +38,8 @@ class Report:
     notes: dict[str, dict[str, str]] = field(default_factory=dict)
     targets: list[Target] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    details: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What single benches keep beside that."""
 
     def table(self, bench: str, samples: Samples, notes: dict[str, str] | None = None) -> None:
         """Takes in and prints one bench's samples; `notes` has words for some of its cases."""
@@ -45,9 +49,9 @@ class Report:
         rows = [_row(name, found, notes.get(name, "")) for name, found in samples.items()]
         _print_table([(bench, "median s", "min - max", "peak MiB", ""), *rows])
 
-    def target(self, what: str, measured: float, limit: float, unit: str) -> None:
+    def target(self, what: str, measured: float, limit: float, unit: str, binding: bool = True) -> None:
         """Takes in and prints whether a promise was kept."""
-        self.targets.append(Target(what, measured, limit, unit))
+        self.targets.append(Target(what, measured, limit, unit, binding))
         print(f"  {self.targets[-1]}", flush=True)
 
     def skip(self, what: str) -> None:
@@ -62,7 +66,13 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Raw numbers: seconds and MiB of every run."""
         targets = [{**asdict(target), "met": target.met} for target in self.targets]
-        return {"benches": self.raw, "notes": self.notes, "targets": targets, "skipped": self.skipped}
+        return {
+            "benches": self.raw,
+            "details": self.details,
+            "notes": self.notes,
+            "targets": targets,
+            "skipped": self.skipped,
+        }
 
 
 def _row(name: str, samples: Sequence[Sample], note: str) -> tuple[str, ...]:

@@ -6,10 +6,12 @@ processes are real ones. What a rank has to say it appends to a file, one JSON o
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
 import random
+import signal
 import sys
 import time
 from dataclasses import dataclass, field, replace
@@ -123,7 +125,10 @@ class Rank:
             expected = newest(roots(plan)) if self._rank == 0 else None
             step = checkpointer.restore(state)
             found = state["note"] if step else 0
-            self.say("restored", step=step, code=found, wrong=wrong_in(state, found) if step else "", expected=expected)
+            wrong = wrong_in(state, found) if step else ""
+            if found // _CODE != step:
+                wrong = f"it says step {step} and holds step {found // _CODE}"
+            self.say("restored", step=step, wrong=wrong, expected=expected)
             self._steps(checkpointer, state, step)
         self.say("closed")
 
@@ -177,16 +182,13 @@ def standing(root: Path) -> list[dict[str, Any]]:
 
 
 def newest(places: dict[str, Path]) -> int:
-    """The code of the newest committed checkpoint of all tiers; 0 for none."""
-    return max((code_of(each["step"], each["attempt"]) for root in places.values() for each in standing(root)), default=0)
+    """The step of the newest committed checkpoint of all tiers; 0 for none."""
+    return max((each["step"] for root in places.values() for each in standing(root)), default=0)
 
 
 def run_rank(rank: int, plan: Plan) -> None:
-    """The target of a rank's process: a process group of its own, which `kill` can reach as a whole."""
-    leader = plan.folder / f"leader-{plan.attempt}"
-    if rank == 0:
-        os.setpgid(0, 0)
-        leader.write_text(str(os.getpid()))
+    """The target of a rank's process: with its writer it is a process group, which a signal reaches at once."""
+    os.setpgid(0, 0)
     os.environ.update(plan.environment, GLOO_SOCKET_IFNAME="lo")
     torch.set_num_threads(1)
     err = os.open(plan.stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -197,13 +199,14 @@ def run_rank(rank: int, plan: Plan) -> None:
 
 
 _context = multiprocessing.get_context("forkserver")
+_PRELOADED = ["slurmopt.checkpoint.checkpointer", "torch.distributed.tensor"]
 
 
 class Training:
     """An attempt under way, as whoever started it sees it."""
 
     def __init__(self, plan: Plan) -> None:
-        _context.set_forkserver_preload([__name__])
+        _context.set_forkserver_preload(_PRELOADED)
         plan.folder.mkdir(parents=True, exist_ok=True)
         self.plan = plan
         self.ranks: list[ForkServerProcess] = []
@@ -229,6 +232,12 @@ class Training:
     def writers(self, rank: int) -> list[int]:
         """The process ids of a rank's writer."""
         return [pid for pid in children(self.ranks[rank].pid or 0) if b"slurmopt.checkpoint.writer" in words(pid)]
+
+    def kill(self) -> None:
+        """Every process of the attempt, as when the power goes."""
+        for process in self.ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid or 0, signal.SIGKILL)
 
     def wait(self, seconds: float = 60) -> list[int | None]:
         """Until all ranks have ended by themselves; their exit codes."""

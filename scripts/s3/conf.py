@@ -7,8 +7,8 @@ from s3.layout import ACCESS_KEY, REGION, SECRET_KEY, Layout, Settings
 
 # s3api before tempauth, and slo after both: else a multipart upload answers 501.
 PIPELINE = (
-    "catch_errors gatekeeper proxy-logging cache listing_formats bulk s3api tempauth copy slo dlo versioned_writes"
-    " symlink proxy-logging2 proxy-server"
+    "catch_errors gatekeeper proxy-logging cache listing_formats bulk conditional s3api tempauth copy slo dlo"
+    " versioned_writes symlink proxy-logging2 proxy-server"
 )
 
 SWIFT = """\
@@ -67,11 +67,16 @@ memcache_servers = 127.0.0.1:1
 use = egg:swift#listing_formats
 [filter:bulk]
 use = egg:swift#bulk
+[filter:conditional]
+# By its name in the folder of serve.py.
+paste.filter_factory = conditional:filter_factory
 [filter:s3api]
 use = egg:swift#s3api
 location = {region}
 min_segment_size = 1024
 max_upload_part_num = 10000
+# A listing of more has pages, as one of 1,000 has at Amazon.
+max_bucket_listing = 100
 [filter:tempauth]
 use = egg:swift#tempauth
 user_{account} = {secret} .admin

@@ -26,7 +26,7 @@ def python() -> Path:
     """The environment's Python; installs Swift first where it is missing."""
     venv = folder()
     venv.mkdir(mode=0o755, parents=True, exist_ok=True)
-    if venv.stat().st_uid != os.getuid():
+    if venv.stat().st_uid not in (0, os.getuid()):
         raise UsageError(f"{venv} belongs to somebody else; set SLURMOPT_S3_VENV")
     if not ready():
         with (venv / "lock").open("w") as lock:  # two first uses at once

@@ -1,19 +1,20 @@
 """The checkpoints of a run as they can be seen from here: on which tiers they lie, and which one is meant.
 
-RUN may also be the root of a tier itself: a folder that was fetched to, or that torch.distributed.checkpoint saved to.
+RUN may also be the root of a tier itself, as a folder or an s3:// URL: what was fetched, or saved through
+torch.distributed.checkpoint.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slurmopt.checkpoint import ledger
+from slurmopt.checkpoint.dcp_place import open_store
 from slurmopt.checkpoint.ledger import Commit, Records
 from slurmopt.checkpoint.tiers import Tier, tiers_of
 from slurmopt.config.checkpoint import Checkpoint, checkpoint_of
@@ -21,7 +22,6 @@ from slurmopt.errors import ConfigError, RunError, StorageError, one_line
 from slurmopt.folder.layout import RunFolder
 from slurmopt.patience import patience
 from slurmopt.runs.find import find
-from slurmopt.storage.folder import FolderStore
 from slurmopt.storage.store import Store
 
 TIERS = ("scratch", "shared", "s3")
@@ -122,11 +122,11 @@ def add_checkpoint(made: argparse.ArgumentParser) -> None:
 
 
 def _of_root(word: str | None) -> Catalog | None:
-    if word is None or not Path(word, ledger.FOLDER).is_dir():
+    if word is None or not (word.startswith("s3://") or Path(word, ledger.FOLDER).is_dir()):
         return None
-    root = Path(os.path.abspath(word))
-    store = FolderStore(root)
-    return Catalog(str(root), None, [Place("folder", store, None, ledger.read(store))], [])
+    store = open_store(word, {})
+    name = "s3" if word.startswith("s3://") else "folder"
+    return Catalog(store.place, None, [Place(name, store, None, ledger.read(store))], [])
 
 
 def _of_run(run: RunFolder, only: str | None) -> Catalog:
@@ -149,9 +149,8 @@ def _of_run(run: RunFolder, only: str | None) -> Catalog:
 def _read(tier: Tier) -> Place:
     if tier.node_local and not Path(tier.root).is_dir():
         raise StorageError(f"{tier.root} is not on this machine; each node of the job has its own")
-    tier = replace(tier, deadline=min(tier.deadline, _SECONDS))
     with patience(f"asking {tier.root}"):
-        store = tier.store()
+        store = tier.store(_SECONDS)
         return Place(tier.name, store, tier, ledger.read(store))
 
 
@@ -169,8 +168,10 @@ def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
         raise ConfigError(f"{run.config} cannot be read: {one_line(str(error))}") from error
     group = config.get("checkpoint") if isinstance(config, DictConfig) else None
     plain: dict[str, Any] = {}
-    problems = []
-    for key in group if isinstance(group, DictConfig) else ():
+    problems: list[str] = []
+    if not isinstance(group, DictConfig):
+        return Checkpoint(), problems
+    for key in map(str, group):
         try:
             node = group[key]
             plain[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
@@ -178,7 +179,8 @@ def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
             reason = one_line(str(getattr(error, "msg", None) or error).partition("\n")[0])
             if key not in _PLACES:
                 raise ConfigError(reason, f"checkpoint.{key}") from error
-            problems.append(f"{key}: only the job knows where it is: {reason}")
+            why = reason.rpartition(": ")[2].strip("\"'")
+            problems.append(f"{key}: only the job knows where it is: {why}")
             plain[key] = {_PLACES[key]: None}
     return checkpoint_of(_without(plain, problems)), problems
 

@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     """The command; returns the exit status."""
     given = parser().parse_args(argv)
     found = catalog(given)
-    entries = _entries(found)
+    entries = _entries(found, whole=given.tier is None)
     if given.json:
         print(json.dumps(entries, allow_nan=False))
     elif entries:
@@ -55,12 +55,12 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _entries(found: Catalog) -> list[dict[str, Any]]:
+def _entries(found: Catalog, whole: bool) -> list[dict[str, Any]]:
     journal = checkpoints.read(found.run) if found.run else Checkpoints()
     restored = journal.restored.checkpoint if journal.restored else None
     damaged = _damaged(found, journal)
     there = found.checkpoints()
-    entries = [_entry(each, restored, each is there[0], damaged.pop(each.name, [])) for each in there]
+    entries = [_entry(each, restored, whole and each is there[0], damaged.pop(each.name, [])) for each in there]
     lost = [{**_nothing(name, restored), "damaged": reasons} for name, reasons in damaged.items()]
     return sorted(entries + lost, key=lambda entry: entry["step"], reverse=True)
 

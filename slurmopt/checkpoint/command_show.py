@@ -85,7 +85,7 @@ def _text(shown: dict[str, Any], tiers: list[str], now: float) -> str:
     files = [_file(key, file, shown["checkpoint"]) for key, file in shown["files"].items()]
     parts = [table(["FILE", "SIZE", "NEEDED", "NOTES"], files, terminal_width())] if files else ["  none"]
     tensors = [
-        [one_line(name), each["dtype"], "×".join(map(str, each["shape"])) or "scalar", human_bytes(each["bytes"])]
+        [one_line(name), each["dtype"], "x".join(map(str, each["shape"])) or "scalar", human_bytes(each["bytes"])]
         for name, each in shown["tensors"].items()
     ]
     objects = [[one_line(name), "object", "-", human_bytes(size)] for name, size in shown["objects"].items()]

@@ -64,8 +64,8 @@ class SlurmoptWriter(StorageWriter):
     """Saves to `place`, a folder or s3://BUCKET/PREFIX, which holds any number of checkpoints.
 
     `step`: the step of the next save; where it is None, the `checkpoint_id` of `dcp.save` says it. `keep`: how many of
-    the last checkpoints stay; None keeps all. `metrics` are for people. `compression`: None or zstd. `options` are those
-    of `slurmopt.storage.s3.S3Store`.
+    the last checkpoints stay; None keeps all. `metrics` are for people. `compression`: None or zstd. `options` are
+    those of `slurmopt.storage.s3.S3Store`.
 
     In a slurmopt run its attempt's number fences older attempts; elsewhere each process that begins to save shuts out
     those before it. Raises CheckpointError for a save without a step, and once a newer attempt has taken over.
@@ -160,7 +160,7 @@ class SlurmoptWriter(StorageWriter):
         )
 
     def _let_go(self, store: Store, hold: Ledger) -> None:
-        records = ledger.read(store)
+        records = hold.records
         names = [] if self.keep is None else expired(records.commits, keep=self.keep)
         if self.place not in _tidied:
             names += self._left_behind(store, {commit.name for commit in records.commits} | records.damaged)

@@ -40,8 +40,8 @@ class SlurmoptReader(StorageReader):
 
     What is no tensor was pickled by DCP, which unpickles it without care: only what torch.load takes with
     weights_only=True is handed over, unless `allow_pickles` says that you trust whoever saved it. Raises
-    CheckpointError where there is no such checkpoint, and naming the key where one must not be loaded; Damaged for bytes
-    that are not those that were saved.
+    CheckpointError where there is no such checkpoint, and naming the key where one must not be loaded; Damaged for
+    bytes that are not those that were saved. DCP wraps both in its CheckpointException.
     """
 
     def __init__(

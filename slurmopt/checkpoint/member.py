@@ -52,8 +52,8 @@ class Member:
     def _listen(self) -> None:
         while (message := receive(self._connection)) is not None:
             if "seal" in message:
-                # Committing to S3 takes its time; the next verdict must not wait for it.
-                threading.Thread(target=self._answer, args=(message,), name="slurmopt-seal").start()
+                # Committing to S3 takes its time; the next verdict must not wait for it, but the end of the process.
+                threading.Thread(target=self._answer, args=(message,), name="slurmopt-seal", daemon=False).start()
             else:
                 verdict = message["verdict"]
                 self._waiting.pop((verdict["name"], verdict["tier"]), None)

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 import xxhash
 
 from slurmopt.checkpoint.manifest import Damaged, File, Segment
+from slurmopt.errors import CheckpointError
 from slurmopt.storage.folder import ALIGNMENT
 from slurmopt.storage.store import Store
 
@@ -64,9 +65,14 @@ def read_extent(store: Store, extent: Extent[Token], memory: memoryview) -> Iter
 def _decoded(stored: memoryview, file: File, segment: Segment) -> memoryview:
     if file.encoding is None:
         return stored
-    import zstandard
-
     try:
-        return memoryview(zstandard.ZstdDecompressor().decompress(stored, max_output_size=segment.raw))
+        import zstandard
+    except ImportError as error:
+        raise CheckpointError(
+            f"{file.key} is compressed: that needs the package zstandard: pip install zstandard"
+        ) from error
+    try:
+        raw = zstandard.ZstdDecompressor().decompress(stored, max_output_size=segment.raw)
+        return memoryview(bytearray(raw))  # torch warns of memory that is not writable
     except zstandard.ZstdError as error:
         raise Damaged(f"{file.key} is damaged at byte {segment.offset:,} (zstd: {error})") from error

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, nested as its owner had it: everything but the tensors' own bytes, which are read one by one."""
+"""What a checkpoint holds, nested as its owner had it: all but the bytes of its tensors, which are read one by one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def saved_state(store: Store, manifest: Manifest, tensor: MakeTensor = placehold
             name: _unpickled(name, read_item(store, manifest, objects[name])) if name in objects else make(name)
             for name in manifest.paths
         }
-        return unflatten_state_dict(flat, manifest.paths)  # type: ignore[no-any-return]
+        return unflatten_state_dict(flat, manifest.paths)
     state: dict[str, Any] = {}
     for name, item in objects.items():
         value = put_together(decode(bytes(read_item(store, manifest, item)), name), make)

@@ -6,6 +6,7 @@ to write so far, and what is sharded is written by its owner. The plan is made w
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -27,18 +28,26 @@ _PACKED = 64
 
 
 class StatePlanner(DefaultSavePlanner):
-    """DCP's planner on names that are flat already; it also divides large replicated tensors among the ranks."""
+    """DCP's planner on names that are flat already; it also divides large replicated tensors among the ranks.
 
-    def __init__(self, divide: bool) -> None:
+    Those in `of_first` are rank 0's to write, as the ranks' values may differ.
+    """
+
+    def __init__(self, divide: bool, of_first: Collection[str] = ()) -> None:
         super().__init__(flatten_state_dict=False)
-        self._divide = divide
+        self._divide, self._of_first = divide, of_first
 
     def create_local_plan(self) -> SavePlan:
         plan = super().create_local_plan()
+        if not self.is_coordinator:
+            plan = replace(plan, items=[item for item in plan.items if not self._is_of_first(item)])
         if self._divide:
             plan = replace(plan, items=[part for item in plan.items for part in _divided(item)])
         self.plan = plan
         return plan
+
+    def _is_of_first(self, item: WriteItem) -> bool:
+        return item.type == WriteItemType.TENSOR and item.index.fqn in self._of_first
 
 
 def _divided(item: WriteItem) -> list[WriteItem]:
@@ -72,8 +81,8 @@ def signature(tensors: dict[str, torch.Tensor]) -> str:
 class SnapshotPlan:
     """What this rank copies, and where to; made by all ranks together."""
 
-    def __init__(self, tensors: dict[str, torch.Tensor], agreement: Agreement) -> None:
-        planner = StatePlanner(divide=agreement.world_size > 1)
+    def __init__(self, tensors: dict[str, torch.Tensor], agreement: Agreement, of_first: Collection[str] = ()) -> None:
+        planner = StatePlanner(divide=agreement.world_size > 1, of_first=of_first)
         planner.set_up_planner(tensors, is_coordinator=agreement.rank == 0)
         plans = agreement.gather(planner.create_local_plan())
         # Every rank computes the same global plan: cheaper than to send each its own.

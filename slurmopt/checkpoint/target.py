@@ -23,8 +23,8 @@ class Target:
         self._rank, self._world_size, self._incremental = rank, world_size, incremental
         self._known: dict[Address, list[tuple[File, Segment]]] = {}
         self._written: dict[str, Part] = {}
-        self._settled = threading.Event()
-        self._settled.set()
+        self._failed: set[str] = set()
+        self._changed = threading.Condition()
 
     def start_from(self, commit: dict[str, Any]) -> None:
         """What this checkpoint holds has just been read and verified, so it may be referred to."""
@@ -40,7 +40,8 @@ class Target:
 
     def wait_settled(self) -> None:
         """Until the save before is settled; the coordinator's deadline sees to it that it is."""
-        self._settled.wait()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._written)
 
     def from_arena(self, name: str, places: list[Place], buffer: memoryview) -> Part:
         return self._write(name, parts.arena_blocks(buffer, places), buffer)
@@ -58,15 +59,19 @@ class Target:
         return writer.part()
 
     def under_way(self, name: str, part: Part) -> None:
-        """Written, and to be settled by the coordinator."""
-        self._written[name] = part
-        self._settled.clear()
+        """Written, and to be settled by the coordinator; another rank may have failed it already."""
+        with self._changed:
+            if name not in self._failed:
+                self._written[name] = part
 
     def settle(self, name: str, committed: bool) -> None:
-        part = self._written.pop(name, None)
-        if part is not None and committed and self._incremental:
-            self._known = {
-                (item.name, item.offsets): [(part.files[segment.file], segment) for segment in item.segments]
-                for item in part.items
-            }
-        self._settled.set()
+        with self._changed:
+            part = self._written.pop(name, None)
+            if part is None:
+                self._failed.add(name)
+            elif committed and self._incremental:
+                self._known = {
+                    (item.name, item.offsets): [(part.files[segment.file], segment) for segment in item.segments]
+                    for item in part.items
+                }
+            self._changed.notify_all()

@@ -7,7 +7,7 @@ runs/NAME/ID/
   events.jsonl      the run's journal, one JSON object a line
   logs/             job-JOBID.log of the batch shell; attempt-K/rank-R.log of each rank
   heartbeat/        attempt-K/rank-R.json: the step each rank is at, and in the end its outcome
-  checkpoints/      for the training's own files
+  checkpoints/      step-N/… and commits/ of the Checkpointer; files of the training's own may lie beside them
   result.json       what the function returned, or the command's exit code
   environment.txt   versions, git commit and diff, host, GPU
   code/             the code snapshot, where one was asked for

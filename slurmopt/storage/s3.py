@@ -69,14 +69,17 @@ class S3Store:
         return f"s3://{self.bucket}/{self._root}{key}"
 
     def put_new(self, key: str, data: bytes) -> bool:
-        """One conditional put. After a StorageError nobody knows whether the object is there."""
+        """One conditional put. After a StorageError nobody knows whether the object is there.
+
+        The server has to decide between puts that race, as S3 does; OpenStack Swift by itself does not.
+        """
         body = Body([memoryview(data)])
         tries = 0
 
         def put() -> None:
             nonlocal tries
             tries += 1
-            self.request("put_object", key, Body=body, ChecksumCRC32=body.crc32(), IfNoneMatch="*", **self.new_object)
+            self.request("put_object", key, Body=body, IfNoneMatch="*", **body.checksum(), **self.new_object)
 
         with operation(self.deadline):
             try:

@@ -29,12 +29,13 @@ class Body(io.RawIOBase):
             for start in range(0, piece.nbytes, SLICE):
                 yield piece[start : start + SLICE]
 
-    def crc32(self) -> str:
-        """The header's value that S3 compares: CRC-32, big endian, in base64."""
+    def checksum(self) -> dict[str, str]:
+        """What S3 compares with the bytes that it got, and keeps: CRC-32, big endian, in base64."""
         crc = 0
         for piece in self._pieces:
             crc = zlib.crc32(piece, crc)
-        return base64.b64encode(crc.to_bytes(4, "big")).decode()
+        text = base64.b64encode(crc.to_bytes(4, "big")).decode()
+        return {"ChecksumAlgorithm": "CRC32", "ChecksumCRC32": text}
 
     def readable(self) -> bool:
         return True

@@ -31,8 +31,8 @@ def upload(store: S3Store, current: Operation, key: str, pieces: Iterable[memory
     second = next(found, None)
     if second is None:
         body = Body(first)
-        crc = body.crc32()
-        store.attempt(lambda: store.request("put_object", key, Body=body, ChecksumCRC32=crc, **store.payload), key)
+        options = {"Body": body, **body.checksum(), **store.payload}
+        store.attempt(lambda: store.request("put_object", key, **options), key)
         return
     upload_id = _create(store, key)
     try:
@@ -59,10 +59,9 @@ def _calls(
 
 def _send(store: S3Store, key: str, upload_id: str, number: int, part: list[memoryview]) -> dict[str, Any]:
     body = Body(part)
-    crc = body.crc32()
-    options = {"UploadId": upload_id, "PartNumber": number, "Body": body, "ChecksumCRC32": crc}
+    options = {"UploadId": upload_id, "PartNumber": number, "Body": body, **body.checksum()}
     answer = store.attempt(lambda: store.request("upload_part", key, **options), key)
-    return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumCRC32": crc, "bytes": len(body)}
+    return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumCRC32": options["ChecksumCRC32"], "bytes": len(body)}
 
 
 def _complete(store: S3Store, key: str, upload_id: str, sent: list[dict[str, Any]]) -> None:

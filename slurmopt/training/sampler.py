@@ -29,7 +29,7 @@ _MOST = 2**63 - 1  # what an index can be
 _AT_ONCE = 4096  # indices made in one go: a small array costs numpy as much time as one of thousands
 
 
-class ResumableSampler(Sampler[list[int]]):  # type: ignore[misc]  # torch's classes have no types here
+class ResumableSampler(Sampler[list[int]]):
     """Gives this rank's part of each global batch, as a list of indices; `batch_size` is per rank.
 
         sampler = ResumableSampler(len(dataset), batch_size=32, seed=1)
