@@ -7,12 +7,14 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slurmopt.cli import COMMANDS
+from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.config.schema import Settings
 from slurmopt.config.task import Task
 from slurmopt.folder import events
@@ -141,6 +143,24 @@ def test_the_training_code_saves_when_told_to_and_goes_on_from_there(tmp_path: P
     assert run.attempts() == [0, 1]
     assert [event["event"] for event in events.read(run.events)].count("requeue") == 1
     assert json.loads(run.heartbeat(1, 0).read_text())["first_step"] == 2
+
+
+@needs_torch
+def test_the_example_of_the_checkpoints_page_goes_on_where_it_was(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(blocks("docs/checkpoints.md", "python")[0])
+    run, result = run_of(tmp_path, "task._target_=train.main", "+steps=6", "checkpoint.shared.every=2")
+    assert result["result"] == {"steps": 6}
+    again, result = run_of(tmp_path, f"launch.run={run.path}")
+    assert (again, result["attempt"], result["result"]) == (run, 1, {"steps": 6})
+    assert [event["step"] for event in events.read(run.events) if event["event"] == "restored"] == [6]
+
+
+def test_every_field_of_the_checkpoint_group_is_on_its_page() -> None:
+    page = text("docs/checkpoints.md")
+    groups = {field.name: getattr(Checkpoint(), field.name) for field in fields(Checkpoint)}
+    names = {name for name, value in groups.items() if not is_dataclass(value)}
+    names |= {field.name for value in groups.values() if is_dataclass(value) for field in fields(value)}
+    assert [name for name in sorted(names) if not re.search(rf"`([a-z0-9]+\.)?{name}\b", page)] == []
 
 
 def documented_files() -> list[re.Pattern[str]]:

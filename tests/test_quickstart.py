@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -15,11 +16,38 @@ from typing import Any
 
 import pytest
 
+from slurmopt.checkpoint import ledger
+from slurmopt.checkpoint.manifest import decode
 from slurmopt.folder import heartbeat
 from slurmopt.folder.layout import RunFolder
+from slurmopt.storage.folder import FolderStore
 
 ROOT = Path(__file__).parents[1]
-TINY = ["train.steps=40", "train.batch=4", "train.save_every=10", "model={layers:1,width:32,heads:4,context:16}"]
+TINY = [
+    "train.steps=40",
+    "train.batch=4",
+    "checkpoint.shared.every=4",
+    "model={layers:1,width:32,heads:4,context:16,dropout:0.1}",
+]
+KILLED = """
+import os
+import signal
+
+from slurmopt import current_run
+from slurmopt.examples import char_transformer
+
+
+class Killed(char_transformer.Training):
+    def update(self, windows):
+        super().update(windows)
+        if [current_run().attempt, self.ranks.rank, self.step] == list(self.config.killed):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train(config):
+    char_transformer.Training = Killed
+    return char_transformer.train(config)
+"""
 DEADLINE = 120.0
 
 
@@ -90,7 +118,54 @@ def test_a_stop_request_to_one_rank_costs_no_step_and_changes_no_number(
     resumed = heartbeat.read(run.heartbeat(1, 1))
     assert resumed is not None
     assert resumed.first_step == 6
-    assert result["result"] == pytest.approx(uninterrupted[0]["result"], rel=1e-4)
+    assert result["result"] == uninterrupted[0]["result"]
+    assert last_state(run) == last_state(uninterrupted[1])
+
+
+def last_state(run: RunFolder) -> dict[Any, list[str]]:
+    """The checksum of each tensor of the newest checkpoint: weights, the optimizer's state, random numbers."""
+    store = FolderStore(run.checkpoints)
+    commit = ledger.read(store).commits[0]
+    assert commit.step == 40
+    items = decode(store.get(commit.manifest), commit).items
+    drawn = [item for item in items if item.offsets and not item.name.endswith((".python", ".numpy"))]  # torch's are
+    return {(item.name, item.offsets): [segment.xxh3 for segment in item.segments] for item in drawn}
+
+
+def test_a_rank_that_is_killed_at_a_random_step_changes_no_bit_of_the_end(
+    uninterrupted: tuple[dict[str, Any], RunFolder], tmp_path: Path
+) -> None:
+    dice = random.Random(3)
+    rank, step = dice.randrange(2), dice.randint(13, 39)
+    (tmp_path / "killed.py").write_text(KILLED)
+    launcher, run = start(
+        tmp_path, "task._target_=killed.train", f"+killed=[0,{rank},{step}]", "launch.name=quickstart"
+    )
+    assert launcher.wait(DEADLINE) == 1
+    again = [sys.executable, "-m", "slurmopt.launch", f"launch.run={run.path}", "launch.backend=local"]
+    ended = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    resumed = int(first_words(run, 1).split()[-1])
+    assert 0 < resumed < step
+    assert resumed % 4 == 0
+    assert json.loads(run.result.read_text())["result"] == uninterrupted[0]["result"]
+    assert last_state(run) == last_state(uninterrupted[1])
+    told = [line for attempt in (0, 1) for line in run.rank_log(attempt, 0).read_text().splitlines()]
+    assert losses(told) == losses(uninterrupted[1].rank_log(0, 0).read_text().splitlines())
+
+
+def first_words(run: RunFolder, attempt: int) -> str:
+    return next(line for line in run.rank_log(attempt, 0).read_text().splitlines() if line.startswith("resumed at"))
+
+
+def losses(lines: list[str]) -> dict[str, str]:
+    """What was reported: step -> losses. A step that was done again is reported again, with the same losses."""
+    found: dict[str, str] = {}
+    for line in lines:
+        if line.startswith("step "):
+            step, said = line.partition("/")[0], line.partition("  ")[2].rpartition("  ")[0].rpartition("  ")[0]
+            assert found.setdefault(step, said) == said
+    return found
 
 
 def fresh_clone(folder: Path) -> Path:

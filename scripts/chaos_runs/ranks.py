@@ -147,9 +147,7 @@ class Rank:
     def _meet(self) -> None:
         if self._plan.ranks > 1:
             store = self._plan.folder / f"meeting-{self._plan.attempt}"
-            dist.init_process_group(
-                "gloo", init_method=f"file://{store}", rank=self._rank, world_size=self._plan.ranks
-            )
+            dist.init_process_group("gloo", init_method=f"file://{store}", rank=self._rank, world_size=self._plan.ranks)
 
 
 def roots(plan: Plan) -> dict[str, Path]:
@@ -184,6 +182,15 @@ def standing(root: Path) -> list[dict[str, Any]]:
 def newest(places: dict[str, Path]) -> int:
     """The step of the newest committed checkpoint of all tiers; 0 for none."""
     return max((each["step"] for root in places.values() for each in standing(root)), default=0)
+
+
+def durable(plan: Plan) -> int:
+    """The newest step that was reported durable so far: in the journal, or to the training."""
+    lines = [line for path in plan.folder.glob("said-*.jsonl") for line in path.read_bytes().splitlines()]
+    journal = plan.folder / "events.jsonl"
+    lines += journal.read_bytes().splitlines() if journal.exists() else []
+    told = [json.loads(line) for line in lines if line.endswith(b"}")]
+    return max((e["step"] for e in told if e.get("said") == "durable" or e.get("event") == "checkpoint"), default=0)
 
 
 def run_rank(rank: int, plan: Plan) -> None:

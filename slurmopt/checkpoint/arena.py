@@ -18,7 +18,9 @@ from pathlib import Path
 from slurmopt.storage.folder import ALIGNMENT, address
 
 _MADV_POPULATE_WRITE = 23  # Linux 5.14
-_POPULATE_BYTES = 64 << 20
+_POPULATE_BYTES = 8 << 20
+"""At once: the training's own calls for memory wait that long, some milliseconds."""
+_NICE = 10
 _RESERVE = 256 << 20
 """Bytes of the machine's memory that an arena leaves alone."""
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -68,6 +70,8 @@ class Arena:
             self._populating.join()
 
     def _populate(self) -> None:
+        with contextlib.suppress(OSError):  # only this thread steps back; without that the training's first steps share
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         start = self.address
         for offset in range(0, self.total, _POPULATE_BYTES):
             length = min(_POPULATE_BYTES, self.total - offset)

@@ -27,7 +27,7 @@ from slurmopt.storage.store import Store
 TIERS = ("scratch", "shared", "s3")
 CHECKPOINT_HELP = "a step, a checkpoint's name or the start of its last part, or latest (default)"
 _PLACES = {"scratch": "path", "shared": "path", "s3": "url"}
-_SECONDS = 30.0
+_SECONDS = 15.0
 """How long somebody at a terminal waits for a tier that does not answer."""
 
 
@@ -150,8 +150,7 @@ def _read(tier: Tier) -> Place:
     if tier.node_local and not Path(tier.root).is_dir():
         raise StorageError(f"{tier.root} is not on this machine; each node of the job has its own")
     with patience(f"asking {tier.root}"):
-        store = tier.store(_SECONDS)
-        return Place(tier.name, store, tier, ledger.read(store))
+        return Place(tier.name, tier.store(), tier, ledger.read(tier.store(_SECONDS)))
 
 
 def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:

@@ -75,7 +75,8 @@ class Checkpointer:
         self._snapshots.prepare(state)
         self._crew.set_aside(recovery.damaged)
         if recovery.found is not None:
-            self._crew.start_from(recovery.found)
+            if recovery.known_everywhere():
+                self._crew.start_from(recovery.found)
             name = checkpoint_name(step, self._ranks.from_first(self._unique()))
             self._crew.bring_home(recovery.found, recovery.lacking(), name)
         return step

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
@@ -54,7 +54,7 @@ class Coordinator:
         self._idle = threading.Condition(self._lock)
         self._members: dict[int, Connection] = {}
         self._saves: dict[str, dict[str, Any]] = {}
-        self._needs: dict[str, str] = {}
+        self._needs: dict[str, list[str]] = {}
         self._pending: dict[tuple[str, str], Pending] = {}
         self._settled: deque[tuple[str, str]] = deque(maxlen=1000)
         threading.Thread(target=self._accept, name="slurmopt-accept", daemon=True).start()
@@ -69,15 +69,15 @@ class Coordinator:
         return self._key.hex()
 
     def announce(
-        self, name: str, step: int, tiers: list[str], manifest: dict[str, Any], needs: str | None = None
+        self, name: str, step: int, tiers: list[str], manifest: dict[str, Any], needs: Iterable[str] = ()
     ) -> None:
         """A save begins; `manifest` is what rank 0 knows of it: all but what lies where. Parts may be here already.
 
-        `needs`: the checkpoint that it is copied from, which must stay until then.
+        `needs`: the checkpoint that it is copied from, and those it refers to, which must stay until then.
         """
         with self._lock:
             self._saves[name] = manifest
-            self._needs[name] = needs or name
+            self._needs[name] = [name, *needs]
             absent = sorted(set(range(self._world_size)) - set(self._members))
             for tier in tiers:
                 pending = self._of(name, tier, step)
@@ -151,7 +151,7 @@ class Coordinator:
             "manifest": encoded.decode(),
             "commit": pending.commit,
             # What is being written may refer to it, and a slower tier may still read it from here.
-            "protected": sorted({self._needs.get(name, name) for name, _ in self._pending}),
+            "protected": sorted({each for name, _ in self._pending for each in self._needs.get(name, [name])}),
         }
         for rank in self._terms[pending.tier].sealers:
             self._send(rank, seal)

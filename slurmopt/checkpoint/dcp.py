@@ -14,10 +14,12 @@ import os
 import re
 import secrets
 import socket
+import threading
 import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch.distributed as dist
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
@@ -27,7 +29,7 @@ from slurmopt.checkpoint import ledger
 from slurmopt.checkpoint.dcp_items import Stored, merged, written
 from slurmopt.checkpoint.dcp_place import open_store, step_in
 from slurmopt.checkpoint.dcp_reader import SlurmoptReader
-from slurmopt.checkpoint.ledger import Ledger, checkpoint_name
+from slurmopt.checkpoint.ledger import Ledger, Records, checkpoint_name
 from slurmopt.checkpoint.manifest import Manifest, folder_of
 from slurmopt.checkpoint.retention import expired
 from slurmopt.errors import CheckpointError, StorageError
@@ -55,7 +57,16 @@ class _Share:
     rank: int
 
 
-_hands: dict[str, _Hand] = {}
+@dataclass(frozen=True)
+class _Hold:
+    """What a process has of one place."""
+
+    ledger: Ledger
+    hand: _Hand
+
+
+_holds: dict[str, _Hold] = {}
+_turn = threading.RLock()  # of those that dcp.async_save saves from
 _tidied: set[str] = set()
 _ATTEMPT_OF = re.compile(r"step-\d+/a(\d+)-.*")
 
@@ -93,10 +104,8 @@ class SlurmoptWriter(StorageWriter):
         return step_in(checkpoint_id) is not None
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        named = step_in(checkpoint_id)
+        named = step_in(checkpoint_id)  # DCP calls this only where there is one
         self._step = self.step if named is None else named
-        if self._step is None:
-            raise CheckpointError("which step is it? valid: SlurmoptWriter(…, step=120), or checkpoint_id='step-120'")
 
     def storage_meta(self) -> StorageMeta | None:
         return StorageMeta(checkpoint_id=self.place)
@@ -111,11 +120,12 @@ class SlurmoptWriter(StorageWriter):
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         if not all(getattr(plan, "usable", True) for plan in plans):
             raise CheckpointError("a planner with enable_plan_caching cannot be used: each save has a name of its own")
-        hand = self._take_hand()
         if self._step is None:
-            self.reset()
-        assert self._step is not None
-        self._name = checkpoint_name(self._step, f"a{hand.attempt:04d}-{secrets.token_hex(4)}")
+            raise CheckpointError("which step is it? valid: SlurmoptWriter(…, step=120), or checkpoint_id='step-120'")
+        with _turn:
+            self._hold()
+        self._name = checkpoint_name(self._step, f"a{self._attempt:04d}-{secrets.token_hex(4)}")
+        self._step = self.step
         return [replace(plan, storage_data=_Share(self._name, rank)) for rank, plan in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -127,15 +137,14 @@ class SlurmoptWriter(StorageWriter):
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Every rank's payload is durable: makes the checkpoint count."""
-        store, hand = open_store(self.place, self._options), self._take_hand()
-        manifest = self._manifest(metadata, results)
-        hold = Ledger(store, hand.attempt, hand.owner)
-        hold.open()
+        store, manifest = open_store(self.place, self._options), self._manifest(metadata, results)
         encoded = manifest.encode()
         if not store.put_new(manifest.key, encoded):
             raise StorageError(f"{store.place}/{manifest.key} is there already")
-        hold.commit(manifest.commit(encoded))
-        self._let_go(store, hold)
+        with _turn:
+            hold = self._hold()
+            hold.commit(manifest.commit(encoded))
+            self._let_go(store, hold.records, hold)
 
     def _manifest(self, metadata: Metadata, results: list[list[WriteResult]]) -> Manifest:
         step, _, unique = self._name.removeprefix("step-").partition("/")
@@ -144,7 +153,7 @@ class SlurmoptWriter(StorageWriter):
         known = metadata.state_dict_metadata
         return Manifest(
             step=int(step),
-            attempt=self._take_hand().attempt,
+            attempt=self._attempt,
             unique=unique,
             time=round(time.time(), 3),
             world_size=len(results),
@@ -159,8 +168,7 @@ class SlurmoptWriter(StorageWriter):
             metrics={key: float(value) for key, value in self.metrics.items()},
         )
 
-    def _let_go(self, store: Store, hold: Ledger) -> None:
-        records = hold.records
+    def _let_go(self, store: Store, records: Records, hold: Ledger) -> None:
         names = [] if self.keep is None else expired(records.commits, keep=self.keep)
         if self.place not in _tidied:
             names += self._left_behind(store, {commit.name for commit in records.commits} | records.damaged)
@@ -171,23 +179,36 @@ class SlurmoptWriter(StorageWriter):
     def _left_behind(self, store: Store, kept: set[str]) -> list[str]:
         """What broken-off saves of attempts that are shut out by now have left."""
         found = {folder_of(key) for key in store.list("step-")} - kept
-        own = self._take_hand().attempt
-        return sorted(name for name in found if (match := _ATTEMPT_OF.fullmatch(name)) and int(match[1]) < own)
+        older = (name for name in found if (match := _ATTEMPT_OF.fullmatch(name)) and int(match[1]) < self._attempt)
+        return sorted(older)
 
-    def _take_hand(self) -> _Hand:
-        """All writers of this process are one hand, and so is the process that DCP may save from in the background."""
-        if self._hand is None:
-            if self.place not in _hands:
-                taken = ledger.read(open_store(self.place, self._options)).by_attempt
-                given = os.environ.get(_ATTEMPT, "")
-                attempt = int(given) if given.isdecimal() else max(taken, default=-1) + 1
-                _hands[self.place] = _Hand(attempt, _owner())
-            self._hand = _hands[self.place]
-        return self._hand
+    @property
+    def _attempt(self) -> int:
+        assert self._hand is not None
+        return self._hand.attempt
+
+    def _hold(self) -> Ledger:
+        """This process's place in the ledger; the first time, it shuts out whoever saved there before."""
+        if self.place not in _holds:
+            store = open_store(self.place, self._options)
+            self._hand = self._hand or _Hand(_attempt(store), _owner())
+            hold = Ledger(store, self._hand.attempt, self._hand.owner)
+            hold.open()
+            _holds[self.place] = _Hold(hold, self._hand)
+        self._hand = _holds[self.place].hand
+        return _holds[self.place].ledger
 
     def __getstate__(self) -> dict[str, Any]:
-        self._take_hand()
+        """For the process that DCP may save from in the background: both are one hand, and may save in turn."""
+        if not dist.is_initialized() or dist.get_rank() == 0:
+            with _turn:
+                self._hold()
         return self.__dict__
+
+
+def _attempt(store: Store) -> int:
+    given = os.environ.get(_ATTEMPT, "")
+    return int(given) if given.isdecimal() else max(ledger.read(store).by_attempt, default=-1) + 1
 
 
 def _owner() -> str:

@@ -13,7 +13,7 @@ that a dead node could hold, and the same on a folder (`link`) and on S3 (`If-No
             were saved: set aside, never restored again
     fence   the end of this attempt                         by
 
-Each has `owner`, the one hand that put it.
+Each has `owner`, the one hand that put it, and `xxh3`, the checksum of all the rest.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import xxhash
+
 from slurmopt.errors import CheckpointError
 from slurmopt.storage.store import Store
 
 FOLDER = "commits/"
 _KEY = re.compile(r"commits/(\d{4,})-(\d{6,})\.json")
+_UNREADABLE = "unreadable"
 _NAME = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+")
 
 
@@ -88,6 +91,16 @@ class Records:
         """Set aside, and still there."""
         return _named(self._all(), "damaged") - self.pruned
 
+    @property
+    def unreadable(self) -> list[str]:
+        """The keys of the records that are not what was put: nobody knows what they stood for."""
+        return [
+            key(attempt, number)
+            for attempt, numbers in self.by_attempt.items()
+            for number, record in numbers.items()
+            if record.get("kind") == _UNREADABLE
+        ]
+
     def next_number(self, attempt: int) -> int:
         return max(self.by_attempt.get(attempt, {-1: {}})) + 1
 
@@ -111,9 +124,21 @@ def _age(commit: Commit) -> tuple[int, int, float]:
 def _record(store: Store, name: str) -> dict[str, Any]:
     try:
         value = json.loads(store.get(name))
-    except (FileNotFoundError, ValueError, RecursionError):  # deleted since the listing, or damaged
+    except FileNotFoundError:  # deleted since the listing
         return {}
-    return value if isinstance(value, dict) else {}
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict) or value.pop("xxh3", None) != _checksum(value):
+        return {"kind": _UNREADABLE}
+    return value
+
+
+def _encoded(record: dict[str, Any]) -> bytes:
+    return json.dumps({**record, "xxh3": _checksum(record)}).encode()
+
+
+def _checksum(record: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(record, sort_keys=True).encode())
 
 
 def _named(records: list[dict[str, Any]], kind: str) -> set[str]:
@@ -149,7 +174,11 @@ class Ledger:
         self.fenced = False
 
     def open(self) -> None:
-        """Shuts older attempts out and takes this attempt's turn. Fenced where a newer attempt is here already."""
+        """Shuts older attempts out and takes this attempt's turn. Fenced where a newer attempt is here already.
+
+        It looks once more after its own record is there: of two attempts that open at the same time one sees the other.
+        """
+        here = False
         while True:
             self.records = read(self._store)
             newer = [attempt for attempt in self.records.by_attempt if attempt > self._attempt]
@@ -158,9 +187,10 @@ class Ledger:
             older = [attempt for attempt in self.records.by_attempt if attempt < self._attempt]
             if not all(self._shut_out(attempt) for attempt in older):
                 continue
-            self._next = self.records.next_number(self._attempt)
-            if self._put({"kind": "open"}):
+            if here:
                 return
+            self._next = self.records.next_number(self._attempt)
+            here = self._put({"kind": "open"})
 
     def _shut_out(self, older: int) -> bool:
         """False where it has just put one more record: then it must be read."""
@@ -168,7 +198,7 @@ class Ledger:
         if numbers[max(numbers)].get("kind") == "fence":
             return True
         record = {"kind": "fence", "by": self._attempt, "owner": self._owner}
-        if not self._store.put_new(key(older, max(numbers) + 1), json.dumps(record).encode()):
+        if not self._store.put_new(key(older, max(numbers) + 1), _encoded(record)):
             return False
         numbers[max(numbers) + 1] = record
         return True
@@ -218,7 +248,7 @@ class Ledger:
         """Whether it was put. A put that storage reported as failed may have landed: that number is passed over."""
         record = {**record, "owner": self._owner}
         mine = self.records.by_attempt.setdefault(self._attempt, {})
-        while not self._store.put_new(key(self._attempt, self._next), json.dumps(record).encode()):
+        while not self._store.put_new(key(self._attempt, self._next), _encoded(record)):
             there = _record(self._store, key(self._attempt, self._next))
             if there.get("owner") != self._owner:
                 return False

@@ -29,6 +29,11 @@ class Nearby:
         self._firsts = [rank for rank, first in enumerate(firsts) if first]
         self._caches: list[str] = []
 
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self._firsts)
+
     def downloaded(self, remote: Store, manifest: Manifest) -> Store:
         """`remote` itself where each node has one rank; else a folder on each node that its first rank fills."""
         if len(self._firsts) == self._ranks.world_size:
@@ -41,16 +46,28 @@ class Nearby:
             return remote
         return FolderStore(Path(next(path for node, path, _ in told if path and node == self._facts.node)))
 
-    def exchanged(self, own: Store, manifest: Manifest) -> str | None:
+    def exchanged(self, own: Store, manifest: Manifest, encoded: bytes) -> str | None:
         """Files on the disk of one node go to those that lack them; why that cannot be done, or None."""
         have = [file.key for file in manifest.files if _is_there(own, file)] if self._first_of_node else []
         nodes = {rank: set(keys) for rank, keys in enumerate(self._ranks.gather(have)) if rank in self._firsts}
         lost = [file.key for file in manifest.files if not any(file.key in keys for keys in nodes.values())]
         if lost:
             return f"{lost[0]} is on no node of this job"
+        problem = self._put_manifest(own, manifest, encoded) if self._first_of_node else None
         scarce = [file for file in manifest.files if not all(file.key in keys for keys in nodes.values())]
-        if not scarce:
-            return None
+        if scarce:
+            problem = self._share_all(own, scarce, nodes) or problem
+        return next(filter(None, self._ranks.gather(problem)), None)
+
+    def _put_manifest(self, own: Store, manifest: Manifest, encoded: bytes) -> str | None:
+        """A node that was not there when it was saved lacks this, too; its writer may want to pass it on."""
+        try:
+            own.put_new(manifest.key, encoded)
+        except StorageError as error:
+            return str(error)
+        return None
+
+    def _share_all(self, own: Store, scarce: list[File], nodes: dict[int, set[str]]) -> str | None:
         group = dist.new_group(self._firsts, backend="gloo")
         problem = None
         if self._first_of_node:
@@ -59,7 +76,7 @@ class Nearby:
                 have_it = file.key in nodes[self._ranks.rank]
                 problem = self._share(own, file, holder, have_it, group) or problem
             dist.destroy_process_group(group)
-        return next(filter(None, self._ranks.gather(problem)), None)
+        return problem
 
     def _share(self, own: Store, file: File, holder: int, have: bool, group: object) -> str | None:
         chunks, problem = self._broadcast(own, file, holder, group), None

@@ -9,12 +9,13 @@ from typing import Generic, TypeVar
 import xxhash
 
 from slurmopt.checkpoint.manifest import Damaged, File, Segment
-from slurmopt.errors import CheckpointError
+from slurmopt.errors import CheckpointError, StorageError
 from slurmopt.storage.folder import ALIGNMENT
 from slurmopt.storage.store import Store
 
-EXTENT_BYTES = 16 << 20
-"""What is read at once, at most, but for the edges that direct I/O wants."""
+EXTENT_BYTES = 8 << 20
+"""What is read at once, at most, but for the edges that direct I/O wants: each reader has memory for it, and the first
+touch of that takes longer than the copy out of it."""
 _GAP_BYTES = 64 << 10
 Token = TypeVar("Token")
 
@@ -53,13 +54,23 @@ def read_extent(store: Store, extent: Extent[Token], memory: memoryview) -> Iter
 
     Raises Damaged for bytes that are not those that were saved, FileNotFoundError for a file that is not there.
     """
-    store.read_into(extent.file.key, extent.start, memory[: extent.length])
+    _fill(store, extent, memory[: extent.length])
     for token, segment in extent.segments:
         at = segment.offset - extent.start
         raw = _decoded(memory[at : at + segment.stored], extent.file, segment)
         if len(raw) != segment.raw or xxhash.xxh3_128_hexdigest(raw) != segment.xxh3:
             raise Damaged(f"{extent.file.key} is damaged at byte {segment.offset:,} (checksum)")
         yield token, segment, raw
+
+
+def _fill(store: Store, extent: Extent[Token], memory: memoryview) -> None:
+    try:
+        store.read_into(extent.file.key, extent.start, memory)
+    except StorageError as error:
+        length = store.size(extent.file.key)
+        if length < extent.file.bytes:  # storage does its work: it is the file that is broken
+            raise Damaged(f"{extent.file.key} has {length:,} bytes instead of {extent.file.bytes:,}") from error
+        raise
 
 
 def _decoded(stored: memoryview, file: File, segment: Segment) -> memoryview:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -39,6 +40,8 @@ class Recovery:
         self.damaged: list[Candidate] = []
         self._newest: dict[str, int] = {}
         self._tensors: dict[str, Any] = {}
+        self._encoded = b""
+        self._holders: Counter[tuple[str, str]] = Counter()
 
     def restore(self, state: dict[str, Any]) -> int:
         """The step that was restored, 0 for none."""
@@ -56,8 +59,16 @@ class Recovery:
         step = self.found.commit.step
         return [tier.name for tier in slower if _was_due(tier, self._newest.get(tier.name, 0), step)]
 
+    def known_everywhere(self) -> bool:
+        """Whether every node has what was restored in its ledger: only then may the next save refer to it there."""
+        assert self.found is not None
+        holders = self._holders[self.found.tier, self.found.commit.name]
+        return not self._by_name[self.found.tier].node_local or holders == self._nearby.nodes
+
     def _restore(self, state: dict[str, Any]) -> int:
         candidates, problems = self._candidates()
+        for problem in problems:
+            self._say(problem)
         for tier, commit, _ in reversed(candidates):
             self._newest[tier] = commit.step
         broken = []
@@ -77,6 +88,7 @@ class Recovery:
         problems: list[str] = []
         for listed, failed in self._ranks.gather(self._listed()):
             found.update({(each.tier, each.commit.name): each for each in listed})
+            self._holders.update((each.tier, each.commit.name) for each in listed)
             problems += failed
         order = {tier.name: -index for index, tier in enumerate(self._tiers)}
         newest = sorted(
@@ -89,12 +101,19 @@ class Recovery:
         for tier in self._tiers:
             if self._ranks.rank == 0 or (tier.node_local and self._run.rank.local_rank == 0):
                 try:
-                    commits = ledger.read(tier.store(SMALL_SECONDS)).commits
+                    records = ledger.read(tier.store(SMALL_SECONDS))
                 except StorageError as error:
                     problems.append(f"{tier.name} cannot be read: {error}")
                     continue
-                found += [Candidate(tier.name, commit) for commit in commits]
+                problems += [self._lost(tier, key) for key in records.unreadable]
+                found += [Candidate(tier.name, commit) for commit in records.commits]
         return found, problems
+
+    def _lost(self, tier: Tier, key: str) -> str:
+        reason = "this record is damaged, so the checkpoint that it may have stood for is left out"
+        fields = {"tier": tier.name, "checkpoint": key, "reason": reason}
+        events.append(self._run.folder.events, "checkpoint-damaged", attempt=self._run.attempt, **fields)
+        return f"{tier.root}/{key} on {tier.name}: {reason}"
 
     def _load(self, candidate: Candidate, state: dict[str, Any]) -> str | None:
         """None once every rank has loaded it; else why one could not."""
@@ -110,6 +129,8 @@ class Recovery:
         if reasons and any(kind == "damaged" for kind, _ in outcomes):
             self.damaged.append(candidate)
             self._tell("checkpoint-damaged", candidate, reason=reasons[0])
+        elif reasons:
+            self._say(f"{candidate.commit.name} on {candidate.tier} cannot be restored now: {reasons[0]}")
         return reasons[0] if reasons else None
 
     def _manifest(self, candidate: Candidate) -> tuple[Manifest | None, tuple[str, str] | None]:
@@ -119,12 +140,13 @@ class Recovery:
         encoded = next((value for kind, value in readings if kind == "loaded"), None)
         if encoded is None:
             return None, readings[0]
+        self._encoded = encoded
         decoded = _outcome(lambda: decode(encoded, candidate.commit))
         return (decoded[1], None) if decoded[0] == "loaded" else (None, decoded)
 
     def _attempt(self, candidate: Candidate, manifest: Manifest, state: dict[str, Any]) -> tuple[str, str]:
         tier, store = self._by_name[candidate.tier], self._stores[candidate.tier]
-        if tier.node_local and (problem := self._nearby.exchanged(store, manifest)):
+        if tier.node_local and (problem := self._nearby.exchanged(store, manifest, self._encoded)):
             return "unreadable", problem
         if tier.name == "s3":
             store = self._nearby.downloaded(store, manifest)
@@ -139,7 +161,11 @@ class Recovery:
         events.append(self._run.folder.events, event, attempt=self._run.attempt, **fields)
         words = {"restored": "restored from", "checkpoint-damaged": "set aside"}[event]
         reason = f": {more['reason']}" if more else ""
-        print(f"slurmopt: {words} {commit.name} on {candidate.tier}{reason}", file=sys.stderr, flush=True)
+        self._say(f"{words} {commit.name} on {candidate.tier}{reason}")
+
+    def _say(self, text: str) -> None:
+        if self._ranks.rank == 0:
+            print(f"slurmopt: {text}", file=sys.stderr, flush=True)
 
 
 def _was_due(tier: Tier, newest: int, step: int) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,7 +31,8 @@ from slurmopt.errors import CheckpointError
 from slurmopt.storage.folder import ALIGNMENT
 from slurmopt.storage.store import Store
 
-_READERS = 2
+_READERS = 4
+"""While one verifies and copies, others read."""
 _OBJECT = "\0object"
 
 
@@ -185,20 +188,35 @@ class Restorer:
 
 def read_pieces(store: Store, pieces: list[tuple[memoryview, Any, Segment]], readers: int = _READERS) -> None:
     """Fills each memory with its segment's raw bytes, verified; several ranges at a time."""
-    todo = extents(pieces)
-    with ThreadPoolExecutor(readers, thread_name_prefix="slurmopt-read") as pool:
-        shares = [todo[first::readers] for first in range(readers)]
-        for done in [pool.submit(_read_share, store, share) for share in shares]:
+    todo = deque(extents(pieces))
+    with ThreadPoolExecutor(max(1, min(readers, len(todo))), thread_name_prefix="slurmopt-read") as pool:
+        for done in [pool.submit(_read_some, store, todo) for _ in range(readers)]:
             done.result()
 
 
-def _read_share(store: Store, share: list[Extent[memoryview]]) -> None:
-    longest = max((extent.length for extent in share), default=0)
-    staging = memoryview(mmap.mmap(-1, max(aligned(longest), ALIGNMENT)))
-    for extent in share:
+def _read_some(store: Store, todo: deque[Extent[memoryview]]) -> None:
+    """Takes from `todo` what no other reader has taken, to the end."""
+    staging = memoryview(b"")
+    while extent := _next(todo):
+        if len(staging) < extent.length:
+            staging = memoryview(mmap.mmap(-1, max(aligned(extent.length), ALIGNMENT)))
         for target, _, raw in read_extent(store, extent, staging):
-            # torch copies without holding the interpreter's lock, which a memoryview's assignment does not.
-            torch.frombuffer(target, dtype=torch.uint8).copy_(torch.frombuffer(raw, dtype=torch.uint8))
+            _copy(target, raw)
+
+
+def _next(todo: deque[Extent[memoryview]]) -> Extent[memoryview] | None:
+    try:
+        return todo.popleft()
+    except IndexError:
+        return None
+
+
+def _copy(target: memoryview, raw: memoryview) -> None:
+    """A memoryview's assignment would hold the interpreter's lock, and torch's copy start threads of its own in each
+    reader."""
+    if raw:
+        kind = ctypes.c_char * len(raw)
+        ctypes.memmove(kind.from_buffer(target), kind.from_buffer(raw), len(raw))
 
 
 def _bytes_of(tensor: torch.Tensor | None) -> memoryview:

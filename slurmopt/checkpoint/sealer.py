@@ -36,6 +36,7 @@ class Sealer:
         self._turn = threading.Lock()
         self._opened = False
         self._untidy = True
+        self._failed: set[str] = set()
 
     def open(self, first: bool = False) -> None:
         """Shuts older attempts out. CheckpointError where this very attempt is being written by a living process.
@@ -76,8 +77,9 @@ class Sealer:
             self._open()
             self._ledger.set_aside([name])
 
-    def failed(self) -> None:
+    def failed(self, name: str) -> None:
         """A save to this tier came to nothing: what it left is removed after the next commit."""
+        self._failed.add(name)
         self._untidy = True
 
     def tidy(self, protected: list[str]) -> list[str]:
@@ -97,9 +99,13 @@ class Sealer:
     def _orphans(self, protected: set[str]) -> list[str]:
         """What saves that were never committed have left: of attempts that are shut out, and failed ones of ours."""
         records = self._ledger.records
-        kept = {commit.name for commit in records.commits} | protected | records.damaged
+        if records.unreadable:  # any of these may be what such a record stood for
+            return []
+        needed = {name for commit in records.commits for name in commit.references}
+        kept = {commit.name for commit in records.commits} | needed | protected | records.damaged
         found = {folder_of(key) for key in self._store.list("step-") if _OURS.fullmatch(key)}
-        return sorted(name for name in found - kept if _attempt_of(name) <= self._attempt)
+        # Of our own attempt only what is known to have failed: the rest is being written.
+        return sorted(name for name in found - kept if _attempt_of(name) < self._attempt or name in self._failed)
 
 
 def _owner() -> str:

@@ -22,7 +22,7 @@ from slurmopt.checkpoint.arena import Arena, aligned
 from slurmopt.checkpoint.part import Place
 from slurmopt.storage.folder import ALIGNMENT
 
-_SHARE_BYTES = 16 << 20
+SHARE_BYTES = 16 << 20
 """Replicated tensors are divided among the ranks in parts of about this size."""
 _PACKED = 64
 
@@ -56,7 +56,7 @@ def _divided(item: WriteItem) -> list[WriteItem]:
     if item.type != WriteItemType.TENSOR or data is None or not data.size or not data.size.numel():
         return [item]
     row = data.properties.dtype.itemsize * (data.size.numel() // data.size[0])
-    rows = max(1, _SHARE_BYTES // max(1, row))
+    rows = max(1, SHARE_BYTES // max(1, row))
     if rows >= data.size[0]:
         return [item]
     parts = []

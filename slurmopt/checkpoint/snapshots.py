@@ -16,7 +16,7 @@ from slurmopt.checkpoint.arena import Arena, affordable, aligned, available_memo
 from slurmopt.checkpoint.objects import encode
 from slurmopt.checkpoint.part import Place
 from slurmopt.checkpoint.restore import per_rank_name
-from slurmopt.checkpoint.snapshot import SnapshotPlan, signature, starts_of
+from slurmopt.checkpoint.snapshot import SHARE_BYTES, SnapshotPlan, signature, starts_of
 from slurmopt.checkpoint.state import state_of, take_apart, unwrapped
 from slurmopt.errors import CheckpointError
 from slurmopt.units import human_bytes
@@ -52,7 +52,8 @@ class Snapshots:
         tensors, objects = self._collect(state)
         size = sum(_local_bytes(tensor, self._ranks.world_size) for tensor in tensors.values())
         size += sum(_future_bytes(value, self._ranks.world_size) for value in state.values())
-        self._make_arena(int(size * 1.02) + _OBJECT_ROOM + sum(map(len, objects.values())))
+        unequal = 2 * SHARE_BYTES if self._ranks.world_size > 1 else 0
+        self._make_arena(size + unequal + _OBJECT_ROOM + sum(map(len, objects.values())))
 
     def room(self, wait: bool) -> bool:
         """Whether this rank has a buffer that is not being written; with `wait`, once it has."""
@@ -109,15 +110,33 @@ class Snapshots:
         if reason := next((reason for reason, _, _ in told if reason), None):
             raise CheckpointError(reason)
         if not all(fits for _, fits, _ in told):
+            self._check_alike(state, tensors)
             self._plan = SnapshotPlan(tensors, self._ranks, _buffers(state))
         return tensors, objects, told[0][2]
+
+    def _check_alike(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """What only some ranks have, or have in another shape, could not be restored."""
+        own = tuple(per_rank_name(name, self._ranks.rank) for name, value in state.items() if _is_own(value))
+        mine = {f"state[{name!r}]": "there" for name in state}
+        for name, tensor in tensors.items():
+            if not own or not name.startswith(own):
+                mine[name] = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+        told = self._ranks.gather(mine)
+        for rank, theirs in enumerate(told):
+            for name in {**told[0], **theirs}:
+                first, other = told[0].get(name, "missing"), theirs.get(name, "missing")
+                if first != other:
+                    raise CheckpointError(
+                        f"{name} is {first} on rank 0 and {other} on rank {rank}; "
+                        "the state must have the same entries and shapes on all ranks"
+                    )
 
     def _collect(self, state: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, bytes]]:
         """The tensors by name, and everything else as bytes: of rank 0, and of each rank what each has its own."""
         tensors: dict[str, torch.Tensor] = {}
         objects = {}
         for name, value in state.items():
-            own = getattr(value, "per_rank", False)
+            own = _is_own(value)
             key = per_rank_name(name, self._ranks.rank) if own else name
             skeleton = take_apart(key, state_of(value), tensors)
             if own or self._ranks.rank == 0:
@@ -146,7 +165,7 @@ class Snapshots:
             self._arena.populate()
             _pin(self._arena)
         with self._changed:
-            self._free = list(range(self._arena.buffers))
+            self._free = list(reversed(range(self._arena.buffers)))  # the first, whose pages come first, is taken first
 
     def _put_objects(self, objects: dict[str, bytes], memory: memoryview) -> list[Place]:
         assert self._plan is not None
@@ -157,6 +176,11 @@ class Snapshots:
             memory[start : start + len(data)] = data
             places.append(Place(name, None, None, start, len(data)))
         return places
+
+
+def _is_own(value: Any) -> bool:
+    """Whether each rank has its own."""
+    return bool(getattr(value, "per_rank", False))
 
 
 def _told(size: int, wanted: int, buffers: int, folder: Path | None) -> str:

@@ -150,9 +150,9 @@ class Writer:
         lies_on, tiers = message["lies_on"], message["tiers"]
         save = Save(message["step"], message["name"], [lies_on, *tiers], -1, [], lies_on=lies_on, tried=[lies_on])
         if self._coordinator is not None:
-            source = message["commit"]["unique"]
-            source = checkpoint_name(save.step, source)
-            self._coordinator.announce(save.name, save.step, tiers, message["manifest"], needs=source)
+            source = checkpoint_name(save.step, message["commit"]["unique"])
+            needs = [source, *message["commit"]["references"]]
+            self._coordinator.announce(save.name, save.step, tiers, message["manifest"], needs)
         try:
             save.part = self._targets[lies_on].part_of(message["commit"])
         except (SlurmoptError, OSError) as error:
@@ -236,7 +236,7 @@ class Writer:
     def _settled(self, verdict: dict[str, Any]) -> None:
         """The coordinator's verdict on a save to one tier."""
         if verdict["is"] == "failed" and verdict["tier"] in self._sealers:
-            self._sealers[verdict["tier"]].failed()
+            self._sealers[verdict["tier"]].failed(verdict["name"])
         self._targets[verdict["tier"]].settle(verdict["name"], committed=verdict["is"] == "committed")
         self._tell(verdict)
 

@@ -24,6 +24,7 @@ class FolderStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._synced: set[Path] = set()
 
     @property
     def place(self) -> str:
@@ -100,6 +101,16 @@ class FolderStore:
             with contextlib.suppress(FileExistsError):  # another rank was quicker
                 path.mkdir(mode=0o700)
             sync_folder(path.parent)
+            self._synced.add(path)
+        self._sync_up(folder)
+
+    def _sync_up(self, folder: Path) -> None:
+        """Once for each folder that was there: whoever made it may have been killed before it was durable."""
+        while folder not in self._synced and (folder == self.root or self.root in folder.parents):
+            with contextlib.suppress(PermissionError):  # a parent that others own, and keep
+                sync_folder(folder.parent)
+            self._synced.add(folder)
+            folder = folder.parent
 
     def _remove_empty(self, folder: Path) -> None:
         while folder != self.root:
