@@ -19,7 +19,7 @@ COMMANDS = {
     "logs": ("slurmopt.runs.logs", "what the ranks wrote; --errors shows the first that failed"),
     "cancel": ("slurmopt.runs.cancel", "stop a run"),
     "list": ("slurmopt.runs.listing", "all runs, newest first"),
-    "checkpoint": ("slurmopt.checkpoint.command", "what a run has saved: list, show, verify, fetch, export, prune"),
+    "checkpoint": ("slurmopt.checkpoint_command.main", "what a run has saved: list, verify, fetch, export, prune"),
     "completion": ("slurmopt.completion", "shell completion for bash, zsh and fish"),
 }
 """Name → the module whose `main(argv)` does it, and a line of help."""

@@ -47,7 +47,7 @@ def candidates(line: str) -> list[str]:
 
 def _checkpoint(given: list[str], current: str) -> list[str]:
     """A command of `slurmopt checkpoint`, then its options and its RUN."""
-    from slurmopt.checkpoint.command import COMMANDS as OF_CHECKPOINT
+    from slurmopt.checkpoint_command.main import COMMANDS as OF_CHECKPOINT
 
     if not given:
         return [name for name in OF_CHECKPOINT if name.startswith(current)]

@@ -74,8 +74,9 @@ class FolderStore:
         path = self.root / key
         with _told(path):
             self._make_folder(path.parent)
+            file = _Output(path)  # fails where something is in the way, which is not ours to remove
             try:
-                with _Output(path) as output:
+                with file as output:
                     output.write(pieces)
             except BaseException:
                 path.unlink(missing_ok=True)

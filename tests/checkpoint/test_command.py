@@ -226,14 +226,14 @@ def test_a_fetch_that_is_killed_is_no_checkpoint_and_begins_again(run: Path, sai
     """Killed once the first payload is there: nothing is committed by then."""
     code = """
 import os, signal
-from slurmopt.checkpoint import command_fetch
+from slurmopt.checkpoint_command import fetch
 from slurmopt.storage.folder import FolderStore
 write = FolderStore.write
 def dying(self, key, pieces):
     write(self, key, pieces)
     os.kill(os.getpid(), signal.SIGKILL)
 FolderStore.write = dying
-command_fetch.main(["mine", "2", "--to", "copy"])
+fetch.main(["mine", "2", "--to", "copy"])
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
     assert list(Path("copy").glob("step-*/*/rank-*.bin"))

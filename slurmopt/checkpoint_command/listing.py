@@ -21,7 +21,7 @@ import sys
 import time
 from typing import Any
 
-from slurmopt.checkpoint.catalog import Catalog, Saved, add_tier, catalog
+from slurmopt.checkpoint_command.catalog import Catalog, Saved, add_tier, catalog
 from slurmopt.errors import one_line
 from slurmopt.runs import checkpoints, options
 from slurmopt.runs.checkpoints import Checkpoints

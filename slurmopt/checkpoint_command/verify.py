@@ -12,11 +12,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from slurmopt.checkpoint.arena import aligned
-from slurmopt.checkpoint.catalog import Catalog, Place, Saved, add_checkpoint, add_tier, catalog
 from slurmopt.checkpoint.ledger import Commit
 from slurmopt.checkpoint.manifest import File, Manifest, Segment, decode
-from slurmopt.checkpoint.progress import progress
 from slurmopt.checkpoint.reading import Extent, extents, read_extent
+from slurmopt.checkpoint_command.catalog import Catalog, Place, Saved, add_checkpoint, add_tier, catalog
+from slurmopt.checkpoint_command.progress import progress
 from slurmopt.errors import CheckpointError, InputError, StorageError, one_line
 from slurmopt.runs import options
 from slurmopt.storage.folder import ALIGNMENT

@@ -13,9 +13,9 @@ import socket
 import sys
 from typing import NamedTuple
 
-from slurmopt.checkpoint.catalog import CHECKPOINT_HELP, Catalog, Place, add_tier, catalog
 from slurmopt.checkpoint.ledger import Commit, Ledger, Records
 from slurmopt.checkpoint.retention import expired
+from slurmopt.checkpoint_command.catalog import CHECKPOINT_HELP, Catalog, Place, add_tier, catalog
 from slurmopt.errors import InputError, RunError
 from slurmopt.folder import events
 from slurmopt.folder.process import started_at

@@ -8,12 +8,12 @@ from importlib import import_module
 from slurmopt.errors import InputError
 
 COMMANDS = {
-    "list": ("slurmopt.checkpoint.command_list", "the complete checkpoints: where each lies, how large, how good"),
-    "show": ("slurmopt.checkpoint.command_show", "what is in one: tensors, files, what it refers to"),
-    "verify": ("slurmopt.checkpoint.command_verify", "read every byte and compare every checksum"),
-    "fetch": ("slurmopt.checkpoint.command_fetch", "copy one, whole and verified, to a folder"),
-    "export": ("slurmopt.checkpoint.command_export", "write one as torch.save, safetensors or DCP have it"),
-    "prune": ("slurmopt.checkpoint.command_prune", "delete some of a run that has ended"),
+    "list": ("slurmopt.checkpoint_command.listing", "the complete checkpoints: where each lies, how large, how good"),
+    "show": ("slurmopt.checkpoint_command.show", "what is in one: tensors, files, what it refers to"),
+    "verify": ("slurmopt.checkpoint_command.verify", "read every byte and compare every checksum"),
+    "fetch": ("slurmopt.checkpoint_command.fetch", "copy one, whole and verified, to a folder"),
+    "export": ("slurmopt.checkpoint_command.export", "write one as torch.save, safetensors or DCP have it"),
+    "prune": ("slurmopt.checkpoint_command.prune", "delete some of a run that has ended"),
 }
 """Name → the module whose `main(argv)` does it, and a line of help."""
 

@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from slurmopt.checkpoint.catalog import add_checkpoint, add_tier, catalog
 from slurmopt.checkpoint.manifest import Manifest, decode
+from slurmopt.checkpoint_command.catalog import add_checkpoint, add_tier, catalog
 from slurmopt.errors import CheckpointError, FolderError, InputError
 from slurmopt.patience import patience
 from slurmopt.runs import options

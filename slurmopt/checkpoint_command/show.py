@@ -12,8 +12,8 @@ import json
 import time
 from typing import Any
 
-from slurmopt.checkpoint.catalog import add_checkpoint, add_tier, catalog
 from slurmopt.checkpoint.manifest import Manifest, decode, folder_of
+from slurmopt.checkpoint_command.catalog import add_checkpoint, add_tier, catalog
 from slurmopt.errors import one_line
 from slurmopt.runs import options
 from slurmopt.runs.state import age

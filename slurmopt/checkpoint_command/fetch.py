@@ -16,11 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurmopt.checkpoint import ledger
-from slurmopt.checkpoint.catalog import TIERS, Place, Saved, add_checkpoint, catalog
 from slurmopt.checkpoint.ledger import Commit, Ledger
 from slurmopt.checkpoint.manifest import Item, decode
 from slurmopt.checkpoint.part import Block, Part, PartWriter, merged, stored_blocks
-from slurmopt.checkpoint.progress import progress
+from slurmopt.checkpoint_command.catalog import TIERS, Place, Saved, add_checkpoint, catalog
+from slurmopt.checkpoint_command.progress import progress
 from slurmopt.errors import CheckpointError, FolderError, RunError
 from slurmopt.runs import options
 from slurmopt.storage.folder import FolderStore

@@ -1,0 +1,1 @@
+"""`slurmopt checkpoint`: what a run has saved, for people at a login node. Only `export` needs torch."""
