@@ -45,6 +45,8 @@ class Plan:
     force: bool = False
     seed: int = 0
     environment: dict[str, str] = field(default_factory=dict)
+    user: int | None = None
+    """Whose processes the ranks are; None: the caller's."""
 
     @property
     def said(self) -> Path:
@@ -198,6 +200,10 @@ def run_rank(rank: int, plan: Plan) -> None:
     os.setpgid(0, 0)
     os.environ.update(plan.environment, GLOO_SOCKET_IFNAME="lo")
     torch.set_num_threads(1)
+    if plan.user is not None:
+        os.setgroups([])
+        os.setgid(plan.user)
+        os.setuid(plan.user)
     err = os.open(plan.stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(err, 1)
     os.dup2(err, 2)
@@ -215,6 +221,8 @@ class Training:
     def __init__(self, plan: Plan) -> None:
         _context.set_forkserver_preload(_PRELOADED)
         plan.folder.mkdir(parents=True, exist_ok=True)
+        if plan.user is not None:
+            os.chown(plan.folder, plan.user, plan.user)
         self.plan = plan
         self.ranks: list[ForkServerProcess] = []
         for rank in range(plan.ranks):

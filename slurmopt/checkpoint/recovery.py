@@ -103,11 +103,20 @@ class Recovery:
                 try:
                     records = ledger.read(tier.store(SMALL_SECONDS))
                 except StorageError as error:
-                    problems.append(f"{tier.name} cannot be read: {error}")
+                    problem = f"{tier.name} cannot be read: {error}"
+                    if self._ever_saved(tier.name):
+                        problems.append(problem)
+                    else:  # a new run starts although a tier is down
+                        self._say(f"{problem}; this run has saved nothing there so far")
                     continue
                 problems += [self._lost(tier, key) for key in records.unreadable]
                 found += [Candidate(tier.name, commit) for commit in records.commits]
         return found, problems
+
+    def _ever_saved(self, tier: str) -> bool:
+        """As the journal knows it."""
+        journal = events.read(self._run.folder.events)
+        return any(event["event"] == "checkpoint" and event.get("tier") == tier for event in journal)
 
     def _lost(self, tier: Tier, key: str) -> str:
         reason = "this record is damaged, so the checkpoint that it may have stood for is left out"

@@ -64,8 +64,11 @@ class Sealer:
         record = Commit(**commit)
         with self._turn:
             self._open()
-            standing = {each.name for each in self._ledger.records.commits}
-            if lost := set(record.references) - standing:
+            records = self._ledger.records
+            standing = {each.name for each in records.commits}
+            # The record of one that others refer to may be damaged; its files are there, and were verified with theirs.
+            needed = {name for each in records.commits for name in each.references} - records.pruned - records.damaged
+            if lost := set(record.references) - standing - needed:
                 raise CheckpointError(f"it refers to {min(lost)}, which is gone")
             if not self._store.put_new(record.manifest, manifest.encode()):
                 raise StorageError(f"{self._store.place}/{record.manifest} is there already")

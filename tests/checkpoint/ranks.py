@@ -46,7 +46,7 @@ def on_ranks(
     *arguments: Any,
     nodes: list[str],
     attempt: int = 0,
-    timeout: float = 90,
+    timeout: float = 240,
 ) -> list[Outcome]:
     """Calls `function(run, *arguments)` of a test module on as many ranks as `nodes` has names; each rank is a process
     group of its own, and killed with it after `timeout` seconds. Whether a rank raised is for the caller to see."""
@@ -120,7 +120,7 @@ def _rank_main(
                 init_method=f"file://{meeting}",
                 rank=run.rank.rank,
                 world_size=run.rank.world_size,
-                timeout=timedelta(seconds=30),
+                timeout=timedelta(seconds=90),
             )
         answers.send((function(run, *arguments), None))
     except BaseException:  # noqa: BLE001 - whatever it was, the test is to see it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -119,14 +120,10 @@ def _die_while_writing(run: CurrentRun, config: dict[str, Any]) -> None:
 
 def test_a_save_cut_short_never_counts_and_its_rest_is_removed(attempt: Attempt, folder: Path) -> None:
     """The second save of each attempt may be whole or not; what comes back is one of the two, unmixed."""
-    least = 0
     for number in range(3):
         on_ranks(_die_while_writing, folder, KEEP_ALL, nodes=["here"], attempt=number)
-        step = restored(attempt(10 * number + 5), KEEP_ALL) if number == 2 else None
-        least += 1
-    assert step is not None
-    assert least <= step <= 2 * least
-    with Checkpointer({"shared": {"every": 1, "keep": 1}, "incremental": False}, attempt(50)) as saving:
+    assert 3 <= restored(attempt(3), KEEP_ALL) <= 6
+    with Checkpointer({"shared": {"every": 1, "keep": 1}, "incremental": False}, attempt(4)) as saving:
         assert saving.save(90, state_of(90))
         assert saving.wait()
     assert [path.name for path in (folder / "checkpoints").glob("step-*")] == ["step-00000090"]
@@ -155,23 +152,17 @@ def test_an_older_attempt_that_is_still_alive_is_told_and_never_counts(attempt: 
     assert restored(attempt(3), KEEP_ALL) == 2, "and nothing that the refused one did is in the way"
 
 
-def _hold(run: CurrentRun, config: dict[str, Any], seen: str) -> None:
-    saving = Checkpointer(config, run)
-    saving.save(1, state_of(1))
-    assert saving.wait()
-    Path(seen).touch()
-    signal.pause()
+def _begin(run: CurrentRun, config: dict[str, Any]) -> None:
+    Checkpointer(config, run).close()
 
 
-def test_a_second_process_of_the_same_attempt_is_refused_while_the_first_lives(
-    attempt: Attempt, folder: Path, tmp_path: Path
-) -> None:
+def test_a_second_process_of_the_same_attempt_is_refused_while_the_first_lives(attempt: Attempt, folder: Path) -> None:
     first = Checkpointer(KEEP_ALL, attempt(0))
     first.save(1, state_of(1))
     assert first.wait()
-    with pytest.raises(CheckpointError, match=r"process \d+ saves the same attempt of this run") as error:
-        Checkpointer(KEEP_ALL, attempt(0))
-    assert "\n" not in str(error.value)
+    (outcome,) = on_ranks(_begin, folder, KEEP_ALL, nodes=["here"])
+    words = rf"{folder}/checkpoints: process \d+ saves the same attempt of this run; wait for it or stop it$"
+    assert re.search(f"^slurmopt.errors.CheckpointError: {words}", outcome.last_line), outcome.error
     assert first.save(2, state_of(2)), "it is not disturbed"
     assert first.wait()
     first.close()

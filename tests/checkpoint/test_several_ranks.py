@@ -172,7 +172,7 @@ def _restore_what_one_lacks(run: CurrentRun) -> None:
 def test_ranks_that_disagree_are_told_instead_of_waiting(
     folder: Path, function: Callable[..., None], words: list[str]
 ) -> None:
-    for outcome in on_ranks(function, folder, nodes=here(2), timeout=60):
+    for outcome in on_ranks(function, folder, nodes=here(2)):
         assert outcome.last_line.startswith("slurmopt.errors.CheckpointError: "), outcome.error
         assert all(word in outcome.last_line for word in words), outcome.last_line
 

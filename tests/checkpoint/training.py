@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,11 +176,20 @@ def exact(folder: Path) -> None:
 
 
 def reshaped(folder: Path) -> None:
-    """Saved on 2 and on 4 ranks, restored on 1, 2, 3 and 8."""
+    """Saved on 2 and on 4 ranks, both restored on 1, 2, 3 and 8: attempts 0 and 1, and 2 to 5."""
+
+    def restore_both(run: CurrentRun) -> None:
+        for saved in ("2", "4"):
+            _restore(replace(run, folder=RunFolder(folder / saved)), _replicated(run, seed=2, steps=0))
+
     for saved in (2, 4):
-        assert world(saved, folder / str(saved), lambda run: _save(run, _replicated(run, seed=1)))
-        for restored in (1, 2, 3, 8):
-            assert world(restored, folder / str(saved), lambda run: _restore(run, _replicated(run, seed=2, steps=0)))
+        place = RunFolder(folder / str(saved))
+        place.path.mkdir()
+        assert world(
+            saved, folder, lambda run, place=place: _save(replace(run, folder=place), _replicated(run, seed=1))
+        )
+    for restored in (1, 2, 3, 8):
+        assert world(restored, folder, restore_both)
 
 
 def sharded(folder: Path) -> None:
@@ -190,18 +200,20 @@ def sharded(folder: Path) -> None:
 
 
 def _replicated(run: CurrentRun, seed: int, steps: int = 2) -> dict[str, Any]:
-    """Its first weight is large enough to be divided among the ranks."""
+    """`large` is large enough to be divided among the ranks."""
     torch.manual_seed(seed)
-    net = nn.Sequential(nn.Linear(1500, 3100), nn.BatchNorm1d(3100), nn.Linear(3100, 3).bfloat16().float())
+    net = nn.Sequential(nn.Linear(15, 31), nn.BatchNorm1d(31), nn.Linear(31, 3))
     net.register_buffer("table", torch.arange(7, dtype=torch.int32) * seed)
     net.register_buffer("nothing", torch.empty(0, 5))
-    optimizer = torch.optim.AdamW(net[1:].parameters(), lr=1e-3 * seed)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3 * seed)
     for _ in range(steps):
-        net(torch.randn(4, 1500)).square().mean().backward()
+        net(torch.randn(4, 15)).square().mean().backward()
         optimizer.step()
     torch.manual_seed(1000 * seed + run.rank.rank)
     model = DistributedDataParallel(net)
-    return {"model": model, "optimizer": optimizer, "half": torch.full((9, 9), seed / 3).half(), "rng": rng_state()}
+    large = torch.arange(5_000_000.0).view(2500, 2000) * seed
+    half = torch.full((9, 9), seed / 3).half()
+    return {"model": model, "optimizer": optimizer, "large": large, "half": half, "rng": rng_state()}
 
 
 def _fully_sharded(run: CurrentRun, seed: int, steps: int = 2) -> dict[str, Any]:
