@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slurmopt.checkpoint.checkpointer import Checkpointer
+    from slurmopt.checkpoint.dcp import SlurmoptWriter
+    from slurmopt.checkpoint.dcp_reader import SlurmoptReader
     from slurmopt.checkpoint.rng import rng_state
 
-__all__ = ["Checkpointer", "rng_state"]
-_HOMES = {"Checkpointer": "slurmopt.checkpoint.checkpointer", "rng_state": "slurmopt.checkpoint.rng"}
+__all__ = ["Checkpointer", "SlurmoptReader", "SlurmoptWriter", "rng_state"]
+_HOMES = {
+    "Checkpointer": "slurmopt.checkpoint.checkpointer",
+    "SlurmoptReader": "slurmopt.checkpoint.dcp_reader",
+    "SlurmoptWriter": "slurmopt.checkpoint.dcp",
+    "rng_state": "slurmopt.checkpoint.rng",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -18,3 +25,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
