@@ -216,11 +216,11 @@ class Crew:
                 return
             self._outcomes[name, tier] = problem is None
             self._count(name, problem)
+            if problem is None:
+                self._durable(tier, step)
+            else:
+                self._say(f"{name} was not saved to {tier}: {problem}")
             self._settled.notify_all()
-        if problem is None:
-            self._durable(tier, step)
-        else:
-            self._say(f"{name} was not saved to {tier}: {problem}")
 
     def _count(self, name: str, problem: str | None) -> None:
         """A save has failed where it is durable on no tier."""

@@ -126,6 +126,8 @@ class Restorer:
                 f"{name}: {self._manifest.name} has shape {list(shape)}, and here it is {list(live.shape)}; "
                 "build the model with the sizes it was saved with"
             )
+        if any(stride == 0 and size > 1 for stride, size in zip(live.stride(), live.shape, strict=True)):
+            raise CheckpointError(f"{name}: here its elements share memory (expand()); restore into a tensor of its own")
         return live
 
     def _read_tensors(self, tensors: dict[str, torch.Tensor]) -> None:

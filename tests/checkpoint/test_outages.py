@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -54,6 +55,11 @@ def events_of(plan: Plan, name: str, tier: str) -> list[dict[str, Any]]:
     lines = path.read_bytes().splitlines() if path.exists() else []
     found = [json.loads(line) for line in lines if line.endswith(b"}")]
     return [event for event in found if event["event"] == name and event["tier"] == tier]
+
+
+def durable_on(plan: Plan, tier: str) -> int:
+    """The newest step that was reported durable there."""
+    return max((event["step"] for event in events_of(plan, "checkpoint", tier)), default=0)
 
 
 def told(training: Training, tier: str) -> list[str]:
@@ -137,16 +143,16 @@ def test_a_disk_in_trouble_fails_its_saves_and_the_training_goes_on(
     begin(disk)
     until(lambda: len(events_of(plan, "checkpoint-failed", tier)) > 2, training)
     at = last_step(training)
-    until(lambda: events_of(plan, "checkpoint", other)[-1]["step"] > at + 3, training)
+    until(lambda: durable_on(plan, other) > at + 3, training)
     end(disk)
-    until(lambda: events_of(plan, "checkpoint", tier)[-1]["step"] > at + 3, training)
+    until(lambda: durable_on(plan, tier) > at + 3, training)
     training.kill()
     training.wait()
     reasons = [event["reason"] for event in events_of(plan, "checkpoint-failed", tier)]
     assert any(reason in each for each in reasons), set(reasons)
     assert all("\n" not in each for each in reasons)
     assert any(reason in line for line in told(training, tier))
-    assert restored_after(plan) >= max(events_of(plan, "checkpoint", each)[-1]["step"] for each in (tier, other))
+    assert restored_after(plan) >= max(durable_on(plan, each) for each in (tier, other))
 
 
 @pytest.fixture
@@ -177,7 +183,7 @@ def test_a_folder_without_permission_is_told_and_the_other_tier_goes_on(
     training.wait()
     assert "Permission denied" in told(training, "shared")[0]
     assert not list((public_folder / "denied").iterdir())
-    assert restored_after(plan) >= events_of(plan, "checkpoint", "scratch")[-1]["step"]
+    assert restored_after(plan) >= durable_on(plan, "scratch")
 
 
 def test_failures_in_a_row_stop_all_ranks_with_one_line(tmp_path: Path, started: Callable[[Plan], Training]) -> None:
@@ -187,7 +193,9 @@ def test_failures_in_a_row_stop_all_ranks_with_one_line(tmp_path: Path, started:
     assert training.wait() == [1, 1]
     last = [line for line in training.errors().splitlines() if line.startswith("slurmopt.errors.CheckpointError: ")]
     assert len(last) == 2, "each rank ends with its one line"
-    assert "3 saves in a row have failed (checkpoint.failures)" in last[0]
+    assert re.search(r"[3-5] saves in a row have failed \(checkpoint.failures\)", last[0]), (
+        "two more may be on their way"
+    )
     assert str(tmp_path / "file") in last[0]
 
 
@@ -272,17 +280,17 @@ def test_s3_that_is_gone_is_told_and_uploads_resume_when_it_is_back(
     server.kill()
     until(lambda: events_of(plan, "checkpoint-failed", "s3"), training)
     at = last_step(training)
-    until(lambda: events_of(plan, "checkpoint", "shared")[-1]["step"] > at + 5, training)
+    until(lambda: durable_on(plan, "shared") > at + 5, training)
     server.restart()
-    until(lambda: events_of(plan, "checkpoint", "s3")[-1]["step"] > at, training)
+    until(lambda: durable_on(plan, "s3") > at, training)
     training.kill()
     training.wait()
     assert all("\n" not in event["reason"] for event in events_of(plan, "checkpoint-failed", "s3"))
     assert told(training, "s3")
-    newest = max(events_of(plan, "checkpoint", tier)[-1]["step"] for tier in ("shared", "s3"))
+    newest = max(durable_on(plan, tier) for tier in ("shared", "s3"))
     assert restored_after(plan) >= newest
     shutil.rmtree(plan.folder / "checkpoints")
-    assert restored_after(next_attempt(plan)) >= events_of(plan, "checkpoint", "s3")[-1]["step"] - 1
+    assert restored_after(next_attempt(plan)) >= durable_on(plan, "s3") - 1
 
 
 def test_s3_that_refuses_or_is_not_there_costs_the_training_nothing(
@@ -298,6 +306,6 @@ def test_s3_that_refuses_or_is_not_there_costs_the_training_nothing(
         training.kill()
         training.wait()
         assert told(training, "s3"), plan.folder.name
-        reported = events_of(plan, "checkpoint", "shared")[-1]["step"]
+        reported = durable_on(plan, "shared")
         without_s3 = {**plan.config, "s3": {}}
         assert restored_after(replace(plan, config=without_s3)) >= reported
