@@ -127,7 +127,7 @@ class Restorer:
                 "build the model with the sizes it was saved with"
             )
         if any(stride == 0 and size > 1 for stride, size in zip(live.stride(), live.shape, strict=True)):
-            raise CheckpointError(f"{name}: its elements share memory here (expand()); restore into one that has its own")
+            raise CheckpointError(f"{name}: its elements share memory here (expand()); give it memory of its own")
         return live
 
     def _read_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
