@@ -28,7 +28,8 @@ class Pending:
     step: int
     name: str
     tier: str
-    started: float = field(default_factory=time.monotonic)
+    announced: float = field(default_factory=time.monotonic)
+    begun: float | None = None
     parts: dict[int, Part] = field(default_factory=dict)
     sealed: set[int] = field(default_factory=set)
     commit: dict[str, Any] = field(default_factory=dict)
@@ -81,6 +82,8 @@ class Coordinator:
             absent = sorted(set(range(self._world_size)) - set(self._members))
             for tier in tiers:
                 pending = self._of(name, tier, step)
+                if tier == tiers[0]:  # slower tiers begin when they have a part of it
+                    pending.begun = time.monotonic()
                 if absent and absent[0] not in pending.parts:  # all had met before the training went on
                     self._fail(pending, f"the writer of rank {absent[0]} is gone")
                 else:
@@ -128,6 +131,7 @@ class Coordinator:
             self._fail(pending, reason, message.get("fenced", False))
         elif "part" in message:
             pending.parts[rank] = parts.from_json(message["part"])
+            pending.begun = pending.begun or time.monotonic()
             self._seal_whole(pending)
         elif "sealed" in message:
             pending.sealed.add(rank)
@@ -165,7 +169,7 @@ class Coordinator:
         if not any(name == pending.name for name, _ in self._pending):
             self._saves.pop(pending.name, None)
             self._needs.pop(pending.name, None)
-        seconds = round(time.monotonic() - pending.started, 3)
+        seconds = round(time.monotonic() - pending.announced, 3)
         verdict = {**verdict, "name": pending.name, "tier": pending.tier, "step": pending.step, "seconds": seconds}
         self._report(verdict)
         for rank in list(self._members):
@@ -196,7 +200,7 @@ class Coordinator:
     def _check_deadline(self, pending: Pending) -> None:
         # Half as long again: a writer that is merely slow gives up first, and says why.
         longest = 1.5 * self._terms[pending.tier].deadline
-        if time.monotonic() - pending.started > longest:
+        if pending.begun is not None and time.monotonic() - pending.begun > longest:
             missing = sorted(set(range(self._world_size)) - set(pending.parts))
             who = f"rank {missing[0]} has not written" if missing else "its commit hangs"
             self._fail(pending, f"not durable after {longest:.0f} s: {who}")

@@ -12,13 +12,13 @@ from typing import Any
 from slurmopt.checkpoint.agreement import Agreement
 from slurmopt.checkpoint.arena import Arena
 from slurmopt.checkpoint.background import Background
+from slurmopt.checkpoint.journal import note
 from slurmopt.checkpoint.part import Place
 from slurmopt.checkpoint.recovery import Candidate
 from slurmopt.checkpoint.snapshots import Snapshot
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.errors import CheckpointError
-from slurmopt.folder import events
 from slurmopt.patience import patience
 from slurmopt.runtime.run import CurrentRun
 
@@ -45,7 +45,7 @@ class Crew:
         self._outcomes: dict[tuple[str, str], bool] = {}
         self._failures, self._fenced, self._reason = 0, False, ""
         self._taken: set[int] = set()
-        self._left_out = False
+        self._left_out = self._is_cut = False
         self._first = True
         leaders = [rank for rank, first in enumerate(ranks.gather(run.rank.local_rank == 0)) if first]
         self._sealers = {tier.name: leaders if tier.node_local else [0] for tier in tiers}
@@ -70,12 +70,15 @@ class Crew:
                 self._say(f"{tier}: {problem}; saves there are tried all the same")
         if states[0][2]:
             port, key = states[0][2]
+            self._is_cut = False
             self._writer.meet(self._host, port, key)
             self._ranks.gather(None)  # a save that begins before all have met could wait in vain
 
     def condition(self) -> tuple[bool, bool, int, str]:
-        """This rank's word for `check`: whether its writer lives, whether it is fenced, failures in a row and why."""
-        return self._writer is not None and self._writer.alive, self._fenced, self._failures, self._reason
+        """This rank's word for `check`: whether its writer lives and can reach rank 0's, whether it is
+        fenced, failures in a row and why."""
+        whole = self._writer is not None and self._writer.alive and not self._is_cut
+        return whole, self._fenced, self._failures, self._reason
 
     def check(self, conditions: list[tuple[bool, bool, int, str]]) -> None:
         """Replaces writers that died, and ends the run where saving makes no sense any more. All ranks together."""
@@ -144,10 +147,7 @@ class Crew:
         self._left_out = True
 
     def _note(self, event: str, **fields: Any) -> None:
-        try:
-            events.append(self._run.folder.events, event, attempt=self._run.attempt, **fields)
-        except OSError as error:  # the journal's disk may be the one that is full
-            self._say(f"{event} {fields} cannot be noted: {error}")
+        note(self._run.folder.events, event, attempt=self._run.attempt, **fields)
 
     def wait(self, name: str, tier: str) -> bool:
         """Waits until a save is settled on `tier`; whether it is durable there."""
@@ -197,6 +197,8 @@ class Crew:
         if message["is"] == "released":
             self._taken.discard(message["buffer"])
             self._freed(message["buffer"])
+        elif message["is"] == "cut":
+            self._is_cut = True
         elif message["is"] == "committed":
             self._settle(message["name"], message["tier"], None)
         elif message["is"] == "failed":

@@ -12,7 +12,8 @@ from slurmopt.checkpoint.coordinator import receive
 
 
 class Member:
-    """Sends parts. What comes back goes to `seal`, whose answer is sent, then to `tidy`; verdicts to `settled`."""
+    """Sends parts. What comes back goes to `seal`, whose answer is sent, then to `tidy`, or to `settled`. `cut` is
+    called when the line is gone."""
 
     def __init__(
         self,
@@ -23,9 +24,10 @@ class Member:
         seal: Callable[[dict[str, Any]], dict[str, Any]],
         tidy: Callable[[dict[str, Any]], None],
         settled: Callable[[dict[str, Any]], None],
+        cut: Callable[[], None],
     ) -> None:
         self._address = (host, port)
-        self._seal, self._tidy, self._settled = seal, tidy, settled
+        self._seal, self._tidy, self._settled, self._cut = seal, tidy, settled, cut
         self._connection = Client(self._address, authkey=key)
         self._sending = threading.Lock()
         self._gone = False
@@ -62,6 +64,7 @@ class Member:
         for (name, tier), step in list(self._waiting.items()):
             reason = "rank 0's writer is gone"
             self._settled({"is": "failed", "name": name, "tier": tier, "step": step, "reason": reason, "seconds": 0.0})
+        self._cut()
 
     def _answer(self, message: dict[str, Any]) -> None:
         answer = self._seal(message)

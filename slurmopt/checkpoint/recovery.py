@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from slurmopt.checkpoint import ledger
 from slurmopt.checkpoint.agreement import Agreement
+from slurmopt.checkpoint.journal import note
 from slurmopt.checkpoint.ledger import Commit
 from slurmopt.checkpoint.manifest import Damaged, Manifest, decode
 from slurmopt.checkpoint.nearby import Nearby
@@ -121,7 +122,7 @@ class Recovery:
     def _lost(self, tier: Tier, key: str) -> str:
         reason = "this record is damaged, so the checkpoint that it may have stood for is left out"
         fields = {"tier": tier.name, "checkpoint": key, "reason": reason}
-        events.append(self._run.folder.events, "checkpoint-damaged", attempt=self._run.attempt, **fields)
+        note(self._run.folder.events, "checkpoint-damaged", attempt=self._run.attempt, **fields)
         return f"{tier.root}/{key} on {tier.name}: {reason}"
 
     def _load(self, candidate: Candidate, state: dict[str, Any]) -> str | None:
@@ -167,7 +168,7 @@ class Recovery:
             return
         commit = candidate.commit
         fields = {"step": commit.step, "tier": candidate.tier, "checkpoint": commit.name, **more}
-        events.append(self._run.folder.events, event, attempt=self._run.attempt, **fields)
+        note(self._run.folder.events, event, attempt=self._run.attempt, **fields)
         words = {"restored": "restored from", "checkpoint-damaged": "set aside"}[event]
         reason = f": {more['reason']}" if more else ""
         self._say(f"{words} {commit.name} on {candidate.tier}{reason}")

@@ -52,11 +52,10 @@ class Sealer:
         _refuse_second(ledger.read(self._store), self._attempt, self._store.place)
         self._ledger.open()
         self._opened = True
-        if self.tier.name == "s3":
-            if first:
-                self._store.abort_abandoned("step-")  # type: ignore[attr-defined]
+        if first:
+            self._store.abort_abandoned("step-" if self.tier.name == "s3" else ledger.FOLDER)
         # Set once on the root, before any payload: folders and files made later inherit it.
-        elif told := stripe(Path(self.tier.root), _LARGE, self._world_size):
+        if self.tier.name != "s3" and (told := stripe(Path(self.tier.root), _LARGE, self._world_size)):
             print(f"slurmopt: {told}", file=sys.stderr, flush=True)
 
     def seal(self, manifest: str, commit: dict[str, Any]) -> None:

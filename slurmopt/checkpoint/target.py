@@ -46,7 +46,7 @@ class Target:
     def from_arena(self, name: str, places: list[Place], buffer: memoryview) -> Part:
         return self._write(name, parts.arena_blocks(buffer, places), buffer)
 
-    def from_store(self, name: str, places: list[Place], store: Store, part: Part) -> Part:
+    def from_store(self, name: str, store: Store, part: Part) -> Part:
         return self._write(name, parts.stored_blocks(store, part), None)
 
     def _write(self, name: str, blocks: Iterator[Block], base: memoryview | None) -> Part:
@@ -69,7 +69,9 @@ class Target:
             part = self._written.pop(name, None)
             if part is None:
                 self._failed.add(name)
-            elif committed and self._incremental:
+            if not committed:
+                self._known = {}  # nobody knows what stands now, so the next save refers to nothing
+            elif part is not None and self._incremental:
                 self._known = {
                     (item.name, item.offsets): [(part.files[segment.file], segment) for segment in item.segments]
                     for item in part.items

@@ -6,16 +6,12 @@ priority. It ends when its rank does, after what it has begun.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-import queue
 import signal
 import socket
 import sys
-import threading
-import time
-from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import AuthenticationError
 from pathlib import Path
 from typing import Any
@@ -23,6 +19,8 @@ from typing import Any
 from slurmopt.checkpoint.arena import MappedArena
 from slurmopt.checkpoint.channel import Channel
 from slurmopt.checkpoint.coordinator import Coordinator, Terms
+from slurmopt.checkpoint.journal import note
+from slurmopt.checkpoint.lane import Lane, Save
 from slurmopt.checkpoint.ledger import Fenced, checkpoint_name
 from slurmopt.checkpoint.member import Member
 from slurmopt.checkpoint.part import Part, Place
@@ -30,31 +28,14 @@ from slurmopt.checkpoint.sealer import Sealer
 from slurmopt.checkpoint.target import Target
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.errors import CheckpointError, SlurmoptError
-from slurmopt.folder import events
 
 _NICE = 10
-_BACKLOG = 2
-"""Checkpoints that may wait for a slower tier, besides the one that is on its way."""
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _BEST_EFFORT_LAST = (2 << 13) | 7
 
 
-@dataclass
-class Save:
-    """One snapshot on its way. `tiers` are those it is due on, fastest first."""
-
-    step: int
-    name: str
-    tiers: list[str]
-    buffer: int
-    places: list[Place]
-    part: Part | None = None
-    lies_on: str = ""
-    tried: list[str] = field(default_factory=list)
-
-
 class Writer:
-    """Receives snapshots from the rank and works them off: one thread empties the arena, one serves slower tiers."""
+    """Receives snapshots from the rank, and takes each down the lanes of the tiers that it is due on."""
 
     def __init__(self, channel: Channel, setup: dict[str, Any]) -> None:
         self._channel = channel
@@ -73,25 +54,19 @@ class Writer:
         self._member: Member | None = None
         self._arena: MappedArena | None = None
         self._layout: list[Place] = []
-        self._fresh: queue.Queue[Save | None] = queue.Queue()
-        self._slow: queue.Queue[Save | None] = queue.Queue()
-        self._workers = [
-            threading.Thread(target=self._work, args=(self._fresh, self._empty_arena), name="slurmopt-write"),
-            threading.Thread(target=self._work, args=(self._slow, self._next_tier), name="slurmopt-move"),
-        ]
+        self._lanes: dict[str, Lane] = {}
 
     def run(self) -> None:
-        """Until the rank says so, or is gone."""
+        """Until the rank says so, or is gone; then what has begun is brought home."""
         self._open()
-        for worker in self._workers:
-            worker.start()
+        self._lanes = {name: Lane(name, partial(self._take, name), partial(self._drop, name)) for name in self._targets}
         while (received := self._channel.receive()) is not None:
             message, descriptor = received
             getattr(self, f"_do_{message['do']}")(message, descriptor)
-        self._fresh.put(None)
-        self._workers[0].join()
-        self._slow.put(None)
-        self._workers[1].join()
+        for lane in self._lanes.values():
+            lane.close()
+        for lane in self._lanes.values():
+            lane.join()
         for target in self._targets.values():
             target.wait_settled()
         if self._coordinator is not None:
@@ -113,11 +88,14 @@ class Writer:
             key = bytes.fromhex(message["key"])
             try:
                 self._member = Member(
-                    self._rank, message["host"], message["port"], key, self._seal, self._tidy, self._settled
+                    self._rank, message["host"], message["port"], key, self._seal, self._tidy, self._settled, self._cut
                 )
             except (OSError, EOFError, AuthenticationError) as error:  # saves fail, and say so, until it can be met
                 print(f"slurmopt: rank 0's checkpoint writer cannot be reached: {error}", file=sys.stderr, flush=True)
         self._tell({"is": "met"})
+
+    def _cut(self) -> None:
+        self._tell({"is": "cut"})
 
     def _do_arena(self, message: dict[str, Any], descriptor: int | None) -> None:
         assert descriptor is not None
@@ -140,74 +118,55 @@ class Writer:
 
     def _do_save(self, message: dict[str, Any], _: int | None) -> None:
         places = self._layout + [_place(values) for values in message["objects"]]
-        save = Save(message["step"], message["name"], message["tiers"], message["buffer"], places)
+        buffer = message["buffer"]
+        released = partial(self._tell, {"is": "released", "buffer": buffer})
+        save = Save(message["step"], message["name"], message["tiers"], buffer, places, released)
         if self._coordinator is not None:
             self._coordinator.announce(save.name, save.step, save.tiers, message["manifest"])
-        self._fresh.put(save)
+        for tier in save.tiers:
+            self._lanes[tier].put(save)
 
     def _do_upload(self, message: dict[str, Any], _: int | None) -> None:
         """A checkpoint of an earlier attempt that slower tiers lack: it goes there under a name of this attempt."""
-        lies_on, tiers = message["lies_on"], message["tiers"]
-        save = Save(message["step"], message["name"], [lies_on, *tiers], -1, [], lies_on=lies_on, tried=[lies_on])
+        save = Save(message["step"], message["name"], message["tiers"], -1, [], lambda: None)
         if self._coordinator is not None:
             source = checkpoint_name(save.step, message["commit"]["unique"])
             needs = [source, *message["commit"]["references"]]
-            self._coordinator.announce(save.name, save.step, tiers, message["manifest"], needs)
+            self._coordinator.announce(save.name, save.step, save.tiers, message["manifest"], needs)
+        lies_on = self._targets[message["lies_on"]]
         try:
-            save.part = self._targets[lies_on].part_of(message["commit"])
+            save.stored = lies_on.store, lies_on.part_of(message["commit"])
         except (SlurmoptError, OSError) as error:
-            self._give_up(save, str(error))
-        else:
-            self._queue_slow(save)
+            for tier in save.tiers:
+                self._send({"failed": str(error)}, save, tier)
+            return
+        for tier in save.tiers:
+            self._lanes[tier].put(save)
 
-    def _queue_slow(self, save: Save) -> None:
-        """Checkpoints that wait for a slower tier are kept on the faster one, so only so many may wait."""
-        self._slow.put(save)
-        while self._slow.qsize() > _BACKLOG:
-            with contextlib.suppress(queue.Empty):  # the worker has just taken it
-                oldest = self._slow.get_nowait()
-                if oldest is not None:
-                    self._give_up(oldest, "left out: newer checkpoints wait for this tier")
-
-    def _give_up(self, save: Save, reason: str) -> None:
-        for name in save.tiers[len(save.tried) :]:
-            self._send({"failed": reason}, save, name)
-
-    def _work(self, saves: queue.Queue[Save | None], step: Any) -> None:
-        while (save := saves.get()) is not None:
-            step(save)
-
-    def _empty_arena(self, save: Save) -> None:
-        """Writes the snapshot to the first tier that takes it, and gives the buffer back."""
-        assert self._arena is not None
-        for name in save.tiers:
-            save.tried.append(name)
-            part = self._attempt_write(save, name, self._targets[name].from_arena, self._arena.buffer(save.buffer))
-            if part is not None:
-                save.part, save.lies_on = part, name
-                break
-        self._tell({"is": "released", "buffer": save.buffer})
-        if save.part is not None and len(save.tried) < len(save.tiers):
-            self._queue_slow(save)
-
-    def _next_tier(self, save: Save) -> None:
-        for name in save.tiers[len(save.tried) :]:
-            save.tried.append(name)
-            source = self._targets[save.lies_on]
-            self._attempt_write(save, name, self._targets[name].from_store, source.store, save.part)
-
-    def _attempt_write(self, save: Save, name: str, write: Any, *source: Any) -> Part | None:
-        target = self._targets[name]
+    def _take(self, tier: str, save: Save) -> None:
+        """Writes a save to one tier: from the tier that has it already, else from the arena."""
+        target = self._targets[tier]
         target.wait_settled()
-        began = time.monotonic()
+        save.wait_turn(tier)
         try:
-            part: Part = write(save.name, save.places, *source)
+            part = self._write(target, save)
         except (SlurmoptError, OSError) as error:
-            self._send({"failed": str(error)}, save, name)
-            return None
+            save.finish(tier, None)
+            self._send({"failed": str(error)}, save, tier)
+            return
         target.under_way(save.name, part)
-        self._send({"part": part.as_json(), "seconds": time.monotonic() - began}, save, name)
-        return part
+        save.finish(tier, (target.store, part))
+        self._send({"part": part.as_json()}, save, tier)
+
+    def _write(self, target: Target, save: Save) -> Part:
+        if save.stored is not None:
+            return target.from_store(save.name, *save.stored)
+        assert self._arena is not None
+        return target.from_arena(save.name, save.places, self._arena.buffer(save.buffer))
+
+    def _drop(self, tier: str, save: Save) -> None:
+        save.finish(tier, None)
+        self._send({"failed": "left out: newer checkpoints wait for this tier"}, save, tier)
 
     def _send(self, message: dict[str, Any], save: Save, tier: str) -> None:
         message.update(name=save.name, tier=tier, step=save.step)
@@ -248,10 +207,7 @@ class Writer:
             self._note("checkpoint-failed", **words, reason=verdict["reason"])
 
     def _note(self, event: str, **fields: Any) -> None:
-        try:
-            events.append(self._journal, event, attempt=self._attempt, **fields)
-        except OSError as error:  # the journal's disk may be the one that is full
-            print(f"slurmopt: {event} {fields} cannot be noted: {error}", file=sys.stderr, flush=True)
+        note(self._journal, event, attempt=self._attempt, **fields)
 
     def _tell(self, message: dict[str, Any]) -> None:
         try:

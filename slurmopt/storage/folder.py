@@ -7,6 +7,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -16,6 +17,7 @@ from slurmopt.errors import StorageError
 ALIGNMENT = 4096
 """Bytes: what direct I/O wants of addresses, offsets and lengths on every file system we know."""
 _WRITERS = 2
+_TEMPORARY = re.compile(r"\..+\.\d+-[0-9a-f]{8}")
 _NOT_DIRECT = (errno.EINVAL, errno.ENOTSUP)
 
 
@@ -63,11 +65,25 @@ class FolderStore:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Folders that are left empty go too."""
+        folders = set()
         for key in keys:
             path = self.root / key
             with _told(path):
                 path.unlink(missing_ok=True)
                 self._remove_empty(path.parent)
+            folders.add(path.parent)
+        for folder in folders:
+            with _told(folder), contextlib.suppress(FileNotFoundError):
+                sync_folder(folder)
+
+    def abort_abandoned(self, prefix: str) -> int:
+        """The temporary files of `put_new`."""
+        folder = self.root / prefix.rpartition("/")[0]
+        with _told(folder):
+            left = [path for path in folder.glob(".*") if _TEMPORARY.fullmatch(path.name)]
+            for path in left:
+                path.unlink(missing_ok=True)
+        return len(left)
 
     def write(self, key: str, pieces: Iterable[memoryview]) -> None:
         """Pieces that start and end at multiples of 4096, in memory too, are written past the page cache."""

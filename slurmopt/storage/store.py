@@ -38,6 +38,11 @@ class Store(Protocol):
         """Removes what is there of `keys`; one that is not there is no error."""
         ...
 
+    def abort_abandoned(self, prefix: str) -> int:
+        """Removes what writes below `prefix` left that never ended; how many that were. Only the caller can know that
+        nobody still writes there."""
+        ...
+
     def write(self, key: str, pieces: Iterable[memoryview]) -> None:
         """Puts a large file made of `pieces` in order, each taken from the iterator only when there is room for it.
 
