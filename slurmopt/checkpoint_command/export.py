@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,9 +69,11 @@ def _export(kind: str, store: Store, manifest: Manifest, path: Path, key: str | 
 
 
 def _into_place(target: Path, write: Callable[[Path], str]) -> str:
-    """Made under another name and renamed: what has the name is whole."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    """Made in a folder that nobody else can write to, and renamed: what has the name is whole."""
+    private = None
     try:
+        private = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        temporary = private / target.name
         with patience(f"exporting to {target}"):
             note = write(temporary)
         _sync(temporary)
@@ -82,7 +85,8 @@ def _into_place(target: Path, write: Callable[[Path], str]) -> str:
     except OSError as error:
         raise FolderError(f"{target}: {error.strerror or error}") from error
     finally:
-        _remove(temporary)
+        if private is not None:
+            shutil.rmtree(private, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:
@@ -92,10 +96,3 @@ def _sync(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from slurmopt.checkpoint.manifest import Item, decode
 from slurmopt.checkpoint.part import Block, Part, PartWriter, merged, stored_blocks
 from slurmopt.checkpoint_command.catalog import TIERS, Place, Saved, add_checkpoint, catalog
 from slurmopt.checkpoint_command.progress import progress
-from slurmopt.errors import CheckpointError, FolderError, RunError
+from slurmopt.errors import CheckpointError, FolderError, RunError, one_line
 from slurmopt.runs import options
 from slurmopt.storage.folder import FolderStore
 from slurmopt.units import human_bytes
@@ -29,6 +30,7 @@ from slurmopt.units import human_bytes
 _FILES = 4
 """Into how many files it is divided, so that as many can be read and written at a time."""
 _MARK = ".fetching"
+_OURS = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+/(?:rank-\d{5,}\.bin|manifest\.json)|commits/\d{4,}-\d{6,}\.json")
 
 
 def main(argv: list[str]) -> int:
@@ -63,7 +65,12 @@ def fetch(place: Place, commit: Commit, root: Path) -> bool:
     if _is_there(store, commit):
         return False
     with _alone(root):
-        store.delete(store.list(""))  # of a fetch that broke off
+        left = store.list("")  # by a fetch that broke off
+        if foreign := [key for key in left if not _OURS.fullmatch(key)]:
+            raise FolderError(
+                f"{root} holds {one_line(foreign[0])} besides a fetch that broke off; take another folder"
+            )
+        store.delete(left)
         _copy(place, commit, store)
         (root / _MARK).unlink()
     return True

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 import time
 from typing import Any
@@ -29,6 +30,7 @@ from slurmopt.runs.state import age
 from slurmopt.runs.table import table, terminal_width
 from slurmopt.units import human_bytes
 
+_STEP = re.compile(r"step-\d{8,18}/")
 _HEADER = ["STEP", "CHECKPOINT", "TIERS", "SAVED", "NEW", "STATE", "NOTES"]
 
 
@@ -70,7 +72,7 @@ def _damaged(found: Catalog, journal: Checkpoints) -> dict[str, list[list[str]]]
     reasons = {(one.checkpoint, one.tier): one.reason for one in journal.damaged}
     aside: dict[str, list[list[str]]] = {}
     for place in found.places:
-        for name in sorted(place.records.damaged):
+        for name in sorted(filter(_STEP.match, place.records.damaged)):
             reason = reasons.get((name, place.name)) or "set aside"
             aside.setdefault(name, []).append([place.name, reason])
     return aside
@@ -82,7 +84,7 @@ def _entry(each: Saved, restored: str | None, newest: bool, damaged: list[list[s
         "step": commit.step,
         "checkpoint": commit.name,
         "attempt": commit.attempt,
-        "time": commit.time,
+        "time": commit.time if _finite(commit.time) else None,
         "world_size": commit.world_size,
         "tiers": {tier: {"new_bytes": of_tier.bytes} for tier, (_, of_tier) in each.places.items()},
         "bytes": commit.total_bytes,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import secrets
 import socket
 import sys
@@ -22,6 +23,9 @@ from slurmopt.folder.process import started_at
 from slurmopt.runs import options
 from slurmopt.runs.gather import gather
 from slurmopt.units import human_bytes
+
+_OURS = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+/(?:rank-\d{5,}\.bin|manifest\.json)")
+"""Nothing else is deleted, whatever a record or a folder says: others may be able to write there."""
 
 
 class Doomed(NamedTuple):
@@ -89,7 +93,7 @@ def _names(found: Catalog, place: Place, given: argparse.Namespace) -> list[str]
             mode=tier.mode,
         ))  # fmt: skip
     if given.damaged:
-        names |= records.damaged
+        names |= {name for name in records.damaged if _OURS.fullmatch(f"{name}/manifest.json")}
     _refuse_newest(place, named)
     return sorted(_not_needed(place, names, named))
 
@@ -163,7 +167,7 @@ def _prune(found: Catalog, doomed: Doomed) -> None:
     hold = Ledger(place.store, attempt, f"{socket.gethostname()}:{os.getpid()}:{started_at(os.getpid())}:{_word()}")
     hold.open()
     _refuse_changed(found, place, hold.records)
-    files = [key for name in names for key in place.store.list(f"{name}/")]
+    files = [key for name in names for key in place.store.list(f"{name}/") if _OURS.fullmatch(key)]
     hold.prune(names, files)
     assert found.run is not None
     events.append(found.run.events, "checkpoint-pruned", tier=place.name, checkpoints=names)

@@ -85,12 +85,16 @@ def _text(shown: dict[str, Any], tiers: list[str], now: float) -> str:
     files = [_file(key, file, shown["checkpoint"]) for key, file in shown["files"].items()]
     parts = [table(["FILE", "SIZE", "NEEDED", "NOTES"], files, terminal_width())] if files else ["  none"]
     tensors = [
-        [one_line(name), each["dtype"], "x".join(map(str, each["shape"])) or "scalar", human_bytes(each["bytes"])]
+        [one_line(name), one_line(str(each["dtype"])), _shape(each["shape"]), human_bytes(each["bytes"])]
         for name, each in shown["tensors"].items()
     ]
     objects = [[one_line(name), "object", "-", human_bytes(size)] for name, size in shown["objects"].items()]
     parts += ["", table(["NAME", "TYPE", "SHAPE", "SIZE"], tensors + objects, terminal_width())]
     return "\n".join(lines + parts)
+
+
+def _shape(sizes: list[Any]) -> str:
+    return one_line("x".join(map(str, sizes))) or "scalar"
 
 
 def _file(key: str, file: dict[str, Any], checkpoint: str) -> list[str]:
