@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
-from slurmopt.errors import CheckpointError
+from slurmopt.errors import CheckpointError, one_line
+from slurmopt.patience import patience
 from slurmopt.runtime.ranks import RankFacts
+
+TIMEOUT = timedelta(minutes=10)
+"""How long ranks wait for one that does not call what the others call; torch's own groups of GPUs wait as long."""
+LONG_TIMEOUT = timedelta(hours=12)
+"""How long they wait for one that reads or writes much; a rank that dies is noticed at once all the same."""
 
 
 class Agreement:
@@ -16,30 +25,53 @@ class Agreement:
     def __init__(self, facts: RankFacts) -> None:
         self.rank, self.world_size = facts.rank, facts.world_size
         self._group: Any = None
+        self._long_group: Any = None
         if dist.is_available() and dist.is_initialized():
             self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         elif facts.world_size > 1:
             raise CheckpointError("several ranks need torch.distributed: call init_process_group before Checkpointer")
         if self.world_size > 1:
-            self._group = dist.new_group(backend="gloo")
+            self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
 
-    def gather(self, value: Any) -> list[Any]:
-        """Every rank's `value`, in rank order."""
+    def gather(self, value: Any, long: bool = False) -> list[Any]:
+        """Every rank's `value`, in rank order. `long`: ranks may have much to read or write before they come here."""
         if self._group is None:
             return [value]
         values: list[Any] = [None] * self.world_size
-        dist.all_gather_object(values, value, group=self._group)
+        with together():
+            if long and self._long_group is None:
+                self._long_group = dist.new_group(backend="gloo", timeout=LONG_TIMEOUT)
+            dist.all_gather_object(values, value, group=self._long_group if long else self._group)
         return values
 
     def from_first(self, value: Any) -> Any:
         """Rank 0's `value`."""
+        return self.from_rank(0, value)
+
+    def from_rank(self, rank: int, value: Any) -> Any:
+        """The `value` of `rank`, which is the same on all ranks."""
         if self._group is None:
             return value
         values = [value]
-        dist.broadcast_object_list(values, src=0, group=self._group)
+        with together():
+            dist.broadcast_object_list(values, src=rank, group=self._group)
         return values[0]
 
     def close(self) -> None:
-        if self._group is not None:
-            dist.destroy_process_group(self._group)
-            self._group = None
+        for group in (self._long_group, self._group):
+            if group is not None:
+                dist.destroy_process_group(group)
+        self._group = self._long_group = None
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Around what ranks do together: says that it waits, and whom for when nobody comes."""
+    try:
+        with patience("waiting for the other ranks of the checkpoint"):
+            yield
+    except RuntimeError as error:
+        reason = one_line(str(error).strip().partition("\n")[0])
+        raise CheckpointError(
+            f"the other ranks did not come: call save, restore and close on all ranks, after the same steps ({reason})"
+        ) from error

@@ -12,7 +12,7 @@ import ctypes
 import mmap
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from slurmopt.storage.folder import ALIGNMENT, address
@@ -42,6 +42,9 @@ class Arena:
         else:
             self.descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         os.ftruncate(self.descriptor, max(ALIGNMENT, self.size * buffers))
+        if folder is not None:  # a full disk must be found here, not by a store into the mapping
+            os.posix_fallocate(self.descriptor, 0, max(ALIGNMENT, self.size * buffers))
+        self.before_close: Callable[[], object] | None = None
         self._map = mmap.mmap(self.descriptor, max(ALIGNMENT, self.size * buffers))
         self._view = memoryview(self._map)
         self._closing = threading.Event()
@@ -85,6 +88,8 @@ class Arena:
         """Gives the memory back once nothing refers to it any more."""
         self._closing.set()
         self.settled()
+        if self.before_close is not None:
+            self.before_close()
         os.close(self.descriptor)
         with contextlib.suppress(BufferError):  # a tensor still looks at it: it goes with that tensor
             self._view.release()

@@ -24,6 +24,7 @@ class Background:
         self.alive = True
         self.problems: dict[str, tuple[bool, str]] = {}
         self.meeting: tuple[int, str] | None = None
+        self.newest = 0
         self._channel, theirs = channel.pair()
         command = [sys.executable, "-m", "slurmopt.checkpoint.writer", str(theirs.fileno())]
         self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
@@ -64,6 +65,7 @@ class Background:
             if message["is"] == "ready":
                 self.problems = message["problems"]
                 self.meeting = message["meeting"] and tuple(message["meeting"])
+                self.newest = message["newest"]
                 self._ready.set()
             elif message["is"] == "met":
                 self._met.set()
@@ -73,6 +75,12 @@ class Background:
         self._ready.set()
         self._met.set()
         self._heard({"is": "gone", "status": self._process.wait()})
+
+    def kill(self) -> None:
+        """Ends it now; it has ended when this returns."""
+        self._process.kill()
+        self._process.wait()
+        self.alive = False
 
     def close(self, seconds: float) -> None:
         """Lets it finish what it has begun, for `seconds` at most."""

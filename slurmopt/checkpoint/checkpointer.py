@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import secrets
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +21,9 @@ from slurmopt.config.checkpoint import checkpoint_of
 from slurmopt.errors import CheckpointError
 from slurmopt.runtime.run import CurrentRun
 from slurmopt.units import seconds
+
+_LAST_STEP = 10**15
+_REMEMBERED = 100
 
 
 class Checkpointer:
@@ -48,10 +53,12 @@ class Checkpointer:
         self._tiers = tiers_of(self._config, run.folder)
         self._ranks = Agreement(run.rank)
         self._schedule = Schedule(self._tiers, float(seconds(self._config.mtbf)), time.monotonic)
-        self._snapshots = Snapshots(self._config.buffers, self._ranks)
+        longest = max((tier.deadline for tier in self._tiers), default=0.0)
+        self._snapshots = Snapshots(self._config.buffers, self._ranks, run.rank.local_world_size, 1.5 * longest)
         self._crew = Crew(self._config, self._tiers, run, self._ranks, self._snapshots.free, self._durable)
         self._last: tuple[str, list[str]] | None = None
         self._began: dict[int, float] = {}
+        self._restored = self._closed = False
         self._crew.start()
 
     def __enter__(self) -> Checkpointer:
@@ -70,10 +77,14 @@ class Checkpointer:
         whole: nobody wants to start over without knowing.
         """
         recovery = Recovery(self._tiers, self._run, self._ranks)
-        step = recovery.restore(state)
+        try:
+            step = recovery.restore(state)
+        finally:
+            self._crew.set_aside(recovery.damaged)
+        self._restored = True
         self._schedule.begin(step)
-        self._snapshots.prepare(state)
-        self._crew.set_aside(recovery.damaged)
+        if self._tiers:
+            self._snapshots.prepare(state)
         if recovery.found is not None:
             if recovery.known_everywhere():
                 self._crew.start_from(recovery.found)
@@ -89,8 +100,12 @@ class Checkpointer:
         Returns when the snapshot is taken: whether one was. `metrics` are for `best` and for people. Raises
         CheckpointError for a state that cannot be saved, and once too many saves in a row have failed.
         """
+        step, metrics = _step(step), _numbers(metrics or {})
+        if self._closed:
+            raise CheckpointError("this Checkpointer is closed; save before the end of its with block")
         if not self._tiers or (not force and self._schedule.silent(step)):
             return False
+        self._warn_of_forgotten()
         began = time.monotonic()
         decision, room = self._agreed(step, force)
         if not decision.due:
@@ -102,9 +117,9 @@ class Checkpointer:
         self._schedule.follow(decision)
         taken, unique = self._snapshots.take(state, self._unique())
         name = checkpoint_name(step, unique)
-        self._crew.hand_over(step, name, decision.due, taken, dict(metrics or {}))
+        self._began = {step: began, **dict(list(self._began.items())[:_REMEMBERED])}
+        self._crew.hand_over(step, name, decision.due, taken, metrics)
         self._last = (name, decision.due)
-        self._began[step] = began
         self._schedule.saved(decision.due, step, time.monotonic() - began)
         self._tell_rhythm()
         return True
@@ -133,15 +148,23 @@ class Checkpointer:
 
     def close(self) -> None:
         """Brings everything home that was begun, and ends the writer process."""
+        self._closed = True
         self._crew.close()
         self._snapshots.close()
         self._ranks.close()
 
     def _durable(self, tier: str, step: int) -> None:
         """A save has become durable; from the writer, on another thread."""
-        began = self._began.pop(step, None)
+        began = self._began.get(step)
         if began is not None:
             self._schedule.durable(tier, time.monotonic() - began)
+
+    def _warn_of_forgotten(self) -> None:
+        if not self._restored and self._crew.newest:
+            self._restored = True  # said once
+            if self._ranks.rank == 0:
+                line = f"this run has checkpoints up to step {self._crew.newest:,}, and restore() was not called"
+                print(f"slurmopt: {line}", file=sys.stderr, flush=True)
 
     def _tell_rhythm(self) -> None:
         if self._ranks.rank == 0:
@@ -150,3 +173,23 @@ class Checkpointer:
 
     def _unique(self) -> str:
         return f"a{self._run.attempt:04d}-{secrets.token_hex(4)}"
+
+
+def _step(step: Any) -> int:
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= _LAST_STEP:
+        raise CheckpointError(f"save: {step!r} is no step; valid: a whole number from 0 to {_LAST_STEP:,}")
+    return number
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    numbers = {}
+    for name, value in metrics.items():
+        try:
+            numbers[str(name)] = float(value)
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            raise CheckpointError(f"save: metrics[{name!r}] is no number but a {type(value).__name__}") from error
+    return numbers

@@ -6,19 +6,23 @@ Ranks' writers talk to it over TCP, as JSON, after a handshake with a key that o
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any, NamedTuple
 
 from slurmopt.checkpoint import part as parts
 from slurmopt.checkpoint.manifest import Manifest
 from slurmopt.checkpoint.part import Part
+
+_GREETING_SECONDS = 10.0
+_REMEMBERED = 1000
 
 
 @dataclass
@@ -50,14 +54,14 @@ class Coordinator:
     ) -> None:
         self._world_size, self._terms, self._report = world_size, terms, report
         self._key = _random_key()
-        self._listener = Listener((host, 0), authkey=self._key, backlog=world_size)
+        self._listener = Listener((host, 0), backlog=max(16, world_size))
         self._lock = threading.RLock()
         self._idle = threading.Condition(self._lock)
         self._members: dict[int, Connection] = {}
         self._saves: dict[str, dict[str, Any]] = {}
         self._needs: dict[str, list[str]] = {}
         self._pending: dict[tuple[str, str], Pending] = {}
-        self._settled: deque[tuple[str, str]] = deque(maxlen=1000)
+        self._settled: dict[tuple[str, str], dict[str, Any]] = {}
         threading.Thread(target=self._accept, name="slurmopt-accept", daemon=True).start()
         threading.Thread(target=self._watch, name="slurmopt-deadlines", daemon=True).start()
 
@@ -81,6 +85,9 @@ class Coordinator:
             self._needs[name] = [name, *needs]
             absent = sorted(set(range(self._world_size)) - set(self._members))
             for tier in tiers:
+                if verdict := self._settled.get((name, tier)):
+                    self._send(0, {"verdict": verdict})
+                    continue
                 pending = self._of(name, tier, step)
                 if tier == tiers[0]:  # slower tiers begin when they have a part of it
                     pending.begun = time.monotonic()
@@ -101,12 +108,15 @@ class Coordinator:
         while True:
             try:
                 connection = self._listener.accept()
-            except (OSError, EOFError, AuthenticationError) as error:  # a stranger, or a rank that died at once
-                print(f"slurmopt: the checkpoint coordinator turned a connection away: {error}", file=sys.stderr)
+            except OSError as error:  # no descriptors left, say
+                print(f"slurmopt: the checkpoint coordinator takes no connection: {error}", file=sys.stderr, flush=True)
+                time.sleep(1)
                 continue
             threading.Thread(target=self._listen, args=(connection,), name="slurmopt-member", daemon=True).start()
 
     def _listen(self, connection: Connection) -> None:
+        if not _knows(connection, self._key):
+            return
         rank = -1
         while (message := receive(connection)) is not None:
             if "hello" in message:
@@ -123,7 +133,8 @@ class Coordinator:
                 self._lost(rank)
 
     def _take(self, rank: int, message: dict[str, Any]) -> None:
-        if (message["name"], message["tier"]) in self._settled:  # it came too late
+        if verdict := self._settled.get((message["name"], message["tier"])):
+            self._send(rank, {"verdict": verdict})  # it came too late, and may have missed this
             return
         pending = self._of(message["name"], message["tier"], message["step"])
         if "failed" in message:
@@ -165,12 +176,14 @@ class Coordinator:
 
     def _settle(self, pending: Pending, verdict: dict[str, Any]) -> None:
         del self._pending[pending.name, pending.tier]
-        self._settled.append((pending.name, pending.tier))
         if not any(name == pending.name for name, _ in self._pending):
             self._saves.pop(pending.name, None)
             self._needs.pop(pending.name, None)
         seconds = round(time.monotonic() - pending.announced, 3)
         verdict = {**verdict, "name": pending.name, "tier": pending.tier, "step": pending.step, "seconds": seconds}
+        self._settled[pending.name, pending.tier] = verdict
+        while len(self._settled) > _REMEMBERED:
+            del self._settled[next(iter(self._settled))]
         self._report(verdict)
         for rank in list(self._members):
             self._send(rank, {"verdict": verdict})
@@ -200,10 +213,30 @@ class Coordinator:
     def _check_deadline(self, pending: Pending) -> None:
         # Half as long again: a writer that is merely slow gives up first, and says why.
         longest = 1.5 * self._terms[pending.tier].deadline
+        if pending.begun is None and not any(n == pending.name and t != pending.tier for n, t in self._pending):
+            pending.begun = time.monotonic()  # nothing is left that it could wait for
         if pending.begun is not None and time.monotonic() - pending.begun > longest:
             missing = sorted(set(range(self._world_size)) - set(pending.parts))
             who = f"rank {missing[0]} has not written" if missing else "its commit hangs"
             self._fail(pending, f"not durable after {longest:.0f} s: {who}")
+
+
+def _knows(connection: Connection, key: bytes) -> bool:
+    """Whether the other end has the key of this attempt. A stranger that says nothing gets some seconds."""
+    line = socket.socket(fileno=os.dup(connection.fileno()))
+    timer = threading.Timer(_GREETING_SECONDS, line.shutdown, [socket.SHUT_RDWR])
+    timer.daemon = True
+    timer.start()
+    try:
+        deliver_challenge(connection, key)
+        answer_challenge(connection, key)
+    except (OSError, EOFError, AuthenticationError, AssertionError, ValueError):
+        connection.close()
+        return False
+    finally:
+        timer.cancel()
+        line.close()
+    return True
 
 
 def receive(connection: Connection) -> dict[str, Any] | None:

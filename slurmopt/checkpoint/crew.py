@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from slurmopt.checkpoint.agreement import Agreement
@@ -21,6 +22,9 @@ from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.errors import CheckpointError
 from slurmopt.patience import patience
 from slurmopt.runtime.run import CurrentRun
+from slurmopt.units import human_seconds
+
+_REMEMBERED = 100
 
 
 class Crew:
@@ -47,6 +51,9 @@ class Crew:
         self._taken: set[int] = set()
         self._left_out = self._is_cut = False
         self._first = True
+        self._generation = 0
+        self._put_off_since: float | None = None
+        self.newest = 0
         leaders = [rank for rank, first in enumerate(ranks.gather(run.rank.local_rank == 0)) if first]
         self._sealers = {tier.name: leaders if tier.node_local else [0] for tier in tiers}
         self._host = self._ranks.from_first(run.rank.master_addr if run.rank.nodes > 1 else "127.0.0.1")
@@ -56,12 +63,15 @@ class Crew:
         if not self._tiers:
             return
         if self._writer is None or not self._writer.alive:
-            self._writer, self._arena, self._places = Background(self._setup(), self._hear), None, None
-        self._first = False
+            self._replace_writer()
+        assert self._writer is not None
         with patience("opening the places of the checkpoints"):
             self._writer.ready()
-        states = self._ranks.gather((self._writer.alive, self._writer.problems, self._writer.meeting))
-        for rank, (alive, problems, _) in enumerate(states):
+        states = self._ranks.gather(
+            (self._writer.alive, self._writer.problems, self._writer.meeting, self._writer.newest)
+        )
+        self.newest = max(newest for *_, newest in states)
+        for rank, (alive, problems, *_) in enumerate(states):
             if not alive:
                 self._say(f"the checkpoint writer of rank {rank} ended as soon as it had begun")
             for tier, (refused, problem) in problems.items():
@@ -74,10 +84,30 @@ class Crew:
             self._writer.meet(self._host, port, key)
             self._ranks.gather(None)  # a save that begins before all have met could wait in vain
 
+    def _replace_writer(self) -> None:
+        """What the old one had is lost, once it is gone for sure; nothing that it still says counts."""
+        if self._writer is not None:
+            self._writer.kill()
+            self._forget_writer()
+        self._generation += 1
+        hear = partial(self._hear, self._generation)
+        self._writer, self._arena, self._places = Background(self._setup(), hear), None, None
+        self._first = False
+
+    def _forget_writer(self) -> None:
+        for name, tier in list(self._open):
+            self._settle(name, tier, "the writer process is gone")
+        for buffer in list(self._taken):
+            self._taken.discard(buffer)
+            self._freed(buffer)
+
     def condition(self) -> tuple[bool, bool, int, str]:
         """This rank's word for `check`: whether its writer lives and can reach rank 0's, whether it is
         fenced, failures in a row and why."""
         whole = self._writer is not None and self._writer.alive and not self._is_cut
+        longest = 1.5 * max((tier.deadline for tier in self._tiers), default=0.0)
+        if self._put_off_since is not None and time.monotonic() - self._put_off_since > longest:
+            return whole, False, self._config.failures, f"no snapshot could be written for {longest:.0f} s"
         return whole, self._fenced, self._failures, self._reason
 
     def check(self, conditions: list[tuple[bool, bool, int, str]]) -> None:
@@ -109,13 +139,18 @@ class Crew:
         if self._writer is None or not lacking:
             return
         commit = restored.commit
+        manifest = self._manifest(commit.step, name, restored.tensors, commit.metrics)
+        if manifest is not None:  # it is that very checkpoint, only elsewhere
+            manifest |= {"world_size": commit.world_size, "attempt": commit.attempt, "time": commit.time}
         with self._settled:
             self._open.update({(name, tier): commit.step for tier in lacking})
-        manifest = self._manifest(commit.step, name, restored.tensors, commit.metrics)
-        self._writer.send(
+        sent = self._writer.send(
             {"do": "upload", "step": commit.step, "name": name, "tiers": lacking}
             | {"lies_on": restored.tier, "commit": asdict(commit), "manifest": manifest}
         )
+        if not sent:
+            for tier in lacking:
+                self._settle(name, tier, "the writer process is gone")
 
     def hand_over(self, step: int, name: str, due: list[str], snapshot: Snapshot, metrics: dict[str, float]) -> None:
         """Gives a snapshot to the writer."""
@@ -126,17 +161,17 @@ class Crew:
         if snapshot.places is not self._places:
             self._places = snapshot.places
             self._writer.send({"do": "layout", "places": snapshot.places})
-        self._left_out = False
+        self._left_out, self._put_off_since = False, None
+        manifest = self._manifest(step, name, snapshot.tensors, metrics)
         with self._settled:
             self._open.update({(name, tier): step for tier in due})
             self._taken.add(snapshot.buffer)
-        manifest = self._manifest(step, name, snapshot.tensors, metrics)
         sent = self._writer.send(
             {"do": "save", "step": step, "name": name, "tiers": due, "buffer": snapshot.buffer}
             | {"objects": snapshot.objects, "manifest": manifest}
         )
         if not sent:
-            self._hear({"is": "gone"})
+            self._forget_writer()
 
     def left_out(self, step: int, due: list[str]) -> None:
         """All buffers are still being written; told once, not at each step until one is free."""
@@ -145,6 +180,7 @@ class Crew:
             for tier in due:
                 self._note("checkpoint-failed", step=step, tier=tier, reason=reason)
         self._left_out = True
+        self._put_off_since = self._put_off_since or time.monotonic()
 
     def _note(self, event: str, **fields: Any) -> None:
         note(self._run.folder.events, event, attempt=self._run.attempt, **fields)
@@ -158,7 +194,7 @@ class Crew:
     def close(self) -> None:
         if self._writer is not None:
             longest = sum(tier.deadline for tier in self._tiers)
-            with self._settled, patience("bringing the last checkpoints home"):
+            with self._settled, patience(f"bringing the last checkpoints home, for {human_seconds(longest)} at most"):
                 self._settled.wait_for(lambda: not self._open, timeout=longest)
             self._writer.close(longest)
             self._writer = None
@@ -192,8 +228,10 @@ class Crew:
             "metrics": {key: float(value) for key, value in metrics.items()},
         }
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _hear(self, generation: int, message: dict[str, Any]) -> None:
         """From the writer, on its thread."""
+        if generation != self._generation:
+            return
         if message["is"] == "released":
             self._taken.discard(message["buffer"])
             self._freed(message["buffer"])
@@ -205,10 +243,7 @@ class Crew:
             self._fenced |= message.get("fenced", False)
             self._settle(message["name"], message["tier"], message["reason"])
         elif message["is"] == "gone":
-            for name, tier in list(self._open):
-                self._settle(name, tier, "the writer process is gone")
-            for buffer in list(self._taken):
-                self._freed(buffer)
+            self._forget_writer()
 
     def _settle(self, name: str, tier: str, problem: str | None) -> None:
         """`problem`: why it is not durable there."""
@@ -217,6 +252,8 @@ class Crew:
             if step is None:
                 return
             self._outcomes[name, tier] = problem is None
+            while len(self._outcomes) > _REMEMBERED:
+                del self._outcomes[next(iter(self._outcomes))]
             self._count(name, problem)
             if problem is None:
                 self._durable(tier, step)
@@ -230,8 +267,8 @@ class Crew:
             self._failures = 0
             return
         self._reason = problem
-        tried = {tier: durable for (each, tier), durable in self._outcomes.items() if each == name}
-        if not any(each == name for each, _ in self._open) and not any(tried.values()):
+        durable = any(durable for (each, _), durable in self._outcomes.items() if each == name)
+        if not durable and not any(each == name for each, _ in self._open):
             self._failures += 1
 
     def _say(self, text: str) -> None:

@@ -68,7 +68,9 @@ class _Hold:
 _holds: dict[str, _Hold] = {}
 _turn = threading.RLock()  # of those that dcp.async_save saves from
 _tidied: set[str] = set()
-_ATTEMPT_OF = re.compile(r"step-\d+/a(\d+)-.*")
+_ATTEMPT_OF = re.compile(r"step-\d{8,}/a(\d{4,})-[0-9a-f]{8}")
+_FILE_OF = re.compile(r"rank-\d{5,}\.bin|manifest\.json")
+"""Nothing else is ever deleted: the folder may hold files of the user's."""
 
 
 class SlurmoptWriter(StorageWriter):
@@ -174,11 +176,11 @@ class SlurmoptWriter(StorageWriter):
             names += self._left_behind(store, {commit.name for commit in records.commits} | records.damaged)
             _tidied.add(self.place)
         if names:
-            hold.prune(names, [key for name in names for key in store.list(f"{name}/")])
+            hold.prune(names, [key for name in names for key in store.list(f"{name}/") if _ours(key)])
 
     def _left_behind(self, store: Store, kept: set[str]) -> list[str]:
         """What broken-off saves of attempts that are shut out by now have left."""
-        found = {folder_of(key) for key in store.list("step-")} - kept
+        found = {folder_of(key) for key in store.list("step-") if _ours(key)} - kept
         older = (name for name in found if (match := _ATTEMPT_OF.fullmatch(name)) and int(match[1]) < self._attempt)
         return sorted(older)
 
@@ -204,6 +206,11 @@ class SlurmoptWriter(StorageWriter):
             with _turn:
                 self._hold()
         return self.__dict__
+
+
+def _ours(key: str) -> bool:
+    folder, _, file = key.rpartition("/")
+    return bool(_ATTEMPT_OF.fullmatch(folder) and _FILE_OF.fullmatch(file))
 
 
 def _attempt(store: Store) -> int:

@@ -24,9 +24,15 @@ class Save:
     """
 
     def __init__(
-        self, step: int, name: str, tiers: list[str], buffer: int, places: list[Place], release: Callable[[], None]
+        self,
+        step: int,
+        name: str,
+        tiers: list[str],
+        memory: memoryview | None,
+        places: list[Place],
+        release: Callable[[], None],
     ) -> None:
-        self.step, self.name, self.tiers, self.buffer, self.places = step, name, tiers, buffer, places
+        self.step, self.name, self.tiers, self.memory, self.places = step, name, tiers, memory, places
         self.stored: tuple[Store, Part] | None = None
         self._release: Callable[[], None] | None = release
         self._finished: set[str] = set()

@@ -19,6 +19,7 @@ Each has `owner`, the one hand that put it, and `xxh3`, the checksum of all the 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -32,7 +33,9 @@ from slurmopt.storage.store import Store
 FOLDER = "commits/"
 _KEY = re.compile(r"commits/(\d{4,})-(\d{6,})\.json")
 _UNREADABLE = "unreadable"
-_NAME = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+")
+_NAME = re.compile(r"step-[0-9]{8,}/[A-Za-z0-9-]+")
+_RECORD_BYTES = 16 << 20
+"""No record is longer."""
 
 
 class Fenced(CheckpointError):
@@ -123,14 +126,15 @@ def _age(commit: Commit) -> tuple[int, int, float]:
 
 def _record(store: Store, name: str) -> dict[str, Any]:
     try:
-        value = json.loads(store.get(name))
+        data = store.get(name)
+        value = json.loads(data) if len(data) <= _RECORD_BYTES else None
+        if isinstance(value, dict) and value.pop("xxh3", None) == _checksum(value):
+            return value
     except FileNotFoundError:  # deleted since the listing
         return {}
     except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict) or value.pop("xxh3", None) != _checksum(value):
-        return {"kind": _UNREADABLE}
-    return value
+        pass
+    return {"kind": _UNREADABLE}
 
 
 def _encoded(record: dict[str, Any]) -> bytes:
@@ -143,7 +147,21 @@ def _checksum(record: dict[str, Any]) -> str:
 
 def _named(records: list[dict[str, Any]], kind: str) -> set[str]:
     lists = [record.get("checkpoints") for record in records if record.get("kind") == kind]
-    return {str(name) for names in lists if isinstance(names, list) for name in names}
+    return {name for names in lists if isinstance(names, list) for name in names if _is_name(name)}
+
+
+def _is_name(name: object) -> bool:
+    """Whatever a foreign hand wrote: no name of a checkpoint leads out of the tier."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def whole(value: object) -> bool:
+    """A number that every reader can count with: no bool, and none that has thousands of digits."""
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _measured(value: object) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 1 << 63)
 
 
 def _commit(record: dict[str, Any]) -> Commit | None:
@@ -151,14 +169,20 @@ def _commit(record: dict[str, Any]) -> Commit | None:
         return None
     values = {name: record.get(name) for name in Commit.__dataclass_fields__}
     numbers = ("step", "attempt", "bytes", "total_bytes", "world_size")
-    if not all(isinstance(values[name], int) for name in numbers) or not isinstance(values["time"], (int, float)):
+    if not all(whole(values[name]) for name in numbers):
+        return None
+    if not _measured(values["time"]) or not math.isfinite(record["time"]):
         return None
     if not all(isinstance(values[name], str) for name in ("unique", "manifest", "manifest_xxh3")):
         return None
     references, metrics = values["references"] or (), values["metrics"] or {}
     if not isinstance(references, (list, tuple)) or not isinstance(metrics, dict):
         return None
-    values["references"], values["metrics"] = tuple(map(str, references)), metrics
+    if not all(map(_is_name, references)):
+        return None
+    values["references"] = tuple(references)
+    # What is no number is no reason to lose a checkpoint: users put it there.
+    values["metrics"] = {str(name): value for name, value in metrics.items() if _measured(value)}
     commit = Commit(**values)  # type: ignore[arg-type]
     return commit if _NAME.fullmatch(commit.name) and commit.manifest == f"{commit.name}/manifest.json" else None
 

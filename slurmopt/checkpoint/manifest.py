@@ -15,17 +15,23 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import xxhash
 
-from slurmopt.checkpoint.ledger import Commit, checkpoint_name
+from slurmopt.checkpoint.ledger import Commit, checkpoint_name, whole
 from slurmopt.errors import CheckpointError
 
 FORMAT = 1
 SEGMENT_BYTES = 8 << 20
 _FILE = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+/rank-\d{5,}\.bin")
+_XXH3 = re.compile(r"[0-9a-f]{32}")
+_ZSTD_RATIO = 1 << 16
+"""zstd makes at most 128 KiB of 4 bytes."""
+_OBJECTS_BYTES, _OBJECTS_RATIO = 1 << 30, 64
+_WIDEST, _DIMENSIONS = 32, 64
+"""Bytes of one element, and dimensions of a tensor, at most."""
 
 
 class Damaged(CheckpointError):
@@ -101,7 +107,7 @@ class Manifest:
         return next((name for name, (_, shape) in self.tensors.items() if here[name] != math.prod(shape)), None)
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json.dumps(vars(self), separators=(",", ":")).encode()
 
     def commit(self, encoded: bytes) -> Commit:
         """The ledger's record of this checkpoint."""
@@ -138,6 +144,8 @@ def decode(encoded: bytes, commit: Commit) -> Manifest:
 
 
 def _manifest(values: dict[str, Any], commit: Commit) -> Manifest:
+    if not whole(values["format"]):
+        raise ValueError("its format is no number")
     if values["format"] != FORMAT:
         raise CheckpointError(
             f"{commit.manifest} has format {values['format']} and this slurmopt reads {FORMAT}; "
@@ -164,16 +172,73 @@ def _sizes(values: list[int] | None) -> tuple[int, ...] | None:
 
 
 def _check(manifest: Manifest, commit: Commit) -> None:
-    """Whatever wrote it: no path leaves the tier, and every segment can be held in memory."""
+    """Whatever wrote it: no path leaves the tier, and no reader is made to take more memory than there are bytes for.
+
+    ValueError for what is wrong.
+    """
+    numbers = (manifest.step, manifest.attempt, manifest.world_size)
+    if not all(map(whole, numbers)) or type(manifest.time) not in (int, float) or not isinstance(manifest.unique, str):
+        raise ValueError("step, attempt, world_size, time or unique is none")
     if manifest.name != commit.name:
-        raise CheckpointError(f"{commit.manifest} is the manifest of {manifest.name}")
+        raise Damaged(f"{commit.manifest} is the manifest of {manifest.name}")
+    for name, (dtype, shape) in manifest.tensors.items():
+        if not isinstance(dtype, str) or not _is_shape(shape):
+            raise ValueError(f"the tensor {name} has no type or shape")
     for file in manifest.files:
-        if not _FILE.fullmatch(file.key) or file.encoding not in (None, "zstd") or file.bytes < 0:
+        if not isinstance(file.key, str) or not _FILE.fullmatch(file.key) or not whole(file.bytes):
             raise ValueError(f"{file.key!r} is no payload file")
+        if file.encoding not in (None, "zstd"):
+            raise ValueError(f"{file.key} has an unknown encoding")
+    _check_items(manifest)
+    if lacking := manifest.lacking():
+        raise ValueError(f"the tensor {lacking} is not whole")
+
+
+def _check_items(manifest: Manifest) -> None:
+    used = dict.fromkeys((file.key for file in manifest.files), 0)
+    seen = set()
+    objects, objects_stored = 0, 0
     for item in manifest.items:
+        if (item.name, item.offsets) in seen:
+            raise ValueError(f"{item.name} is there twice")
+        seen.add((item.name, item.offsets))
         for segment in item.segments:
-            whole = 0 <= segment.file < len(manifest.files) and segment.offset >= 0
-            if whole:
-                whole = segment.offset + segment.stored <= manifest.files[segment.file].bytes
-            if not whole or not 0 < segment.raw <= SEGMENT_BYTES or not 0 < segment.stored <= 2 * SEGMENT_BYTES:
-                raise ValueError(f"a segment of {item.name} is out of bounds")
+            _check_segment(manifest.files, item, segment)
+            used[manifest.files[segment.file].key] += segment.stored
+        if item.offsets is not None or item.sizes is not None:
+            _check_part(item, manifest.tensors[item.name][1])
+        else:
+            objects += item.bytes
+            objects_stored += sum(segment.stored for segment in item.segments)
+    if objects > _OBJECTS_BYTES + _OBJECTS_RATIO * objects_stored:
+        raise ValueError(f"its objects have {objects:,} bytes")
+    for file in manifest.files:
+        if used[file.key] > 2 * file.bytes:
+            raise ValueError(f"{file.key} is used again and again")
+
+
+def _check_segment(files: list[File], item: Item, segment: Segment) -> None:
+    if not all(map(whole, segment[:4])) or not isinstance(segment.xxh3, str) or not _XXH3.fullmatch(segment.xxh3):
+        raise ValueError(f"a segment of {item.name} is none")
+    fits = segment.file < len(files) and segment.offset + segment.stored <= files[segment.file].bytes
+    if not fits or not 0 < segment.raw <= SEGMENT_BYTES or not 0 < segment.stored <= 2 * SEGMENT_BYTES:
+        raise ValueError(f"a segment of {item.name} is out of bounds")
+    most = segment.stored * _ZSTD_RATIO
+    if segment.raw > most if files[segment.file].encoding else segment.raw != segment.stored:
+        raise ValueError(f"a segment of {item.name} has another length than its bytes")
+
+
+def _check_part(item: Item, shape: tuple[int, ...]) -> None:
+    """A tensor's elements all have the same width, whatever the type is called."""
+    offsets, sizes = item.offsets, item.sizes
+    if not _is_shape(offsets) or not _is_shape(sizes) or not len(offsets or ()) == len(sizes or ()) == len(shape):
+        raise ValueError(f"a part of {item.name} has no place in it")
+    if any(at + size > end for at, size, end in zip(offsets or (), sizes or (), shape, strict=True)):
+        raise ValueError(f"a part of {item.name} lies outside of it")
+    elements, length = math.prod(sizes or ()), item.bytes
+    if (length % elements or not elements <= length <= _WIDEST * elements) if elements else length:
+        raise ValueError(f"a part of {item.name} has {length:,} bytes for {elements:,} elements")
+
+
+def _is_shape(values: object) -> bool:
+    return isinstance(values, tuple) and len(values) <= _DIMENSIONS and all(map(whole, values))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import shutil
 import tempfile
@@ -11,9 +12,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from slurmopt.checkpoint.agreement import Agreement
+from slurmopt.checkpoint.agreement import LONG_TIMEOUT, Agreement, together
 from slurmopt.checkpoint.manifest import File, Manifest
-from slurmopt.errors import StorageError
+from slurmopt.errors import SlurmoptError, StorageError
 from slurmopt.runtime.ranks import RankFacts
 from slurmopt.storage.copy import CHUNK_BYTES, copy
 from slurmopt.storage.folder import FolderStore
@@ -38,13 +39,19 @@ class Nearby:
         """`remote` itself where each node has one rank; else a folder on each node that its first rank fills."""
         if len(self._firsts) == self._ranks.world_size:
             return remote
-        folder = tempfile.mkdtemp(prefix="slurmopt-") if self._first_of_node else ""
-        problem = _bring_all(remote, FolderStore(Path(folder)), manifest) if self._first_of_node else None
-        told = self._ranks.gather((self._facts.node, folder, problem))
-        self._caches += [folder] if folder else []
+        folder, problem = self._download(remote, manifest) if self._first_of_node else ("", None)
+        told = self._ranks.gather((self._facts.node, folder, problem), long=True)
         if any(problem for _, _, problem in told):  # no room there, or S3 itself fails: then each rank asks S3
             return remote
         return FolderStore(Path(next(path for node, path, _ in told if path and node == self._facts.node)))
+
+    def _download(self, remote: Store, manifest: Manifest) -> tuple[str, str | None]:
+        try:
+            folder = tempfile.mkdtemp(prefix="slurmopt-")
+        except OSError as error:
+            return "", str(error)
+        self._caches.append(folder)
+        return folder, _bring_all(remote, FolderStore(Path(folder)), manifest)
 
     def exchanged(self, own: Store, manifest: Manifest, encoded: bytes) -> str | None:
         """Files on the disk of one node go to those that lack them; why that cannot be done, or None."""
@@ -53,53 +60,65 @@ class Nearby:
         lost = [file.key for file in manifest.files if not any(file.key in keys for keys in nodes.values())]
         if lost:
             return f"{lost[0]} is on no node of this job"
-        problem = self._put_manifest(own, manifest, encoded) if self._first_of_node else None
+        problems = self._put_manifest(own, manifest, encoded) if self._first_of_node else {}
         scarce = [file for file in manifest.files if not all(file.key in keys for keys in nodes.values())]
         if scarce:
-            problem = self._share_all(own, scarce, nodes) or problem
-        return next(filter(None, self._ranks.gather(problem)), None)
+            problems |= self._share_all(own, scarce, nodes)
+        told = self._ranks.gather(problems, long=True)
+        spoilt = {key for each in told for key in each}
+        if self._first_of_node:  # what came from a holder that could not read has the right name and size, and is wrong
+            with contextlib.suppress(StorageError, OSError):
+                own.delete([file.key for file in scarce if file.key in spoilt and file.key not in have])
+        return next((problem for each in told for problem in each.values()), None)
 
-    def _put_manifest(self, own: Store, manifest: Manifest, encoded: bytes) -> str | None:
+    def _put_manifest(self, own: Store, manifest: Manifest, encoded: bytes) -> dict[str, str]:
         """A node that was not there when it was saved lacks this, too; its writer may want to pass it on."""
         try:
             own.put_new(manifest.key, encoded)
-        except StorageError as error:
-            return str(error)
-        return None
+        except (StorageError, OSError) as error:
+            return {manifest.key: str(error)}
+        return {}
 
-    def _share_all(self, own: Store, scarce: list[File], nodes: dict[int, set[str]]) -> str | None:
-        group = dist.new_group(self._firsts, backend="gloo")
-        problem = None
-        if self._first_of_node:
-            for file in scarce:
-                holder = min(rank for rank, keys in nodes.items() if file.key in keys)
-                have_it = file.key in nodes[self._ranks.rank]
-                problem = self._share(own, file, holder, have_it, group) or problem
-            dist.destroy_process_group(group)
-        return problem
+    def _share_all(self, own: Store, scarce: list[File], nodes: dict[int, set[str]]) -> dict[str, str]:
+        """What went wrong here, by file."""
+        problems: dict[str, str] = {}
+        with together():
+            group = dist.new_group(self._firsts, backend="gloo", timeout=LONG_TIMEOUT)
+            if self._first_of_node:
+                for file in scarce:
+                    holder = min(rank for rank, keys in nodes.items() if file.key in keys)
+                    have_it = file.key in nodes[self._ranks.rank]
+                    self._share(own, file, holder, have_it, group, problems)
+                dist.destroy_process_group(group)
+        return problems
 
-    def _share(self, own: Store, file: File, holder: int, have: bool, group: object) -> str | None:
-        chunks, problem = self._broadcast(own, file, holder, group), None
+    def _share(self, own: Store, file: File, holder: int, have: bool, group: object, problems: dict[str, str]) -> None:
+        chunks = self._broadcast(own, file, holder, group, problems)
         try:
             if not have:
                 own.write(file.key, chunks)
-        except StorageError as error:
-            problem = str(error)
+        except (StorageError, OSError) as error:
+            problems[file.key] = str(error)
         for _ in chunks:  # the others wait for every broadcast, whatever became of ours
             pass
-        return problem
 
-    def _broadcast(self, own: Store, file: File, holder: int, group: object) -> Iterator[memoryview]:
+    def _broadcast(
+        self, own: Store, file: File, holder: int, group: object, problems: dict[str, str]
+    ) -> Iterator[memoryview]:
+        """A holder that cannot read goes on, with bytes that mean nothing: the others wait for as many as there are."""
         for start in range(0, file.bytes, CHUNK_BYTES):
             memory = memoryview(mmap.mmap(-1, CHUNK_BYTES))[: min(CHUNK_BYTES, file.bytes - start)]
-            if self._ranks.rank == holder:
-                own.read_into(file.key, start, memory)
+            if self._ranks.rank == holder and file.key not in problems:
+                try:
+                    own.read_into(file.key, start, memory)
+                except (StorageError, OSError) as error:
+                    problems[file.key] = str(error)
             dist.broadcast(torch.frombuffer(memory, dtype=torch.uint8), src=holder, group=group)
             yield memory
 
     def close(self) -> None:
-        """Removes what was brought here only to be read once; all ranks have read by then."""
-        self._ranks.gather(None)
+        """Removes what was brought here only to be read once. Nobody is waited for: who comes here after a restore or
+        its failure has heard from all ranks that they have read; who comes on its own comes from an error."""
         for cache in self._caches:
             shutil.rmtree(cache, ignore_errors=True)
 
@@ -107,7 +126,7 @@ class Nearby:
 def _is_there(store: Store, file: File) -> bool:
     try:
         return store.size(file.key) == file.bytes
-    except FileNotFoundError:
+    except (StorageError, OSError):  # what cannot be looked at cannot be passed on
         return False
 
 
@@ -116,6 +135,6 @@ def _bring_all(source: Store, target: Store, manifest: Manifest) -> str | None:
     try:
         for file in manifest.files:
             copy(source, target, file.key, file.bytes)
-    except (StorageError, FileNotFoundError) as error:
+    except (SlurmoptError, OSError) as error:
         return str(error)
     return None

@@ -83,6 +83,8 @@ def _decoded(stored: memoryview, file: File, segment: Segment) -> memoryview:
             f"{file.key} is compressed: that needs the package zstandard: pip install zstandard"
         ) from error
     try:
+        if zstandard.frame_content_size(stored) != segment.raw:  # it says how much memory is taken
+            raise Damaged(f"{file.key} is damaged at byte {segment.offset:,} (zstd: another length)")
         raw = zstandard.ZstdDecompressor().decompress(stored, max_output_size=segment.raw)
         return memoryview(bytearray(raw))  # torch warns of memory that is not writable
     except zstandard.ZstdError as error:

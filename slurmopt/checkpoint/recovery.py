@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from slurmopt.checkpoint import ledger
 from slurmopt.checkpoint.agreement import Agreement
 from slurmopt.checkpoint.journal import note
-from slurmopt.checkpoint.ledger import Commit
+from slurmopt.checkpoint.ledger import Commit, Records
 from slurmopt.checkpoint.manifest import Damaged, Manifest, decode
 from slurmopt.checkpoint.nearby import Nearby
-from slurmopt.checkpoint.restore import Restorer
+from slurmopt.checkpoint.restore import Restorer, not_restored
 from slurmopt.checkpoint.tiers import SMALL_SECONDS, Tier
-from slurmopt.errors import CheckpointError, StorageError
+from slurmopt.errors import CheckpointError, ConfigError, StorageError, one_line
 from slurmopt.folder import events
 from slurmopt.runtime.run import CurrentRun
 from slurmopt.units import steps_or_seconds
@@ -103,7 +103,8 @@ class Recovery:
             if self._ranks.rank == 0 or (tier.node_local and self._run.rank.local_rank == 0):
                 try:
                     records = ledger.read(tier.store(SMALL_SECONDS))
-                except StorageError as error:
+                    problems += self._vanished(tier, records)
+                except (StorageError, ConfigError, OSError) as error:
                     problem = f"{tier.name} cannot be read: {error}"
                     if self._ever_saved(tier.name):
                         problems.append(problem)
@@ -114,10 +115,34 @@ class Recovery:
                 found += [Candidate(tier.name, commit) for commit in records.commits]
         return found, problems
 
+    def _vanished(self, tier: Tier, records: Records) -> list[str]:
+        """A file system that is not mounted looks like one where nothing was saved. A node's own disk may be new."""
+        if records.commits or records.damaged or records.unreadable or tier.node_local:
+            return []
+        if not self._saved(tier.name) - records.pruned:
+            return []
+        why = "was it deleted?" if tier.name == "s3" else "is it mounted?"
+        return [f"{tier.name}: nothing is left at {tier.root}, where this run has saved; {why}"]
+
     def _ever_saved(self, tier: str) -> bool:
-        """As the journal knows it."""
-        journal = events.read(self._run.folder.events)
+        """As the journal knows it; one that cannot be read might say so."""
+        try:
+            journal = events.read(self._run.folder.events)
+        except OSError:
+            return True
         return any(event["event"] == "checkpoint" and event.get("tier") == tier for event in journal)
+
+    def _saved(self, tier: str) -> set[str]:
+        """What the journal knows to have been saved there, and not deleted since."""
+        saved: set[str] = set()
+        for event in events.read(self._run.folder.events):
+            if event.get("tier") != tier:
+                continue
+            if event["event"] == "checkpoint":
+                saved.add(str(event.get("checkpoint")))
+            elif event["event"] == "checkpoint-pruned" and isinstance(event.get("checkpoints"), list):
+                saved.difference_update(map(str, event["checkpoints"]))
+        return saved
 
     def _lost(self, tier: Tier, key: str) -> str:
         reason = "this record is damaged, so the checkpoint that it may have stood for is left out"
@@ -131,7 +156,7 @@ class Recovery:
         outcomes = self._ranks.gather(problem or ("loaded", ""))
         if manifest is not None and all(kind == "loaded" for kind, _ in outcomes):
             self._tensors = manifest.tensors
-            outcomes = self._ranks.gather(self._attempt(candidate, manifest, state))
+            outcomes = self._ranks.gather(self._attempt(candidate, manifest, state), long=True)
         for kind, text in outcomes:
             if kind == "unfit":
                 raise CheckpointError(text)
@@ -141,16 +166,21 @@ class Recovery:
             self._tell("checkpoint-damaged", candidate, reason=reasons[0])
         elif reasons:
             self._say(f"{candidate.commit.name} on {candidate.tier} cannot be restored now: {reasons[0]}")
+        if manifest is not None and not reasons:
+            self._tell_left_out(manifest, state)
         return reasons[0] if reasons else None
 
     def _manifest(self, candidate: Candidate) -> tuple[Manifest | None, tuple[str, str] | None]:
         """From the first rank that can read it: a node's own disk is not everybody's."""
-        mine = _outcome(lambda: self._stores[candidate.tier].get(candidate.commit.manifest))
-        readings = self._ranks.gather(mine)
-        encoded = next((value for kind, value in readings if kind == "loaded"), None)
-        if encoded is None:
+        mine: tuple[str, Any] = "unreadable", "another rank reads it"
+        if self._ranks.rank == 0 or (self._by_name[candidate.tier].node_local and self._run.rank.local_rank == 0):
+            mine = _outcome(lambda: self._stores[candidate.tier].get(candidate.commit.manifest))
+        kind, value = mine
+        readings = self._ranks.gather((kind, "" if kind == "loaded" else value))
+        first = next((rank for rank, (kind, _) in enumerate(readings) if kind == "loaded"), None)
+        if first is None:
             return None, readings[0]
-        self._encoded = encoded
+        encoded = self._encoded = self._ranks.from_rank(first, value if first == self._ranks.rank else b"")
         decoded = _outcome(lambda: decode(encoded, candidate.commit))
         return (decoded[1], None) if decoded[0] == "loaded" else (None, decoded)
 
@@ -162,6 +192,11 @@ class Recovery:
             store = self._nearby.downloaded(store, manifest)
         kind, problem = _outcome(lambda: Restorer(store, manifest, self._ranks.rank).load(state))
         return kind, problem or ""
+
+    def _tell_left_out(self, manifest: Manifest, state: dict[str, Any]) -> None:
+        if names := not_restored(manifest, state):
+            verb = "is" if len(names) == 1 else "are"
+            self._say(one_line(f"{manifest.name} also has {', '.join(names)}, which {verb} not restored"))
 
     def _tell(self, event: str, candidate: Candidate, **more: Any) -> None:
         if self._ranks.rank != 0:
@@ -195,3 +230,5 @@ def _outcome(work: Callable[[], Any]) -> tuple[str, Any]:
         return "unreadable", str(error)
     except CheckpointError as error:
         return "unfit", str(error)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait to hear of it
+        return "unfit", one_line(f"{type(error).__name__}: {error}".strip().partition("\n")[0])

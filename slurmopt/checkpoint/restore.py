@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import re
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -33,7 +33,12 @@ from slurmopt.storage.store import Store
 
 _READERS = 4
 """While one verifies and copies, others read."""
+_BUFFER_BYTES = 1 << 30
+"""What is read at once by way of buffers: a device's whole state may not fit into the host's memory."""
 _OBJECT = "\0object"
+
+_PER_RANK = re.compile(r"/rank-\d{5,}$")
+"""What `per_rank_name` adds."""
 
 
 @dataclass
@@ -126,6 +131,12 @@ class Restorer:
                 f"{name}: {self._manifest.name} has shape {list(shape)}, and here it is {list(live.shape)}; "
                 "build the model with the sizes it was saved with"
             )
+        if live.dtype != dtype:
+            here = str(live.dtype).removeprefix("torch.")
+            raise CheckpointError(
+                f"{name}: {self._manifest.name} has {dtype_name}, and here it is {here}; "
+                "build the model with the type it was saved with"
+            )
         if any(stride == 0 and size > 1 for stride, size in zip(live.stride(), live.shape, strict=True)):
             raise CheckpointError(f"{name}: its elements share memory here (expand()); give it memory of its own")
         return live
@@ -133,13 +144,23 @@ class Restorer:
     def _read_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
         planner = DefaultLoadPlanner(flatten_state_dict=False)
         planner.set_up_planner(dict(tensors), self._metadata(tensors), is_coordinator=False)
-        wanted: dict[tuple[str, tuple[int, ...] | None], Wanted] = {}
-        copies: list[Callable[[], object]] = []
+        direct: list[Wanted] = []
+        buffered: dict[Any, Wanted] = {}
         for read in planner.create_local_plan().items:
-            self._want(read, planner.resolve_tensor(read), wanted, copies)
-        self._read(wanted.values())
-        for copy in copies:
-            copy()
+            self._want(read, planner.resolve_tensor(read), direct, buffered)
+        self._read(direct)
+        for batch in _batches(buffered.values()):
+            self._read_by_buffer(batch)
+
+    def _read_by_buffer(self, batch: list[Wanted]) -> None:
+        for each in batch:
+            each.buffer = torch.empty(each.item.bytes, dtype=torch.uint8)
+        self._read(batch)
+        for each in batch:
+            assert each.buffer is not None
+            for copy in each.then:
+                copy(each.buffer)
+            each.buffer = None
 
     def _metadata(self, tensors: dict[str, torch.Tensor]) -> Metadata:
         chunks: dict[str, list[ChunkStorageMetadata]] = {name: [] for name in tensors}
@@ -157,25 +178,25 @@ class Restorer:
             }
         )
 
-    def _want(
-        self, read: ReadItem, target: torch.Tensor, wanted: dict[Any, Wanted], copies: list[Callable[[], object]]
-    ) -> None:
+    def _want(self, read: ReadItem, target: torch.Tensor, direct: list[Wanted], buffered: dict[Any, Wanted]) -> None:
         """Straight into the target where the bytes are the same; else by way of a buffer."""
         address = (read.storage_index.fqn, tuple(read.storage_index.offset or ()))
         item = self._items[address]
         assert item.sizes is not None
         dtype = getattr(torch, self._manifest.tensors[item.name][0])
         whole = tuple(read.lengths) == item.sizes
-        if whole and address not in wanted and target.dtype == dtype and target.is_contiguous() and target.is_cpu:
-            wanted[address] = Wanted(item, into=_bytes_of(target))
+        if whole and target.dtype == dtype and target.is_contiguous() and target.is_cpu:
+            direct.append(Wanted(item, into=_bytes_of(target)))
             return
-        each = wanted.setdefault(address, Wanted(item))
-        if each.buffer is None:
-            each.buffer = torch.empty(item.bytes, dtype=torch.uint8)
-        source = each.buffer.view(dtype).view(item.sizes)
-        for dimension, (start, length) in enumerate(zip(read.storage_offsets, read.lengths, strict=True)):
-            source = source.narrow(dimension, start, length)
-        copies.append(partial(target.copy_, source))
+        sizes = item.sizes
+
+        def copy(buffer: torch.Tensor) -> None:
+            source = buffer.view(dtype).view(sizes)
+            for dimension, (start, length) in enumerate(zip(read.storage_offsets, read.lengths, strict=True)):
+                source = source.narrow(dimension, start, length)
+            target.copy_(source)
+
+        buffered.setdefault(address, Wanted(item)).then.append(copy)
 
     def _read(self, wanted: Iterable[Wanted]) -> None:
         pieces = []
@@ -188,6 +209,26 @@ class Restorer:
         read_pieces(self._store, pieces)
 
 
+def not_restored(manifest: Manifest, state: dict[str, Any]) -> list[str]:
+    """The entries that were saved and that `state` does not ask for."""
+    entries = {item.name for item in manifest.items if item.offsets is None}
+    return sorted({name for entry in entries if (name := _PER_RANK.sub("", entry)) not in state and entry not in state})
+
+
+def _batches(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
+    """As many at once as fit into `_BUFFER_BYTES`, and at least one."""
+    batch: list[Wanted] = []
+    size = 0
+    for each in wanted:
+        if batch and size + each.item.bytes > _BUFFER_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(each)
+        size += each.item.bytes
+    if batch:
+        yield batch
+
+
 def read_pieces(store: Store, pieces: list[tuple[memoryview, Any, Segment]], readers: int = _READERS) -> None:
     """Fills each memory with its segment's raw bytes, verified; several ranges at a time."""
     todo = deque(extents(pieces))
@@ -197,13 +238,17 @@ def read_pieces(store: Store, pieces: list[tuple[memoryview, Any, Segment]], rea
 
 
 def _read_some(store: Store, todo: deque[Extent[memoryview]]) -> None:
-    """Takes from `todo` what no other reader has taken, to the end."""
+    """Takes from `todo` what no other reader has taken, to the end. Where one fails the others need not go on."""
     staging = memoryview(b"")
-    while extent := _next(todo):
-        if len(staging) < extent.length:
-            staging = memoryview(mmap.mmap(-1, max(aligned(extent.length), ALIGNMENT)))
-        for target, _, raw in read_extent(store, extent, staging):
-            _copy(target, raw)
+    try:
+        while extent := _next(todo):
+            if len(staging) < extent.length:
+                staging = memoryview(mmap.mmap(-1, max(aligned(extent.length), ALIGNMENT)))
+            for target, _, raw in read_extent(store, extent, staging):
+                _copy(target, raw)
+    except BaseException:
+        todo.clear()
+        raise
 
 
 def _next(todo: deque[Extent[memoryview]]) -> Extent[memoryview] | None:

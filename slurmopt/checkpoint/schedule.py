@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,8 +27,10 @@ class Schedule:
         self._clock = clock
         self._measured = {tier.name for tier in tiers if steps_or_seconds(tier.every)[0] != "steps"}
         self._saved: dict[str, int] = {}
+        self._next: dict[str, int] = {}
         self._told: dict[str, int] = {}
         self._look: dict[str, int] = {}
+        self._turn = threading.Lock()  # `durable` comes from another thread
         self.begin(0)
 
     def begin(self, step: int) -> None:
@@ -42,6 +45,10 @@ class Schedule:
 
     def decide(self, step: int, force: bool) -> Decision:
         """Rank 0's word on `step`."""
+        with self._turn:
+            return self._decided(step, force)
+
+    def _decided(self, step: int, force: bool) -> Decision:
         now = self._clock()
         self._measure(step, now)
         due, look = [], dict(self._look)
@@ -58,21 +65,24 @@ class Schedule:
         self._look = decision.look
 
     def saved(self, names: list[str], step: int, blocked: float) -> None:
-        """A snapshot was taken for these tiers; only rank 0's measurements count."""
+        """A snapshot was taken for these tiers. Each rank measures, and rank 0's measurements count: so `_look`, which
+        must be the same on all ranks, comes from `follow` alone."""
         now = self._clock()
-        for name in names:
-            self._intervals[name].saved(step, now, blocked)
-            self._saved[name] = step
-            self._look[name] = self._intervals[name].next_step(step, self._pace, now)
+        with self._turn:
+            for name in names:
+                self._intervals[name].saved(step, now, blocked)
+                self._saved[name] = step
+                self._next[name] = self._intervals[name].next_step(step, self._pace, now)
 
     def durable(self, name: str, seconds: float) -> None:
-        self._intervals[name].became_durable(seconds)
+        with self._turn:
+            self._intervals[name].became_durable(seconds)
 
     def news(self) -> list[str]:
         """A line for each tier whose rhythm follows from measurements and has changed by a quarter: it, and why."""
         lines = []
         for name, since in self._saved.items():
-            span, told = self._look[name] - since, self._told.get(name, 0)
+            span, told = self._next[name] - since, self._told.get(name, 0)
             if name in self._measured and not 0.8 * told <= span <= 1.25 * told:
                 self._told[name] = span
                 lines.append(f"{name} {self._intervals[name].why()}")

@@ -58,6 +58,12 @@ class Sealer:
         if self.tier.name != "s3" and (told := stripe(Path(self.tier.root), _LARGE, self._world_size)):
             print(f"slurmopt: {told}", file=sys.stderr, flush=True)
 
+    @property
+    def newest(self) -> int:
+        """The step of the newest checkpoint here, 0 for none."""
+        commits = self._ledger.records.commits
+        return commits[0].step if commits else 0
+
     def seal(self, manifest: str, commit: dict[str, Any]) -> None:
         """Makes a checkpoint count."""
         record = Commit(**commit)
@@ -69,6 +75,8 @@ class Sealer:
             needed = {name for each in records.commits for name in each.references} - records.pruned - records.damaged
             if lost := set(record.references) - standing - needed:
                 raise CheckpointError(f"it refers to {min(lost)}, which is gone")
+            if record.name in self._failed:
+                raise StorageError(f"{record.name} was given up meanwhile")
             if not self._store.put_new(record.manifest, manifest.encode()):
                 raise StorageError(f"{self._store.place}/{record.manifest} is there already")
             self._ledger.commit(record)
@@ -92,10 +100,16 @@ class Sealer:
                 commits, keep=tier.keep, keep_every=tier.keep_every, best=tier.best, metric=tier.metric,
                 mode=tier.mode, protected=protected,
             )  # fmt: skip
-            doomed = sorted({*names, *(self._orphans({*protected}) if self._untidy else [])})
+            untidy, self._untidy = self._untidy, False  # before the work: another save may fail meanwhile
+            doomed = sorted({*names, *(self._orphans({*protected}) if untidy else [])})
             if doomed:
-                self._ledger.prune(doomed, [key for name in doomed for key in self._store.list(f"{name}/")])
-            self._untidy = False
+                self._failed.update(doomed)  # to be tried again, should this fail
+                keys = [key for name in doomed for key in self._store.list(f"{name}/") if _OURS.fullmatch(key)]
+                try:
+                    self._ledger.prune(doomed, keys)
+                except (StorageError, CheckpointError):
+                    self._untidy = True
+                    raise
             return names
 
     def _orphans(self, protected: set[str]) -> list[str]:

@@ -150,13 +150,19 @@ def _move(pieces: list[tuple[int, int, int]]) -> None:
 
 
 def _copy_from_gpu(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-    """On a stream of its own, after what the training has queued so far; the arena is pinned."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for target, source in zip(targets, sources, strict=True):
-            target.copy_(source, non_blocking=True)
-    stream.synchronize()
+    """On a stream of its own for each GPU, after what the training has queued there so far; the arena is pinned."""
+    streams = []
+    for device in {source.device for source in sources}:
+        stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        if stream is not None:
+            stream.wait_stream(torch.cuda.current_stream(device))
+            streams.append(stream)
+        with torch.cuda.stream(stream):  # none for tensors of the CPU, which are copied at once
+            for target, source in zip(targets, sources, strict=True):
+                if source.device == device:
+                    target.copy_(source, non_blocking=stream is not None)
+    for stream in streams:
+        stream.synchronize()
 
 
 def _part(tensor: torch.Tensor, chunk: ChunkStorageMetadata) -> torch.Tensor:

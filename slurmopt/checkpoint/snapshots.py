@@ -40,8 +40,10 @@ class Snapshot:
 class Snapshots:
     """Buffers are taken by `take` and given back by `free`, from another thread."""
 
-    def __init__(self, buffers: int, ranks: Agreement) -> None:
+    def __init__(self, buffers: int, ranks: Agreement, on_this_node: int, longest: float) -> None:
+        """`on_this_node`: ranks that share its memory. `longest`: seconds that a buffer may take to be written."""
         self._buffers, self._ranks = buffers, ranks
+        self._on_this_node, self._longest = on_this_node, longest
         self._plan: SnapshotPlan | None = None
         self._arena: Arena | None = None
         self._free: list[int] = []
@@ -59,7 +61,7 @@ class Snapshots:
         """Whether this rank has a buffer that is not being written; with `wait`, once it has."""
         with self._changed:
             if wait and self._arena is not None:
-                self._changed.wait_for(lambda: self._free)
+                self._changed.wait_for(lambda: self._free, timeout=self._longest)
             return self._arena is None or bool(self._free)
 
     def take(self, state: dict[str, Any], unique: str) -> tuple[Snapshot, str]:
@@ -81,12 +83,6 @@ class Snapshots:
             if buffer not in self._free:
                 self._free.append(buffer)
             self._changed.notify_all()
-
-    def free_all(self) -> None:
-        """The writer is gone, and with it whatever it was doing."""
-        if self._arena is not None:
-            for buffer in range(self._arena.buffers):
-                self.free(buffer)
 
     def close(self) -> None:
         if self._plan is not None:
@@ -144,28 +140,44 @@ class Snapshots:
         return tensors, objects
 
     def _room_for(self, need: int) -> None:
-        if self._arena is not None and need <= self._arena.size:
-            return
-        with self._changed:  # what is being written lies in the old one
-            self._changed.wait_for(lambda: self._arena is None or len(self._free) == self._arena.buffers)
-        self._make_arena(need + _OBJECT_ROOM)
+        if self._arena is None or need > self._arena.size:
+            self._make_arena(need + _OBJECT_ROOM)
 
     def _make_arena(self, size: int) -> None:
-        if self._plan is not None:
-            self._plan.forget_arena()
-        if self._arena is not None:
-            self._arena.close()
+        self._drop_arena()
         size = aligned(size)
-        buffers = affordable(size, self._buffers, available_memory())
+        available = available_memory() // self._on_this_node
+        buffers = affordable(size, self._buffers, available)
         folder = None if buffers else Path(tempfile.gettempdir())
         if buffers < self._buffers:
-            print(_told(size, self._buffers, buffers, folder), file=sys.stderr, flush=True)
-        self._arena = Arena(size, buffers or 1, folder)
+            print(_told(size, self._buffers, available, folder), file=sys.stderr, flush=True)
+        try:
+            self._arena = Arena(size, buffers or 1, folder)
+        except OSError as error:
+            raise CheckpointError(f"there is no room for a snapshot of {human_bytes(size)}: {error}") from error
         if folder is None:
             self._arena.populate()
             _pin(self._arena)
         with self._changed:
             self._free = list(reversed(range(self._arena.buffers)))  # the first, whose pages come first, is taken first
+
+    def _drop_arena(self) -> None:
+        """Once nothing is being written from it."""
+        if self._arena is None:
+            return
+        with self._changed:
+            idle = self._changed.wait_for(lambda: self._is_idle(), timeout=self._longest)
+        if not idle:
+            raise CheckpointError(
+                f"the save before has been under way for over {self._longest:.0f} s; is storage hung?"
+            )
+        if self._plan is not None:
+            self._plan.forget_arena()
+        self._arena.close()
+        self._arena = None
+
+    def _is_idle(self) -> bool:
+        return self._arena is None or len(self._free) == self._arena.buffers
 
     def _put_objects(self, objects: dict[str, bytes], memory: memoryview) -> list[Place]:
         assert self._plan is not None
@@ -183,22 +195,25 @@ def _is_own(value: Any) -> bool:
     return bool(getattr(value, "per_rank", False))
 
 
-def _told(size: int, wanted: int, buffers: int, folder: Path | None) -> str:
-    have = human_bytes(available_memory())
+def _told(size: int, wanted: int, available: int, folder: Path | None) -> str:
     if folder is not None:
         instead = f"snapshots go to a file in {folder}, which is slower"
     else:
-        instead = "there is one snapshot instead of two: a save that comes while it is being written is left out"
-    return f"slurmopt: {human_bytes(size * wanted)} for snapshots do not fit into the {have} of memory left; {instead}"
+        instead = "there is one snapshot instead of two: a save that comes while it is being written is put off"
+    have = f"{human_bytes(available)} of memory left for this rank"
+    return f"slurmopt: {human_bytes(size * wanted)} for snapshots do not fit into the {have}; {instead}"
 
 
 def _pin(arena: Arena) -> None:
     """Lets a GPU copy into the arena on its own, beside what it computes."""
-    if torch.cuda.is_available() and arena.total:
+    if torch.cuda.is_initialized() and arena.total:
         arena.settled()
-        error = torch.cuda.cudart().cudaHostRegister(arena.address, arena.total, 0)
-        if int(error):  # the copy still works, through a buffer of the driver's
-            print(f"slurmopt: snapshots are not pinned: CUDA error {int(error)}", file=sys.stderr, flush=True)
+        cudart, where = torch.cuda.cudart(), arena.address
+        error = int(cudart.cudaHostRegister(where, arena.total, 0))
+        if error:  # the copy still works, through a buffer of the driver's
+            print(f"slurmopt: snapshots are not pinned: CUDA error {error}", file=sys.stderr, flush=True)
+        else:
+            arena.before_close = lambda: cudart.cudaHostUnregister(where)
 
 
 def _buffers(state: dict[str, Any]) -> set[str]:

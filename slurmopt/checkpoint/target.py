@@ -25,6 +25,17 @@ class Target:
         self._written: dict[str, Part] = {}
         self._failed: set[str] = set()
         self._changed = threading.Condition()
+        self._held = False
+
+    def hold(self) -> None:
+        """The next save waits for `let_go`."""
+        with self._changed:
+            self._held = True
+
+    def let_go(self) -> None:
+        with self._changed:
+            self._held = False
+            self._changed.notify_all()
 
     def start_from(self, commit: dict[str, Any]) -> None:
         """What this checkpoint holds has just been read and verified, so it may be referred to."""
@@ -41,7 +52,7 @@ class Target:
     def wait_settled(self) -> None:
         """Until the save before is settled; the coordinator's deadline sees to it that it is."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._written)
+            self._changed.wait_for(lambda: not self._written and not self._held)
 
     def from_arena(self, name: str, places: list[Place], buffer: memoryview) -> Part:
         return self._write(name, parts.arena_blocks(buffer, places), buffer)

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import queue
 import signal
 import socket
 import sys
+import threading
+import traceback
+from collections.abc import Callable
 from functools import partial
 from multiprocessing import AuthenticationError
 from pathlib import Path
@@ -27,7 +31,7 @@ from slurmopt.checkpoint.part import Part, Place
 from slurmopt.checkpoint.sealer import Sealer
 from slurmopt.checkpoint.target import Target
 from slurmopt.checkpoint.tiers import Tier
-from slurmopt.errors import CheckpointError, SlurmoptError
+from slurmopt.errors import CheckpointError, SlurmoptError, one_line
 
 _NICE = 10
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
@@ -55,14 +59,19 @@ class Writer:
         self._arena: MappedArena | None = None
         self._layout: list[Place] = []
         self._lanes: dict[str, Lane] = {}
+        self._chores: queue.Queue[Callable[[], None] | None] = queue.Queue()
 
     def run(self) -> None:
         """Until the rank says so, or is gone; then what has begun is brought home."""
         self._open()
+        chores = threading.Thread(target=self._do_chores, name="slurmopt-chores", daemon=True)
+        chores.start()
         self._lanes = {name: Lane(name, partial(self._take, name), partial(self._drop, name)) for name in self._targets}
         while (received := self._channel.receive()) is not None:
             message, descriptor = received
             getattr(self, f"_do_{message['do']}")(message, descriptor)
+        self._chores.put(None)
+        chores.join()
         for lane in self._lanes.values():
             lane.close()
         for lane in self._lanes.values():
@@ -81,7 +90,8 @@ class Writer:
             except SlurmoptError as error:
                 problems[name] = (isinstance(error, CheckpointError), str(error))
         meeting = [self._coordinator.port, self._coordinator.key] if self._coordinator else None
-        self._tell({"is": "ready", "problems": problems, "meeting": meeting})
+        newest = max((sealer.newest for sealer in self._sealers.values()), default=0)
+        self._tell({"is": "ready", "problems": problems, "meeting": meeting, "newest": newest})
 
     def _do_meet(self, message: dict[str, Any], _: int | None) -> None:
         if self._member is None or not self._member.meets(message["host"], message["port"]):
@@ -104,23 +114,39 @@ class Writer:
     def _do_layout(self, message: dict[str, Any], _: int | None) -> None:
         self._layout = [_place(values) for values in message["places"]]
 
+    def _do_chores(self) -> None:
+        """What may wait for storage: the rank, which hands its snapshots over, must never wait for that."""
+        while (chore := self._chores.get()) is not None:
+            chore()
+
     def _do_base(self, message: dict[str, Any], _: int | None) -> None:
+        target = self._targets[message["tier"]]
+        target.hold()
+        self._chores.put(partial(self._base, target, message["commit"]))
+
+    def _base(self, target: Target, commit: dict[str, Any]) -> None:
         try:
-            self._targets[message["tier"]].start_from(message["commit"])
-        except (SlurmoptError, OSError) as error:  # then the next save writes everything
+            target.start_from(commit)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next save then writes everything
             print(f"slurmopt: the next checkpoint refers to nothing earlier: {error}", file=sys.stderr, flush=True)
+        finally:
+            target.let_go()
 
     def _do_set_aside(self, message: dict[str, Any], _: int | None) -> None:
+        self._chores.put(partial(self._set_aside, message["tier"], message["checkpoint"]))
+
+    def _set_aside(self, tier: str, name: str) -> None:
         try:
-            self._sealers[message["tier"]].set_aside(message["checkpoint"])
-        except (SlurmoptError, OSError) as error:  # it will be found damaged again
-            self._note("checkpoint-failed", tier=message["tier"], reason=f"{message['checkpoint']}: {error}")
+            self._sealers[tier].set_aside(name)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it will be found damaged again
+            self._note("checkpoint-failed", tier=tier, reason=f"{name} cannot be set aside: {error}")
 
     def _do_save(self, message: dict[str, Any], _: int | None) -> None:
         places = self._layout + [_place(values) for values in message["objects"]]
-        buffer = message["buffer"]
-        released = partial(self._tell, {"is": "released", "buffer": buffer})
-        save = Save(message["step"], message["name"], message["tiers"], buffer, places, released)
+        assert self._arena is not None
+        memory = self._arena.buffer(message["buffer"])  # now: the next save may bring another arena
+        released = partial(self._tell, {"is": "released", "buffer": message["buffer"]})
+        save = Save(message["step"], message["name"], message["tiers"], memory, places, released)
         if self._coordinator is not None:
             self._coordinator.announce(save.name, save.step, save.tiers, message["manifest"])
         for tier in save.tiers:
@@ -128,17 +154,19 @@ class Writer:
 
     def _do_upload(self, message: dict[str, Any], _: int | None) -> None:
         """A checkpoint of an earlier attempt that slower tiers lack: it goes there under a name of this attempt."""
-        save = Save(message["step"], message["name"], message["tiers"], -1, [], lambda: None)
+        save = Save(message["step"], message["name"], message["tiers"], None, [], lambda: None)
         if self._coordinator is not None:
             source = checkpoint_name(save.step, message["commit"]["unique"])
             needs = [source, *message["commit"]["references"]]
             self._coordinator.announce(save.name, save.step, save.tiers, message["manifest"], needs)
-        lies_on = self._targets[message["lies_on"]]
+        self._chores.put(partial(self._upload, save, self._targets[message["lies_on"]], message["commit"]))
+
+    def _upload(self, save: Save, lies_on: Target, commit: dict[str, Any]) -> None:
         try:
-            save.stored = lies_on.store, lies_on.part_of(message["commit"])
-        except (SlurmoptError, OSError) as error:
+            save.stored = lies_on.store, lies_on.part_of(commit)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks must hear of it
             for tier in save.tiers:
-                self._send({"failed": str(error)}, save, tier)
+                self._send({"failed": _reason(error)}, save, tier)
             return
         for tier in save.tiers:
             self._lanes[tier].put(save)
@@ -150,9 +178,9 @@ class Writer:
         save.wait_turn(tier)
         try:
             part = self._write(target, save)
-        except (SlurmoptError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the lane goes on and the other ranks hear of it
             save.finish(tier, None)
-            self._send({"failed": str(error)}, save, tier)
+            self._send({"failed": _reason(error)}, save, tier)
             return
         target.under_way(save.name, part)
         save.finish(tier, (target.store, part))
@@ -161,8 +189,8 @@ class Writer:
     def _write(self, target: Target, save: Save) -> Part:
         if save.stored is not None:
             return target.from_store(save.name, *save.stored)
-        assert self._arena is not None
-        return target.from_arena(save.name, save.places, self._arena.buffer(save.buffer))
+        assert save.memory is not None
+        return target.from_arena(save.name, save.places, save.memory)
 
     def _drop(self, tier: str, save: Save) -> None:
         save.finish(tier, None)
@@ -177,8 +205,8 @@ class Writer:
         """The coordinator's word that all parts are durable; the answer for it."""
         try:
             self._sealers[message["tier"]].seal(message["manifest"], message["commit"])
-        except (SlurmoptError, OSError) as error:
-            return {"failed": str(error), "fenced": isinstance(error, Fenced)}
+        except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator must hear of it
+            return {"failed": _reason(error), "fenced": isinstance(error, Fenced)}
         return {"sealed": True}
 
     def _tidy(self, message: dict[str, Any]) -> None:
@@ -186,7 +214,7 @@ class Writer:
         tier = message["tier"]
         try:
             pruned = self._sealers[tier].tidy([*message["protected"], message["seal"]])
-        except (SlurmoptError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the checkpoints are safe
             print(f"slurmopt: old checkpoints on {tier} could not be removed: {error}", file=sys.stderr, flush=True)
             return
         if pruned and self._rank == 0:
@@ -216,6 +244,12 @@ class Writer:
             return  # the rank is gone; what it has handed over is still brought home
 
 
+def _reason(error: Exception) -> str:
+    """One line; an error that nobody foresaw says its kind too."""
+    text = one_line(str(error))
+    return text if isinstance(error, (SlurmoptError, OSError)) else f"{type(error).__name__}: {text}"
+
+
 def _place(values: list[Any]) -> Place:
     name, offsets, sizes, start, length = values
     return Place(
@@ -238,7 +272,12 @@ def main(argv: list[str]) -> int:
     channel = Channel(socket.socket(fileno=int(argv[0])))
     received = channel.receive()
     if received is not None:
-        Writer(channel, received[0]).run()
+        try:
+            Writer(channel, received[0]).run()
+        except BaseException:  # noqa: BLE001 - a writer that lives on without its reader would never be replaced
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
     return 0
 
 

@@ -36,7 +36,7 @@ class Tier:
     """How many of the last checkpoints are kept."""
 
     keep_every: int | None = None
-    """Checkpoints of steps that are a multiple of this are kept for ever."""
+    """The first checkpoint at or after each multiple of this is kept for ever."""
 
     best: int = 0
     """How many of the best by `checkpoint.metric` are kept besides."""

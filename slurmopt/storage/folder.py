@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -18,15 +19,22 @@ ALIGNMENT = 4096
 """Bytes: what direct I/O wants of addresses, offsets and lengths on every file system we know."""
 _WRITERS = 2
 _TEMPORARY = re.compile(r"\..+\.\d+-[0-9a-f]{8}")
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO would make an open wait for ever
+_MOST_AT_ONCE = 2 << 30
+"""Bytes: what `get` takes into memory at most."""
 _NOT_DIRECT = (errno.EINVAL, errno.ENOTSUP)
 
 
 class FolderStore:
-    """Keys are paths below `root`."""
+    """Keys are paths below `root`. No link below it is followed, and nothing is read that is no regular file.
+
+    A root that another user owns and others may write to is refused: whoever made it may put anything there.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._synced: set[Path] = set()
+        self._trusted = False
 
     @property
     def place(self) -> str:
@@ -36,6 +44,7 @@ class FolderStore:
         """A hard link makes the finished file appear at once, and fails where the name is taken."""
         path = self.root / key
         with _told(path):
+            self._refuse_links(path.parent)
             self._make_folder(path.parent)
             temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
             try:
@@ -49,17 +58,24 @@ class FolderStore:
         return True
 
     def get(self, key: str) -> bytes:
-        with _told(self.root / key):
-            return (self.root / key).read_bytes()
+        path = self.root / key
+        with _told(path):
+            self._refuse_links(path)
+            with os.fdopen(_opened(path, direct=False), "rb") as file:
+                if (length := os.fstat(file.fileno()).st_size) > _MOST_AT_ONCE:
+                    raise StorageError(f"{path} has {length:,} bytes, and is read whole only up to {_MOST_AT_ONCE:,}")
+                return file.read()
 
     def size(self, key: str) -> int:
         with _told(self.root / key):
-            return (self.root / key).stat().st_size
+            self._refuse_links(self.root / key)
+            return (self.root / key).lstat().st_size
 
     def list(self, prefix: str) -> list[str]:
         """Files being written by `put_new` have hidden names and are left out."""
         folder = prefix.rpartition("/")[0]
         with _told(self.root / folder):
+            self._refuse_links(self.root / folder)
             keys = [str(path.relative_to(self.root)) for path in _files(self.root / folder)]
         return sorted(key for key in keys if key.startswith(prefix))
 
@@ -69,6 +85,7 @@ class FolderStore:
         for key in keys:
             path = self.root / key
             with _told(path):
+                self._refuse_links(path.parent)
                 path.unlink(missing_ok=True)
                 self._remove_empty(path.parent)
             folders.add(path.parent)
@@ -80,6 +97,7 @@ class FolderStore:
         """The temporary files of `put_new`."""
         folder = self.root / prefix.rpartition("/")[0]
         with _told(folder):
+            self._refuse_links(folder)
             left = [path for path in folder.glob(".*") if _TEMPORARY.fullmatch(path.name)]
             for path in left:
                 path.unlink(missing_ok=True)
@@ -89,6 +107,7 @@ class FolderStore:
         """Pieces that start and end at multiples of 4096, in memory too, are written past the page cache."""
         path = self.root / key
         with _told(path):
+            self._refuse_links(path.parent)
             self._make_folder(path.parent)
             file = _Output(path)  # fails where something is in the way, which is not ours to remove
             try:
@@ -102,11 +121,29 @@ class FolderStore:
     def read_into(self, key: str, offset: int, buffer: memoryview) -> None:
         path = self.root / key
         with _told(path):
-            descriptor = _open(path, os.O_RDONLY, direct=_aligned(buffer, offset))
+            self._refuse_links(path)
+            descriptor = _opened(path, direct=_aligned(buffer, offset))
             try:
                 _read_all(descriptor, offset, buffer, path)
             finally:
                 os.close(descriptor)
+
+    def _refuse_links(self, path: Path) -> None:
+        """StorageError where the root is not to be trusted, or anything on the way from it to `path` is a link."""
+        if not self._trusted:
+            self._trusted = _refuse_foreign(self.root)
+        parts = path.relative_to(self.root).parts if path.is_relative_to(self.root) else ("..",)
+        if ".." in parts:
+            raise StorageError(f"{path} is not below {self.root}")
+        here = self.root
+        for part in parts:
+            here = here / part
+            try:
+                mode = here.lstat().st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            if stat.S_ISLNK(mode):
+                raise StorageError(f"{here} is a link, and no link is followed there")
 
     def _make_folder(self, folder: Path) -> None:
         """Each new folder is synced into its parent: a file is as durable as the folders above it."""
@@ -197,12 +234,47 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def _refuse_foreign(root: Path) -> bool:
+    """StorageError where another user can put anything at `root`; False where there is no root yet.
+
+    root may write anywhere, and owns what it makes on storage that maps users under another name: it is not refused.
+    The folders above may be a group's, so there only one that all the world can rename things in is refused.
+    """
+    me = os.geteuid()
+    there = os.path.lexists(root)
+    if me == 0:
+        return there
+    for folder in (root, *root.parents[:2]):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            facts = folder.stat()
+            shared = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if folder != root:
+                shared = facts.st_mode & stat.S_IWOTH and not facts.st_mode & stat.S_ISVTX
+            if facts.st_uid not in (0, me) and shared:
+                raise StorageError(f"{folder} belongs to another user (uid {facts.st_uid}), and others may write there")
+    if there and (facts := root.lstat()).st_uid not in (0, me) and stat.S_ISLNK(facts.st_mode):
+        raise StorageError(f"{root} is a link of another user (uid {facts.st_uid})")
+    return there
+
+
 def _write_small(path: Path, data: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(descriptor)
+
+
+def _opened(path: Path, direct: bool) -> int:
+    """For reading, a regular file only."""
+    descriptor = _open(path, _READ, direct)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise StorageError(f"{path} is no regular file")
 
 
 def _open(path: Path, flags: int, direct: bool) -> int:

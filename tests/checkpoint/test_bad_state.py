@@ -263,3 +263,35 @@ def test_a_place_that_this_user_may_not_write_to(readable_by_all: Path) -> None:
     assert str(shared) in failed["reason"]
     assert "Permission denied" in failed["reason"]
     assert "Permission denied" in outcome.log
+
+
+# --- calls that make no sense
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, "7", None, 10**16])
+def test_what_is_no_step_is_refused_before_anything_is_copied(attempt: Attempt, journal: Journal, step: Any) -> None:
+    with Checkpointer(EACH_STEP, attempt(0)) as saving, pytest.raises(CheckpointError) as error:
+        saving.save(step, {"note": 1}, force=True)
+    told(error, "save:", repr(step), "whole number")
+    assert journal("checkpoint") == []
+
+
+def test_a_metric_that_is_no_number_is_refused_by_its_name(attempt: Attempt) -> None:
+    with Checkpointer(EACH_STEP, attempt(0)) as saving, pytest.raises(CheckpointError) as error:
+        saving.save(1, {"note": 1}, metrics={"loss": "x"})
+    told(error, "metrics['loss']", "str")
+
+
+def test_saving_after_the_end_is_refused(attempt: Attempt) -> None:
+    with Checkpointer(EACH_STEP, attempt(0)) as saving:
+        pass
+    with pytest.raises(CheckpointError) as error:
+        saving.save(1, {"note": 1}, force=True)
+    told(error, "closed")
+
+
+def test_a_restore_that_was_forgotten_is_told(attempt: Attempt, capfd: pytest.CaptureFixture[str]) -> None:
+    save(attempt(0), {"note": 1}, step=5)
+    capfd.readouterr()
+    save(attempt(1), {"note": 1}, step=6)
+    assert "has checkpoints up to step 5, and restore() was not called" in capfd.readouterr().err

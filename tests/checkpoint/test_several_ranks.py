@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -248,3 +249,42 @@ def test_damage_in_one_rank_s_file_sends_all_ranks_to_the_one_before(folder: Pat
         file.write(b"\xff")
     assert values(on_ranks(_damage_meets_one, folder, nodes=here(2), attempt=1)) == [1, 1]
     assert len(journal("checkpoint-damaged")) == 1
+
+
+def _by_the_clock(run: CurrentRun) -> list[int]:
+    state, saved = {"small": torch.zeros(10)}, []
+    with Checkpointer({"shared": {"every": "1s"}}, run) as saving:
+        for step in range(1, 120):
+            torch.distributed.all_reduce(torch.ones(1))  # as DDP does: no rank may be elsewhere meanwhile
+            time.sleep(0.02 * (run.rank.rank == 0))
+            if saving.save(step, state):
+                saved.append(step)
+    return saved
+
+
+def test_a_time_between_saves_means_the_same_steps_on_all_ranks(folder: Path) -> None:
+    first, second = values(on_ranks(_by_the_clock, folder, nodes=here(2), timeout=90))
+    assert first == second
+    assert len(first) >= 2
+
+
+def _brought_home(run: CurrentRun) -> int:
+    state = {"note": run.attempt, "rng": rng_state()}
+    tiers = {"scratch": {"path": f"{run.folder.path}-scratch", "every": 1}, "shared": {"every": 1}}
+    if run.attempt == 0:
+        del tiers["shared"]
+        tiers["shared"] = {"path": None}
+    if run.attempt == 2:
+        tiers["scratch"] = {"path": None}
+    with Checkpointer(tiers, run) as saving:
+        step = saving.restore(state)
+        if run.attempt == 0:
+            saving.save(3, state, force=True)
+            saving.wait()
+    return step
+
+
+def test_what_a_larger_world_brings_home_can_be_restored_by_one_of_any_size(folder: Path) -> None:
+    values(on_ranks(_brought_home, folder, nodes=here(1), attempt=0))
+    assert values(on_ranks(_brought_home, folder, nodes=here(2), attempt=1)) == [3, 3]  # from scratch to shared
+    assert values(on_ranks(_brought_home, folder, nodes=here(2), attempt=2)) == [3, 3]  # from shared alone
