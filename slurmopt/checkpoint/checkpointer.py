@@ -127,7 +127,8 @@ class Checkpointer:
     def _agreed(self, step: int, force: bool) -> tuple[Decision, bool]:
         """Rank 0's decision, and whether all ranks have a buffer for it: one exchange, for it is blocked time."""
         decision = self._schedule.decide(step, force) if self._ranks.rank == 0 else None
-        told = self._ranks.gather((step, decision, self._crew.condition(), self._snapshots.room(wait=force)))
+        mine = step, decision, self._crew.condition(), self._snapshots.room(wait=force)
+        told = self._ranks.gather(mine, long=force)  # one of them may wait for its buffer
         steps = [each for each, *_ in told]
         if len(set(steps)) > 1:
             odd = next(rank for rank, each in enumerate(steps) if each != steps[0])
