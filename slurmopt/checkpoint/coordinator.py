@@ -37,6 +37,13 @@ class Pending:
     parts: dict[int, Part] = field(default_factory=dict)
     sealed: set[int] = field(default_factory=set)
     commit: dict[str, Any] = field(default_factory=dict)
+    faster: list[str] = field(default_factory=list)
+
+    def waits_for(self, other: Pending) -> bool:
+        """A lane takes one save after the other, and each save goes to the faster tiers first."""
+        if other.name == self.name:
+            return other.tier in self.faster
+        return other.tier == self.tier and other.announced < self.announced
 
 
 class Terms(NamedTuple):
@@ -89,8 +96,7 @@ class Coordinator:
                     self._send(0, {"verdict": verdict})
                     continue
                 pending = self._of(name, tier, step)
-                if tier == tiers[0]:  # slower tiers begin when they have a part of it
-                    pending.begun = time.monotonic()
+                pending.faster = tiers[: tiers.index(tier)]
                 if absent and absent[0] not in pending.parts:  # all had met before the training went on
                     self._fail(pending, f"the writer of rank {absent[0]} is gone")
                 else:
@@ -213,8 +219,8 @@ class Coordinator:
     def _check_deadline(self, pending: Pending) -> None:
         # Half as long again: a writer that is merely slow gives up first, and says why.
         longest = 1.5 * self._terms[pending.tier].deadline
-        if pending.begun is None and not any(n == pending.name and t != pending.tier for n, t in self._pending):
-            pending.begun = time.monotonic()  # nothing is left that it could wait for
+        if pending.begun is None and not any(pending.waits_for(other) for other in self._pending.values()):
+            pending.begun = time.monotonic()
         if pending.begun is not None and time.monotonic() - pending.begun > longest:
             missing = sorted(set(range(self._world_size)) - set(pending.parts))
             who = f"rank {missing[0]} has not written" if missing else "its commit hangs"

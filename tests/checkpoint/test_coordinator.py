@@ -67,3 +67,23 @@ def test_a_save_announced_after_it_failed_is_not_waited_for(coordinator: Coordin
     done.start()
     done.join(SECONDS)
     assert not done.is_alive()
+
+
+def test_the_clock_of_a_save_runs_only_once_the_saves_before_it_are_settled() -> None:
+    settled: list[dict[str, Any]] = []
+    done = threading.Event()
+
+    def report(verdict: dict[str, Any]) -> None:
+        settled.append(verdict)
+        if len(settled) == 2:
+            done.set()
+
+    coordinator = Coordinator(1, {"s3": Terms([0], 1.0)}, report, "127.0.0.1")
+    heard = Heard(coordinator, 0)
+    for step in (1, 2):
+        coordinator.announce(f"step-0000000{step}/a0000-00000000", step, ["s3"], {})
+    assert done.wait(SECONDS)
+    assert [verdict["step"] for verdict in settled] == [1, 2]
+    assert all("rank 0 has not written" in verdict["reason"] for verdict in settled)
+    assert settled[1]["seconds"] >= settled[0]["seconds"] + 1.4  # its own time, after the other's
+    assert heard.came.is_set()
