@@ -100,11 +100,12 @@ class Checkpointer:
         Returns when the snapshot is taken: whether one was. `metrics` are for `best` and for people. Raises
         CheckpointError for a state that cannot be saved, and once too many saves in a row have failed.
         """
-        step, metrics = _step(step), _numbers(metrics or {})
+        step = _step(step)
         if self._closed:
             raise CheckpointError("this Checkpointer is closed; save before the end of its with block")
         if not self._tiers or (not force and self._schedule.silent(step)):
             return False
+        numbers = _numbers(metrics or {})  # only now: a tensor on a GPU is waited for
         self._warn_of_forgotten()
         began = time.monotonic()
         decision, room = self._agreed(step, force)
@@ -118,7 +119,7 @@ class Checkpointer:
         taken, unique = self._snapshots.take(state, self._unique())
         name = checkpoint_name(step, unique)
         self._began = {step: began, **dict(list(self._began.items())[:_REMEMBERED])}
-        self._crew.hand_over(step, name, decision.due, taken, metrics)
+        self._crew.hand_over(step, name, decision.due, taken, numbers)
         self._last = (name, decision.due)
         self._schedule.saved(decision.due, step, time.monotonic() - began)
         self._tell_rhythm()

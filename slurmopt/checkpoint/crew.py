@@ -49,7 +49,7 @@ class Crew:
         self._outcomes: dict[tuple[str, str], bool] = {}
         self._failures, self._fenced, self._reason = 0, False, ""
         self._taken: set[int] = set()
-        self._left_out = self._is_cut = False
+        self._is_cut = False
         self._first = True
         self._generation = 0
         self._put_off_since: float | None = None
@@ -161,7 +161,7 @@ class Crew:
         if snapshot.places is not self._places:
             self._places = snapshot.places
             self._writer.send({"do": "layout", "places": snapshot.places})
-        self._left_out, self._put_off_since = False, None
+        self._put_off_since = None
         manifest = self._manifest(step, name, snapshot.tensors, metrics)
         with self._settled:
             self._open.update({(name, tier): step for tier in due})
@@ -175,11 +175,10 @@ class Crew:
 
     def left_out(self, step: int, due: list[str]) -> None:
         """All buffers are still being written; told once, not at each step until one is free."""
-        if self._ranks.rank == 0 and not self._left_out:
+        if self._ranks.rank == 0 and self._put_off_since is None:
             reason = "put off: the save before it is still being written"
             for tier in due:
                 self._note("checkpoint-failed", step=step, tier=tier, reason=reason)
-        self._left_out = True
         self._put_off_since = self._put_off_since or time.monotonic()
 
     def _note(self, event: str, **fields: Any) -> None:
@@ -225,7 +224,7 @@ class Crew:
             "time": round(time.time(), 3),
             "world_size": self._ranks.world_size,
             "tensors": tensors,
-            "metrics": {key: float(value) for key, value in metrics.items()},
+            "metrics": metrics,
         }
 
     def _hear(self, generation: int, message: dict[str, Any]) -> None:

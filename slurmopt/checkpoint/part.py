@@ -115,11 +115,6 @@ class PartWriter:
         items = [_in_order(item, self._starts[address]) for address, item in self._items.items()]
         return Part(list(self._files.values()), items)
 
-    @property
-    def wrote(self) -> bool:
-        """Whether anything had to be written."""
-        return self._end > 0
-
     def _take(self, block: Block) -> memoryview | None:
         """The block as it is to be written; None where all of it is stored already."""
         sums = [xxhash.xxh3_128_hexdigest(block.memory[at : at + length]) for _, at, length in block.segments]

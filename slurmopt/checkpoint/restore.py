@@ -35,7 +35,6 @@ _READERS = 4
 """While one verifies and copies, others read."""
 _BUFFER_BYTES = 1 << 30
 """What is read at once by way of buffers: a device's whole state may not fit into the host's memory."""
-_OBJECT = "\0object"
 
 _PER_RANK = re.compile(r"/rank-\d{5,}$")
 """What `per_rank_name` adds."""
