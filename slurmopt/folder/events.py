@@ -7,8 +7,15 @@ Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank
     submitted   it was accepted                             token, backend, job; host, pid, pid_started locally
     attempt     the batch shell started                     attempt, job, nodes
     signal      the batch shell got a signal                attempt, signal
+    hang        no rank makes a step any more               attempt, rank, node, step, seconds
     requeue     the supervisor asks for another attempt     attempt, job
-    end         the verdict on an attempt                   attempt, outcome, exit_code, rank, error
+    requeue-refused  Slurm said no                          attempt, job, reason
+    end         the verdict on an attempt                   attempt, outcome, exit_code, rank, node, error, cause, next,
+                                                            reason, step, durable, mark; by, where it came late
+    node-excluded  left out of the next attempts            attempt, nodes, until, reason
+    retry       the user asked: budgets count from here     changes
+    notified    the owner was told of the run's end         attempt, how
+    notify-failed  that did not work                        attempt, how, reason
     cancel      the user cancelled the run                  job
     cancel-failed  that did not reach the job               job
     checkpoint  one is durable on a tier                    attempt, step, tier, checkpoint, bytes, seconds
@@ -16,6 +23,11 @@ Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank
     checkpoint-damaged  one was found broken and set aside  attempt, checkpoint, tier, reason
     checkpoint-pruned  these were deleted as `keep` says    attempt, tier, checkpoints
     restored    the training goes on from one               attempt, step, tier, checkpoint
+
+`cause` is a word of `slurmopt.survival.causes`. `next` tells who brings the run back: "requeue", the batch shell; "slurm",
+Slurm itself; "submit", a fresh submission; null: it has ended. `step` is the last one reported, `durable` the newest
+checkpointed one, `mark` the time of the newest file of `task.checkpoints`. An attempt that died without a word gets its
+`end` from the next one or from `slurmopt tend`: `by` says so.
 
 A tier is `scratch`, `shared` or `s3`; null where a save failed before it came to any.
 """

@@ -21,8 +21,16 @@ class Heartbeat:
     started: float = field(default_factory=time.time)
     time: float = 0.0
     phase: str = "starting"
-    """starting, waiting (for the other ranks), running, ended"""
+    """starting, checking (its node), waiting (for the other ranks), running, restoring, saving (at a stop), ended"""
+    phases: dict[str, float] = field(default_factory=dict)
+    """When each phase was first entered."""
+    asked: str | None = None
+    """Who first asked the rank to save and stop: USR1, TERM, or file (the batch shell's)."""
+    address: str | None = None
+    """Where its node answers the other nodes' health checks: host:port."""
     step: int | None = None
+    step_time: float | None = None
+    """When `step` last rose."""
     total_steps: int | None = None
     first_step: int | None = None
     """The first step this attempt reported, and when: what the step rate is reckoned from."""

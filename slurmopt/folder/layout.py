@@ -94,7 +94,7 @@ class RunFolder:
         return self.logs / f"job-{job}.log"
 
     def rank_log(self, attempt: int, rank: int) -> Path:
-        return self.logs / f"attempt-{attempt}" / f"rank-{rank}.log"
+        return self.attempt_logs(attempt) / f"rank-{rank}.log"
 
     def heartbeat(self, attempt: int, rank: int) -> Path:
         return self.heartbeats / f"attempt-{attempt}" / f"rank-{rank}.json"
@@ -102,6 +102,26 @@ class RunFolder:
     def stop_request(self, attempt: int) -> Path:
         """Exists once the batch shell has been told that this attempt must end soon: for ranks that start later."""
         return self.heartbeats / f"attempt-{attempt}" / "stop"
+
+    def hang(self, attempt: int) -> Path:
+        """What the lookout found when no rank made a step any more."""
+        return self.heartbeats / f"attempt-{attempt}" / "hang.json"
+
+    def stacks_request(self, attempt: int) -> Path:
+        """Asks every rank to write the stack traces of its threads into its log."""
+        return self.heartbeats / f"attempt-{attempt}" / "stacks"
+
+    def slurm_said(self, attempt: int) -> Path:
+        """What `scontrol show job` answered when the attempt ended other than well."""
+        return self.heartbeats / f"attempt-{attempt}" / "slurm"
+
+    def requeue_wish(self) -> Path:
+        """A command's way to say that it has saved and wants another attempt: {"step": N}."""
+        return self.path / "requeue"
+
+    def attempt_logs(self, attempt: int) -> Path:
+        """The folder of an attempt's logs; making it claims the attempt's number."""
+        return self.logs / f"attempt-{attempt}"
 
     def attempts(self) -> list[int]:
         """The attempts that have started, oldest first. An attempt's number is claimed by making its log folder."""

@@ -1,0 +1,138 @@
+"""Why an attempt ended: the words, and the tables that read them out of Slurm's lines and of error texts.
+
+The words stand in the journal (`cause` of an `end` event) and on the screen:
+
+    finished
+    time limit             the limit came near, or was reached
+    preemption             a job of higher priority took the nodes
+    requeued               by an administrator's `scontrol requeue`
+    asked                  the training asked to be started again, without any signal
+    node failure           a node died, or was cut off
+    hang                   no rank made a step for too long
+    out of memory          of the host
+    GPU out of memory
+    infrastructure         NCCL, CUDA, ECC, network, file system, a failed health check
+    killed                 a rank got a signal that nobody accounts for
+    user error
+    cancelled              by `slurmopt cancel` or scancel
+    unknown
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+
+FINISHED = "finished"
+TIME_LIMIT = "time limit"
+PREEMPTION = "preemption"
+REQUEUED = "requeued"
+ASKED = "asked"
+NODE_FAILURE = "node failure"
+HANG = "hang"
+OUT_OF_MEMORY = "out of memory"
+GPU_OUT_OF_MEMORY = "GPU out of memory"
+INFRASTRUCTURE = "infrastructure"
+KILLED = "killed"
+USER_ERROR = "user error"
+CANCELLED = "cancelled"
+UNKNOWN = "unknown"
+
+NOTIFIED = frozenset({TIME_LIMIT, PREEMPTION, REQUEUED, ASKED})
+"""Ends that leave the time to save."""
+
+SLURM_RETURNS = frozenset({PREEMPTION, REQUEUED, NODE_FAILURE})
+"""After these Slurm itself starts the job again, where it has ended the batch shell and the site does not cancel."""
+
+
+def key(cause: str) -> str:
+    """The cause as a key of `restart.budgets`: "GPU out of memory" is gpu_out_of_memory."""
+    return cause.lower().replace(" ", "_")
+
+
+_BY_KEY = {key(cause): cause for cause in (INFRASTRUCTURE, USER_ERROR, OUT_OF_MEMORY, GPU_OUT_OF_MEMORY, NODE_FAILURE)}
+_BY_KEY["hang"] = HANG
+
+# slurmstepd: error: *** JOB 12 ON node1 CANCELLED AT 2026-11-21T12:00:00 DUE TO TIME LIMIT ***
+_ENDED = re.compile(r"\*\*\* JOB \S+ ON (\S+) CANCELLED AT (\d+-\d+-\d+T\d+:\d+:\d+)(?: DUE TO ([A-Z ]+))?")
+_SLURM_SAYS = {
+    "TIME LIMIT": TIME_LIMIT,
+    "PREEMPTION": PREEMPTION,
+    "JOB REQUEUE": REQUEUED,
+    "NODE FAILURE": NODE_FAILURE,
+    "FAILED NODE": NODE_FAILURE,
+}
+_SLURM_STATES = {
+    "TIMEOUT": TIME_LIMIT,
+    "DEADLINE": TIME_LIMIT,
+    "PREEMPTED": PREEMPTION,
+    "NODE_FAIL": NODE_FAILURE,
+    "BOOT_FAIL": NODE_FAILURE,
+    "OUT_OF_MEMORY": OUT_OF_MEMORY,
+    "CANCELLED": CANCELLED,
+    "REVOKED": CANCELLED,
+}
+_CLOCKS_DIFFER = 5.0
+
+_TEXTS = (
+    (GPU_OUT_OF_MEMORY, r"(cuda|hip|xpu|gpu)( error:)? out of memory|torch\.(cuda\.)?OutOfMemoryError|CUBLAS_STATUS_ALLOC"),
+    (
+        OUT_OF_MEMORY,
+        r"oom[_-]kill|\bOut Of Memory\b|^MemoryError|DefaultCPUAllocator: (can't|not enough)|cannot allocate memory"
+        r"|std::bad_alloc|Exceeded (job|step) memory limit|numpy[.\w]*_ArrayMemoryError|Unable to allocate .*iB",
+    ),
+    (NODE_FAILURE, r"srun: error: Node failure on|node .* has failed|Timed out waiting for job step to complete"),
+    (
+        INFRASTRUCTURE,
+        r"uncorrectable (ecc|nvlink)|fallen off the bus|devices? ?(\(s\))? ?(unavailable|is/are busy)|NVRM: Xid"
+        r"|system not yet initialized|no cuda-capable device is detected|CUDA driver (initialization failed|error)"
+        r"|stale file handle|transport endpoint is (not connected|shutdown)|input/output error|remote I/O error"
+        r"|nccl(System|Internal)Error|unhandled (system|cuda) error|CUDA error: (an illegal|unspecified) launch failure"
+        r"|libfabric|fi_(send|recv|read|write)\w* failed|DistBackendError|Failed to initialize NVML",
+    ),
+)  # fmt: skip
+"""A cause → what an error or a log says then, in any case; the first that matches counts."""
+_BUILT_IN = tuple((cause, re.compile(pattern, re.IGNORECASE | re.MULTILINE)) for cause, pattern in _TEXTS)
+
+
+def of_text(text: str | None, patterns: Mapping[str, str] | None = None) -> str | None:
+    """The cause that an error or the end of a log tells of, None where no table knows it.
+
+    `patterns`: the user's own, a regular expression → a key such as `gpu_out_of_memory`; they win.
+    """
+    if not text:
+        return None
+    for pattern, name in (patterns or {}).items():
+        if re.search(pattern, text):
+            return _BY_KEY[name]
+    return next((cause for cause, pattern in _BUILT_IN if pattern.search(text)), None)
+
+
+def of_job_log(text: str, since: float) -> str | None:
+    """Why Slurm ended the job after `since` (seconds since the epoch), by slurmstepd's last line in the job's log.
+
+    A line without a reason is scancel's. None where there is no such line.
+    """
+    for found in reversed(list(_ENDED.finditer(text))):
+        if _seconds(found[2]) >= since - _CLOCKS_DIFFER:
+            return _of_reason(found[3])
+    return None
+
+
+def _of_reason(reason: str | None) -> str:
+    if reason is None:
+        return CANCELLED
+    return next((cause for words, cause in _SLURM_SAYS.items() if reason.strip().startswith(words)), UNKNOWN)
+
+
+def _seconds(stamp: str) -> float:
+    try:
+        return time.mktime(time.strptime(stamp, "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def of_state(state: str) -> str | None:
+    """Slurm's long word for a job's end, such as NODE_FAIL or "CANCELLED by 0"; None for others."""
+    return _SLURM_STATES.get((state.split() or [""])[0].rstrip("+").upper())

@@ -1,0 +1,146 @@
+"""The attempts of a run as its journal tells of them, oldest first. Nothing here trusts a field's type."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+
+Event = dict[str, Any]
+
+
+@dataclass
+class Attempt:
+    """One start of the run, from its events."""
+
+    number: int
+    job: str | None = None
+    nodes: str | None = None
+    queued: float | None = None
+    """Since when the job waited for this start: seconds since the epoch."""
+    started: float | None = None
+    """When its batch shell started."""
+    signals: list[str] = field(default_factory=list)
+    """What the batch shell got: USR1, TERM."""
+    restored: Event | None = None
+    durable: int | None = None
+    """The newest step that became durable in it."""
+    hang: Event | None = None
+    requeue: Event | None = None
+    """Its own wish to be requeued, noted before Slurm is asked."""
+    cancelled: bool = False
+    """The user cancelled the run during it."""
+    end: Event | None = None
+    since_retry: bool = True
+    """Whether it counts for the budgets: not, where the user has asked for a retry since."""
+
+    @property
+    def cause(self) -> str | None:
+        """Why it ended; None where nothing tells (yet)."""
+        found = (self.end or {}).get("cause")
+        return found if isinstance(found, str) else None
+
+    @property
+    def step(self) -> int | None:
+        """The last step it is known to have done."""
+        return whole((self.end or {}).get("step"))
+
+    @property
+    def mark(self) -> float | None:
+        """When the newest file of `task.checkpoints` was written, as of its end."""
+        value = (self.end or {}).get("mark")
+        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def attempts(folder: RunFolder) -> list[Attempt]:
+    """All attempts, from the journal. Raises OSError where it cannot be read."""
+    return of_events(events.read(folder.events))
+
+
+def of_events(journal: list[Event]) -> list[Attempt]:
+    """All attempts that the events tell of."""
+    found: dict[int, Attempt] = {}
+    queued: float | None = None
+    latest: Attempt | None = None
+    for event in journal:
+        word, when = event["event"], _time(event)
+        if word in ("submitting", "submitted"):
+            queued = when
+        elif word == "attempt" and (number := whole(event.get("attempt"))) is not None:
+            latest = found[number] = Attempt(number, _text(event, "job"), _text(event, "nodes"), queued, when)
+        elif word == "retry":
+            for attempt in found.values():
+                attempt.since_retry = False
+        elif word in ("cancel", "cancel-failed") and latest is not None:
+            latest.cancelled = word == "cancel"
+        else:
+            about = found.get(whole(event.get("attempt")) if "attempt" in event else -1, None)  # type: ignore[arg-type]
+            if word == "end" and about is None and (number := whole(event.get("attempt"))) is not None:
+                about = found[number] = Attempt(number)  # its `attempt` line was lost; the verdict stands
+            if about is not None:
+                _TAKE.get(word, _skip)(about, event)
+        if word in ("requeue", "end"):
+            queued = when
+    return [found[number] for number in sorted(found)]
+
+
+def _skip(attempt: Attempt, event: Event) -> None:
+    """Says nothing of how it went."""
+
+
+def _signal(attempt: Attempt, event: Event) -> None:
+    attempt.signals.append(str(event.get("signal")))
+
+
+def _restored(attempt: Attempt, event: Event) -> None:
+    attempt.restored = event
+
+
+def _checkpoint(attempt: Attempt, event: Event) -> None:
+    step = whole(event.get("step"))
+    if step is not None:
+        attempt.durable = max(step, attempt.durable or 0)
+
+
+def _hang(attempt: Attempt, event: Event) -> None:
+    attempt.hang = event
+
+
+def _requeue(attempt: Attempt, event: Event) -> None:
+    attempt.requeue = event
+
+
+def _end(attempt: Attempt, event: Event) -> None:
+    """The first word counts, but for one that says more: a late verdict never overrules an attempt's own."""
+    if attempt.end is None or "by" not in event:
+        attempt.end = event
+
+
+_TAKE = {
+    "signal": _signal,
+    "restored": _restored,
+    "checkpoint": _checkpoint,
+    "hang": _hang,
+    "requeue": _requeue,
+    "end": _end,
+}
+
+
+def whole(value: Any) -> int | None:
+    """`value`, if it is a whole number of a sane size."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) and abs(value) < 2**53 else None
+
+
+def _time(event: Event) -> float | None:
+    value = event.get("time")
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _text(event: Event, name: str) -> str | None:
+    value = event.get(name)
+    return str(value) if isinstance(value, (str, int)) else None
