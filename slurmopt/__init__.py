@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slurmopt.errors import Requeue
     from slurmopt.runtime.ranks import RankFacts, rank_facts
-    from slurmopt.runtime.run import CurrentRun, current_run, progress, stop_requested
+    from slurmopt.runtime.run import CurrentRun, current_run, on_stop, progress, stop_requested
 
 __version__ = "0.1.0"
-__all__ = ["CurrentRun", "RankFacts", "Requeue", "current_run", "progress", "rank_facts", "stop_requested"]
+__all__ = ["CurrentRun", "RankFacts", "Requeue", "current_run", "on_stop", "progress", "rank_facts", "stop_requested"]
 
 _HOMES = {
     "Requeue": "slurmopt.errors",
@@ -21,6 +21,7 @@ _HOMES = {
     "rank_facts": "slurmopt.runtime.ranks",
     "CurrentRun": "slurmopt.runtime.run",
     "current_run": "slurmopt.runtime.run",
+    "on_stop": "slurmopt.runtime.run",
     "progress": "slurmopt.runtime.run",
     "stop_requested": "slurmopt.runtime.run",
 }

@@ -17,6 +17,8 @@ COMMANDS = {
     "launch": ("slurmopt.launch", "compose a config, check it against the cluster and submit it"),
     "status": ("slurmopt.runs.status", "how runs are: state, progress, why one waits or failed"),
     "logs": ("slurmopt.runs.logs", "what the ranks wrote; --errors shows the first that failed"),
+    "history": ("slurmopt.runs.history", "the story of a run: its attempts, why each ended, what that cost"),
+    "retry": ("slurmopt.retry", "let runs that failed go on, with changed needs"),
     "cancel": ("slurmopt.runs.cancel", "stop a run"),
     "list": ("slurmopt.runs.listing", "all runs, newest first"),
     "checkpoint": ("slurmopt.checkpoint_command.main", "what a run has saved: list, verify, fetch, export, prune"),

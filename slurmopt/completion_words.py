@@ -10,9 +10,9 @@ from pathlib import Path
 from slurmopt.cli import COMMANDS
 
 _SHELLS = ("bash", "zsh", "fish")
-_WITH_RUN = ("status", "logs", "cancel")
+_WITH_RUN = ("status", "logs", "history", "retry", "cancel")
 _HARMLESS = re.compile(r"[\w./=+:@%,~-]*")
-_VALUED = ("--folder", "--rank", "--attempt", "--to", "--key", "--keep")
+_VALUED = ("--folder", "--rank", "--attempt", "--to", "--key", "--keep", "--more-memory", "--more-time")
 """Options whose value is no RUN."""
 _CHOICES = {"--tier": "scratch shared s3", "--from": "scratch shared s3", "--format": "torch safetensors dcp"}
 

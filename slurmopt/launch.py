@@ -22,8 +22,11 @@ from slurmopt.runs.plan import Plan
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from slurmopt.backends.protocol import Backend
     from slurmopt.config.launch import Launch
+    from slurmopt.config.resources import Resources
     from slurmopt.config.schema import Settings
+    from slurmopt.slurm.facts import ClusterFacts
     from slurmopt.slurm.script import Job
 
 
@@ -56,25 +59,25 @@ def plan(overrides: list[str], config_dir: str | None = None) -> Plan:
     if first.run is not None:
         return _plan_of_existing(first, overrides)
     for module in first.imports:
-        _import(module)
+        import_from(Path.cwd(), module)
     name = _name(config, first)
     run = _run_folder(name, first)
     stored = _stored(config, run)
     typed = settings(config)
-    source = _workdir(typed)
-    _check_task(typed, source)
+    source = workdir(typed, Path.cwd())
+    check_task(typed, source)
     backend = _backend(typed)
-    return Plan(_job(typed, run, name, source, backend, overrides), backend, stored, overrides, source)
+    return Plan(job_for(typed, run, name, source, backend, overrides), backend, stored, overrides, source)
 
 
 def _plan_of_existing(asked: Launch, overrides: list[str]) -> Plan:
     """An existing run goes on with its own script, wherever the launch is typed."""
     from slurmopt.runs.resume import resume
 
-    run, stored, typed = resume(asked)
-    backend = typed.launch.backend
-    job = _job(typed, run, run.name, run.path, backend, overrides)
-    return Plan(job, backend, stored, overrides, run.path, existing=True)
+    found, stored, typed = resume(asked)
+    run = found.run
+    job = job_for(typed, run, run.name, run.path, found.backend, overrides)
+    return Plan(job, found.backend, stored, overrides, run.path, existing=True, after=found.token)
 
 
 def _backend(typed: Settings) -> str:
@@ -86,7 +89,8 @@ def _backend(typed: Settings) -> str:
     return backend
 
 
-def _job(typed: Settings, run: RunFolder, name: str, source: Path, backend: str, overrides: list[str]) -> Job:
+def job_for(typed: Settings, run: RunFolder, name: str, source: Path, backend: str, overrides: list[str]) -> Job:
+    """What the script is made from; `source` is the working directory, or what a snapshot is taken of."""
     from slurmopt.slurm.script import Job
 
     return Job(
@@ -101,9 +105,9 @@ def _job(typed: Settings, run: RunFolder, name: str, source: Path, backend: str,
     )
 
 
-def _workdir(typed: Settings) -> Path:
-    """Where the job is to run, as the launch sees it."""
-    folder = Path(typed.environment.workdir or Path.cwd()).expanduser().absolute()
+def workdir(typed: Settings, home: Path) -> Path:
+    """Where the job is to run, as the launch sees it; `home` is where that was typed."""
+    folder = home / Path(typed.environment.workdir or "").expanduser()
     try:
         if folder.is_dir():
             return folder
@@ -112,8 +116,9 @@ def _workdir(typed: Settings) -> Path:
     raise ConfigError(f"{str(folder)!r} is no folder", "environment.workdir")
 
 
-def _import(module: str) -> None:
-    sys.path.insert(0, str(Path.cwd()))
+def import_from(home: Path, module: str) -> None:
+    """Imports a module that may lie in `home`, for the resolvers it registers. Raises ConfigError."""
+    sys.path.insert(0, str(home))
     try:
         import_module(module)
     except ImportError as error:
@@ -153,7 +158,8 @@ def _stored(config: DictConfig, run: RunFolder) -> dict[str, Any]:
     return storable(config, leave_out="hydra")
 
 
-def _check_task(typed: Settings, source: Path) -> None:
+def check_task(typed: Settings, source: Path) -> None:
+    """ConfigError where there is nothing to run."""
     from slurmopt.config.target import check_target
 
     if typed.task._target_ is None and typed.task.command is None:
@@ -168,13 +174,8 @@ def _check_task(typed: Settings, source: Path) -> None:
 
 def launch(plan: Plan) -> int:
     """Checks the plan against the cluster and carries it out, or prints what would be submitted."""
-    from slurmopt import backends
-
-    backend = backends.load(plan.backend)
+    backend, script = ready(plan)
     settings = plan.job.settings
-    script = plan.job.folder.script.read_text(encoding="utf-8") if plan.existing else backend.script(plan.job)
-    if backend.slurm and settings.launch.check:
-        check(settings, tolerant=settings.launch.dry_run)
     if settings.launch.dry_run:
         return _show(plan, script)
     if backend.slurm and settings.launch.check:
@@ -187,14 +188,28 @@ def launch(plan: Plan) -> int:
     return carry_out(plan, backend, script)
 
 
+def ready(plan: Plan) -> tuple[Backend, str]:
+    """The backend and the script of a plan that the cluster can run. Raises CheckError."""
+    from slurmopt import backends
+
+    backend, settings = backends.load(plan.backend), plan.job.settings
+    as_it_lies = plan.existing and plan.changes is None
+    script = plan.job.folder.script.read_text(encoding="utf-8") if as_it_lies else backend.script(plan.job)
+    if backend.slurm and settings.launch.check:
+        check(settings, tolerant=settings.launch.dry_run)
+    return backend, script
+
+
 def check(settings: Settings, tolerant: bool) -> None:
     """Raises CheckError with all that the cluster cannot give; `tolerant` of a cluster that does not answer."""
     from slurmopt.slurm.facts import facts
-    from slurmopt.slurm.limits import findings, with_site_defaults
+    from slurmopt.slurm.limits import findings, remarks, with_site_defaults
 
+    resources = with_site_defaults(settings.resources, os.environ)
     try:
         with patience("asking Slurm what the cluster has"):
-            found = findings(with_site_defaults(settings.resources, os.environ), facts())
+            known = facts()
+            found = findings(resources, known)
     except SlurmUnreachable as error:
         if not tolerant:
             raise
@@ -202,6 +217,20 @@ def check(settings: Settings, tolerant: bool) -> None:
         return
     if found:
         raise CheckError(found)
+    for line in [*remarks(resources, known), *_needs_tending(settings, resources, known)]:
+        print(f"slurmopt: {line}", file=sys.stderr)
+
+
+def _needs_tending(settings: Settings, resources: Resources, known: ClusterFacts) -> list[str]:
+    """A line where Slurm would not bring the run back by itself, with the way out."""
+    from slurmopt.runs.handover import cron_line
+    from slurmopt.slurm.limits import cancelled_by_preemption
+
+    names = cancelled_by_preemption(resources, known)
+    if not names:
+        return []
+    why = f"partition {', '.join(names)}: a job of higher priority ends this one for good (PreemptMode=CANCEL)"
+    return [f"{why}; this line of crontab brings it back: {cron_line(Path(settings.launch.folder))}"]
 
 
 def _show(plan: Plan, script: str) -> int:

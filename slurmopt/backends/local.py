@@ -14,7 +14,10 @@ from slurmopt.units import seconds
 
 
 class Local:
-    """Starts `slurmopt.backends.runner`, which outlives the launcher and stands in for Slurm."""
+    """Starts `slurmopt.backends.runner`, which outlives the launcher and stands in for Slurm.
+
+    Of a range of nodes it starts the ranks of the least: one machine has to carry them all, whatever a cluster could.
+    """
 
     slurm = False
 

@@ -59,7 +59,8 @@ def executor(job: Job, token: str, retry: bool) -> Any:
 
         def _submit_command(self, command: str) -> Any:
             job_id = hand_over(job, token, retry)
-            ranks = job.settings.resources.nodes * processes_per_node(job)
+            # Of a range the least: only these ranks leave a result whatever nodes the last attempt had.
+            ranks = job.settings.resources.least_nodes * processes_per_node(job)
             submitted = self.job_class(folder=self.folder, job_id=job_id, tasks=list(range(ranks)))
             submitted.paths.submission_file.write_text(self._make_submission_file_text(command, ""), encoding="utf-8")
             return submitted

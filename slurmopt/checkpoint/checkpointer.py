@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from slurmopt.checkpoint.agreement import Agreement
 from slurmopt.checkpoint.crew import Crew
@@ -18,8 +18,9 @@ from slurmopt.checkpoint.schedule import Decision, Schedule
 from slurmopt.checkpoint.snapshots import Snapshots
 from slurmopt.checkpoint.tiers import tiers_of
 from slurmopt.config.checkpoint import checkpoint_of
-from slurmopt.errors import CheckpointError
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.errors import CheckpointError, Requeue
+from slurmopt.runtime.run import CurrentRun, phase
+from slurmopt.runtime.stopping import Stop
 from slurmopt.units import seconds
 
 _LAST_STEP = 10**15
@@ -40,6 +41,9 @@ class Checkpointer:
     of plain values and tensors. All ranks call the same methods with the same steps. A save costs the training one copy
     into host memory; a writer process brings it to the tiers. A failed save is told and does not stop the training,
     unless `checkpoint.failures` of them follow each other.
+
+    When the job is about to end, `save` is where the training leaves: at one step that all ranks agree on it saves,
+    waits until that is durable, and raises `Requeue`.
     """
 
     def __init__(self, config: Any, run: CurrentRun) -> None:
@@ -60,6 +64,7 @@ class Checkpointer:
         self._began: dict[int, float] = {}
         self._restored = self._closed = False
         self._crew.start()
+        self._stop = Stop(self._ranks.rank, self._ranks.world_size)
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -76,6 +81,10 @@ class Checkpointer:
         before it is taken. Raises CheckpointError where the state does not fit, or where nothing that was saved is
         whole: nobody wants to start over without knowing.
         """
+        with phase("restoring"):
+            return self._restore(state)
+
+    def _restore(self, state: dict[str, Any]) -> int:
         recovery = Recovery(self._tiers, self._run, self._ranks)
         try:
             step = recovery.restore(state)
@@ -98,13 +107,25 @@ class Checkpointer:
         """Saves where the config has it due at `step`, or everywhere with `force`; call it after each step.
 
         Returns when the snapshot is taken: whether one was. `metrics` are for `best` and for people. Raises
-        CheckpointError for a state that cannot be saved, and once too many saves in a row have failed.
+        CheckpointError for a state that cannot be saved, and once too many saves in a row have failed; Requeue once the
+        job has been told to end and this step is saved.
         """
         step = _step(step)
         if self._closed:
             raise CheckpointError("this Checkpointer is closed; save before the end of its with block")
-        if not self._tiers or (not force and self._schedule.silent(step)):
+        if not self._tiers:
             return False
+        if self._stop.due(step):
+            self._leave(step, state, metrics)
+        return (force or not self._schedule.silent(step)) and self._save(step, state, metrics, force)
+
+    def _leave(self, step: int, state: dict[str, Any], metrics: dict[str, float] | None) -> NoReturn:
+        """The last save of an attempt. Where it fails the attempt ends all the same: its time is over."""
+        with phase("saving"):
+            durable = self._save(step, state, metrics, force=True) and self.wait()
+        raise Requeue(f"{'saved' if durable else 'could not save'} step {step} before the job ends")
+
+    def _save(self, step: int, state: dict[str, Any], metrics: dict[str, float] | None, force: bool) -> bool:
         numbers = _numbers(metrics or {})  # only now: a tensor on a GPU is waited for
         self._warn_of_forgotten()
         began = time.monotonic()
@@ -151,6 +172,7 @@ class Checkpointer:
     def close(self) -> None:
         """Brings everything home that was begun, and ends the writer process."""
         self._closed = True
+        self._stop.close()
         self._crew.close()
         self._snapshots.close()
         self._ranks.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -21,10 +22,12 @@ from slurmopt.checkpoint.tiers import Tier
 from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.errors import CheckpointError
 from slurmopt.patience import patience
+from slurmopt.runtime import signals
 from slurmopt.runtime.run import CurrentRun
 from slurmopt.units import human_seconds
 
 _REMEMBERED = 100
+_LOOK_EVERY = 0.5
 
 
 class Crew:
@@ -185,18 +188,25 @@ class Crew:
         note(self._run.folder.events, event, attempt=self._run.attempt, **fields)
 
     def wait(self, name: str, tier: str) -> bool:
-        """Waits until a save is settled on `tier`; whether it is durable there."""
+        """Waits until a save is settled on `tier`, or until there is no time left; whether it is durable there."""
         with self._settled, patience(f"waiting until {name} is durable on {tier}"):
-            self._settled.wait_for(lambda: (name, tier) not in self._open)
+            self._wait_for(lambda: (name, tier) not in self._open)
             return self._outcomes.get((name, tier), False)
 
     def close(self) -> None:
         if self._writer is not None:
             longest = sum(tier.deadline for tier in self._tiers)
             with self._settled, patience(f"bringing the last checkpoints home, for {human_seconds(longest)} at most"):
-                self._settled.wait_for(lambda: not self._open, timeout=longest)
+                self._wait_for(lambda: not self._open, longest)
             self._writer.close(longest)
             self._writer = None
+
+    def _wait_for(self, settled: Callable[[], bool], longest: float = math.inf) -> None:
+        """Another signal after the first means that Slurm ends the job in a moment: then nothing is waited for."""
+        deadline = time.monotonic() + longest
+        while not self._settled.wait_for(settled, timeout=_LOOK_EVERY):
+            if signals.pressed() or time.monotonic() >= deadline:
+                return
 
     def _setup(self) -> dict[str, Any]:
         return {

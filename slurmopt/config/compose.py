@@ -131,7 +131,7 @@ def compose(overrides: list[str], config_dir: str | None = None) -> DictConfig:
             ) from error
         except UnicodeDecodeError as error:
             raise ConfigError(f"not valid UTF-8: {', '.join(_not_utf8(user_folder(config_dir)))}") from error
-    _split_command(config)
+    split_command(config)
     return config
 
 
@@ -146,8 +146,10 @@ def _not_utf8(folder: Path | None) -> list[str]:
     return found
 
 
-def _split_command(config: DictConfig) -> None:
-    task = config.get("task")
-    node = task._get_node("command") if isinstance(task, DictConfig) else None
-    if isinstance(node, AnyNode) and isinstance(text := node._value(), str):
-        task.command = split_words(text)
+def split_command(config: DictConfig) -> None:
+    """Makes words of a `task.command` or `notify.command` that is one text."""
+    for name in ("task", "notify"):
+        group = config.get(name)
+        node = group._get_node("command") if isinstance(group, DictConfig) else None
+        if isinstance(node, AnyNode) and isinstance(text := node._value(), str):
+            group.command = split_words(text, f"{name}.command")

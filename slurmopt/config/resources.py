@@ -15,14 +15,16 @@ OWN_OPTIONS = {
     "ntasks", "open-mode", "output", "parsable", "quiet", "requeue", "signal", "test-only", "wait", "wrap", "chdir",
 }  # fmt: skip
 """sbatch options that slurmopt sets itself, or that would take the run out of its hands."""
+_NODES = re.compile(r"\s*([0-9]{1,6})(?:\s*-\s*([0-9]{1,6}))?\s*")
 
 
 @dataclass(kw_only=True)
 class Resources:
     """What the job asks Slurm for; the names are sbatch's where it has one."""
 
-    nodes: int = 1
-    """Number of nodes."""
+    nodes: int | str = 1
+    """Number of nodes; or a range such as `2-4`: an attempt starts on as many of them as are free, at least the first
+    number, so it may have fewer or more than the one before."""
 
     gpus_per_node: int = 0
     """GPUs on each node."""
@@ -88,7 +90,8 @@ class Resources:
     """Any other sbatch option by its long name, `true` for one without a value: `{switches: 1, contiguous: true}`."""
 
     def __post_init__(self) -> None:
-        at_least(self.nodes, 1, "resources.nodes")
+        self.least_nodes, self.most_nodes = _range(self.nodes)
+        self.nodes = f"{self.least_nodes}-{self.most_nodes}" if self.elastic else self.least_nodes
         at_least(self.gpus_per_node, 0, "resources.gpus_per_node")
         at_least(self.tasks_per_node, 1, "resources.tasks_per_node")
         at_least(self.cpus_per_task, 1, "resources.cpus_per_task")
@@ -118,3 +121,21 @@ class Resources:
     @property
     def ranks_per_node(self) -> int:
         return self.tasks_per_node or self.gpus_per_node or 1
+
+    @property
+    def elastic(self) -> bool:
+        """Whether attempts may differ in their number of nodes."""
+        return self.least_nodes < self.most_nodes
+
+
+def _range(nodes: int | str) -> tuple[int, int]:
+    """The least and the most of `resources.nodes`: 2 and "2" are (2, 2), "2-4" is (2, 4)."""
+    key = "resources.nodes"
+    match = _NODES.fullmatch(str(nodes))
+    if match is None:
+        raise ConfigError(f"{str(nodes)!r} is not valid; valid: a whole number from 1, or a range such as 2-4", key)
+    least, most = int(match[1]), int(match[2] or match[1])
+    at_least(min(least, most), 1, key)
+    if most < least:
+        raise ConfigError(f"{str(nodes)!r} ends below its start; did you mean {most}-{least}?", key)
+    return least, most

@@ -7,9 +7,11 @@ from typing import Any
 
 from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.config.environment import Environment
+from slurmopt.config.health import Health
 from slurmopt.config.launch import Launch
 from slurmopt.config.monitor import Monitor
 from slurmopt.config.network import Network
+from slurmopt.config.notify import Notify
 from slurmopt.config.resources import Resources
 from slurmopt.config.restart import Restart
 from slurmopt.config.sweep import Sweep
@@ -27,6 +29,8 @@ class Settings:
     network: Network = field(default_factory=Network)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     restart: Restart = field(default_factory=Restart)
+    health: Health = field(default_factory=Health)
+    notify: Notify = field(default_factory=Notify)
     sweep: Sweep = field(default_factory=Sweep)
     monitor: Monitor = field(default_factory=Monitor)
 

@@ -21,6 +21,8 @@ DEFERRED_FIELDS = {
     ("environment", "setup"),
     ("environment", "variables"),
     ("network", "variables"),
+    ("notify", "command"),
+    ("notify", "webhook"),
     ("checkpoint", "scratch", "path"),
     ("checkpoint", "shared", "path"),
     ("checkpoint", "s3", "url"),

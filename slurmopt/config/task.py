@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from slurmopt.config.check import one_of
+from slurmopt.config.check import one_of, text_or_null
 from slurmopt.errors import ConfigError
 
 
@@ -23,11 +23,16 @@ class Task:
     per: str = "rank"
     """`rank`: the command runs once per rank. `node`: once per node, for torchrun, accelerate or deepspeed."""
 
+    checkpoints: str | None = None
+    """A command's own checkpoints, as a glob such as `out/step-*`, relative to the working directory: the newest file
+    that matches shows its progress, where it reports no steps."""
+
     python: str | None = None
     """The job's Python. Default: the one that launched; in a container: `python3`."""
 
     def __post_init__(self) -> None:
         one_of(self.per, ("rank", "node"), "task.per")
+        text_or_null(self.checkpoints, "task.checkpoints")
         if self._target_ is not None and self.command is not None:
             raise ConfigError("only one of these can be set: task._target_, task.command")
         if self._target_ is not None and self.per == "node":

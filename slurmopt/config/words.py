@@ -7,31 +7,31 @@ import shlex
 from slurmopt.errors import ConfigError
 
 
-def split_words(text: str) -> list[str]:
-    """`text` split as a shell would split it, each `${…}` kept whole. ConfigError where quotes or braces do not
-    match."""
-    hidden, interpolations = _hide_interpolations(text)
+def split_words(text: str, key: str = "task.command") -> list[str]:
+    """`text` split as a shell would split it, each `${…}` kept whole. ConfigError, which names `key`, where quotes or
+    braces do not match."""
+    hidden, interpolations = _hide_interpolations(text, key)
     try:
         words = shlex.split(hidden)
     except ValueError as error:
-        raise ConfigError(f"cannot be split into words: {error}; or write a list", "task.command") from error
+        raise ConfigError(f"cannot be split into words: {error}; or write a list", key) from error
     return [_show(word, interpolations) for word in words]
 
 
-def _hide_interpolations(text: str) -> tuple[str, list[str]]:
+def _hide_interpolations(text: str, key: str) -> tuple[str, list[str]]:
     """`text` with each `${…}` replaced by a character that shlex takes for part of a word."""
     parts: list[str] = []
     found: list[str] = []
     position = 0
     while (start := text.find("${", position)) >= 0:
-        end = _closing(text, start)
+        end = _closing(text, start, key)
         parts += [text[position:start], _mark(len(found))]
         found.append(text[start:end])
         position = end
     return "".join([*parts, text[position:]]), found
 
 
-def _closing(text: str, start: int) -> int:
+def _closing(text: str, start: int, key: str) -> int:
     depth = 0
     for index in range(start, len(text)):
         if text.startswith("${", index):
@@ -40,7 +40,7 @@ def _closing(text: str, start: int) -> int:
             depth -= 1
             if depth == 0:
                 return index + 1
-    raise ConfigError(f"no closing brace for {text[start : start + 20]!r}", "task.command")
+    raise ConfigError(f"no closing brace for {text[start : start + 20]!r}", key)
 
 
 def _mark(number: int) -> str:

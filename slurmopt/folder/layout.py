@@ -13,6 +13,7 @@ runs/NAME/ID/
   code/             the code snapshot, where one was asked for
   python/           a link to slurmopt, where task.python is another Python
   submitit/         the pickles of the submitit backend
+  .submission       locked while somebody submits the run
 """
 
 from __future__ import annotations
@@ -88,6 +89,11 @@ class RunFolder:
     @property
     def submitit(self) -> Path:
         return self.path / "submitit"
+
+    @property
+    def submission(self) -> Path:
+        """Its lock is held while the run is being submitted: its own file, because the script can be replaced then."""
+        return self.path / ".submission"
 
     def job_log(self, job: str) -> Path:
         """What the batch shell and slurmstepd said; `job` is Slurm's id, or `%j` in a directive."""

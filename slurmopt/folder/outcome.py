@@ -27,6 +27,8 @@ class Outcome:
     traceback: str | None = None
     result: Any = None
     """What the function returned, where JSON can hold it; the command's exit code otherwise."""
+    nodes: list[str] | None = None
+    """The nodes at fault, where that is not the rank's own: others that it cannot reach; [] where no node is."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

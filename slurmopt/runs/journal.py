@@ -11,11 +11,14 @@ from slurmopt.errors import one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED, REQUEUE
+from slurmopt.survival import decision
 
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 _OF_CHECKPOINTS = b'"event": "checkpoint'
 """In lines that a long run has tens of thousands of, and that say nothing of its state; `slurmopt.runs.checkpoints`
 reads them."""
+_RETURNS = (decision.REQUEUE, decision.BY_SLURM, decision.SUBMIT)
+"""What `next` of an `end` says where that is not the run's end."""
 
 
 @dataclass
@@ -29,6 +32,8 @@ class Attempt:
     terminated: bool = False
     """The batch shell got SIGTERM: from scancel, `scontrol requeue`, preemption, a failing node."""
     requeued: bool = False
+    refused: bool = False
+    """Slurm refused to requeue it."""
     end: dict[str, Any] | None = None
     """Its `end` event."""
 
@@ -70,12 +75,21 @@ class Journal:
     def ended(self) -> dict[str, Any] | None:
         """The `end` event that no other attempt followed or will follow."""
         end = self.attempt.end if self.attempt else None
-        return end if end is not None and end.get("outcome") != REQUEUE else None
+        return end if end is not None and not returns(end) else None
+
+    @property
+    def for_tend(self) -> bool:
+        """Whether only a fresh submission brings it back: the job's own, or that of `slurmopt tend`."""
+        if self.attempt is None or self.attempt.end is None or self.ended is not None:
+            return False
+        return self.attempt.refused or text(self.attempt.end.get("next")) == decision.SUBMIT
 
     @property
     def may_return(self) -> bool:
-        """Whether Slurm may start it again although it ended: preemption and `scontrol requeue` end it by SIGTERM."""
-        if self.attempt is None or self.ended is None or self.local or self.cancelled:
+        """Whether Slurm may start it again although it ended: preemption and `scontrol requeue` end it by SIGTERM.
+
+        A verdict that says what is `next` has thought of that already."""
+        if self.attempt is None or self.ended is None or self.local or self.cancelled or "next" in self.ended:
             return False
         return self.attempt.terminated and self.ended.get("outcome") != FINISHED
 
@@ -157,10 +171,16 @@ def _requeue(journal: Journal, event: dict[str, Any]) -> None:
         attempt.requeued = True
 
 
+def _requeue_refused(journal: Journal, event: dict[str, Any]) -> None:
+    if attempt := _of_latest(journal, event):
+        attempt.refused = True
+
+
 def _end(journal: Journal, event: dict[str, Any]) -> None:
+    """A verdict of somebody who came later never overrules the attempt's own."""
     if journal.attempt is None:  # the `attempt` line was lost; the verdict stands
         journal.attempt = Attempt(whole(event.get("attempt")) or 0, None)
-    if attempt := _of_latest(journal, event):
+    if (attempt := _of_latest(journal, event)) and (attempt.end is None or "by" not in event):
         attempt.end = event
 
 
@@ -179,10 +199,16 @@ _TAKE = {
     "attempt": _attempt,
     "signal": _signal,
     "requeue": _requeue,
+    "requeue-refused": _requeue_refused,
     "end": _end,
     "cancel": _cancel,
     "cancel-failed": _cancel_failed,
 }
+
+
+def returns(end: dict[str, Any]) -> bool:
+    """Whether another attempt follows this `end`; one that does not say what is next was a wish, and that was met."""
+    return text(end["next"]) in _RETURNS if "next" in end else end.get("outcome") == REQUEUE
 
 
 def number(value: Any) -> float | None:

@@ -91,12 +91,19 @@ def _fill(
     replace_text(draft.script, script)
     replace_text(draft.environment, environment_text(job, snapshot_from))
     if job.settings.task.python is not None:
-        draft.package.mkdir()
-        (draft.package / "slurmopt").symlink_to(Path(__file__).resolve().parent.parent)
+        link_package(draft)
     if job.settings.environment.snapshot != "off":
         with patience(f"copying the code from {snapshot_from}"):
             copy_code(snapshot_from, draft.code, job.settings.environment.snapshot, skip=job.folder.path.parent.parent)
-    events.append(draft.events, "created", name=job.name, id=job.folder.id)
+    # What is relative in the config was meant from where the launch was typed.
+    events.append(draft.events, "created", name=job.name, id=job.folder.id, cwd=os.getcwd())
+
+
+def link_package(run: RunFolder) -> None:
+    """Gives a job's Python that has no slurmopt this one."""
+    run.package.mkdir(exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (run.package / "slurmopt").symlink_to(Path(__file__).resolve().parent.parent)
 
 
 def discard(run: RunFolder) -> None:

@@ -1,61 +1,123 @@
-"""Going on with an existing run: the stored config and script, submitted again."""
+"""Going on with an existing run: whether it may, and the stored config and script, as they are or changed."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import ConfigError, RunError
+from slurmopt.errors import ConfigError, RunError, SubmissionUnknown
 from slurmopt.folder import events
+from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs.find import find
 from slurmopt.runs.gather import gather
+from slurmopt.runs.prepare import link_package
 
 if TYPE_CHECKING:
     from slurmopt.config.launch import Launch
     from slurmopt.config.schema import Settings
+    from slurmopt.runs.plan import Plan
+
+_WHO = "launch.run: "
 
 
-def resume(asked: Launch) -> tuple[RunFolder, dict[str, Any], Settings]:
-    """The run, and its stored config: plain, and typed with what is said of `launch` now.
+@dataclass(frozen=True)
+class Ended:
+    """A run of one's own that is not alive, so that it can go on."""
+
+    run: RunFolder
+    backend: str
+    """What it was last submitted by."""
+    token: str | None
+    """Of that submission."""
+    unsettled: bool
+    """Whether nobody knows what became of that submission."""
+
+
+def resume(asked: Launch) -> tuple[Ended, dict[str, Any], Settings]:
+    """The run that `launch.run` means, and its stored config: plain, and typed with what is said of `launch` now.
 
     Raises RunError while the run is alive, ConfigError for overrides that it cannot take.
     """
     from slurmopt.config.settings import load
 
-    run = find(asked.run, Path(asked.folder))
-    _refuse_foreign(run)
-    _refuse_alive(run)
-    stored, typed = load(run.config)
-    backend = _backend(run)
-    if asked.backend not in ("auto", backend):
-        raise ConfigError(f"the script of {run.path.name} was made for {backend}; leave it out", "launch.backend")
-    launch = replace(asked, backend=backend, name=run.name)
-    return run, stored, replace(typed, launch=launch)
+    found = ended(find(asked.run, Path(asked.folder)), _WHO)
+    stored, typed = load(found.run.config)
+    if asked.backend not in ("auto", found.backend):
+        raise ConfigError(f"the script of {found.run.id} was made for {found.backend}; leave it out", "launch.backend")
+    launch = replace(asked, backend=found.backend, name=found.run.name)
+    return found, stored, replace(typed, launch=launch)
 
 
-def _refuse_foreign(run: RunFolder) -> None:
+def ended(run: RunFolder, who: str = "") -> Ended:
+    """The run, if it is the user's own and not alive; RunError, which begins with `who`, otherwise."""
+    _refuse_foreign(run, who)
+    # Read before Slurm is asked: a submission in between is seen in either.
+    submissions = [
+        event for event in events.read(run.events) if event["event"] in ("submitting", "submitted", "attempt")
+    ]
+    _refuse_alive(run, who)
+    tried = [event for event in submissions if event["event"] == "submitting"]
+    backend = tried[-1].get("backend") if tried else None
+    if not isinstance(backend, str):
+        raise RunError(f"{who}the journal {run.events} does not say how the run was submitted")
+    return Ended(run, backend, tried[-1].get("token"), unsettled=submissions[-1] is tried[-1])
+
+
+def _refuse_foreign(run: RunFolder, who: str) -> None:
     """Its script is run as it lies there: whoever could write it would run it as you."""
     for path in (run.path, run.script, run.config, run.events):
         if path.exists() and path.stat().st_uid != os.geteuid():
-            raise RunError(f"launch.run: {path} belongs to another user; launch a run of your own")
+            raise RunError(f"{who}{path} belongs to another user; launch a run of your own")
 
 
-def _refuse_alive(run: RunFolder) -> None:
+def _refuse_alive(run: RunFolder, who: str) -> None:
     ((status, *_), problem) = gather([run], fresh=True)
     if status.alive:
         why = f" ({status.detail})" if status.detail else ""
-        raise RunError(f"launch.run: {status.label} is {status.state}{why}; first: slurmopt cancel {status.label}")
+        raise RunError(f"{who}{status.label} is {status.state}{why}; first: slurmopt cancel {status.label}")
     if status.state == "unknown":
         reason = status.detail or problem or "it cannot be told whether it is alive"
-        raise RunError(f"launch.run: {status.label} may be alive: {reason}")
+        raise RunError(f"{who}{status.label} may be alive: {reason}")
 
 
-def _backend(run: RunFolder) -> str:
-    """The backend that the run's script was made for."""
-    used = [event.get("backend") for event in events.read(run.events) if event["event"] == "submitting"]
-    if not used or not isinstance(used[-1], str):
-        raise RunError(f"launch.run: the journal {run.events} does not say how the run was submitted")
-    return used[-1]
+@contextlib.contextmanager
+def going_on(plan: Plan, script: str, token: str | None) -> Iterator[None]:
+    """Notes in the journal of an existing run that it goes on, its config and script changed where `plan` says so.
+
+    RunError where another was quicker: `token` is of its latest submission. What was changed is put back where Slurm
+    did not take the job.
+    """
+    run = plan.job.folder
+    if token != plan.after:
+        raise RunError(f"another launch of {run.name}/{run.id} was quicker; see: slurmopt status {run.name}/{run.id}")
+    before = {} if plan.changes is None else {path: _text(path) for path in (run.config, run.script)}
+    try:
+        if plan.changes is not None:
+            _change(plan, script)
+        events.append(run.events, "retry", changes=plan.changes or {})
+        yield
+    except SubmissionUnknown:
+        raise  # Slurm may have the job
+    except Exception:
+        for path, text in before.items():
+            replace_text(path, text)
+        raise
+
+
+def _change(plan: Plan, script: str) -> None:
+    from omegaconf import OmegaConf
+
+    run = plan.job.folder
+    if plan.job.settings.task.python is not None:
+        link_package(run)
+    replace_text(run.config, OmegaConf.to_yaml(OmegaConf.create(plan.stored)))
+    replace_text(run.script, script)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="surrogateescape")

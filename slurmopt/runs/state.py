@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt.folder.outcome import FINISHED, KILLED, REQUEUE
 from slurmopt.folder.process import alive
-from slurmopt.runs.journal import Journal, number, text, whole
+from slurmopt.runs.journal import Journal, number, returns, text, whole
 from slurmopt.slurm.states import OVER, plain_reason, plain_state
+from slurmopt.survival import causes
 from slurmopt.units import human_seconds
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ _SKEW = 5.0
 
 
 _WAITING = ("pending", "configuring", "requeued", "held")
+_FOR_TEND = "it waits for a fresh submission: `slurmopt tend` makes it"
+_OF_A_KILL = {
+    causes.KILLED, causes.TIME_LIMIT, causes.PREEMPTION, causes.REQUEUED, causes.NODE_FAILURE, causes.HANG,
+    causes.OUT_OF_MEMORY,
+}  # fmt: skip
+"""Causes that are nobody's error: a run that does not come back after one was killed."""
 
 
 @dataclass
@@ -57,6 +64,16 @@ def state(journal: Journal, slurm: Slurm, heartbeat: float | None, now: float) -
         return "unknown", journal.problem
     if journal.ended is not None:
         return _returning(journal, slurm) or _ended(journal, journal.ended)
+    word, detail = _going_on(journal, slurm, heartbeat, now)
+    if word == "requeued" and journal.attempt is not None and journal.attempt.end is not None:
+        detail = "; ".join(filter(None, (reason(journal.attempt.end), detail))) or None
+    return word, detail
+
+
+def _going_on(journal: Journal, slurm: Slurm, heartbeat: float | None, now: float) -> tuple[str, str | None]:
+    """The state of a run that has not ended as far as its journal knows."""
+    if journal.for_tend:
+        return ("cancelled", None) if journal.cancelled else ("requeued", _FOR_TEND)
     if journal.job is None:
         return "unsubmitted", f"the launch broke off; repeat it with launch.id={journal.folder.id}"
     fresh = heartbeat is not None and now - heartbeat < FRESH_HEARTBEAT
@@ -85,16 +102,24 @@ def _returning(journal: Journal, slurm: Slurm) -> tuple[str, str | None] | None:
 
 
 def _ended(journal: Journal, end: dict[str, Any]) -> tuple[str, str | None]:
-    outcome, error = text(end.get("outcome")) or "no outcome", text(end.get("error"))
+    outcome, error, cause = (text(end.get(key)) for key in ("outcome", "error", "cause"))
     if outcome == FINISHED:
         return "finished", None
-    if journal.cancelled:
+    if journal.cancelled or cause == causes.CANCELLED:
         return "cancelled", None
+    if outcome == REQUEUE:  # it had saved and wanted to come back, and may not
+        return "killed" if cause in _OF_A_KILL else "failed", reason(end)
     if outcome == KILLED:
-        return "killed", error
-    rank = whole(end.get("rank"))
-    where = f"{outcome}, rank {rank}" if rank is not None else outcome
+        return "killed", ": ".join(filter(None, (cause if cause != causes.KILLED else None, error))) or None
+    rank, what = whole(end.get("rank")), cause or outcome or "no outcome"
+    where = f"{what}, rank {rank}" if rank is not None else what
     return "failed", f"{where}: {error}" if error else where
+
+
+def reason(end: dict[str, Any]) -> str | None:
+    """Why the run comes back after this `end`, or does not, with the cause."""
+    cause, why = text(end.get("cause")), text(end.get("reason"))
+    return why if cause is None or (why and cause in why) else ": ".join(filter(None, (cause, why)))
 
 
 def _local(journal: Journal, fresh: bool) -> tuple[str, str | None]:
@@ -108,7 +133,18 @@ def _local(journal: Journal, fresh: bool) -> tuple[str, str | None]:
         return "unknown", f"it ran on {text(runner.get('host')) or 'another machine'}; ask there"
     if journal.cancelled:
         return "cancelled", None
-    return "lost", f"its process {text(runner.get('pid'))} is gone and left no verdict"
+    return "lost", f"its process {text(runner.get('pid'))} is gone{_left(journal, ' and ')}"
+
+
+def _left(journal: Journal, joint: str) -> str:
+    """What a run that vanished had said of itself."""
+    return f"{joint}was to start the next attempt" if _is_due(journal) else f"{joint}left no verdict"
+
+
+def _is_due(journal: Journal) -> bool:
+    """Whether the latest attempt has ended, and another is to follow."""
+    attempt = journal.attempt
+    return attempt is not None and (attempt.requeued or (attempt.end is not None and returns(attempt.end)))
 
 
 def living(journal: Journal) -> str:
@@ -118,7 +154,7 @@ def living(journal: Journal) -> str:
         return "stopping"
     if attempt is None:
         return "pending"
-    if attempt.requeued or (attempt.end or {}).get("outcome") == REQUEUE:
+    if _is_due(journal):
         return "requeued"
     return "stopping" if attempt.signalled else "running"
 
@@ -145,7 +181,7 @@ def _unqueued(journal: Journal, fresh: bool) -> tuple[str, str | None]:
         return "cancelled", None
     if fresh:
         return living(journal), None
-    return "lost", f"Slurm no longer knows job {journal.job}, and it left no verdict"
+    return "lost", f"Slurm no longer knows job {journal.job}{_left(journal, ', and it ')}"
 
 
 def _queued(journal: Journal, entry: QueueEntry, fresh: bool) -> tuple[str, str | None]:
@@ -157,7 +193,7 @@ def _queued(journal: Journal, entry: QueueEntry, fresh: bool) -> tuple[str, str 
         return "stopping" if journal.cancelled else waiting, plain_reason(entry.reason)
     if word in OVER and not fresh:
         why = plain_reason(entry.reason)
-        said = f"Slurm says {word}{f', {why}' if why else ''}; it left no verdict"
+        said = f"Slurm says {word}{f', {why}' if why else ''}{_left(journal, '; it ')}"
         return ("lost" if word == "finished" else "killed"), said
     known = living(journal)
     if word == "completing" and known == "running":

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import secrets
 import sys
-import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import RunError, SlurmDown, SlurmRefused, SlurmUnreachable, SubmissionUnknown
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
+from slurmopt.runs.handover import alone, earlier, hand_over
 from slurmopt.runs.prepare import discard, folder_errors, make_run
+from slurmopt.runs.resume import going_on
 
 if TYPE_CHECKING:
     from slurmopt.backends.protocol import Backend
     from slurmopt.runs.plan import Plan
 
-_LOCK_PATIENCE = 10.0
-
 
 def carry_out(plan: Plan, backend: Backend, script: str) -> int:
-    """Makes the run (or takes the one that is there), submits it once, and says so; waits where that is asked for."""
-    run, launch = plan.job.folder, plan.job.settings.launch
-    made = not plan.existing and _make(plan, script)
-    with _only_launch(run):
-        before = None if made or plan.existing else _submitted(plan)
-        job_id = before or _hand_over(plan, backend, made)
-    _say(plan, job_id, repeated=before is not None)
+    """Submits the plan once, and says so; waits where that is asked for."""
+    job_id, repeated = submit(plan, backend, script)
+    _say(plan, job_id, repeated)
+    launch = plan.job.settings.launch
     wait = launch.wait if launch.wait is not None else not backend.slurm
-    return _follow(run, quiet=launch.json) if wait else 0
+    return _follow(plan.job.folder, quiet=launch.json) if wait else 0
+
+
+def submit(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
+    """Makes the run (or takes the one there is) and submits it once: its job, and whether an earlier launch had."""
+    run = plan.job.folder
+    made = not plan.existing and _make(plan, script)
+    with alone(run):
+        if plan.existing:
+            with going_on(plan, script, earlier(run)[0]):
+                return _hand_over(plan, backend, made), False
+        before = None if made else _submitted(plan)
+        return before or _hand_over(plan, backend, made), before is not None
 
 
 def _make(plan: Plan, script: str) -> bool:
@@ -51,28 +55,10 @@ def _make(plan: Plan, script: str) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def _only_launch(run: RunFolder) -> Iterator[None]:
-    """Two launches of one run at the same moment would both find nothing submitted yet."""
-    with folder_errors(run.path), open(run.script, "r+b") as script:
-        deadline = time.monotonic() + _LOCK_PATIENCE
-        while True:
-            try:
-                fcntl.lockf(script, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if not isinstance(error, BlockingIOError):  # a file system without locks
-                    break
-                if time.monotonic() > deadline:
-                    raise RunError(f"another launch of {run.path} is under way") from error
-                time.sleep(0.1)
-        yield
-
-
 def _submitted(plan: Plan) -> str | None:
     """The job that an earlier launch with this ID became, if that is known."""
     run = plan.job.folder
-    token, job_id, noted = _earlier(run)
+    token, job_id, noted = earlier(run)
     if job_id is not None and not noted:
         events.append(run.events, "submitted", backend=plan.backend, token=token, job=job_id)
     return job_id
@@ -81,40 +67,33 @@ def _submitted(plan: Plan) -> str | None:
 def _hand_over(plan: Plan, backend: Backend, made: bool) -> str:
     """Submits the run; the id of its job, which an earlier try may have submitted already."""
     run = plan.job.folder
-    token, job_id, _ = _earlier(run)
-    retry = token is not None and job_id is None
-    token = token if retry and token else f"slurmopt:{secrets.token_hex(8)}"
-    events.append(run.events, "submitting", backend=plan.backend, token=token)
-    try:
+
+    def submit(token: str, retry: bool) -> tuple[str, dict[str, Any]]:
         submission = backend.submit(plan.job, token, retry)
+        return submission.job_id, {**_cluster(backend), **submission.details}
+
+    try:
+        return hand_over(run, plan.backend, submit)
     except (SlurmDown, SlurmRefused):
         if made:
             discard(run)
         raise
     except (SlurmUnreachable, SubmissionUnknown) as error:
-        raise SubmissionUnknown(_repeat(run, error)) from error
-    events.append(
-        run.events, "submitted", backend=plan.backend, token=token, job=submission.job_id, **submission.details
-    )
-    return submission.job_id
+        raise SubmissionUnknown(_repeat(plan, error)) from error
 
 
-def _repeat(run: RunFolder, error: Exception) -> str:
-    return f"{error}; once it answers, repeat the launch with launch.id={run.id}: it never submits twice"
+def _cluster(backend: Backend) -> dict[str, str]:
+    """For those who look at the run from elsewhere: on another cluster its job's number would mean nothing."""
+    from slurmopt.slurm.facts import cluster_name
+
+    name = cluster_name() if backend.slurm else None
+    return {"cluster": name} if name else {}
 
 
-def _earlier(run: RunFolder) -> tuple[str | None, str | None, bool]:
-    """The token of the latest submission that was tried, the job it became, and whether the launch had noted that."""
-    token = job = None
-    noted = False
-    for event in events.read(run.events):
-        if event["event"] == "submitting":
-            token, job, noted = event.get("token"), None, False
-        elif event["event"] == "submitted" and event.get("token") == token:
-            job, noted = event.get("job"), True
-        elif event["event"] == "attempt" and job is None:
-            job = event.get("job")  # it ran already, although the launch that submitted it never heard so
-    return token, job, noted
+def _repeat(plan: Plan, error: Exception) -> str:
+    run = plan.job.folder
+    again = f"launch.run={run.name}/{run.id}" if plan.existing else f"launch.id={run.id}"
+    return f"{error}; once it answers, repeat the launch with {again}: it never submits twice"
 
 
 def _say(plan: Plan, job_id: str, repeated: bool) -> None:

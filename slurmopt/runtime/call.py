@@ -10,7 +10,9 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurmopt.config.health import Checks, from_word
 from slurmopt.folder.layout import RunFolder
+from slurmopt.runtime import stacks
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,10 @@ class Call:
     imports: list[str]
     function: str | None
     command: list[str] | None
+    hang_after: float | None = None
+    """Seconds of `restart.hang_after`, None for auto; endless where nobody looks out for hangs."""
+    health: Checks | None = None
+    """What the node must pass first; None: nothing."""
 
 
 def parse(argv: list[str]) -> Call:
@@ -45,6 +51,8 @@ def parse(argv: list[str]) -> Call:
         imports=options.imports,
         function=options.function,
         command=command,
+        hang_after=options.hang_after,
+        health=options.health,
     )
 
 
@@ -64,5 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--per", choices=("rank", "node"), default="rank", help="processes per node: all, or one")
     parser.add_argument("--forward", metavar="SIGNAL", help="what the command gets before the time limit")
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+    parser.add_argument("--hang-after", type=stacks.hang_after, default="auto", metavar="auto|off|SECONDS")
+    parser.add_argument("--health", type=from_word, metavar="JSON", help="what the node must pass first")
     parser.add_argument("--function", metavar="PKG.MOD.FN")
     return parser

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -13,12 +12,11 @@ import sys
 from slurmopt.errors import JobError
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import Outcome
+from slurmopt.folder.variables import Unset, fill
 from slurmopt.runtime import failures, signals, surroundings
 from slurmopt.runtime.call import Call
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.ranks import RankFacts, in_slurm_step
-
-_VARIABLE = re.compile(r"\\\$\{|\$\{oc\.env:\s*([^,}\s]+)\s*(?:,\s*([^}]*?)\s*)?\}")
 
 
 class CommandTask:
@@ -72,20 +70,12 @@ def _unblock_usr1() -> None:
 
 def expand(word: str) -> str:
     """`word` with `${oc.env:NAME}` and `${oc.env:NAME,default}` filled in from this rank's environment."""
-
-    def value(match: re.Match[str]) -> str:
-        if match[1] is None:  # an escaped one stays text
-            return "${"
-        found = os.environ.get(match[1])
-        if found is None and match[2] is None:
-            raise JobError(f"task.command: {word!r} needs the environment variable {match[1]}, which this rank lacks")
-        return found if found is not None else _unquoted(match[2])
-
-    return _VARIABLE.sub(value, word)
-
-
-def _unquoted(text: str) -> str:
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+    try:
+        return fill(word, os.environ)
+    except Unset as error:
+        raise JobError(
+            f"task.command: {word!r} needs the environment variable {error}, which this rank lacks"
+        ) from error
 
 
 def _cannot_start(program: str, error: OSError) -> str:

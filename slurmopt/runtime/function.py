@@ -13,6 +13,7 @@ from slurmopt.errors import JobError
 from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
 from slurmopt.runtime import failures, surroundings
 from slurmopt.runtime.call import Call
+from slurmopt.runtime.health.check import check_gpu
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.process_group import ProcessGroup
 from slurmopt.runtime.ranks import RankFacts
@@ -29,6 +30,8 @@ class FunctionTask:
         """Everything up to and including the call; whatever it raises becomes the outcome."""
         try:
             function, config = self._prepare()
+            if (unfit := check_gpu(self._call, self._facts)) is not None:
+                return unfit
             self._live.enter("waiting")
             self._group.join()
             self._live.enter("running")

@@ -16,53 +16,92 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.outcome import Outcome
 from slurmopt.runtime.ranks import RankFacts
+from slurmopt.runtime.stacks import Stacks
 
 PROGRESS = "SLURMOPT_PROGRESS"
 """Environment variable: the abstract socket's name, for the children."""
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel vouches for them
 _AT_MOST_EVERY = 1.0
+_NEWS_PER_SECOND = 100  # of all ranks together
 
 
 class LiveRank:
     """Keeps the heartbeat file of one rank true until `end`. Times are seconds."""
 
-    def __init__(self, path: Path, facts: RankFacts, every: float, watch: Callable[[], None]) -> None:
+    def __init__(
+        self, path: Path, facts: RankFacts, every: float, watch: Callable[[], None], stacks: Stacks | None = None
+    ) -> None:
+        """`watch` is called with every heartbeat; `stacks`: None where nobody looks out for hangs."""
         self.pid = os.getpid()
         self.local_rank = facts.local_rank
         self._path = path
         self._every = every
+        # A thousand ranks that each tell of every step once a second would keep the file system's servers busy.
+        self._news_every = min(max(_AT_MOST_EVERY, facts.world_size / _NEWS_PER_SECOND), max(_AT_MOST_EVERY, every))
         self._watch = watch
+        self._stacks = stacks
         self._heartbeat = Heartbeat(rank=facts.rank, world_size=facts.world_size, node=facts.node, pid=self.pid)
-        self._lock = threading.RLock()  # re-entrant: the second SIGTERM ends the rank from inside a signal handler
+        self._heartbeat.phases["starting"] = self._heartbeat.started
+        # Re-entrant: the second SIGTERM ends the rank from inside a signal handler.
+        self._lock = threading.RLock()  # of the heartbeat's fields: held for microseconds, for training waits for it
+        self._writing = threading.RLock()  # of the file
         self._news = False
+        self._stepped = False
+        self._hurry = False
         self._complained = False
         self._inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._name = f"slurmopt-{self.pid}-{os.urandom(8).hex()}"
 
     def start(self) -> None:
         """Writes the first heartbeat, and goes on doing so from a thread."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._heartbeat.write(self._path)
-        os.environ[PROGRESS] = self._open_inbox()
+        self._open_inbox()
+        os.environ[PROGRESS] = self._name
+        if self._stacks is not None:
+            self._stacks.wind()
         threading.Thread(target=self._keep, name="slurmopt-heartbeat", daemon=True).start()
 
     def enter(self, phase: str) -> None:
-        """Says what the rank does now: waiting, running."""
+        """Says what the rank does now: one of the phases of a heartbeat."""
         with self._lock:
             self._heartbeat.phase = phase
+            self._heartbeat.phases.setdefault(phase, time.time())
             self._news = True
 
+    def note_asked(self, who: str) -> None:
+        """Says at once who asked the rank to save and stop: `USR1`, `TERM` or `file`. The first one stands."""
+        with self._lock:
+            self._heartbeat.asked = self._heartbeat.asked or who
+        self._beat_now()
+
+    def tell_address(self, address: str) -> None:
+        """Says at once where this node answers the others' health checks."""
+        with self._lock:
+            self._heartbeat.address = address
+        self._beat_now()
+
+    def _beat_now(self) -> None:
+        self._hurry = True
+        with contextlib.suppress(OSError):  # its queue is full: the thread is awake
+            self._inbox.sendto(b"", "\0" + self._name)
+
     def report(self, step: int, total: int | None, metrics: dict[str, float]) -> None:
-        """Takes a step in; the thread writes it within about a second."""
+        """Takes a step in; the thread writes it within about a second, where there are a hundred ranks at most."""
         with self._lock:
             beat = self._heartbeat
-            if beat.first_step is None:
-                beat.first_step, beat.first_step_time = step, time.time()
+            if beat.step is None or step > beat.step:
+                beat.step_time = time.time()
+                if beat.step is None:
+                    beat.first_step, beat.first_step_time = step, beat.step_time
+                self._stepped = True
             beat.step = step
             beat.total_steps = beat.total_steps if total is None else total
             beat.metrics.update(metrics)
@@ -70,19 +109,18 @@ class LiveRank:
 
     def end(self, outcome: Outcome) -> None:
         """Writes the last heartbeat, with the outcome; nothing is written after it."""
-        with self._lock:
+        with self._writing, self._lock:
             if self._heartbeat.outcome is not None:
                 return
             self._take_in()  # the last step of a command that has just ended
             self._heartbeat.phase = "ended"
+            self._heartbeat.phases["ended"] = time.time()
             self._heartbeat.outcome = outcome.as_dict()
-            self._write()
+            self._write(self._heartbeat)
 
-    def _open_inbox(self) -> str:
-        name = f"slurmopt-{self.pid}-{os.urandom(8).hex()}"
+    def _open_inbox(self) -> None:
         self._inbox.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._inbox.bind("\0" + name)
-        return name
+        self._inbox.bind("\0" + self._name)
 
     def _keep(self) -> None:
         written = time.monotonic()
@@ -90,10 +128,22 @@ class LiveRank:
             if select.select([self._inbox], [], [], _AT_MOST_EVERY)[0]:
                 self._take_in()
             age = time.monotonic() - written
-            if age >= self._every or (self._news and age >= _AT_MOST_EVERY):
+            if age >= self._every or (self._news and age >= self._news_every) or self._hurry:
                 written = time.monotonic()
+                self._answer()
                 self._beat()
                 self._watch()
+
+    def _answer(self) -> None:
+        """Looks for the lookout's request where it may concern this rank: it made no step since its last heartbeat.
+        Before the heartbeat, so that the lookout knows by that what has been done."""
+        if self._stacks is None:
+            return
+        self._stacks.wind()
+        stepped, self._stepped = self._stepped, False
+        if not stepped:
+            beat = self._heartbeat
+            self._stacks.answer(beat.rank, beat.step, beat.phase)
 
     def _take_in(self) -> None:
         """Every report that waits in the inbox."""
@@ -105,14 +155,17 @@ class LiveRank:
                         self.report(*json.loads(data))
 
     def _beat(self) -> None:
-        with self._lock:
-            if self._heartbeat.outcome is None:
-                self._news = False
-                self._write()
+        with self._writing:
+            with self._lock:
+                self._news = self._hurry = False
+                beat = self._heartbeat
+                now = replace(beat, metrics=dict(beat.metrics), phases=dict(beat.phases))
+            if now.outcome is None:
+                self._write(now)
 
-    def _write(self) -> None:
+    def _write(self, beat: Heartbeat) -> None:
         try:
-            self._heartbeat.write(self._path)
+            beat.write(self._path)
         except OSError as error:  # a full or absent file system must not end the training: say it once, go on trying
             if not self._complained:
                 print(f"slurmopt: the heartbeat cannot be written: {error}", file=sys.stderr, flush=True)

@@ -11,8 +11,10 @@ from slurmopt.errors import JobError
 from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
 from slurmopt.runtime import failures, run, signals, tree
 from slurmopt.runtime.call import Call, parse
+from slurmopt.runtime.health.check import check
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.ranks import RankFacts, exports, launched_facts, one_per_node, torchrun_exports
+from slurmopt.runtime.stacks import Stacks
 
 SUPERVISOR = "SLURMOPT_SUPERVISOR"
 """Environment variable: the process id of our spawn, where it started this rank."""
@@ -63,7 +65,7 @@ def run_rank(argv: list[str]) -> Outcome:
     facts = _export(call, attempt)
     live = _come_alive(call, attempt, facts)
     task = _task(call, attempt, facts, live)
-    outcome = task.run()
+    outcome = check(call, attempt, facts, live) or task.run()
     live.end(outcome)
     if outcome.outcome in (FINISHED, REQUEUE):
         task.leave()
@@ -83,12 +85,14 @@ def _export(call: Call, attempt: int) -> RankFacts:
 
 
 def _come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
-    stop_file = call.folder.stop_request(attempt)
+    stop_file, newer = call.folder.stop_request(attempt), call.folder.attempt_logs(attempt + 1)
     supervisor = int(os.environ.pop(SUPERVISOR, 0))
 
     def watch() -> None:
         if stop_file.exists():
-            signals.request()
+            signals.request("file")
+        if newer.exists():
+            give_up("a newer attempt of this run has started: this node was given up")
         if supervisor and os.getppid() != supervisor:
             give_up("the process that started this rank is gone")
 
@@ -97,7 +101,8 @@ def _come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
         tree.kill_below(os.getpid())
         os._exit(128 + signal.SIGKILL)
 
-    live = LiveRank(call.folder.heartbeat(attempt, facts.rank), facts, call.heartbeat, watch)
+    stacks = Stacks(call.folder.stacks_request(attempt), call.hang_after, call.heartbeat)
+    live = LiveRank(call.folder.heartbeat(attempt, facts.rank), facts, call.heartbeat, watch, stacks)
     live.start()
     run.become(live)
     signals.listen(lambda number: give_up("a second SIGTERM") if signals.terms() > 1 else None)

@@ -1,18 +1,21 @@
-"""What training code asks of the run it is in: `current_run`, `progress`, `stop_requested`."""
+"""What training code asks of the run it is in: `current_run`, `progress`, `stop_requested`, `on_stop`."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmopt.errors import JobError
+from slurmopt.errors import JobError, Requeue, one_line
 from slurmopt.folder.layout import RunFolder
-from slurmopt.runtime import signals
+from slurmopt.runtime import failures, signals
 from slurmopt.runtime.live import PROGRESS, ChildReports, LiveRank
 from slurmopt.runtime.ranks import RankFacts, rank_facts
 
@@ -56,14 +59,61 @@ def progress(step: int, total: int | None = None, **metrics: float) -> None:
 def stop_requested() -> bool:
     """Whether the job is about to end (time limit, preemption): save, and raise `Requeue`.
 
-    Ranks may see it a moment apart: let rank 0 decide and broadcast before all leave the loop together.
+    A training with a `Checkpointer` need not ask: its `save` does all that, on all ranks at the same step. Without one,
+    ranks may see it a moment apart: let rank 0 decide and broadcast before all leave the loop together.
     """
     if FOLDER not in os.environ:
         return False
     if _is_rank_process():  # it learns of everything by itself
         return signals.requested()
-    _take_signals()
+    take_signals()
     return signals.requested() or _stop_file_is_there()
+
+
+def on_stop(callback: Callable[[], None]) -> None:
+    """Calls `callback` once, in a thread of its own, when the job is about to end: for loops without steps.
+
+    It may save and then raise `Requeue`, which ends this rank at once, as saved. Any other error of its own is told in
+    one line, and the run goes on until its time is over. A no-op outside a slurmopt job.
+    """
+    if FOLDER not in os.environ:
+        return
+    take_signals()
+    threading.Thread(target=_call_on_stop, args=(callback,), name="slurmopt-on-stop", daemon=True).start()
+
+
+def _call_on_stop(callback: Callable[[], None]) -> None:
+    while not (signals.wait(_LOOK_EVERY) or stop_requested()):
+        pass
+    try:
+        callback()
+    except Requeue as error:
+        _leave(str(error))
+    except Exception as error:  # noqa: BLE001 - the boundary to the user's code
+        line = one_line(f"{type(error).__name__}: {error}")
+        print(f"slurmopt: the on_stop callback failed, and the run goes on: {line}", file=sys.stderr, flush=True)
+
+
+def _leave(why: str) -> None:
+    """Ends this process as one that has saved, whatever its main thread does."""
+    if _is_rank_process() and _live is not None:
+        _live.end(failures.requeue(one_line(why)))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if _is_rank_process() else Requeue.exit_status)
+
+
+@contextlib.contextmanager
+def phase(name: str) -> Iterator[None]:
+    """What `slurmopt status` shows, and what hang detection allows for, while the block runs; then `running` again."""
+    if not _is_rank_process() or _live is None:
+        yield
+        return
+    _live.enter(name)
+    try:
+        yield
+    finally:
+        _live.enter("running")
 
 
 def become(live: LiveRank) -> None:
@@ -95,10 +145,12 @@ def _child_reports() -> ChildReports | None:
     return reports
 
 
-def _take_signals() -> None:
+def take_signals() -> None:
     """A script that asks is a script that saves: from its first question on, USR1 and TERM do not kill it."""
     global _asked
-    if _asked == os.getpid() or threading.current_thread() is not threading.main_thread():
+    if FOLDER not in os.environ or _is_rank_process() or _asked == os.getpid():
+        return
+    if threading.current_thread() is not threading.main_thread():  # handlers can only be set there
         return
     _asked = os.getpid()
     if _is_free(signal.SIGUSR1):
@@ -118,5 +170,5 @@ def _stop_file_is_there() -> bool:
     _looked = time.monotonic()
     run = current_run()
     if run.folder.stop_request(run.attempt).exists():
-        signals.request()
+        signals.request("file")
     return signals.requested()

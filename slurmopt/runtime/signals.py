@@ -3,6 +3,9 @@
 Slurm gives a signal that srun forwards to *every* process of the step: USR1 would kill each helper that the training
 started (compile workers, loggers, a command that was promised nothing). So USR1 is blocked, which children inherit
 even through exec, and one thread waits for it; a USR1 before that thread stands is kept by the kernel and not lost.
+TERM must go on ending children, so it is not blocked: Python's own handler writes it to a pipe at once, which a thread
+reads, although the handler's Python code waits until the main thread comes out of C. Where asyncio has taken that pipe
+away, that is when it is heard.
 Imported first of all, so it imports nothing slow itself.
 """
 
@@ -11,15 +14,19 @@ from __future__ import annotations
 import _thread
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from types import FrameType
 
-_requested = False
+_asked: str | None = None
 _terms = 0
+_later = 0
+_heard = threading.Event()
 _listeners: list[Callable[[int], None]] = []
 _let_go_is_set = False
 _mask_before_fork: set[int] = set()
+_wakeup: socket.socket | None = None
 
 
 def install(*more: signal.Signals) -> None:
@@ -38,13 +45,18 @@ def take_usr1(*more: signal.Signals) -> None:
 
 
 def take_term() -> None:
-    """Makes SIGTERM a request to save and stop; forked children get rid of that again."""
-    global _let_go_is_set
+    """Makes SIGTERM a request to save and stop; forked children get rid of that again. Called in the main thread."""
+    global _let_go_is_set, _wakeup
     if not _let_go_is_set:
         # A SIGTERM to a child so young that it still has our handler would be dropped: keep it until it has let go.
         os.register_at_fork(before=_hold_term, after_in_parent=_release_term, after_in_child=_let_go)
         _let_go_is_set = True
-    signal.signal(signal.SIGTERM, _on_signal)
+    if _wakeup is None:
+        reader, _wakeup = socket.socketpair()
+        _wakeup.setblocking(False)
+        threading.Thread(target=_read, args=(reader,), name="slurmopt-term", daemon=True).start()
+    signal.set_wakeup_fd(_wakeup.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, _on_term)
 
 
 def listen(listener: Callable[[int], None]) -> None:
@@ -54,18 +66,37 @@ def listen(listener: Callable[[int], None]) -> None:
 
 def requested() -> bool:
     """Whether somebody asked this process to save and stop."""
-    return _requested
+    return _asked is not None
 
 
-def request() -> None:
+def asked() -> str | None:
+    """Who asked first: USR1, TERM, "file" (the batch shell's), "rank" (another rank's word)."""
+    return _asked
+
+
+def request(who: str) -> None:
     """Sets the flag as a signal would: the request was found another way."""
-    global _requested
-    _requested = True
+    global _asked, _later
+    if _asked is None:
+        _asked = who
+    elif who in ("USR1", "TERM"):
+        _later += 1
+    _heard.set()
+
+
+def wait(timeout: float) -> bool:
+    """Waits for a request at most `timeout` seconds; whether there is one."""
+    return _heard.wait(timeout)
 
 
 def terms() -> int:
     """How many SIGTERM have come; from the second on there is no time left."""
     return _terms
+
+
+def pressed() -> bool:
+    """Whether another signal followed the first: what is not done at once will not be done."""
+    return _later > 0
 
 
 def _wait(numbers: set[signal.Signals]) -> None:
@@ -76,20 +107,38 @@ def _wait(numbers: set[signal.Signals]) -> None:
             _thread.interrupt_main(number)
 
 
+def _read(reader: socket.socket) -> None:
+    """What Python's handlers in C write: a byte a signal. Only TERM's handler is ours."""
+    while data := reader.recv(64):
+        for number in data:
+            if number == signal.SIGTERM and signal.getsignal(signal.SIGTERM) in (_on_term, signal.SIG_DFL):
+                _on_signal(number, None)
+
+
+def _on_term(number: int, frame: FrameType | None) -> None:
+    """The thread that reads the pipe has heard of it already, unless somebody took the pipe away."""
+    assert _wakeup is not None
+    before = signal.set_wakeup_fd(_wakeup.fileno(), warn_on_full_buffer=False)
+    if before != _wakeup.fileno():
+        signal.set_wakeup_fd(before)
+        _on_signal(number, frame)
+    if not _listeners:  # not a rank's own process: a second SIGTERM kills as usual
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def _on_signal(number: int, frame: FrameType | None) -> None:
     global _terms
-    request()
+    request("TERM" if number == signal.SIGTERM else "USR1")
     _terms += number == signal.SIGTERM
     for listener in _listeners:
         listener(number)
-    if number == signal.SIGTERM and not _listeners:  # not a rank's own process: a second SIGTERM kills as usual
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _let_go() -> None:
     # A forked helper (a data loader's worker, a pool) must die of TERM as its parent expects.
     _listeners.clear()
-    if signal.getsignal(signal.SIGTERM) is _on_signal:
+    if signal.getsignal(signal.SIGTERM) is _on_term:
+        signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _release_term()
 

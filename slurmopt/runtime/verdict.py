@@ -1,23 +1,31 @@
 """The verdict on an attempt, from the ranks' own accounts: not from srun's exit status, which tells too little.
 
-python -m slurmopt.runtime.verdict FOLDER ATTEMPT RANKS STEP_EXIT_CODE
+python -m slurmopt.runtime.verdict FOLDER ATTEMPT RANKS STEP_EXIT_CODE [POLICY [WHY]]
+
+POLICY: `slurmopt.survival.policy` as one word. WHY: what kept the training from starting at all. Standard output is for
+the batch shell: one line, "NEXT EXCLUDE"; the story goes to standard error. The exit status is the outcome's.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from slurmopt.folder import events, heartbeat
+from slurmopt.folder import heartbeat
 from slurmopt.folder.files import replace_json
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
+from slurmopt.runtime.conclusion import Conclusion, conclude, note, say
+from slurmopt.runtime.evidence import cause_of, collect, tail
 from slurmopt.runtime.failures import is_peer_lost
 from slurmopt.runtime.logtail import last_traceback
+from slurmopt.survival import causes, story
+from slurmopt.survival.policy import Policy, from_word
 
 _SETTLE_SECONDS = 10.0
 
@@ -77,7 +85,7 @@ def _because_of_silence(silent: list[int], beats: Beats, attempt: int, ranks: in
         return Verdict(INFRASTRUCTURE, attempt, EXIT_STATUS[INFRASTRUCTURE], error=error)
     first = silent[0]
     node = beats[first].node if first in beats else None
-    error = f"{_ranks(silent)} of {ranks} ended without a word: killed (out of memory, cancelled, a node lost?)"
+    error = f"{_ranks(silent)} of {ranks} ended without a word: killed by somebody, or its node lost"
     return Verdict(KILLED, attempt, EXIT_STATUS[KILLED], first, node, error)
 
 
@@ -109,7 +117,7 @@ def settled(folder: RunFolder, attempt: int, ranks: int, step_exit: int) -> Beat
     as long as it must come, because the step says that all went well, or briefly where one may never come."""
     deadline = time.monotonic() + (_SETTLE_SECONDS if step_exit == 0 else 1.0)
     while True:
-        beats = _read_all(folder, attempt, ranks)
+        beats = read_all(folder, attempt)
         if len(beats) == ranks and all(beat.outcome for beat in beats.values()):
             return beats
         if time.monotonic() >= deadline:
@@ -117,9 +125,10 @@ def settled(folder: RunFolder, attempt: int, ranks: int, step_exit: int) -> Beat
         time.sleep(0.2)
 
 
-def _read_all(folder: RunFolder, attempt: int, ranks: int) -> Beats:
+def read_all(folder: RunFolder, attempt: int) -> Beats:
+    """The heartbeats of an attempt's ranks."""
     found: Beats = {}
-    for rank in range(ranks):
+    for rank in folder.ranks_with_heartbeats(attempt):
         try:
             beat = heartbeat.read(folder.heartbeat(attempt, rank))
         except OSError:  # a stale NFS handle: the file was replaced just now; the next look finds the new one
@@ -157,15 +166,20 @@ def _ranks(some: list[int]) -> str:
     return f"rank {some[0]}" if len(some) == 1 else f"ranks {numbers(some)}"
 
 
-def story(verdict: Verdict, folder: RunFolder) -> str:
-    """What happened, for the job's log: the first failing rank's traceback first."""
-    head = f"slurmopt: attempt {verdict.attempt}: {verdict.outcome}"
+def story_of(verdict: Verdict, conclusion: Conclusion, folder: RunFolder) -> str:
+    """What happened, for the job's log: the first failing rank's traceback first, what follows last."""
+    head = f"attempt {verdict.attempt}: {conclusion.cause}"
     if verdict.outcome == FINISHED:
         return head
-    where = "" if verdict.rank is None else f" in rank {verdict.rank}" + (f" on {verdict.node}" if verdict.node else "")
+    follows = f"  {'next' if conclusion.decision.next else 'the end'}: {conclusion.decision.reason}"
     if verdict.outcome == REQUEUE:
-        return f"{head}: rank {verdict.rank} saved and asked to be started again"
-    lines = [f"{head}{where}: {verdict.error}"]
+        return f"{head}: {verdict.error or f'rank {verdict.rank} asked to be started again'}\n{follows}"
+    return f"{head}{_what_happened(verdict, folder)}\n{follows}"
+
+
+def _what_happened(verdict: Verdict, folder: RunFolder) -> str:
+    where = "" if verdict.rank is None else f" in rank {verdict.rank}" + (f" on {verdict.node}" if verdict.node else "")
+    lines = [f"{where}: {verdict.error}"]
     if verdict.traceback and verdict.traceback.strip() != verdict.error:
         lines.append(verdict.traceback.rstrip())
     others = verdict.others or []
@@ -174,18 +188,57 @@ def story(verdict: Verdict, folder: RunFolder) -> str:
     return "\n".join([*lines, f"  log: {log if verdict.rank is not None else folder.logs}"])
 
 
+def judge_early(why: str, attempt: int, exit_code: int) -> Verdict:
+    """Where the batch shell ended before the training: the machines' fault, unless it was the user's own setup."""
+    outcome = INFRASTRUCTURE if exit_code == EXIT_STATUS[INFRASTRUCTURE] else USER_ERROR
+    return Verdict(outcome, attempt, exit_code, node=os.environ.get("SLURMD_NODENAME"), error=why)
+
+
+def follow_up(folder: RunFolder, verdict: Verdict, beats: Beats, ranks: int, policy: Policy) -> Conclusion:
+    """The cause, and what follows from it."""
+    attempts = story.attempts(folder)
+    if not attempts or attempts[-1].number != verdict.attempt:
+        attempts.append(story.Attempt(verdict.attempt))
+    last = attempts[-1]
+    evidence = collect(folder, last, beats)
+    concerned = {0, *([] if verdict.rank is None else [verdict.rank])} & set(range(ranks))
+    logs = "\n".join(tail(folder.rank_log(verdict.attempt, rank)) for rank in sorted(concerned))
+    said = f"{verdict.error or ''}\n{verdict.traceback or ''}"
+    cause = cause_of(verdict.outcome, said, logs, evidence, policy.patterns)
+    if cause == causes.HANG and evidence.hang is not None:
+        rank, node, seconds = (evidence.hang.get(name) for name in ("rank", "node", "seconds"))
+        verdict.rank, verdict.node = story.whole(rank), str(node)
+        verdict.error = f"no step for {seconds} s; rank {rank} on {node} stopped first"
+    return conclude(folder, attempts, cause, verdict.node, beats, policy)
+
+
 def main(argv: list[str]) -> int:
-    """Judges, writes result.json and the event, prints the story; the exit status is the outcome's."""
+    """Judges, writes result.json and the `end` event, tells the story, answers the batch shell."""
     folder, attempt, ranks, step_exit = RunFolder(Path(argv[0]).absolute()), int(argv[1]), int(argv[2]), int(argv[3])
-    beats = settled(folder, attempt, ranks, step_exit)
-    verdict = _with_log(judge(beats, attempt, ranks, step_exit), folder)
-    verdict.others = _others(verdict, beats, ranks)
-    (folder.path / "requeue").unlink(missing_ok=True)  # a wish is for one attempt
-    replace_json(folder.result, {**asdict(verdict), "time": time.time(), "ranks": ranks, "step_exit_code": step_exit})
-    said = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "rank": verdict.rank, "error": verdict.error}
-    events.append(folder.events, "end", attempt=attempt, **said)
-    print(story(verdict, folder), flush=True)
+    policy = from_word(argv[4]) if len(argv) > 4 else Policy()
+    if len(argv) > 5:
+        beats, verdict = {}, judge_early(argv[5], attempt, step_exit)
+    else:
+        beats = settled(folder, attempt, ranks, step_exit)
+        verdict = _with_log(judge(beats, attempt, ranks, step_exit), folder)
+        verdict.others = _others(verdict, beats, ranks)
+    conclusion = follow_up(folder, verdict, beats, ranks, policy)
+    _write_down(folder, verdict, conclusion, ranks, step_exit)
+    say(story_of(verdict, conclusion, folder))
+    print(conclusion.answer(), flush=True)
     return EXIT_STATUS[verdict.outcome]
+
+
+def _write_down(folder: RunFolder, verdict: Verdict, conclusion: Conclusion, ranks: int, step_exit: int) -> None:
+    """A file system that is full or gone does not keep a run from coming back."""
+    try:
+        folder.requeue_wish().unlink(missing_ok=True)  # a wish is for one attempt
+        told = {**asdict(verdict), "cause": conclusion.cause, "next": conclusion.decision.next}
+        replace_json(folder.result, {**told, "time": time.time(), "ranks": ranks, "step_exit_code": step_exit})
+    except OSError as error:
+        say(f"result.json cannot be written: {error}")
+    said = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "rank": verdict.rank, "node": verdict.node}
+    note(folder, "end", attempt=verdict.attempt, **said, error=verdict.error, **conclusion.as_fields())
 
 
 if __name__ == "__main__":

@@ -57,6 +57,8 @@ class Partition:
     deny_accounts: list[str] = field(default_factory=list)
     allow_qos: list[str] | None = None
     deny_qos: list[str] = field(default_factory=list)
+    preemption_cancels: bool = False
+    """Whether a job of higher priority ends its jobs for good, instead of sending them back into the queue."""
     groups: list[NodeGroup] = field(default_factory=list)
 
 
@@ -104,6 +106,13 @@ def facts(fresh: bool = False) -> ClusterFacts:
     found = _ask()
     cache.write("facts", found.as_json(), asked)
     return found
+
+
+def cluster_name() -> str | None:
+    """The cluster's name as a job knows it, or as it was last asked for; Slurm is not asked."""
+    stored = cache.read("facts", float("inf"))
+    known = stored[0] if stored is not None and isinstance(stored[0], dict) else {}
+    return os.environ.get("SLURM_CLUSTER_NAME") or known.get("cluster") or None
 
 
 def _ask() -> ClusterFacts:

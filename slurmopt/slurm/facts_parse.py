@@ -29,7 +29,7 @@ def cluster_facts(config: str, partitions: str, nodes: str, accounts: str | None
         enforces_accounts=bool(enforced & {"associations", "limits", "qos", "safe", "all"}),
         enforces_qos=bool(enforced & {"qos", "all"}),
         accounts=None if accounts is None else parse_accounts(accounts, cluster),
-        partitions=parse_partitions(partitions, parse_nodes(nodes)),
+        partitions=parse_partitions(partitions, parse_nodes(nodes), said.get("PreemptType", "preempt/none")),
     )
 
 
@@ -39,17 +39,29 @@ def parse_config(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs}
 
 
-def parse_partitions(text: str, groups: dict[str, list[NodeGroup]]) -> list[Partition]:
-    """One line a partition, `Key=value` each."""
-    found = []
-    for line in text.splitlines():
-        said = dict(re.findall(r"(\w+)=(\S*)", line))
-        if "PartitionName" in said:
-            found.append(_partition(said, groups.get(said["PartitionName"], [])))
-    return found
+def parse_partitions(text: str, groups: dict[str, list[NodeGroup]], preemption: str = "") -> list[Partition]:
+    """One line a partition, `Key=value` each. `preemption`: the cluster's PreemptType."""
+    lines = (dict(re.findall(r"(\w+)=(\S*)", line)) for line in text.splitlines())
+    all_said = [said for said in lines if "PartitionName" in said]
+    highest = max((_tier(said) for said in all_said), default=0)
+    return [
+        _partition(said, groups.get(said["PartitionName"], []), _is_cancelled(said, preemption, highest))
+        for said in all_said
+    ]
 
 
-def _partition(said: dict[str, str], groups: list[NodeGroup]) -> Partition:
+def _is_cancelled(said: dict[str, str], preemption: str, highest: int) -> bool:
+    """Whether preemption ends the partition's jobs for good. By partitions, those of the highest tier are safe."""
+    if "CANCEL" not in said.get("PreemptMode", "").upper() or preemption in ("", "preempt/none"):
+        return False
+    return preemption != "preempt/partition_prio" or _tier(said) < highest
+
+
+def _tier(said: dict[str, str]) -> int:
+    return _number(said.get("PriorityTier")) or 0
+
+
+def _partition(said: dict[str, str], groups: list[NodeGroup], preemption_cancels: bool) -> Partition:
     return Partition(
         name=said["PartitionName"],
         state=said.get("State", "UP").lower(),
@@ -61,6 +73,7 @@ def _partition(said: dict[str, str], groups: list[NodeGroup]) -> Partition:
         deny_accounts=_names(said.get("DenyAccounts")) or [],
         allow_qos=_names(said.get("AllowQos")),
         deny_qos=_names(said.get("DenyQos")) or [],
+        preemption_cancels=preemption_cancels,
         groups=groups,
     )
 

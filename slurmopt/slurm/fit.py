@@ -127,26 +127,39 @@ def _nearest(unmet: tuple[Need, ...], partition: Partition) -> str:
     return f"there is {'; '.join(options[:3])}"
 
 
-def _too_many(needs: list[Need], partition: Partition, resources: Resources) -> list[str]:
-    """The finding for more nodes than there are of the fitting ones, or than the partition allows."""
-    fitting = [group for group in partition.groups if all(need.met_by(group) for need in needs)]
+def most_nodes(partition: Partition, resources: Resources) -> int:
+    """How many nodes of `partition` can ever work on the job at the same time."""
+    count = _count(_fitting(_needs(resources), partition), resources)
+    return count if partition.max_nodes is None else min(count, partition.max_nodes)
+
+
+def _fitting(needs: list[Need], partition: Partition) -> list[NodeGroup]:
+    return [group for group in partition.groups if all(need.met_by(group) for need in needs)]
+
+
+def _count(groups: list[NodeGroup], resources: Resources) -> int:
+    """The nodes of `groups` that are not excluded."""
     excluded = _names(resources.exclude)
-    count = sum(group.count for group in fitting)
-    if excluded:
-        count = sum(name not in excluded for group in fitting for name in expand(group.nodes))
-    limit = partition.max_nodes
-    if limit is not None and resources.nodes > limit <= count:
-        return [
-            f"resources.nodes: {resources.nodes} are more than partition {partition.name} allows; valid: up to {limit}"
-        ]
-    if resources.nodes <= count:
+    if not excluded:
+        return sum(group.count for group in groups)
+    return sum(name not in excluded for group in groups for name in expand(group.nodes))
+
+
+def _too_many(needs: list[Need], partition: Partition, resources: Resources) -> list[str]:
+    """The finding for more nodes than there are of the fitting ones, or than the partition allows. Of a range the least
+    must be there."""
+    fitting = _fitting(needs, partition)
+    count, least, limit = _count(fitting, resources), resources.least_nodes, partition.max_nodes
+    wanted = f"resources.nodes: {least}{', the least of ' + str(resources.nodes) + ',' if resources.elastic else ''}"
+    if limit is not None and least > limit <= count:
+        return [f"{wanted} are more than partition {partition.name} allows; valid: up to {limit}"]
+    if least <= count:
         return []
     usable = sum(group.usable for group in fitting)
-    left = " and are not excluded" if excluded else ""
+    left = " and are not excluded" if _names(resources.exclude) else ""
     down = f" ({usable} in service now)" if usable < count else ""
     return [
-        f"resources.nodes: {resources.nodes} are more than the nodes of partition {partition.name} that fit{left}; "
-        f"valid: up to {count}{down}"
+        f"{wanted} are more than the nodes of partition {partition.name} that fit{left}; valid: up to {count}{down}"
     ]
 
 

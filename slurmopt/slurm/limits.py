@@ -9,7 +9,7 @@ from slurmopt.config.check import did_you_mean
 from slurmopt.config.resources import Resources
 from slurmopt.errors import one_line
 from slurmopt.slurm.facts import ClusterFacts, Partition
-from slurmopt.slurm.fit import node_findings, short_names
+from slurmopt.slurm.fit import most_nodes, node_findings, short_names
 from slurmopt.slurm.hostlist import expand
 from slurmopt.units import seconds, slurm_time
 
@@ -44,22 +44,50 @@ def findings(resources: Resources, facts: ClusterFacts, array_size: int = 1) -> 
     return [one_line(line) for line in dict.fromkeys(found)]
 
 
+def remarks(resources: Resources, facts: ClusterFacts) -> list[str]:
+    """What is worth a line although the job can run, of resources without findings: nodes that it can never have."""
+    if not resources.elastic:
+        return []
+    fitting = [one for one in _chosen(resources, facts) if not node_findings(one, resources, facts)]
+    most = max((most_nodes(partition, resources) for partition in fitting), default=resources.most_nodes)
+    if most >= resources.most_nodes:
+        return []
+    where = f"partition {_listed(partition.name for partition in fitting)}"
+    return [
+        f"resources.nodes: of {resources.nodes} no attempt can have more than {most} in {where}; it runs all the same"
+    ]
+
+
+def cancelled_by_preemption(resources: Resources, facts: ClusterFacts) -> list[str]:
+    """The partitions of the job's in which a job of higher priority would end it for good."""
+    return [partition.name for partition in _chosen(resources, facts) if partition.preemption_cancels]
+
+
+def _chosen(resources: Resources, facts: ClusterFacts) -> list[Partition]:
+    """The partitions that the job names, those that exist; without a name the default."""
+    if resources.partition is None:
+        return [partition for partition in facts.partitions if partition.default]
+    names = _partition_names(resources.partition)
+    return [partition for name in names for partition in facts.partitions if partition.name == name]
+
+
+def _partition_names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
 def _partition_findings(resources: Resources, facts: ClusterFacts) -> list[str]:
     known = {partition.name: partition for partition in facts.partitions}
-    if resources.partition is None:
-        chosen = [partition for partition in facts.partitions if partition.default]
-        if not chosen:
-            return [f"resources.partition: is not set, and this cluster has no default; valid: {_listed(known)}"]
-    else:
-        names = [name.strip() for name in resources.partition.split(",")]
-        unknown = [name for name in names if name not in known]
+    chosen = _chosen(resources, facts)
+    if resources.partition is not None:
+        unknown = [name for name in _partition_names(resources.partition) if name not in known]
         if unknown:
             return [
                 f"resources.partition: {name!r} is no partition here{did_you_mean(name, known)}; "
                 f"valid: {_listed(known)}"
                 for name in unknown
             ]
-        chosen = [known[name] for name in names]
+    elif not chosen:
+        return [f"resources.partition: is not set, and this cluster has no default; valid: {_listed(known)}"]
     # Slurm takes the first of several partitions that can run the job, so only the best one's findings count.
     return min((_against(partition, resources, facts) for partition in chosen), key=len)
 

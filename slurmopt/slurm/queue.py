@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ _SACCT_SINCE = "now-30days"
 # Without a size squeue cuts at 20 characters; with 0 it never does. In the order of QueueEntry's fields.
 _FIELDS = (
     "JobArrayID", "State", "Reason", "NodeList", "StartTime", "TimeUsed", "TimeLimit", "RestartCnt", "BatchHost",
-    "Comment", "Command",
+    "Comment", "Command", "EndTime", "Requeue",
 )  # fmt: skip
 
 
@@ -50,6 +51,10 @@ class QueueEntry:
     comment: str
     command: str = ""
     """The script that was submitted."""
+    end: float | None = None
+    """When it ended, or will at the latest; seconds since 1970."""
+    requeue: bool | None = None
+    """Whether Slurm may start it again; None where it does not say."""
 
     @property
     def never_ran(self) -> bool:
@@ -133,7 +138,7 @@ def parse_queue(output: str, field: str, record: str) -> list[QueueEntry]:
 
 def _entry(row: list[str]) -> QueueEntry:
     values: list[Any] = [_known(value) for value in row]
-    job_id, state, reason, nodes, start, used, limit, restarts, host, comment, command = values
+    job_id, state, reason, nodes, start, used, limit, restarts, host, comment, command, end, requeue = values
     return QueueEntry(
         job_id=job_id.split("\n")[-1],  # the newline of the job before, or a line "CLUSTER: name"
         state=state,
@@ -146,6 +151,8 @@ def _entry(row: list[str]) -> QueueEntry:
         batch_host=host,
         comment=comment,
         command=command,
+        end=float(end) if end.isdigit() else None,
+        requeue={"0": False, "1": True}.get(requeue),
     )
 
 
@@ -178,14 +185,30 @@ def find_token(token: str) -> str | None:
 
 
 def _find_in_accounting(token: str) -> str | None:
-    field = f"<{os.urandom(8).hex()}>"
-    argv = [
-        "sacct", "--noheader", "--allocations", "--parsable", f"--delimiter={field}", f"--user={os.geteuid()}",
-        f"--starttime={_SACCT_SINCE}", "--format=JobID,State,NodeList,Comment,SubmitLine",
-    ]  # fmt: skip
-    fields = client.run(argv, _SACCT_TIMEOUT, clean_environment(os.environ)).split(field)
-    for job_id, state, nodes, *texts in zip(*[iter(fields)] * 5, strict=False):
+    for job_id, state, nodes, *texts in _sacct("JobID,State,NodeList,Comment,SubmitLine"):
         refused = state == "FAILED" and _known(nodes) == ""
         if not refused and any(token in text for text in texts):
-            return str(job_id).strip().split("_")[0].split("+")[0]
+            return job_id.split("_")[0].split("+")[0]
     return None
+
+
+def states_in_accounting(scripts: Mapping[str, str]) -> dict[str, str]:
+    """Slurm's words for how jobs ended that squeue has forgotten: job id → the script that it ran, one sacct for all.
+
+    A job that accounting does not know, or knows with another script (its number was used again), is left out.
+    Raises what kept sacct from answering.
+    """
+    rows = _sacct("JobID,State,SubmitLine", f"--jobs={','.join(scripts)}")
+    return {job_id: state for job_id, state, line in rows if job_id in scripts and scripts[job_id] in line}
+
+
+def _sacct(fields: str, *options: str) -> list[tuple[str, ...]]:
+    """This user's jobs of the last weeks, a row of `fields` each; JobID is the first."""
+    mark = f"<{os.urandom(8).hex()}>"
+    argv = [
+        "sacct", "--noheader", "--allocations", "--parsable", f"--delimiter={mark}", f"--user={os.geteuid()}",
+        f"--starttime={_SACCT_SINCE}", f"--format={fields}", *options,
+    ]  # fmt: skip
+    said = client.run(argv, _SACCT_TIMEOUT, clean_environment(os.environ)).split(mark)
+    rows = zip(*[iter(said)] * (fields.count(",") + 1), strict=False)
+    return [(row[0].strip(), *row[1:]) for row in rows]

@@ -8,12 +8,14 @@ from typing import Any
 
 from slurmopt.config.deferred import DEFERRED
 from slurmopt.config.environment import Container
+from slurmopt.config.health import checks_of
 from slurmopt.config.resources import Resources
 from slurmopt.config.schema import Settings
 from slurmopt.config.shipped import shipped
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.folder.layout import RunFolder
 from slurmopt.slurm.quoting import comment_line, directive, file_pattern, shell, shell_deferred
+from slurmopt.survival.policy import policy_of
 from slurmopt.units import human_seconds, mebibytes, seconds, slurm_time
 
 _CONTAINER_PACKAGE = "/opt/slurmopt"
@@ -71,7 +73,7 @@ def render(job: Job) -> str:
 
 def context(job: Job) -> dict[str, Any]:
     """What a template may name; docs/templates.md tells of each."""
-    environment, resources = job.settings.environment, job.settings.resources
+    environment = job.settings.environment
     return {
         "job": job,
         "title": comment_line(f"{job.name} · run {job.folder.id}"),
@@ -80,11 +82,16 @@ def context(job: Job) -> dict[str, Any]:
         "modules": [(name, shell_deferred(name, "environment.modules")) for name in environment.modules],
         "setup": [_setup_line(line) for line in environment.setup],
         "exports": _exports(job),
-        "ranks": resources.nodes * processes_per_node(job),
-        "nodes": resources.nodes,
+        "ranks": _ranks(job),
+        "nodes": _nodes(job),
         "srun": _srun(job),
         "runtime": _runtime(job),
         "pythonpath": _pythonpath(job),
+        "policy": policy_of(job.settings.restart, job.settings.task, job.settings.resources).as_word(),
+        "lead": lead(job.settings),
+        "hold": job.settings.restart.lead == "auto",
+        "limit": None if job.settings.resources.time is None else seconds(job.settings.resources.time),
+        "lookout": _lookout(job),
         "container": environment.container.image is not None,
     }
 
@@ -92,6 +99,18 @@ def context(job: Job) -> dict[str, Any]:
 def processes_per_node(job: Job) -> int:
     """How many processes the step starts on a node."""
     return 1 if job.settings.task.per == "node" else job.settings.resources.ranks_per_node
+
+
+def _nodes(job: Job) -> int | str:
+    """The number of nodes; of a range, the word of bash for how many this attempt has. On this machine: the least."""
+    resources = job.settings.resources
+    return resources.least_nodes if job.local or not resources.elastic else "$SLURM_JOB_NUM_NODES"
+
+
+def _ranks(job: Job) -> int | str:
+    """How many processes the step starts in all: a number, or the word of bash for it."""
+    nodes, each = _nodes(job), processes_per_node(job)
+    return nodes * each if isinstance(nodes, int) else f"$((SLURM_JOB_NUM_NODES * {each}))"
 
 
 def directives(job: Job) -> list[tuple[str, list[str]]]:
@@ -115,7 +134,7 @@ def _run_directives(job: Job) -> list[str]:
 
 def _needs(job: Job) -> list[str]:
     resources = job.settings.resources
-    lines = [directive("nodes", resources.nodes), directive("ntasks-per-node", processes_per_node(job))]
+    lines = [directive("nodes", resources.nodes), _tasks(job)]
     if resources.cpus_per_task is not None:
         lines.append(directive("cpus-per-task", cpus_per_process(job)))
     if resources.gpus_per_node:
@@ -129,6 +148,18 @@ def _needs(job: Job) -> list[str]:
     if resources.exclusive:
         lines.append(directive("exclusive"))
     return lines + _options(resources, licenses="licenses")
+
+
+def _tasks(job: Job) -> str:
+    """What makes each node large enough for its processes.
+
+    With a range it names CPUs and no tasks: from `--ntasks-per-node` Slurm (22.05) computes a number of tasks when the
+    job first starts, keeps it, and a requeued job then waits for as many nodes as it had.
+    """
+    each = processes_per_node(job)
+    if not job.settings.resources.elastic:
+        return directive("ntasks-per-node", each)
+    return directive("mincpus", each * (cpus_per_process(job) or 1))
 
 
 def cpus_per_process(job: Job) -> int | None:
@@ -172,6 +203,16 @@ def lead(settings: Settings) -> int:
     return chosen
 
 
+def _lookout(job: Job) -> list[str]:
+    """The words of the process that looks out for hangs; none where it is switched off."""
+    patience = job.settings.restart.hang_after
+    if patience == "off":
+        return []
+    words = ["--hang-after", patience if patience == "auto" else seconds(patience)]
+    words += ["--deadline", seconds(job.settings.checkpoint.deadline)]
+    return [shell(word) for word in [*words, "--heartbeat", seconds(job.settings.monitor.heartbeat)]]
+
+
 def _setup_line(line: str) -> str:
     """A line of the user's own bash; `${oc.env:NAME}` in it means the job's variable."""
     return DEFERRED.sub(lambda match: f"${{{match[1]}}}" if match[2] is None else f"${{{match[1]}-{match[2]}}}", line)
@@ -188,9 +229,8 @@ def _exports(job: Job) -> list[tuple[str, str]]:
 
 def _srun(job: Job) -> list[str]:
     """srun's options, each one word of bash."""
-    resources, container = job.settings.resources, job.settings.environment.container
-    words = [f"--nodes={resources.nodes}", f"--ntasks={resources.nodes * processes_per_node(job)}"]
-    words.append(f"--ntasks-per-node={processes_per_node(job)}")
+    container = job.settings.environment.container
+    words = [f"--ntasks-per-node={processes_per_node(job)}"]
     if (cpus := cpus_per_process(job)) is not None:  # srun since 22.05 does not take it over from sbatch
         words.append(f"--cpus-per-task={cpus}")
     words.append("--kill-on-bad-exit=1")
@@ -198,7 +238,7 @@ def _srun(job: Job) -> list[str]:
         mounts = ",".join(_mounts(job, container))
         words += [f"--container-image={container.image}", f"--container-mounts={mounts}"]
         words += [f"--container-workdir={job.workdir}", *container.options]
-    return [shell(word) for word in words]
+    return [f"--nodes={_nodes(job)}", f"--ntasks={_ranks(job)}", *map(shell, words)]
 
 
 def _mounts(job: Job, container: Container) -> list[str]:
@@ -222,7 +262,7 @@ def _runtime(job: Job) -> list[str]:
     arguments = [shell(word) for word in rank_arguments(job.settings)]
     entry = ["slurmopt.runtime"]
     if job.local:
-        entry = ["slurmopt.runtime.spawn", "--ranks", str(job.settings.resources.nodes * processes_per_node(job))]
+        entry = ["slurmopt.runtime.spawn", "--ranks", str(_ranks(job))]
     return [*python, "-m", *entry, '"$SLURMOPT_RUN_FOLDER"', *arguments]
 
 
@@ -230,6 +270,10 @@ def rank_arguments(settings: Settings) -> list[str]:
     """What `python -m slurmopt.runtime FOLDER` is told of the task."""
     task = settings.task
     words = ["--heartbeat", str(seconds(settings.monitor.heartbeat))]
+    if settings.health.enabled:
+        checkpoint = settings.checkpoint
+        checks = checks_of(settings.health, checkpoint.scratch.path, checkpoint.shared.path)
+        words += ["--health", checks.as_word()]
     if task.command is not None:
         words += ["--per", "node"] if task.per == "node" else []
         words += ["--forward", settings.restart.forward] if settings.restart.forward else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slurmopt.errors import SlurmDown, SlurmRefused, SlurmUnreachable, SubmissionUnknown
@@ -24,15 +24,16 @@ def submit_once(
     token: str,
     timeout: float,
     retry: bool,
+    options: Sequence[str] = (),
     sleep: Callable[[float], None] = time.sleep,
 ) -> str:
     """Runs sbatch on `script` until Slurm has one job with `token`, and returns its id.
 
-    The token goes behind the user's `comment`. With `retry` an earlier try may have got through, so it is looked up
-    first. `timeout` (seconds) bounds the search for a lost answer. Raises SlurmRefused with Slurm's reason, SlurmDown
+    The token goes behind the user's `comment`; `options` win over the script's own. With `retry` an earlier try may
+    have got through, so it is looked up first. `timeout` (seconds) bounds the search for a lost answer. Raises SlurmRefused with Slurm's reason, SlurmDown
     where nothing was submitted, SubmissionUnknown where nobody can tell.
     """
-    command = ["sbatch", "--parsable", f"--comment={' '.join(filter(None, [comment, token]))}", str(script)]
+    command = ["sbatch", "--parsable", f"--comment={' '.join(filter(None, [comment, token]))}", *options, str(script)]
     environment = clean_environment(os.environ, script.read_text(encoding="utf-8"))
     deadline = time.monotonic() + timeout
     if retry and (found := _look_up(token, deadline, sleep)) is not None:

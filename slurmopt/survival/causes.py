@@ -43,7 +43,7 @@ NOTIFIED = frozenset({TIME_LIMIT, PREEMPTION, REQUEUED, ASKED})
 """Ends that leave the time to save."""
 
 SLURM_RETURNS = frozenset({PREEMPTION, REQUEUED, NODE_FAILURE})
-"""After these Slurm itself starts the job again, where it has ended the batch shell and the site does not cancel."""
+"""After these Slurm starts the job again by itself, unless the site cancels what it preempts."""
 
 
 def key(cause: str) -> str:
@@ -76,7 +76,10 @@ _SLURM_STATES = {
 _CLOCKS_DIFFER = 5.0
 
 _TEXTS = (
-    (GPU_OUT_OF_MEMORY, r"(cuda|hip|xpu|gpu)( error:)? out of memory|torch\.(cuda\.)?OutOfMemoryError|CUBLAS_STATUS_ALLOC"),
+    (
+        GPU_OUT_OF_MEMORY,
+        r"(cuda|hip|xpu|gpu)( error:)? out of memory|torch\.(cuda\.)?OutOfMemoryError|CUBLAS_STATUS_ALLOC",
+    ),
     (
         OUT_OF_MEMORY,
         r"oom[_-]kill|\bOut Of Memory\b|^MemoryError|DefaultCPUAllocator: (can't|not enough)|cannot allocate memory"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from slurmopt.survival import causes
 from slurmopt.survival.story import Attempt
@@ -81,5 +82,8 @@ def _idle(attempts: Sequence[Attempt]) -> int:
     return idle
 
 
-def _most(one: float | None, other: float | None) -> int | float | None:
+_Number = TypeVar("_Number", int, float)
+
+
+def _most(one: _Number | None, other: _Number | None) -> _Number | None:
     return max((value for value in (one, other) if value is not None), default=None)

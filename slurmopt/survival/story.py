@@ -23,6 +23,8 @@ class Attempt:
     """Since when the job waited for this start: seconds since the epoch."""
     started: float | None = None
     """When its batch shell started."""
+    log_from: int | None = None
+    """How many bytes the job's log had when it started."""
     signals: list[str] = field(default_factory=list)
     """What the batch shell got: USR1, TERM."""
     restored: Event | None = None
@@ -31,6 +33,8 @@ class Attempt:
     hang: Event | None = None
     requeue: Event | None = None
     """Its own wish to be requeued, noted before Slurm is asked."""
+    refused: Event | None = None
+    """Slurm's no to that wish."""
     cancelled: bool = False
     """The user cancelled the run during it."""
     end: Event | None = None
@@ -49,10 +53,14 @@ class Attempt:
         return whole((self.end or {}).get("step"))
 
     @property
+    def ended(self) -> float | None:
+        """When it ended by its own account; the verdict of somebody who came later does not say when."""
+        return None if self.end is None or "by" in self.end else _time(self.end)
+
+    @property
     def mark(self) -> float | None:
         """When the newest file of `task.checkpoints` was written, as of its end."""
-        value = (self.end or {}).get("mark")
-        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+        return number((self.end or {}).get("mark"))
 
 
 def attempts(folder: RunFolder) -> list[Attempt]:
@@ -66,25 +74,28 @@ def of_events(journal: list[Event]) -> list[Attempt]:
     queued: float | None = None
     latest: Attempt | None = None
     for event in journal:
-        word, when = event["event"], _time(event)
+        word, when = str(event["event"]), _time(event)
         if word in ("submitting", "submitted"):
             queued = when
-        elif word == "attempt" and (number := whole(event.get("attempt"))) is not None:
-            latest = found[number] = Attempt(number, _text(event, "job"), _text(event, "nodes"), queued, when)
+        elif word == "attempt" and (claimed := whole(event.get("attempt"))) is not None:
+            latest = found[claimed] = Attempt(
+                claimed, _text(event, "job"), _text(event, "nodes"), queued, when, whole(event.get("log_from"))
+            )
+            queued = None  # where it dies without a word, nobody noted since when the next one waits
         elif word == "retry":
             for attempt in found.values():
                 attempt.since_retry = False
         elif word in ("cancel", "cancel-failed") and latest is not None:
             latest.cancelled = word == "cancel"
         else:
-            about = found.get(whole(event.get("attempt")) if "attempt" in event else -1, None)  # type: ignore[arg-type]
-            if word == "end" and about is None and (number := whole(event.get("attempt"))) is not None:
-                about = found[number] = Attempt(number)  # its `attempt` line was lost; the verdict stands
+            about = found.get(whole(event.get("attempt")) if "attempt" in event else -1)  # type: ignore[arg-type]
+            if word == "end" and about is None and (claimed := whole(event.get("attempt"))) is not None:
+                about = found[claimed] = Attempt(claimed)  # its `attempt` line was lost; the verdict stands
             if about is not None:
                 _TAKE.get(word, _skip)(about, event)
-        if word in ("requeue", "end"):
+        if word in ("requeue", "end") and "by" not in event:
             queued = when
-    return [found[number] for number in sorted(found)]
+    return [found[claimed] for claimed in sorted(found)]
 
 
 def _skip(attempt: Attempt, event: Event) -> None:
@@ -113,10 +124,16 @@ def _requeue(attempt: Attempt, event: Event) -> None:
     attempt.requeue = event
 
 
+def _refused(attempt: Attempt, event: Event) -> None:
+    attempt.refused = event
+
+
 def _end(attempt: Attempt, event: Event) -> None:
     """The first word counts, but for one that says more: a late verdict never overrules an attempt's own."""
     if attempt.end is None or "by" not in event:
         attempt.end = event
+    if (durable := whole(event.get("durable"))) is not None:  # a command's own word in its requeue file
+        attempt.durable = max(durable, attempt.durable or 0)
 
 
 _TAKE = {
@@ -125,22 +142,33 @@ _TAKE = {
     "checkpoint": _checkpoint,
     "hang": _hang,
     "requeue": _requeue,
+    "requeue-refused": _refused,
     "end": _end,
 }
 
 
 def whole(value: Any) -> int | None:
     """`value`, if it is a whole number of a sane size."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    found = number(value)
+    return int(value) if found is not None and found == int(found) and abs(found) < 2**53 else None
+
+
+def number(value: Any) -> float | None:
+    """`value`, if it is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return int(value) if value == int(value) and abs(value) < 2**53 else None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def _time(event: Event) -> float | None:
-    value = event.get("time")
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return number(event.get("time"))
 
 
 def _text(event: Event, name: str) -> str | None:
     value = event.get(name)
+    if isinstance(value, list):  # nodes, as somebody else might note them
+        return ",".join(str(item) for item in value if isinstance(item, (str, int))) or None
     return str(value) if isinstance(value, (str, int)) else None

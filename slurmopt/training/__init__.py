@@ -1,24 +1,26 @@
-"""What a training loop needs beside the model: so far, a sampler that goes on where it was.
+"""What a training loop needs beside the model: so far, a sampler that goes on where it was, on any number of ranks.
 
 Each name is loaded when first used, as the sampler imports torch.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from slurmopt.training.accumulation import MicroBatch
     from slurmopt.training.sampler import ResumableSampler
 
-__all__ = ["ResumableSampler"]
+__all__ = ["MicroBatch", "ResumableSampler"]
+
+_HOMES = {"MicroBatch": "slurmopt.training.accumulation", "ResumableSampler": "slurmopt.training.sampler"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'slurmopt.training' has no attribute {name!r}")
-    from slurmopt.training import sampler
-
-    return getattr(sampler, name)
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -23,6 +23,8 @@ from torch.utils.data import Sampler
 
 from slurmopt.errors import CheckpointError, JobError
 from slurmopt.runtime.ranks import rank_facts
+from slurmopt.training.accumulation import MicroBatch, Part, passes, rank_parts, synchronised
+from slurmopt.training.permutation import Permutation
 
 _Batch = TypeVar("_Batch")
 _MOST = 2**63 - 1  # what an index can be
@@ -54,6 +56,20 @@ class ResumableSampler(Sampler[list[int]]):
     Without `rank` and `world_size`, torch.distributed's are taken, else those of the job, else it is a world of one.
     With model parallelism give those of the data-parallel group. Memory does not grow with the dataset: indices are
     computed as they are needed.
+
+    With `global_batch` each step takes that many samples whatever the world size, so a run that goes on with fewer or
+    more ranks takes the very same steps. Each rank takes its share in batches of at most `batch_size`, the same number
+    of them on all ranks, and `accumulate` instead of `track` tells how to add up the gradients:
+
+        sampler = ResumableSampler(len(dataset), batch_size=8, global_batch=256, seed=1)
+        for micro in sampler.accumulate(loader, model):
+            (loss_of(model, micro.batch) * micro.weight).backward()
+            if micro.last:
+                optimizer.step()
+                optimizer.zero_grad()
+                checkpointer.save(step, {"sampler": sampler, ...})
+
+    Batches are then as even as they can be, and the last global batch of an epoch is simply what is left.
     """
 
     def __init__(
@@ -61,6 +77,7 @@ class ResumableSampler(Sampler[list[int]]):
         dataset_size: int,
         *,
         batch_size: int,
+        global_batch: int | None = None,
         seed: int = 0,
         shuffle: bool = True,
         drop_last: bool = False,
@@ -70,14 +87,20 @@ class ResumableSampler(Sampler[list[int]]):
         """JobError says which argument is wrong, and what would be valid."""
         self._rank, self._world_size = _place(rank, world_size)
         self._dataset_size = _whole("dataset_size", dataset_size, 1, _MOST)
-        self._global_batch = _whole("batch_size", batch_size, 1, _MOST) * self._world_size
+        self._batch_size, self._accumulates = _whole("batch_size", batch_size, 1, _MOST), global_batch is not None
+        self._global_batch = self._batch_size * self._world_size
+        if global_batch is not None:
+            self._global_batch = _whole("global_batch", global_batch, 1, _MOST)
+            if self._rank == 0 and self._global_batch < self._world_size:
+                idle = self._world_size - self._global_batch
+                warnings.warn(f"a global batch of {global_batch} leaves {idle} ranks without work", stacklevel=2)
         self._seed, self._shuffle, self._drop_last = _whole("seed", seed, -_MOST, _MOST), shuffle, drop_last
         self._epoch = self._consumed = 0
         self._was_iterated = self._was_counted = False
         if drop_last and self._dataset_size < self._global_batch:
+            each = "" if self._accumulates else f" ({batch_size} on each of {self._world_size} ranks)"
             raise JobError(
-                f"drop_last leaves nothing of {dataset_size} samples: a global batch has {self._global_batch}"
-                f" ({batch_size} on each of {self._world_size} ranks)"
+                f"drop_last leaves nothing of {dataset_size} samples: a global batch has {self._global_batch}{each}"
             )
 
     @property
@@ -92,12 +115,17 @@ class ResumableSampler(Sampler[list[int]]):
 
     @property
     def batches_left(self) -> int:
-        """How many batches of this epoch are still to come."""
+        """How many global batches of this epoch are still to come."""
         return self._batches_in(self._dataset_size - self._consumed)
 
+    @property
+    def micro_batches(self) -> int:
+        """How many batches a rank takes for a whole global batch; 1 without `global_batch`."""
+        return passes(self._global_batch, self._world_size, self._batch_size)
+
     def __len__(self) -> int:
-        """How many batches a whole epoch has. It does not shrink while the epoch is consumed, so that a schedule
-        computed from it stays the same after a restart."""
+        """How many global batches a whole epoch has, so how many steps. It does not shrink while the epoch is consumed,
+        so that a schedule computed from it stays the same after a restart; with `global_batch` on any world size."""
         return self._batches_in(self._dataset_size)
 
     def set_epoch(self, epoch: int) -> None:
@@ -115,35 +143,43 @@ class ResumableSampler(Sampler[list[int]]):
         """Iterates `loader`, counting each batch as consumed when it is handed out; goes to the next epoch after the
         last. Whatever else prefetches (a copy to the GPU) belongs inside: `sampler.track(prefetch(loader))`.
 
-        JobError: the loader has another sampler, gives batches out of order, or more than the epoch has.
+        JobError: the loader has another sampler, gives batches out of order, or more than the epoch has; or the sampler
+        has a `global_batch`.
         """
-        self._check(loader)
-        batches = self._start(loader)
-        place = (self._epoch, self._consumed)
-        for batch in batches:
-            if place != (self._epoch, self._consumed):
-                raise JobError("the sampler was moved while a loop over it was running; end the loop first")
-            self.advance()
-            place = (self._epoch, self._consumed)
+        self._refuse_global_batch()
+        for batch, _ in self._tracked(loader):
             yield batch
-        if not self.batches_left:
-            self.set_epoch(self._epoch + 1)
+
+    def accumulate(self, loader: Iterable[_Batch], model: Any = None) -> Iterator[MicroBatch[_Batch]]:
+        """`track` for a sampler with a `global_batch`: the batches of each step, with what each of them counts.
+
+        The global batch is counted as consumed with the last of its batches; so save there, after the step. Where
+        `model` is a DistributedDataParallel, its ranks exchange gradients only in that last one. A sharded model
+        (FSDP2) does so in each: to hold all gradients unsharded would take the memory that sharding saves.
+
+        JobError: as `track`, and where there is no `global_batch`.
+        """
+        if not self._accumulates:
+            raise JobError("the sampler has no global_batch; give it one, or iterate sampler.track(loader)")
+        for batch, part in self._tracked(loader):
+            with synchronised(model, part.ends):
+                yield MicroBatch(batch, part.samples, part.samples * self._world_size / part.step, part.ends)
 
     def advance(self) -> None:
         """Counts the next global batch as consumed; for loops that cannot use `track`. After the last batch such a loop
         calls `set_epoch`."""
-        size = self._next_size(self._dataset_size - self._consumed)
-        if size == 0:
-            raise JobError(f"epoch {self._epoch} has no batch left to consume; call set_epoch before the next one")
-        self._consumed += size
-        self._was_counted = True
+        self._refuse_global_batch()
+        if not self._next_size(self._dataset_size - self._consumed):
+            raise self._nothing_left()
+        self._count(self._next_size(self._dataset_size - self._consumed))
 
     def state_dict(self) -> dict[str, Any]:
         """The place in the epoch, equal on all ranks, and what the order depends on."""
         if self._was_iterated and not self._was_counted:
+            track = "`sampler.track(loader)`, or call `sampler.advance()` after each batch"
             warnings.warn(
                 "no batch of this sampler was counted as consumed, so a resumed run would repeat them: iterate"
-                " `sampler.track(loader)`, or call `sampler.advance()` after each batch",
+                f" {'`sampler.accumulate(loader, model)`' if self._accumulates else track}",
                 stacklevel=2,
             )
         return {**self._order(), "epoch": self._epoch, "consumed": self._consumed}
@@ -176,25 +212,57 @@ class ResumableSampler(Sampler[list[int]]):
         size = min(self._global_batch, left)
         if self._drop_last:
             return size if size == self._global_batch else 0
-        if 0 < left - size < self._world_size <= left - self._world_size:
+        if not self._accumulates and 0 < left - size < self._world_size <= left - self._world_size:
             return left - self._world_size
         return size
 
-    def _parts(self, consumed: int) -> Iterator[tuple[int, int]]:
-        """This rank's part of each global batch to come: from where to where in the order."""
+    def _parts(self, consumed: int) -> Iterator[Part]:
+        """This rank's batches of each global batch to come."""
         while size := self._next_size(self._dataset_size - consumed):
-            first, last = (size * rank // self._world_size for rank in (self._rank, self._rank + 1))
-            yield consumed + first, consumed + last
+            if self._accumulates:
+                yield from rank_parts(consumed, size, self._rank, self._world_size, self._batch_size)
+            else:
+                first, last = (size * rank // self._world_size for rank in (self._rank, self._rank + 1))
+                yield Part(consumed + first, consumed + last, last - first, size, True)
             consumed += size
 
     def _indices(self, order: Permutation | None, consumed: int) -> Iterator[list[int]]:
         for parts in _in_groups(self._parts(consumed)):
-            places = np.concatenate([np.arange(*part, dtype=np.uint64) for part in parts])
+            places = np.concatenate([np.arange(part.first, part.end, dtype=np.uint64) for part in parts])
             indices = (places if order is None else order(places)).tolist()
             begin = 0
-            for first, last in parts:
-                yield indices[begin : begin + last - first]
-                begin += last - first
+            for part in parts:
+                yield indices[begin : begin + part.end - part.first]
+                begin += part.end - part.first
+
+    def _tracked(self, loader: Iterable[_Batch]) -> Iterator[tuple[_Batch, Part]]:
+        """Each of the loader's batches with the part of the order that it is, counted as consumed where it ends one."""
+        self._check(loader)
+        batches, parts = self._start(loader), self._parts(self._consumed)
+        place = (self._epoch, self._consumed)
+        for batch in batches:
+            if place != (self._epoch, self._consumed):
+                raise JobError("the sampler was moved while a loop over it was running; end the loop first")
+            part = next(parts, None)
+            if part is None:
+                raise self._nothing_left()
+            if part.ends:
+                self._count(part.step)
+            place = (self._epoch, self._consumed)
+            yield batch, part
+        if not self.batches_left:
+            self.set_epoch(self._epoch + 1)
+
+    def _count(self, size: int) -> None:
+        self._consumed += size
+        self._was_counted = True
+
+    def _nothing_left(self) -> JobError:
+        return JobError(f"epoch {self._epoch} has no batch left to consume; call set_epoch before the next one")
+
+    def _refuse_global_batch(self) -> None:
+        if self._accumulates:
+            raise JobError("with global_batch a step has several batches; iterate sampler.accumulate(loader, model)")
 
     def _check(self, loader: Any) -> None:
         if getattr(loader, "in_order", True) is False:
@@ -215,71 +283,13 @@ class ResumableSampler(Sampler[list[int]]):
             return iter(loader)
 
 
-class Permutation:
-    """A shuffle of range(size) that follows from (seed, epoch) and computes any part of itself without the rest.
-
-    A large one is a Feistel network of keyed rounds on the next power of two; what falls outside of `size` is permuted
-    again until it falls inside (Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002), on average less than
-    twice. On a few bits such networks do not reach all shuffles alike, so a small one sorts by a keyed hash instead.
-
-    The arithmetic is our own, on 64-bit integers, because a saved place is worth nothing where the order changes:
-    torch.randperm may differ between versions and devices, as may NumPy's Generator.permutation, and both keep the
-    whole permutation in memory, 8 GB for a billion samples.
-    """
-
-    NAME = "keyed-1"  # in every checkpoint: another arithmetic needs another name
-    SMALL = 2**16
-
-    def __init__(self, size: int, seed: int, epoch: int) -> None:
-        digest = hashlib.sha512(f"{self.NAME} {seed} {epoch}".encode()).digest()
-        self._keys = np.frombuffer(digest, dtype="<u8").astype(np.uint64)  # 8 rounds
-        self._size = size
-        bits = (size - 1).bit_length()
-        self._low, self._high = np.uint64(bits // 2), np.uint64(bits - bits // 2)
-        self._sorted = self._sort() if size <= self.SMALL else None
-
-    def __call__(self, places: Any) -> Any:
-        """What stands at `places` (uint64, shape [n], each below the size); a new array of the same kind."""
-        if self._sorted is not None:
-            return self._sorted[places]
-        values = self._permute(places)
-        outside = np.flatnonzero(values >= self._size)
-        while outside.size:
-            values[outside] = self._permute(values[outside])
-            outside = outside[values[outside] >= self._size]
-        return values
-
-    def _sort(self) -> Any:
-        values: Any = np.arange(self._size, dtype=np.uint64)
-        for key in self._keys:
-            values = _mix(values ^ key)
-        return np.argsort(values, kind="stable").astype(np.uint64)
-
-    def _permute(self, values: Any) -> Any:
-        """Each round changes one half by the upper bits of what the other half hashes to, so each can be undone."""
-        all_bits = np.uint64(64)
-        low, high = values & ((np.uint64(1) << self._low) - np.uint64(1)), values >> self._low
-        for even, odd in self._keys.reshape(-1, 2):
-            low = low ^ (_mix(high ^ even) >> (all_bits - self._low))
-            high = high ^ (_mix(low ^ odd) >> (all_bits - self._high))
-        return (high << self._low) | low
-
-
-def _mix(values: Any) -> Any:
-    """A bijection of 64 bits in which each bit of the input changes half of the output: the finaliser of splitmix64
-    (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014)."""
-    mixed = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
-
-
-def _in_groups(parts: Iterator[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+def _in_groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
     """Successive parts, together of about `_AT_ONCE` places; the first alone, as somebody waits for it."""
-    group: list[tuple[int, int]] = []
+    group: list[Part] = []
     places = _AT_ONCE
     for part in parts:
         group.append(part)
-        places += part[1] - part[0]
+        places += part.end - part.first
         if places >= _AT_ONCE or len(group) >= _AT_ONCE:
             yield group
             group, places = [], 0

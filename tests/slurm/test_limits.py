@@ -10,7 +10,7 @@ from captured import mini
 
 from slurmopt.config.resources import Resources
 from slurmopt.slurm.facts import ClusterFacts
-from slurmopt.slurm.limits import findings, with_site_defaults
+from slurmopt.slurm.limits import findings, remarks, with_site_defaults
 
 
 def check(facts: ClusterFacts | None = None, array_size: int = 1, **resources: Any) -> list[str]:
@@ -31,6 +31,9 @@ def check(facts: ClusterFacts | None = None, array_size: int = 1, **resources: A
         {"nodelist": "gpu-[01-02]", "exclude": "cpu2"},
         {"nodelist": "/a/file"},
         {"partition": "short", "gpus_per_node": 8},
+        {"nodes": "1-4"},
+        {"nodes": "4-400"},
+        {"partition": "short", "nodes": "1-3"},
     ],
 )
 def test_what_fits_is_not_complained_about(resources: dict[str, Any]) -> None:
@@ -49,6 +52,8 @@ def test_what_fits_is_not_complained_about(resources: dict[str, Any]) -> None:
         ),
         ({"partition": "short", "nodes": 2}, ["resources.nodes: 2", "partition short allows", "up to 1"]),
         ({"nodes": 5}, ["resources.nodes: 5", "partition main", "up to 4 (3 in service now)"]),
+        ({"nodes": "5-8"}, ["resources.nodes: 5, the least of 5-8, are more than the nodes", "up to 4 (3 in"]),
+        ({"partition": "short", "nodes": "2-4"}, ["resources.nodes: 2, the least of 2-4,", "partition short allows"]),
         ({"gpus_per_node": 4, "nodes": 4}, ["resources.nodes: 4", "that fit", "up to 3"]),
         ({"gpus_per_node": 8, "nodes": 2, "exclude": "gpu-01"}, ["resources.nodes: 2", "not excluded", "up to 1"]),
         ({"gpus_per_node": 9}, ["resources.gpus_per_node: 9 GPUs", "up to 8 GPUs"]),
@@ -90,6 +95,28 @@ def test_one_line_says_what_is_wrong(resources: dict[str, Any], words: list[str]
     assert len(found) == 1, found
     assert all(word in found[0] for word in words), found[0]
     assert found[0].isprintable()
+
+
+@pytest.mark.parametrize(
+    ("resources", "said"),
+    [
+        ({"nodes": 4}, None),
+        ({"nodes": "2-4"}, None),
+        ({"nodes": "2-5"}, "of 2-5 no attempt can have more than 4 in partition main"),
+        ({"nodes": "1-4", "partition": "short"}, "of 1-4 no attempt can have more than 1 in partition short"),
+        ({"nodes": "1-4", "partition": "short,main"}, None),
+        ({"nodes": "1-5", "partition": "short,main"}, "no attempt can have more than 4 in partition short, main"),
+        ({"nodes": "1-3", "gpus_per_node": 8}, "no attempt can have more than 2"),
+        ({"nodes": "1-2", "gpus_per_node": 8, "exclude": "gpu-01"}, "no attempt can have more than 1"),
+    ],
+)
+def test_nodes_that_no_attempt_can_have_are_told_and_do_not_stop_the_launch(
+    resources: dict[str, Any], said: str | None
+) -> None:
+    assert check(**resources) == []
+    told = remarks(Resources(**resources), mini())
+    assert len(told) == (said is not None)
+    assert all(said in line for line in told)  # type: ignore[operator]
 
 
 def test_all_of_them_at_once_in_the_same_order() -> None:

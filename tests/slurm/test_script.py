@@ -36,6 +36,10 @@ CASES: dict[str, dict[str, object]] = {
         ),
     },
     "torchrun": {"task": TORCHRUN, "resources": Resources(nodes=4, gpus_per_node=8, cpus_per_task=6, time="2h")},
+    "elastic": {
+        "task": FUNCTION,
+        "resources": Resources(nodes="2-4", gpus_per_node=8, cpus_per_task=12, time="1-12"),
+    },
     "everything_slurm_has": {
         "task": FUNCTION,
         "resources": Resources(
@@ -121,7 +125,7 @@ def test_bash_can_read_it_and_nothing_of_the_config_runs(name: str, tmp_path: Pa
 
 def test_hostile_words_reach_the_task_as_they_are(tmp_path: Path) -> None:
     """The words after `--` of the rendered line, as bash hands them to a program."""
-    line = next(line for line in render(job("hostile")).split("\n  ") if "--heartbeat" in line)
+    line = next(line for line in render(job("hostile")).split("\n  ") if "-m slurmopt.runtime " in line)
     arguments = line.partition("-- ")[2].rpartition(" &")[0]
     program = f"import json, sys; json.dump(sys.argv[1:], open({str(tmp_path / 'words')!r}, 'w'))"
     subprocess.run(["bash", "-c", f"{sys.executable} -c {json.dumps(program)} {arguments}"], check=True, cwd=tmp_path)
@@ -153,6 +157,24 @@ def test_a_missing_variable_stops_the_job_and_names_the_key() -> None:
     assert done.returncode != 0
     assert "environment.variables.X needs NO_SUCH" in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("task", "more", "ranks"),
+    [
+        (FUNCTION, {}, "$((SLURM_JOB_NUM_NODES * 8))"),
+        (TORCHRUN, {}, "$((SLURM_JOB_NUM_NODES * 1))"),
+        (FUNCTION, {"local": True}, "16"),
+    ],
+)
+def test_of_a_range_of_nodes_the_job_counts_those_that_it_has(task: Task, more: dict[str, bool], ranks: str) -> None:
+    """On this machine it is the least of them."""
+    settings = Settings(task=task, resources=Resources(nodes="2-4", tasks_per_node=8))
+    script = render(dataclasses.replace(job("function"), settings=settings, **more))  # type: ignore[arg-type]
+    assert f"\nslurmopt_ranks={ranks}\n" in script
+    assert f"\nexport NNODES={'2' if more else '$SLURM_JOB_NUM_NODES'}\n" in script
+    assert (f"--ntasks={ranks} " in script) is not bool(more)
+    assert "#SBATCH --ntasks-per-node" not in script, "Slurm would keep the first attempt's number of tasks"
 
 
 def test_true_is_the_word_true() -> None:

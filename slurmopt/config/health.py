@@ -1,0 +1,96 @@
+"""What a node must pass at the start of each attempt.
+
+The job reads this too, so nothing here imports Hydra or OmegaConf.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+
+from slurmopt.config.check import readable
+from slurmopt.errors import ConfigError
+from slurmopt.units import mebibytes, seconds
+
+_LEAST_SECONDS, _MOST_SECONDS = 3, 600
+
+
+@dataclass(kw_only=True)
+class Health:
+    """What each node must pass before an attempt trains. A node that fails ends the attempt, which counts as
+    `infrastructure`, and is left out of the next ones (`restart.exclude`)."""
+
+    enabled: bool = True
+    """Whether anything is checked at all."""
+
+    within: str = "20s"
+    """How long the check of a node may take, 3 seconds to 10 minutes; what has not answered by then has failed. A node
+    that is all right takes a fraction of a second."""
+
+    gpus: bool = True
+    """Whether the promised GPUs are looked at: all of them answer; no uncorrected ECC errors since the last reset; no
+    pages or rows that wait for a reset (NVML: `pip install 'slurmopt[gpu]'`); for a function whose Python has torch a
+    copy and a small kernel come back with the right numbers."""
+
+    reach: bool = True
+    """Whether each node asks all others for an answer, over TCP on a port that the kernel gives."""
+
+    clock: str | None = "30s"
+    """How far a node's clock may be off that of the file system of the run folder; null: not looked at."""
+
+    shared: str | None = "1GB"
+    """The free space that the run folder and `checkpoint.shared.path` need; null: not looked at."""
+
+    scratch: str | None = "100MB"
+    """The free space that TMPDIR and `checkpoint.scratch.path` need on each node; null: not looked at."""
+
+    def __post_init__(self) -> None:
+        readable(self.within, seconds, "health.within")
+        if not _LEAST_SECONDS <= seconds(self.within) <= _MOST_SECONDS:
+            raise ConfigError(f"{self.within!r} is not valid; valid: 3s to 10m", "health.within")
+        readable(self.clock, seconds, "health.clock")
+        readable(self.shared, mebibytes, "health.shared")
+        readable(self.scratch, mebibytes, "health.scratch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checks:
+    """The group as the job needs it: seconds and bytes. None: not looked at."""
+
+    within: float = 20.0
+    gpus: bool = True
+    reach: bool = True
+    clock: float | None = None
+    shared: int | None = None
+    scratch: int | None = None
+    shared_path: str | None = None
+    """The shared tier's folder, where it is not in the run folder; `${oc.env:NAME}` is filled in within the job."""
+    scratch_path: str | None = None
+    """The scratch tier's folder, likewise."""
+
+    def as_word(self) -> str:
+        """One word for the job script."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+def checks_of(health: Health, scratch_path: str | None, shared_path: str | None) -> Checks:
+    """What a config asks for; the paths are those of `checkpoint.scratch` and `checkpoint.shared`."""
+    return Checks(
+        within=seconds(health.within),
+        gpus=health.gpus,
+        reach=health.reach,
+        clock=None if health.clock is None else seconds(health.clock),
+        shared=None if health.shared is None else mebibytes(health.shared) << 20,
+        scratch=None if health.scratch is None else mebibytes(health.scratch) << 20,
+        shared_path=None if shared_path == "auto" else shared_path,
+        scratch_path=scratch_path,
+    )
+
+
+def from_word(word: str) -> Checks:
+    """The checks of a job script. Raises ValueError for a word that is none."""
+    value = json.loads(word)
+    if not isinstance(value, dict):
+        raise ValueError(f"not a set of checks: {word!r}")
+    known = {item.name for item in fields(Checks)}
+    return Checks(**{name: item for name, item in value.items() if name in known})

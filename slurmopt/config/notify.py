@@ -1,0 +1,53 @@
+"""Who hears how the run ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurmopt.config.check import one_of, text_or_null
+from slurmopt.errors import ConfigError
+
+FINAL = ("finished", "failed", "killed", "cancelled")
+STATES = (*FINAL, "requeued")
+_WEB = ("http://", "https://", "${oc.env:")
+
+
+@dataclass(kw_only=True)
+class Notify:
+    """Who hears how the run ended. Slurm's own mail is `resources.mail_user` and `resources.mail_type`."""
+
+    on: list[str] = field(default_factory=lambda: list(FINAL))
+    """At which ends: `finished`, `failed`, `killed`, `cancelled`; `requeued`: each time that it will come back."""
+
+    command: Any = None
+    """A program and its arguments: a list, or a string that is split as a shell would split it. Never given to a shell.
+    It gets the facts as `SLURMOPT_…` variables and as a JSON object on standard input."""
+
+    webhook: str | None = None
+    """A URL that gets the same JSON object by POST; Slack and its kind show its `text`. Such a URL is a secret: write
+    `${oc.env:NAME}`, which is filled in when it is used."""
+
+    def __post_init__(self) -> None:
+        for state in self.on:
+            one_of(state, STATES, "notify.on")
+        text_or_null(self.webhook, "notify.webhook")
+        if self.webhook is not None and not self.webhook.startswith(_WEB):
+            raise ConfigError("is no URL; valid: https://…, or ${oc.env:NAME}", "notify.webhook")
+        if self.command is not None:
+            _check_words(self.command)
+
+    def words(self) -> list[str]:
+        """What `python -m slurmopt.runtime.notify` is told; nothing where nobody is to hear."""
+        hooks = [] if self.command is None else ["--command", json.dumps(self.command)]
+        hooks += [] if self.webhook is None else ["--webhook", self.webhook]
+        return ["--on", ",".join(self.on), *hooks] if hooks and self.on else []
+
+
+def _check_words(words: Any) -> None:
+    if not isinstance(words, list) or not words:
+        raise ConfigError("is empty or no list of words; valid: a string or a list of strings", "notify.command")
+    for word in words:
+        if isinstance(word, (dict, list)) or word is None or "\0" in str(word):
+            raise ConfigError(f"{word!r} is not a word; valid: strings and numbers", "notify.command")

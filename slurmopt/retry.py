@@ -1,0 +1,195 @@
+"""`slurmopt retry`: runs that have ended go on in their folders, with changed needs.
+
+`--json` prints a list of objects, one a run: `name`, `id`, `folder`, `job` (null where it was not submitted), `changes`
+(a key → its value before and after), `error` (null where all went well) and `script` (null but with `--dry-run`).
+
+Each run gets a line; one that cannot be retried does not stop the others. The exit status is 0 where all were
+submitted, else the highest of their errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from slurmopt import launch
+from slurmopt.errors import RunError, SlurmoptError, one_line
+from slurmopt.folder.layout import RunFolder
+from slurmopt.runs import options
+from slurmopt.runs import retry as retries
+from slurmopt.runs.find import all_runs, created, find
+from slurmopt.runs.gather import gather
+from slurmopt.runs.journal import read as read_journal
+from slurmopt.runs.plan import Plan
+from slurmopt.runs.resume import Ended, ended
+from slurmopt.runs.retry import More
+
+_FAILED = ("failed", "killed", "lost")
+_MOST = 1000.0
+
+
+@dataclass
+class Answer:
+    """What became of one run."""
+
+    name: str
+    id: str
+    folder: str
+    job: str | None = None
+    changes: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    script: str | None = None
+    status: int = 0
+    """The exit status of the error."""
+
+
+def main(argv: list[str]) -> int:
+    """The command; returns the exit status."""
+    given = parser().parse_intermixed_args(argv)
+    names, words = _sorted(given.words)
+    runs = _runs(names, given)
+    if words:
+        from slurmopt.config.override import parse
+
+        parse(words)  # what is wrong for all is said once
+    answers = [_retried(run, words, given) for run in runs]
+    if given.json:
+        print(json.dumps([_as_dict(answer) for answer in answers]))
+    return max((answer.status for answer in answers), default=0)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `slurmopt retry`."""
+    made = options.parser("retry", "Runs that have ended go on in their folders, with changed needs.")
+    made.add_argument("words", nargs="*", metavar="RUN | key=value", help=f"{options.RUN_HELP}; overrides")
+    made.add_argument("--failed", action="store_true", help="of these runs (of all, where none is named) the failed")
+    made.add_argument("--more-memory", type=_factor, metavar="FACTOR", help="multiply the memory, such as by 1.5")
+    made.add_argument("--more-time", type=_factor, metavar="FACTOR", help="multiply the time limit, such as by 2")
+    made.add_argument("--dry-run", action="store_true", help="print the scripts; submit and change nothing")
+    options.add_json(made)
+    return made
+
+
+def _factor(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1 < value <= _MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not valid; valid: a number above 1, such as 1.5")
+    return value
+
+
+def _sorted(words: list[str]) -> tuple[list[str], list[str]]:
+    """Runs, and overrides."""
+    overrides = [word for word in words if "=" in word or word[:1] in ("+", "~")]
+    return [word for word in words if word not in overrides], overrides
+
+
+def _runs(names: list[str], given: argparse.Namespace) -> list[RunFolder]:
+    if given.failed and not names:
+        runs = sorted(all_runs(given.folder), key=created)
+    else:
+        found = [find(name, given.folder) for name in names] or [find(None, given.folder)]
+        runs = list({run.path: run for run in found}.values())
+    if not given.failed:
+        return runs
+    statuses, problem = gather(runs, fresh=True)
+    if problem:
+        print(f"slurmopt: Slurm was not asked: {problem}", file=sys.stderr)
+    failed = [status.folder for status in statuses if status.state in _FAILED]
+    print(f"slurmopt: {len(failed)} of {len(runs)} runs have failed", file=sys.stderr)
+    return failed
+
+
+def _retried(run: RunFolder, words: list[str], given: argparse.Namespace) -> Answer:
+    """Retries one run and says so."""
+    answer = Answer(run.name, run.id, str(run.path))
+    try:
+        # Standard output is for what is asked for alone; the user's modules and resolvers may print.
+        with contextlib.redirect_stdout(sys.stderr):
+            planned = plan(run, words, More(given.more_memory, given.more_time), given.dry_run)
+            backend, script = launch.ready(planned)
+        answer.changes = planned.changes or {}
+        if given.dry_run:
+            _show(answer, script, given.json)
+        else:
+            from slurmopt.runs.submission import submit
+
+            answer.job, _ = submit(planned, backend, script)
+            _say(answer, given.json)
+    except (SlurmoptError, OSError) as error:
+        answer.error, answer.status = one_line(str(error)), getattr(error, "exit_status", 1)
+        for line in str(error).splitlines() or [""]:
+            print(f"slurmopt: error: {_label(answer)}: {one_line(line)}", file=sys.stderr)
+    return answer
+
+
+def plan(run: RunFolder, words: list[str], more: More, dry_run: bool = False) -> Plan:
+    """An existing run goes on with a changed config and a script made anew, as if typed where its launch was.
+
+    Nothing is written. Raises RunError, ConfigError.
+    """
+    found, journal = ended(run), read_journal(run)
+    _refuse_taken(found)
+    stored, home = retries.stored_config(run), retries.typed_in(run)
+    for module in retries.imports(stored):
+        launch.import_from(home or Path.cwd(), module)
+    changed = retries.changed(stored, words, more)
+    typed = changed.settings
+    kept = typed.environment.snapshot != "off"
+    if home is None and not kept and not Path(typed.environment.workdir or "").is_absolute():
+        raise RunError("an earlier slurmopt did not note where it was launched; add environment.workdir=DIR")
+    home = home or Path.cwd()
+    template = str(home / typed.launch.template) if typed.launch.template else None
+    once = replace(typed.launch, backend=found.backend, template=template, dry_run=dry_run, json=False, wait=False)
+    typed = replace(typed, launch=once)
+    source = run.code if kept else launch.workdir(typed, home)
+    launch.check_task(typed, source)
+    overrides = [*retries.typed_words(run), *retries.as_words(changed.changes)]
+    job = launch.job_for(typed, run, journal.name or run.name, source, found.backend, overrides)
+    return Plan(job, found.backend, changed.stored, overrides, source, True, found.token, changed.changes)
+
+
+def _refuse_taken(found: Ended) -> None:
+    """A launcher that broke off may have got its submission through, with the script as it was."""
+    if not found.unsettled or found.token is None or found.backend == "local":
+        return
+    from slurmopt.slurm.queue import find_token
+
+    if (job := find_token(found.token)) is not None:
+        again = f"slurmopt launch launch.run={found.run.name}/{found.run.id}"
+        raise RunError(f"its last submission got through, as job {job}; first have that noted: {again}")
+
+
+def _show(answer: Answer, script: str, as_json: bool) -> None:
+    if as_json:
+        answer.script = script
+        return
+    sys.stdout.write(script)
+    sys.stdout.flush()
+    print(f"slurmopt: dry run of {_label(answer)}, nothing changed or submitted{_changes(answer)}", file=sys.stderr)
+
+
+def _say(answer: Answer, as_json: bool) -> None:
+    if not as_json:
+        print(f"{_label(answer)}: submitted as job {answer.job}{_changes(answer)}", flush=True)
+
+
+def _changes(answer: Answer) -> str:
+    return f"; {one_line(retries.for_people(answer.changes))}" if answer.changes else ""
+
+
+def _label(answer: Answer) -> str:
+    return one_line(f"{answer.name}/{answer.id}")
+
+
+def _as_dict(answer: Answer) -> dict[str, Any]:
+    shown = asdict(answer)
+    del shown["status"]
+    return shown

@@ -1,0 +1,46 @@
+"""Submitting a run afresh: the same folder and script, as another job."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+from slurmopt.runs.handover import hand_over
+from slurmopt.runs.journal import number, text
+from slurmopt.slurm.facts import cluster_name
+from slurmopt.slurm.submit import submit_once
+from slurmopt.units import seconds
+
+if TYPE_CHECKING:
+    from slurmopt.config.schema import Settings
+
+
+def submit_again(run: RunFolder, backend: str, settings: Settings, after: str | None = None) -> str:
+    """Submits the run's script once more and returns the new job's id. To be called with the run's lock held.
+
+    `after`: a job that must be over first, so that two of one run never run together. Nodes that the run has excluded
+    stay so. Raises what `slurmopt.slurm.submit.submit_once` does.
+    """
+    options = [f"--dependency=afterany:{after}"] if after else []
+    if nodes := _excluded(run, settings):
+        options.append(f"--exclude={nodes}")
+    timeout = seconds(settings.launch.submit_timeout)
+
+    def submit(token: str, retry: bool) -> tuple[str, dict[str, Any]]:
+        job = submit_once(run.script, settings.resources.comment, token, timeout, retry, options)
+        cluster = cluster_name()
+        return job, {"by": "tend", **({"cluster": cluster} if cluster else {})}
+
+    return hand_over(run, backend, submit)
+
+
+def _excluded(run: RunFolder, settings: Settings) -> str:
+    """The nodes to leave out: the owner's own, and the latest of those that failed, for as long as that holds."""
+    now, most = time.time(), settings.restart.exclude.nodes
+    noted = [event for event in events.read(run.events) if event["event"] == "node-excluded"]
+    standing = [text(event.get("nodes")) for event in noted if (number(event.get("until")) or 0.0) > now]
+    latest = sorted(filter(None, list(dict.fromkeys(reversed(standing)))[:most]))
+    # Without any the script's own option stands.
+    return ",".join(filter(None, [settings.resources.exclude, *latest])) if latest else ""

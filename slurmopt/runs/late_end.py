@@ -1,0 +1,184 @@
+"""The `end` of an attempt that died without a word: its cause from what is left, and what follows from that."""
+
+from __future__ import annotations
+
+import glob
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurmopt.folder import events
+from slurmopt.folder.files import read_json
+from slurmopt.folder.heartbeat import Heartbeat
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, USER_ERROR
+from slurmopt.runs.journal import number, whole
+from slurmopt.runs.progress import read
+from slurmopt.runs.strays import Stray
+from slurmopt.slurm.states import plain_state
+from slurmopt.survival import causes, decision, story
+
+if TYPE_CHECKING:
+    from slurmopt.config.schema import Settings
+
+_LOG_TAIL = 65536
+_OUTCOMES = {
+    causes.FINISHED: FINISHED,
+    causes.USER_ERROR: USER_ERROR,
+    causes.GPU_OUT_OF_MEMORY: USER_ERROR,
+    causes.INFRASTRUCTURE: INFRASTRUCTURE,
+    causes.NODE_FAILURE: INFRASTRUCTURE,
+}
+"""All others are kills."""
+_CANNOT_TELL = "the job is gone and never began: without accounting nobody can tell whether it was cancelled"
+
+Beats = Mapping[int, Heartbeat]
+
+
+def late_end(stray: Stray, settings: Settings) -> dict[str, Any]:
+    """The fields of the `end` event. An attempt that never began has the next free number, which is to be claimed."""
+    from slurmopt.survival.policy import policy_of
+
+    policy = policy_of(settings.restart, settings.task, settings.resources)
+    run, began = stray.run, stray.journal.attempt is not None
+    attempts = story.attempts(run)
+    latest = _latest(stray, attempts)
+    beats = _beats(run, latest.number) if began else {}
+    cause, error = _cause(stray, latest, beats, policy.patterns) if began else _cause_before_start(stray)
+    end = {"cause": cause, "step": _last_step(beats), "mark": _newest_mark(run, settings)}
+    latest.end = end
+    decided = decision.decide(attempts, cause, policy.budgets, policy.no_progress, decision.SUBMIT)
+    if not began and stray.state is None:
+        decided = decision.Decision(None, _CANNOT_TELL)
+    outcome = _OUTCOMES.get(cause, KILLED)
+    head = {"attempt": latest.number, "outcome": outcome, "exit_code": EXIT_STATUS[outcome], "rank": None, "node": None}
+    durable = max((one.durable for one in attempts if one.durable is not None), default=None)
+    return {**head, "error": error, **end, "durable": durable, "next": decided.next, "reason": decided.reason, "by": "tend"}
+
+
+def _latest(stray: Stray, attempts: list[story.Attempt]) -> story.Attempt:
+    """The attempt in question, which is the last of `attempts` afterwards."""
+    if stray.journal.attempt is None:
+        used = [*stray.run.attempts(), *(one.number for one in attempts)]
+        attempts.append(story.Attempt(max(used, default=-1) + 1, stray.journal.job))
+    elif not attempts or attempts[-1].number != stray.journal.attempt.number:
+        attempts.append(story.Attempt(stray.journal.attempt.number, stray.journal.job))
+    return attempts[-1]
+
+
+def _cause(
+    stray: Stray, attempt: story.Attempt, beats: Beats, patterns: Mapping[str, str]
+) -> tuple[str, str | None]:
+    """The cause and what to say of it. The ranks' own accounts count only where all of them have left one: those of a
+    dead node left none, and the others then only tell of a lost connection."""
+    said = _slurm_said(stray)
+    by_state = causes.of_state(stray.state or "")
+    if attempt.cancelled or by_state == causes.CANCELLED:
+        return causes.CANCELLED, said
+    if (hang := _hang(stray.run, attempt)) is not None:
+        rank, node, seconds = (hang.get(name) for name in ("rank", "node", "seconds"))
+        return causes.HANG, f"no step for {seconds} s; rank {rank} on {node} stopped first"
+    found = by_state or causes.of_job_log(_job_log(stray.run, attempt), attempt.started or 0.0)
+    if found is not None:
+        return found, said
+    if (account := _account(beats, patterns)) is not None:
+        return account
+    return (causes.NODE_FAILURE if stray.state is None else causes.UNKNOWN), said
+
+
+def _cause_before_start(stray: Stray) -> tuple[str, str]:
+    """Of a job that ended before its batch shell could claim an attempt: where it was Slurm, its nodes, their disks."""
+    if stray.state is None:
+        return causes.UNKNOWN, _slurm_said(stray)
+    return causes.of_state(stray.state) or causes.INFRASTRUCTURE, f"{_slurm_said(stray)} before it began"
+
+
+def _slurm_said(stray: Stray) -> str:
+    job = stray.journal.job
+    if stray.state is None:
+        return f"Slurm no longer knows job {job}, and it left no verdict"
+    return f"Slurm ended job {job} ({plain_state(stray.state)})"
+
+
+def _hang(run: RunFolder, attempt: story.Attempt) -> Mapping[str, Any] | None:
+    """What the lookout found."""
+    try:
+        return read_json(run.hang(attempt.number)) or attempt.hang
+    except OSError:
+        return attempt.hang
+
+
+def _account(beats: Beats, patterns: Mapping[str, str]) -> tuple[str, str | None] | None:
+    """What the ranks said themselves: all finished, or what the first that failed said."""
+    size = max((whole(beat.world_size) or 0 for beat in beats.values()), default=0)
+    accounts = [beat.outcome for beat in beats.values() if isinstance(beat.outcome, dict)]
+    if not size or len(accounts) < size:
+        return None
+    failed = [account for account in accounts if account.get("outcome") in (USER_ERROR, INFRASTRUCTURE, KILLED)]
+    if not failed:
+        finished = all(account.get("outcome") == FINISHED for account in accounts)
+        return (causes.FINISHED, None) if finished else (causes.ASKED, None)
+    first = min(failed, key=lambda account: number(account.get("time")) or 0.0)
+    error = str(first.get("error") or "")
+    plain = {USER_ERROR: causes.USER_ERROR, INFRASTRUCTURE: causes.INFRASTRUCTURE}
+    return causes.of_text(error, patterns) or plain.get(str(first["outcome"]), causes.KILLED), error or None
+
+
+def _beats(run: RunFolder, attempt: int) -> dict[int, Heartbeat]:
+    found = {rank: read(run, attempt, rank) for rank in run.ranks_with_heartbeats(attempt)}
+    return {rank: beat for rank, beat in found.items() if beat is not None}
+
+
+def _last_step(beats: Beats) -> int | None:
+    return max((step for beat in beats.values() if (step := whole(beat.step)) is not None), default=None)
+
+
+def _newest_mark(run: RunFolder, settings: Settings) -> float | None:
+    """When the newest file of `task.checkpoints` was written; the glob is relative to where the job runs."""
+    pattern = settings.task.checkpoints
+    if pattern is None:
+        return None
+    found = (_written(_workdir(run, settings) / name) for name in glob.iglob(pattern, root_dir=_workdir(run, settings), recursive=True))
+    return max((when for when in found if when is not None), default=None)
+
+
+def _workdir(run: RunFolder, settings: Settings) -> Path:
+    if settings.environment.snapshot != "off":
+        return run.code
+    created = next((event for event in events.read(run.events) if event["event"] == "created"), {})
+    return Path(str(created.get("cwd") or run.path), settings.environment.workdir or "").expanduser()
+
+
+def _written(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # it was pruned just now
+        return None
+
+
+def _job_log(run: RunFolder, attempt: story.Attempt) -> str:
+    """The end of what the batch shell and slurmstepd said during this attempt."""
+    if attempt.job is None:
+        return ""
+    try:
+        with run.job_log(attempt.job).open("rb") as file:
+            size, start = file.seek(0, 2), attempt.log_from or 0
+            file.seek(max(start if start <= size else 0, size - _LOG_TAIL))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def claim(run: RunFolder, attempt: int) -> bool:
+    """Takes the number of an attempt that never began, as its batch shell would; False where that has started now."""
+    try:
+        run.attempt_logs(attempt).mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def note(run: RunFolder, end: Mapping[str, Any]) -> None:
+    """Adds the `end` event."""
+    events.append(run.events, "end", **end)

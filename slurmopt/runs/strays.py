@@ -1,0 +1,162 @@
+"""Runs that should go on and that nobody brings back: found with one squeue for all, and sacct for what that forgot."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from slurmopt.errors import SlurmError, one_line
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+from slurmopt.runs import journal as journals
+from slurmopt.runs.gather import of_the_run
+from slurmopt.runs.journal import Journal, number, returns, text
+from slurmopt.runs.progress import read
+from slurmopt.runs.state import FRESH_HEARTBEAT, Slurm
+from slurmopt.slurm.queue import Queue, QueueEntry, queue, states_in_accounting
+from slurmopt.slurm.states import is_over
+
+GRACE = 10.0
+"""Seconds that a job must have been over, or unknown, before it counts as left alone: Slurm may be about to requeue it."""
+GIVEN_UP = 300.0
+"""Seconds after which heartbeats of a job that Slurm says is over hold nothing back: its ranks are on a node cut off,
+and end themselves when they see the next attempt."""
+
+_TAIL = 16384
+_PASSED_OVER = (b'"event": "checkpoint', b'"event": "notif', b'"event": "restored', b'"event": "node-excluded')
+
+
+@dataclass(frozen=True)
+class Stray:
+    """A run that is left alone."""
+
+    journal: Journal
+    state: str | None
+    """How Slurm says that its job ended, in its long word; None where it does not know the job any more."""
+    nodes: str = ""
+    cluster: str | None = None
+    """Where its job was, if that is another cluster than this one: nobody here can tell how it is."""
+
+    @property
+    def run(self) -> RunFolder:
+        return self.journal.folder
+
+    @property
+    def label(self) -> str:
+        """NAME/ID."""
+        return one_line(f"{self.run.name}/{self.run.id}")
+
+    @property
+    def end(self) -> dict[str, object] | None:
+        """The `end` of the latest attempt of the latest job."""
+        return self.journal.attempt.end if self.journal.attempt else None
+
+
+def strays(runs: Iterable[RunFolder], fresh: bool = False) -> list[Stray]:
+    """Those of `runs` that are left alone. `fresh`: Slurm is asked now, not through the answer that all share.
+
+    Slurm is asked nothing where no run can be one. Raises what kept it from answering.
+    """
+    read = [journals.read(run) for run in runs if not settled(run) and _is_mine(run)]
+    open_ones = [journal for journal in read if may_stray(journal)]
+    if not open_ones:
+        return []
+    jobs = queue(fresh)
+    asked = time.time() - jobs.age
+    found = [stray for journal in open_ones if (stray := _look(journal, jobs, asked)) is not None]
+    return _with_accounting(found)
+
+
+def settled(run: RunFolder) -> bool:
+    """Whether the end of the journal says that the run has ended: enough to know of most runs."""
+    try:
+        with open(run.events, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return False
+    word = next(_telling(reversed(lines)), {})
+    if word.get("event") == "cancel":
+        return True
+    # An attempt's end that the next one noted is older than that.
+    return word.get("event") == "end" and not returns(word) and word.get("by") != "next attempt"
+
+
+def _telling(lines: Iterable[bytes]) -> Iterator[dict[str, object]]:
+    return events.parse(line for line in lines if not any(word in line for word in _PASSED_OVER))
+
+
+def _is_mine(run: RunFolder) -> bool:
+    """Its script is submitted as it lies there: whoever could write it would run it as you."""
+    paths = (run.path, run.script, run.config, run.events)
+    try:
+        return all(path.stat().st_uid == os.geteuid() for path in paths)
+    except OSError:
+        return False
+
+
+def may_stray(journal: Journal) -> bool:
+    """Whether the run was submitted to Slurm and has not ended. The local backend's process looks after its own."""
+    return journal.job is not None and not journal.local and not journal.cancelled and journal.ended is None
+
+
+def _look(journal: Journal, jobs: Queue, asked: float) -> Stray | None:
+    """The run as a stray, unless its job, or another of the run's, may still do something by itself."""
+    script = str(journal.folder.script)
+    if any(entry.command == script and not is_over(entry.state) for entry in jobs.values()):
+        return None
+    entry = of_the_run(journal, Slurm(jobs, asked)).jobs.get(journal.job or "")
+    if entry is not None and not is_over(entry.state):
+        return None
+    since = _since(journal, entry)
+    if asked - since < GRACE or (_beats(journal) and (entry is None or asked - since < GIVEN_UP)):
+        return None
+    return Stray(journal, entry.state if entry else None, entry.nodes if entry else "")
+
+
+def _since(journal: Journal, entry: QueueEntry | None) -> float:
+    """When it was last known to be alive: by Slurm, else by the journal, whose clock may be another's."""
+    if entry is not None and entry.end is not None:
+        return entry.end
+    return min(journal.latest, time.time())
+
+
+def _beats(journal: Journal) -> bool:
+    """Whether a rank of an attempt without an end is still heard of."""
+    if journal.attempt is None or journal.attempt.end is not None:
+        return False
+    attempt, now = journal.attempt.number, time.time()
+    beats = (read(journal.folder, attempt, rank) for rank in journal.folder.ranks_with_heartbeats(attempt))
+    return any(beat and not beat.outcome and now - (number(beat.time) or 0.0) < FRESH_HEARTBEAT for beat in beats)
+
+
+def _with_accounting(found: list[Stray]) -> list[Stray]:
+    """What accounting knows, where it runs, of jobs that squeue does not know; and which are another cluster's."""
+    unknown = {str(stray.journal.job): str(stray.run.script) for stray in found if stray.state is None}
+    if not unknown:
+        return found
+    from slurmopt.slurm.facts import facts
+
+    here = facts()
+    states = states_in_accounting(unknown) if here.accounting else {}
+    return [_told(stray, states, here.cluster) for stray in found]
+
+
+def _told(stray: Stray, states: dict[str, str], here: str) -> Stray:
+    if stray.state is not None:
+        return stray
+    noted = cluster_of(stray.run)
+    if noted not in (None, here):
+        return replace(stray, cluster=noted)
+    state = states.get(str(stray.journal.job), "")
+    return replace(stray, state=state) if is_over(state) else stray
+
+
+def cluster_of(run: RunFolder) -> str | None:
+    """The cluster that the latest submission went to, where that was noted."""
+    found = [event for event in events.read(run.events) if event["event"] == "submitted"]
+    return text(found[-1].get("cluster")) if found else None

@@ -1,0 +1,197 @@
+"""`slurmopt tend`: brings back the runs that should go on and that nobody brings back.
+
+`--json` prints a list of objects, one for each thing that was done (with `--dry-run`: would be done):
+
+    name id folder
+    did       submitted; ended (it stays so); cancelled (by scancel, and stays so); failed (see `error`)
+    job       the new job's id, with `submitted`
+    attempt cause reason      of the end that it comes back after, or that was found
+    error     why it could not be brought back
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurmopt.errors import InputError, RunError, SlurmError, SlurmoptError, SubmissionUnknown, one_line
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+from slurmopt.runs import journal as journals
+from slurmopt.runs import options
+from slurmopt.runs.find import all_runs, find
+from slurmopt.runs.handover import alone
+from slurmopt.runs.journal import text, whole
+from slurmopt.runs.strays import Stray, may_stray, strays
+from slurmopt.survival import causes
+
+if TYPE_CHECKING:
+    from slurmopt.config.schema import Settings
+
+_EVERY = "60s"
+_CANCELLED = "CANCELLED"
+
+
+@dataclass
+class Deed:
+    """One thing that was done, or would be."""
+
+    name: str
+    id: str
+    folder: str
+    did: str
+    job: str | None = None
+    attempt: int | None = None
+    cause: str | None = None
+    reason: str | None = None
+    error: str | None = None
+
+    def line(self, dry_run: bool) -> str:
+        """It, for people."""
+        after = f" (attempt {self.attempt}: {self.cause})" if self.attempt is not None and self.cause else ""
+        said = {
+            "submitted": f"would be submitted again{after}" if dry_run else f"submitted again as job {self.job}{after}",
+            "ended": f"has ended{after}: {self.reason}",
+            "cancelled": "was cancelled with scancel: that is final",
+            "failed": f"not brought back: {self.error}",
+        }
+        return one_line(f"{self.name}/{self.id}: {said[self.did]}")
+
+
+def main(argv: list[str]) -> int:
+    """The command; returns the exit status."""
+    given = parser().parse_args(argv)
+    if given.from_job is not None:
+        return _from_job(given.from_job, given.runs)
+    every = _seconds(given.watch) if given.watch is not None else None
+    if every is not None:
+        return _watch(given, every)
+    deeds = list(tend(_runs(given), given.dry_run))
+    if given.json:
+        print(json.dumps([asdict(deed) for deed in deeds]))
+    else:
+        _print(deeds, given.dry_run)
+    return 1 if any(deed.did == "failed" for deed in deeds) else 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `slurmopt tend`."""
+    made = options.parser("tend", "Bring back the runs that should go on and that nobody brings back.")
+    made.add_argument("runs", nargs="*", metavar="RUN", help="default: all runs; " + options.RUN_HELP.partition(";")[0])
+    made.add_argument("--dry-run", action="store_true", help="say what would be done")
+    how = made.add_mutually_exclusive_group()
+    options.add_json(how)
+    how.add_argument(
+        "--watch",
+        nargs="?",
+        const=_EVERY,
+        metavar="EVERY",
+        help=f"go on until interrupted, looking this often (default: {_EVERY})",
+    )
+    # What the batch shell calls when Slurm will not bring its job back: RUN is its folder, JOB itself.
+    made.add_argument("--from-job", metavar="JOB", help=argparse.SUPPRESS)
+    return made
+
+
+def _seconds(text: str) -> int:
+    from slurmopt.units import seconds
+
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise InputError(f"tend: --watch: {error}; name runs before it") from error
+
+
+def _runs(given: argparse.Namespace) -> list[RunFolder]:
+    return [find(word, given.folder) for word in given.runs] if given.runs else all_runs(given.folder)
+
+
+def _print(deeds: list[Deed], dry_run: bool) -> None:
+    for deed in deeds:
+        failed = deed.did == "failed"
+        print(("slurmopt: " if failed else "") + deed.line(dry_run), file=sys.stderr if failed else None, flush=True)
+
+
+def _watch(given: argparse.Namespace, every: int) -> int:
+    """Round after round; what was said of a run in the last round is not said again."""
+    before: list[str] = []
+    while True:
+        said = []
+        try:
+            for deed in tend(_runs(given), given.dry_run):
+                said.append(deed.line(given.dry_run))
+                _print([deed] if said[-1] not in before else [], given.dry_run)
+        except SlurmError as error:
+            said.append(str(error))
+            if said[-1] not in before:
+                print(f"slurmopt: {one_line(str(error))}", file=sys.stderr, flush=True)
+        before = said
+        time.sleep(every)
+
+
+def tend(runs: list[RunFolder], dry_run: bool = False) -> Iterator[Deed]:
+    """Brings back those of `runs` that are left alone. Raises SlurmError where Slurm cannot be asked how they are."""
+    found = strays(runs)
+    if found and not dry_run:  # nothing is done on an answer that a requeue may have overtaken
+        found = strays([stray.run for stray in found], fresh=True)
+    for stray in found:
+        try:
+            deed = _would(stray) if dry_run else _do(stray)
+        except (SlurmoptError, OSError) as error:
+            deed = _deed(stray, "failed", error=str(error))
+        if deed is not None:
+            yield deed
+
+
+def _deed(stray: Stray, did: str, end: dict[str, Any] | None = None, **fields: Any) -> Deed:
+    of_end = end or {}
+    return Deed(
+        stray.run.name,
+        stray.run.id,
+        str(stray.run.path),
+        did,
+        attempt=whole(of_end.get("attempt")),
+        cause=text(of_end.get("cause")),
+        reason=text(of_end.get("reason")),
+        **fields,
+    )
+
+
+def _refuse_elsewhere(stray: Stray) -> None:
+    if stray.cluster is not None:
+        raise RunError(f"its job {stray.journal.job} is one of cluster {stray.cluster}; tend it there")
+
+
+def _would(stray: Stray) -> Deed:
+    from slurmopt.config.settings import load
+    from slurmopt.runs.late_end import late_end
+
+    _refuse_elsewhere(stray)
+    if _is_cancelled(stray):
+        return _deed(stray, "cancelled")
+    end = stray.end or late_end(stray, load(stray.run.config)[1])
+    return _deed(stray, "submitted" if end.get("next") or stray.end else "ended", end)
+
+
+def _do(stray: Stray) -> Deed | None:
+    """What is to be done, done; None where another was quicker."""
+    from slurmopt.config.settings import load
+
+    _refuse_elsewhere(stray)
+    _, settings = load(stray.run.config)
+    try:
+        lock = alone(stray.run, patience=0)
+        lock.__enter__()
+    except RunError:
+        return None
+    try:
+        return _do_alone(stray, settings)
+    finally:
+        lock.__exit__(None, None, None)

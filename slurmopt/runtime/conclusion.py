@@ -1,0 +1,148 @@
+"""What follows an attempt's end: the cause, the decision, the nodes to leave out, and the journal's `end` event."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurmopt.folder import events
+from slurmopt.folder.heartbeat import Heartbeat
+from slurmopt.folder.layout import RunFolder
+from slurmopt.survival import causes, decision, story
+from slurmopt.survival.decision import Decision
+from slurmopt.survival.policy import Policy
+from slurmopt.survival.story import Attempt
+
+_EXCLUDED = "node-excluded"
+CANCEL = "cancel"
+"""In an answer to the batch shell: the run has ended, although Slurm would start the job again."""
+FINAL = "final"
+
+
+@dataclass
+class Conclusion:
+    """How an attempt ended and what follows."""
+
+    cause: str
+    decision: Decision
+    step: int | None
+    durable: int | None
+    mark: float | None
+    exclude: str | None
+    """The nodes that Slurm is to leave out from now on, "" for none; None leaves things as they are."""
+
+    def answer(self) -> str:
+        """For the batch shell: who brings the run back, and the nodes to exclude ("-": unchanged)."""
+        word = self.decision.next or (CANCEL if self.cause in causes.SLURM_RETURNS else FINAL)
+        return f"{word} {'-' if self.exclude is None else self.exclude or 'none'}"
+
+    def as_fields(self) -> dict[str, Any]:
+        """What the `end` event says of it."""
+        return {
+            "cause": self.cause,
+            "next": self.decision.next,
+            "reason": self.decision.reason,
+            "step": self.step,
+            "durable": self.durable,
+            "mark": self.mark,
+        }
+
+
+def conclude(
+    folder: RunFolder,
+    attempts: list[Attempt],
+    cause: str,
+    node: str | None,
+    beats: Mapping[int, Heartbeat],
+    policy: Policy,
+    by: str = decision.REQUEUE,
+) -> Conclusion:
+    """The conclusion on the last of `attempts`. `by`: who would bring the run back; `node`: whose fault it was."""
+    last = attempts[-1]
+    wish = wished_step(folder)
+    last.durable = max((step for step in (last.durable, wish) if step is not None), default=None)
+    step, mark = last_step(beats), newest_mark(folder, policy)
+    last.end = {**(last.end or {}), "cause": cause, "step": step, "mark": mark}
+    decided = decision.decide(attempts, cause, policy.budgets, policy.no_progress, by)
+    exclude = None
+    if decided.next == decision.REQUEUE:
+        exclude = _exclude(folder, last.number, node if cause == causes.INFRASTRUCTURE else None, policy)
+    return Conclusion(cause, decided, step, wish, mark, exclude)
+
+
+def last_step(beats: Mapping[int, Heartbeat]) -> int | None:
+    """The last step that any rank reported."""
+    return max((step for beat in beats.values() if (step := story.whole(beat.step)) is not None), default=None)
+
+
+def wished_step(folder: RunFolder) -> int | None:
+    """The step that a command says it has saved, in its requeue file; None where it does not say, or says garbage."""
+    import json
+
+    path = folder.requeue_wish()
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    if not text.strip():
+        return None
+    try:
+        value = json.loads(text)
+        step = story.whole(value.get("step")) if isinstance(value, dict) else None
+    except (ValueError, RecursionError):
+        step = None
+    if step is None:
+        say(f'{path}: is no JSON object with a step; taken as a wish to be requeued (valid: {{"step": 1200}})')
+    return step
+
+
+def newest_mark(folder: RunFolder, policy: Policy) -> float | None:
+    """When the newest file of `task.checkpoints` was written: seconds since the epoch."""
+    if policy.checkpoints is None:
+        return None
+    import glob
+
+    times = []
+    for name in glob.iglob(policy.checkpoints, recursive=True):
+        try:
+            times.append(Path(name).stat().st_mtime)
+        except OSError:  # it was pruned just now
+            continue
+    return max(times, default=None)
+
+
+def _exclude(folder: RunFolder, attempt: int, node: str | None, policy: Policy) -> str | None:
+    """The nodes to leave out: the owner's own, and the latest of those that failed, for as long as that holds."""
+    now = time.time()
+    before = [event for event in events.read(folder.events) if event["event"] == _EXCLUDED]
+    if node is not None and policy.exclude_nodes:
+        fields = {"nodes": node, "until": round(now + policy.exclude_span, 3)}
+        note(folder, _EXCLUDED, attempt=attempt, **fields, reason="it failed the run")
+        before.append({"event": _EXCLUDED, **fields})
+    if not before:
+        return None
+    standing = [str(event.get("nodes")) for event in before if _stands(event, now)]
+    latest = list(dict.fromkeys(reversed(standing)))[: policy.exclude_nodes]
+    return ",".join(filter(None, [policy.excluded, *sorted(latest)]))
+
+
+def _stands(event: Mapping[str, Any], now: float) -> bool:
+    until = event.get("until")
+    return isinstance(until, (int, float)) and until > now
+
+
+def note(folder: RunFolder, event: str, **fields: Any) -> None:
+    """Adds an event; a journal that cannot be written does not keep a run from coming back."""
+    try:
+        events.append(folder.events, event, **fields)
+    except OSError as error:
+        say(f"the journal cannot be written: {error}: {event} {fields}")
+
+
+def say(text: str) -> None:
+    """A line for the job's log: standard output is the batch shell's."""
+    print(f"slurmopt: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,135 @@
+"""Why an attempt ended, from what is left of it: signals seen, Slurm's own words, heartbeats, errors. No guesses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slurmopt.folder.files import read_json
+from slurmopt.folder.heartbeat import Heartbeat
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.outcome import FINISHED, INFRASTRUCTURE, KILLED, REQUEUE
+from slurmopt.survival import causes
+from slurmopt.survival.story import Attempt
+
+_TAIL = 65536
+_OF_A_KILL = (causes.OUT_OF_MEMORY, causes.NODE_FAILURE)
+"""What a log can tell of a rank that was killed; other words in it may be anything."""
+
+
+@dataclass
+class Evidence:
+    """What is known of one attempt's end."""
+
+    signals: list[str] = field(default_factory=list)
+    """What the batch shell got."""
+    asked: set[str] = field(default_factory=set)
+    """What the ranks got."""
+    cancelled: bool = False
+    hang: Mapping[str, Any] | None = None
+    told: str | None = None
+    """The cause that slurmstepd's line in the job's log gives."""
+    slurm: Mapping[str, str] = field(default_factory=dict)
+    """`scontrol show job`, field by field."""
+    log: str = ""
+    """The end of the job's log, of this attempt alone."""
+
+
+def collect(folder: RunFolder, attempt: Attempt, beats: Mapping[int, Heartbeat]) -> Evidence:
+    """All that the run folder holds of it."""
+    log = job_log(folder, attempt)
+    return Evidence(
+        signals=attempt.signals,
+        asked={beat.asked for beat in beats.values() if beat.asked},
+        cancelled=attempt.cancelled,
+        hang=hang_of(folder, attempt),
+        told=causes.of_job_log(log, attempt.started or 0.0),
+        slurm=fields_of(_text(folder.slurm_said(attempt.number))),
+        log=log,
+    )
+
+
+def hang_of(folder: RunFolder, attempt: Attempt) -> Mapping[str, Any] | None:
+    """What the lookout found, from its file or its event."""
+    try:
+        return read_json(folder.hang(attempt.number)) or attempt.hang
+    except OSError:
+        return attempt.hang
+
+
+def cause_of(
+    outcome: str, error: str | None, logs: str, evidence: Evidence, patterns: Mapping[str, str] | None = None
+) -> str:
+    """The cause of an end with this `outcome` and `error`. `logs`: the ends of the logs of the ranks concerned."""
+    if outcome == FINISHED:
+        return causes.FINISHED
+    if evidence.cancelled:
+        return causes.CANCELLED
+    if evidence.hang is not None:
+        return causes.HANG
+    told = evidence.told
+    if told is not None and not (told == causes.CANCELLED and _lives_on(evidence.slurm)):
+        return told
+    if _being_preempted(evidence.slurm) and evidence.asked & {"TERM", "rank"}:
+        return causes.PREEMPTION
+    if outcome in (REQUEUE, KILLED) and ("USR1" in evidence.signals or "USR1" in evidence.asked):
+        return causes.TIME_LIMIT
+    if outcome == REQUEUE:
+        return causes.ASKED
+    return _of_failure(outcome, error, logs, evidence, patterns)
+
+
+def _of_failure(
+    outcome: str, error: str | None, logs: str, evidence: Evidence, patterns: Mapping[str, str] | None
+) -> str:
+    if outcome == KILLED:
+        found = [causes.of_text(text, patterns) for text in (logs, evidence.log)]
+        found.append(causes.of_state(evidence.slurm.get("JobState", "")))
+        return next((cause for cause in found if cause in _OF_A_KILL), causes.KILLED)
+    said = causes.of_text(error, patterns)
+    if outcome == INFRASTRUCTURE:
+        return said or causes.INFRASTRUCTURE
+    return said or causes.of_text(logs, patterns) or causes.USER_ERROR
+
+
+def _lives_on(slurm: Mapping[str, str]) -> bool:
+    """Whether somebody sent the job a signal, and Slurm is not ending it."""
+    return slurm.get("JobState") == "RUNNING"
+
+
+def _being_preempted(slurm: Mapping[str, str]) -> bool:
+    """In the grace time Slurm tells when it began; otherwise the field says None, or is not there."""
+    return slurm.get("PreemptTime", "None") not in ("None", "", "N/A", "Unknown")
+
+
+def fields_of(text: str) -> dict[str, str]:
+    """`scontrol show job --oneliner` as fields; a value with spaces loses what comes after the first."""
+    return dict(re.findall(r"(?:^|\s)([A-Z][A-Za-z/:]*)=(\S*)", text))
+
+
+def job_log(folder: RunFolder, attempt: Attempt) -> str:
+    """The end of what the batch shell and slurmstepd said during this attempt."""
+    if attempt.job is None:
+        return ""
+    return tail(folder.job_log(attempt.job), attempt.log_from or 0)
+
+
+def tail(path: Path, start: int = 0) -> str:
+    """The end of a log from `start` (bytes) on; "" where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(start if start <= size else 0, size - _TAIL))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,60 @@
+"""What a check finds, and the time that it gets."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong, in one line."""
+
+    text: str
+    nodes: tuple[str, ...] | None = None
+    """The nodes at fault; None: the one that found it."""
+
+
+class NotChecked(Exception):
+    """A check that cannot be made here, and why; no failure."""
+
+
+Check = Callable[[], Finding | None]
+
+
+class Budget:
+    """The time that all checks of a rank share."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        return max(0.0, self._end - time.monotonic())
+
+
+def bounded(what: str, budget: Budget, check: Check) -> Finding | None:
+    """What `check` finds within the time left, or that `what` did not answer: a dead disk or driver never returns.
+
+    A check that cannot be made is told of on standard error.
+    """
+    future: concurrent.futures.Future[Finding | None] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(check())
+        except Exception as error:  # noqa: BLE001 - handed over to the waiting thread
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="slurmopt-health", daemon=True).start()
+    try:
+        return future.result(budget.left())
+    except NotChecked as reason:
+        print(f"slurmopt: health: {reason}", file=sys.stderr, flush=True)
+        return None
+    except concurrent.futures.TimeoutError:
+        return Finding(f"{what} did not answer within {budget.seconds:g} s (health.within)")

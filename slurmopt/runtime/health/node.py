@@ -1,0 +1,60 @@
+"""What a node needs besides GPUs: space, and a clock that is right."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from slurmopt.errors import JobError
+from slurmopt.runtime.command import expand
+from slurmopt.runtime.health.finding import Finding, NotChecked
+from slurmopt.units import human_bytes
+
+
+def space(folder: str, least: int, key: str, shared: bool) -> Finding | None:
+    """Whether `least` bytes are free where `folder` is, or will be made. No node is at fault if `shared` ones are not."""
+    path = _there(folder, key)
+    try:
+        found = os.statvfs(path)
+    except PermissionError as error:
+        raise NotChecked(f"the space of {path} is not known: {error.strerror}") from None
+    except OSError as error:
+        return Finding(f"{path} does not work: {error.strerror}")
+    if found.f_flag & os.ST_RDONLY:
+        return Finding(f"{path} is mounted read-only")
+    if found.f_blocks == 0:
+        raise NotChecked(f"the space of {path} is not known: its file system tells none")
+    free = found.f_bavail * found.f_frsize
+    if free >= least:
+        return None
+    text = f"{path} has {human_bytes(free)} free, less than {human_bytes(least)} ({key})"
+    return Finding(text, () if shared else None)
+
+
+def _there(folder: str, key: str) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    try:
+        path = Path(expand(folder)).expanduser()
+    except (JobError, RuntimeError) as error:  # no such variable; no home
+        raise NotChecked(f"{key}: {error}") from None
+    return next((place for place in (path, *path.parents) if place.exists()), Path("/"))
+
+
+def clock(path: Path, most: float) -> Finding | None:
+    """Whether this node's clock is at most `most` seconds off that of the file system, which stamps `path`.
+
+    A file system that takes the client's word for the time (Lustre, a local disk) shows no difference.
+    """
+    before = time.time()
+    try:
+        os.utime(path)
+        stamp = path.stat().st_mtime
+    except OSError as error:
+        raise NotChecked(f"the clock is not compared with the file system's: {error.strerror}") from None
+    after = time.time()
+    ahead, behind = before - stamp, stamp - after
+    if max(ahead, behind) <= most:
+        return None
+    off = f"{ahead:.0f} s ahead of" if ahead > behind else f"{behind:.0f} s behind"
+    return Finding(f"its clock is {off} the file system's, more than {most:g} s (health.clock)")

@@ -1,0 +1,40 @@
+"""How long before the end the ranks must be told, from how long this run's checkpoints took to become durable.
+
+python -m slurmopt.runtime.lead FOLDER SECONDS_LEFT
+
+prints how many seconds the batch shell may wait before it tells them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+
+MARGIN = 10.0
+"""Seconds for the step that is under way, the signal's way to the ranks, and their way out."""
+_FACTOR = 2.0
+"""The last save may meet a busier disk than those before it."""
+_REMEMBERED = 20
+
+
+def needed(folder: RunFolder) -> int | None:
+    """Seconds from the word to stop until the checkpoint is durable and the ranks have left; None where no checkpoint
+    has been measured yet."""
+    lines = [line for line in events.lines(folder.events) if b'"event": "checkpoint"' in line]
+    took = [event.get("seconds") for event in events.parse(lines[-_REMEMBERED:])]
+    known = [float(each) for each in took if isinstance(each, (int, float)) and math.isfinite(each)]
+    return math.ceil(_FACTOR * max(known) + MARGIN) if known else None
+
+
+def main(argv: list[str]) -> int:
+    need = needed(RunFolder(Path(argv[0])))
+    print(0 if need is None else max(0, int(argv[1]) - need), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

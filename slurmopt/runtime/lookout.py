@@ -1,0 +1,236 @@
+"""Looks out for hangs beside the batch shell: finds ranks that stand still, gets their stacks written, ends the step.
+
+python -m slurmopt.runtime.lookout FOLDER ATTEMPT RANKS --hang-after auto|SECONDS --deadline SECONDS
+    --heartbeat SECONDS --step-pid PID
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from slurmopt.folder import events, heartbeat
+from slurmopt.folder.files import replace_json
+from slurmopt.folder.heartbeat import Heartbeat
+from slurmopt.folder.layout import RunFolder
+from slurmopt.runtime import stacks, tree
+from slurmopt.runtime.standstill import Allowance, Hang, Ranks
+
+_INTERVAL = 5.0
+_READS_PER_SECOND = 50.0
+"""The ranks write twice as many at most; so a thousand are looked at every 20 s."""
+_PY_SPY_SECONDS = 15.0
+_GRACE_SECONDS = 5.0
+_SRUN_SECONDS = 60.0
+"""KillWait, 30 s by default, and some: so long srun waits for a node that does not answer."""
+_RANKS_OF_BEFORE = 16
+
+
+class Lookout:
+    """Watches one attempt. `step` is the process id of srun, or of our spawn."""
+
+    def __init__(self, folder: RunFolder, attempt: int, ranks: int, step: int, allowed: Allowance) -> None:
+        self._folder, self._attempt, self._step, self._allowance = folder, attempt, step, allowed
+        self._ranks = Ranks(ranks, steps_expected=_reported_before(folder, attempt))
+        self._now = 0.0
+        self._looked = time.monotonic()
+
+    def watch(self) -> Hang | None:
+        """Until the step has ended, or hangs and has been ended."""
+        while _lives(self._step):
+            time.sleep(self._allowance.interval)
+            self._look()
+            if self._hang() and (hang := self._make_sure()):
+                self._tell(hang)
+                self._end()
+                return hang
+        return None
+
+    def _look(self) -> None:
+        """Reads the heartbeats. Time counts only while they can be read, and while this process itself runs: it and
+        the ranks may have been suspended together."""
+        now = time.monotonic()
+        passed, self._looked = now - self._looked, now
+        try:
+            beats = self._read_all()
+        except OSError:  # the file system is away
+            return
+        self._now += min(passed, 2 * self._allowance.interval)
+        self._ranks.take(beats, self._now)
+
+    def _read_all(self) -> dict[int, Heartbeat]:
+        """The heartbeats of those that have not ended; OSError where none can be read. Listing the folder also makes
+        an NFS client see the files that were replaced."""
+        found, trouble = {}, None
+        for rank in self._folder.ranks_with_heartbeats(self._attempt):
+            if rank not in self._ranks.seen or self._ranks.seen[rank].ended:
+                continue
+            try:
+                beat = heartbeat.read(self._folder.heartbeat(self._attempt, rank))
+            except OSError as error:  # a stale handle: it was replaced just now
+                trouble = error
+                continue
+            if beat is not None:
+                found[rank] = beat
+        if trouble is not None and not found:
+            raise trouble
+        return found
+
+    def _hang(self) -> Hang | None:
+        return self._ranks.hang(self._allowed, self._now)
+
+    @property
+    def _allowed(self) -> Allowance:
+        return replace(self._allowance, slowest=self._ranks.slowest)
+
+    def _make_sure(self) -> Hang | None:
+        """Asks for the stacks and waits for them; the hang, if it is one still."""
+        try:
+            self._ask()
+        except OSError as error:
+            # The ranks cannot write their heartbeats either.
+            print(f"slurmopt: the heartbeats stand still, but the folder cannot be written: {error}", flush=True)
+            self._ranks.start_afresh(self._now)
+            return None
+        self._wait_for_stacks()
+        hang = self._hang()
+        if hang is None:
+            print(f"slurmopt: attempt {self._attempt} seemed to hang, but goes on", flush=True)
+            self._folder.stacks_request(self._attempt).unlink(missing_ok=True)
+        return hang
+
+    def _ask(self) -> None:
+        """Each rank that beats writes its own stacks, and the lowest of a node tries to for the silent ones there."""
+        silent = {rank.rank: rank for rank in self._ranks.silent(self._allowed, self._now)}
+        speakers: dict[str | None, int] = {}
+        for rank in self._ranks.seen.values():
+            if rank.rank not in silent and not rank.ended:
+                speakers.setdefault(rank.node, rank.rank)
+        known = [rank for rank in silent.values() if rank.time is not None]
+        names = ("rank", "node", "pid")
+        about = [{n: getattr(rank, n) for n in names} | {"speaker": speakers.get(rank.node)} for rank in known]
+        replace_json(self._folder.stacks_request(self._attempt), {"silent": about})
+        here = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+        if here not in speakers:
+            alone = [(stacks.silent_rank(rank.rank), rank.pid) for rank in known if rank.node == here]
+            stacks.write_from_outside(alone, sys.stdout.fileno())
+
+    def _wait_for_stacks(self) -> None:
+        """Until each rank that beats has beaten twice: one heartbeat may have been on its way already."""
+        before = {rank.rank: rank.beats for rank in self._ranks.seen.values()}
+        beat = max(self._allowance.heartbeat, 1.0)
+        least, most = time.monotonic() + 2 * beat, time.monotonic() + 2 * beat + _PY_SPY_SECONDS
+        while time.monotonic() < most and _lives(self._step):
+            time.sleep(min(1.0, self._allowance.interval))
+            self._look()
+            silent = {rank.rank for rank in self._ranks.silent(self._allowed, self._now)}
+            waited_for = [r for r in self._ranks.seen.values() if not r.ended and r.rank not in silent]
+            if time.monotonic() >= least and all(rank.beats >= before[rank.rank] + 2 for rank in waited_for):
+                return
+
+    def _tell(self, hang: Hang) -> None:
+        """Leaves the finding in the run folder, in the journal and in the job's log."""
+        print(f"slurmopt: attempt {self._attempt}: {in_words(hang)}", flush=True)
+        seconds = round(hang.seconds, 1)
+        try:
+            replace_json(self._folder.hang(self._attempt), {**asdict(hang), "seconds": seconds})
+            said = {"rank": hang.rank, "node": hang.node, "step": hang.step, "seconds": seconds}
+            events.append(self._folder.events, "hang", attempt=self._attempt, **said)
+        except OSError as error:  # what hangs must end all the same
+            print(f"slurmopt: the hang cannot be written into the run folder: {error}", flush=True)
+
+    def _end(self) -> None:
+        """srun kills all tasks at SIGTERM, without grace, and waits for the nodes. Our spawn only passes it on, but its
+        ranks are below it on this machine. SIGKILL comes last: `wait` in the shell may return before the ranks died."""
+        _send(self._step, signal.SIGTERM)
+        if not _within(_GRACE_SECONDS, self._has_ended) and not _is_srun(self._step):
+            tree.kill_below(self._step)
+        if not _within(_SRUN_SECONDS, self._has_ended):
+            _send(self._step, signal.SIGKILL)
+
+    def _has_ended(self) -> bool:
+        return not _lives(self._step)
+
+
+def in_words(hang: Hang) -> str:
+    """The finding in one line."""
+    where = f"rank {hang.rank}" + (f" on {hang.node}" if hang.node else "")
+    at = "before its first step" if hang.step is None else f"at step {hang.step}"
+    how = "and does not even beat" if hang.rank in hang.silent else "and beats on"
+    return f"hangs: {where} stopped first, {hang.seconds:.0f} s ago, {at}, phase {hang.phase}, {how}"
+
+
+def _reported_before(folder: RunFolder, attempt: int) -> bool:
+    """Whether a rank of an earlier attempt reported a step: then one is to be expected in this one too."""
+    for before in range(attempt - 1, -1, -1):
+        for rank in sorted(folder.ranks_with_heartbeats(before))[:_RANKS_OF_BEFORE]:
+            with contextlib.suppress(OSError):
+                beat = heartbeat.read(folder.heartbeat(before, rank))
+                if beat is not None and beat.step is not None:
+                    return True
+    return False
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def _is_srun(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "srun"
+    except FileNotFoundError:
+        return False
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not (met := condition()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return met
+
+
+def interval(ranks: int, hang_after: float | None) -> float:
+    """Seconds between two looks: a few, fewer where `hang_after` is short, more where there are many files to read."""
+    return max(_INTERVAL if hang_after is None else min(_INTERVAL, hang_after / 4), ranks / _READS_PER_SECOND)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m slurmopt.runtime.lookout", allow_abbrev=False)
+    parser.add_argument("folder", help="the run folder")
+    parser.add_argument("attempt", type=int)
+    parser.add_argument("ranks", type=int, help="how many there are")
+    parser.add_argument("--hang-after", type=stacks.hang_after, required=True, metavar="auto|SECONDS")
+    parser.add_argument("--deadline", type=float, required=True, help="seconds that a save may take")
+    parser.add_argument("--heartbeat", type=float, default=10.0, help="seconds between heartbeats")
+    parser.add_argument("--step-pid", type=int, required=True, metavar="PID", help="of srun, or of our spawn")
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    """Watches; the exit status is 0 when the step has ended by itself, 1 when it hung."""
+    words = _parser().parse_args(argv)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # may be sent to all that belongs to the batch shell
+    every = interval(words.ranks, words.hang_after)
+    allowed = Allowance(words.hang_after, words.deadline, words.heartbeat, every)
+    folder = RunFolder(Path(words.folder).absolute())
+    return 0 if Lookout(folder, words.attempt, words.ranks, words.step_pid, allowed).watch() is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,56 @@
+"""What the owner of a run asked for, as one value that fits into one word of the job script."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+
+from slurmopt.config.resources import Resources
+from slurmopt.config.restart import Restart
+from slurmopt.config.task import Task
+from slurmopt.units import seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """When a run comes back. The defaults are those of the group `restart`."""
+
+    budgets: dict[str, int | None] = field(default_factory=lambda: asdict(Restart().budgets))
+    """A cause's key → how often the run comes back after it; None is without limit."""
+    no_progress: int = 2
+    """So many attempts in a row without a new checkpointed step end the run."""
+    patterns: dict[str, str] = field(default_factory=dict)
+    """A regular expression → the key of the cause that it tells of."""
+    exclude_nodes: int = 2
+    exclude_span: int = 21600
+    """Seconds."""
+    excluded: str | None = None
+    """The nodes that the owner left out themselves (`resources.exclude`)."""
+    checkpoints: str | None = None
+    """A glob of files whose newest one shows a plain command's progress."""
+
+    def as_word(self) -> str:
+        """One word for the job script."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+def policy_of(restart: Restart, task: Task, resources: Resources) -> Policy:
+    """The policy that a config states."""
+    return Policy(
+        budgets=asdict(restart.budgets),
+        no_progress=restart.no_progress,
+        patterns=dict(restart.patterns),
+        exclude_nodes=restart.exclude.nodes,
+        exclude_span=seconds(restart.exclude.span),
+        excluded=resources.exclude,
+        checkpoints=task.checkpoints,
+    )
+
+
+def from_word(word: str) -> Policy:
+    """The policy of a job script. Raises ValueError for a word that is none."""
+    value = json.loads(word)
+    if not isinstance(value, dict):
+        raise ValueError(f"not a policy: {word!r}")
+    known = {item.name for item in fields(Policy)}
+    return Policy(**{name: item for name, item in value.items() if name in known})

@@ -1,0 +1,80 @@
+"""Slurm's lines and error texts become causes. The lines are as a real Slurm 22.05 wrote them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from slurmopt.survival import causes
+
+NOON = time.mktime(time.strptime("2026-11-21T12:00:00", "%Y-%m-%dT%H:%M:%S"))
+NOISE = "srun: got SIGCONT\nsrun: forcing job termination\n"
+
+
+def line(reason: str, clock: str = "12:00:10") -> str:
+    return f"slurmstepd-node1: error: *** JOB 25 ON node1 CANCELLED AT 2026-11-21T{clock}{reason} ***\n{NOISE}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        (" DUE TO TIME LIMIT", causes.TIME_LIMIT),
+        (" DUE TO PREEMPTION", causes.PREEMPTION),
+        (" DUE TO JOB REQUEUE", causes.REQUEUED),
+        (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", causes.NODE_FAILURE),
+        ("", causes.CANCELLED),
+        (" DUE TO SUNSPOTS", causes.UNKNOWN),
+    ],
+)
+def test_slurmstepds_line_tells_the_cause(reason: str, cause: str) -> None:
+    assert causes.of_job_log(NOISE + line(reason), NOON) == cause
+
+
+def test_a_line_of_an_attempt_before_does_not_count() -> None:
+    old = line(" DUE TO PREEMPTION", "11:00:00")
+    assert causes.of_job_log(old, NOON) is None
+    assert causes.of_job_log(old + line(" DUE TO TIME LIMIT"), NOON) == causes.TIME_LIMIT
+
+
+def test_a_steps_line_and_no_line_say_nothing() -> None:
+    step = "slurmstepd-node1: error: *** STEP 21.0 ON node1 CANCELLED AT 2026-11-21T12:00:10 ***"
+    assert causes.of_job_log(step, NOON) is None
+    assert causes.of_job_log("", NOON) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB", causes.GPU_OUT_OF_MEMORY),
+        ("MemoryError", causes.OUT_OF_MEMORY),
+        ("srun: error: node2: task 1: Out Of Memory", causes.OUT_OF_MEMORY),
+        ("slurmstepd-node2: error: Detected 1 oom-kill event(s) in StepId=1.0.", causes.OUT_OF_MEMORY),
+        ("RuntimeError: [enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory", causes.OUT_OF_MEMORY),
+        ("srun: error: Node failure on node2", causes.NODE_FAILURE),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", causes.INFRASTRUCTURE),
+        ("kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", causes.INFRASTRUCTURE),
+        ("OSError: [Errno 116] Stale file handle: '/fsx/data'", causes.INFRASTRUCTURE),
+        ("torch.distributed.DistBackendError: NCCL error in: ncclSystemError", causes.INFRASTRUCTURE),
+        ("ValueError: batch of 3 does not fit", None),
+        ("", None),
+        (None, None),
+    ],
+)  # fmt: skip
+def test_errors_tell_the_cause(text: str | None, cause: str | None) -> None:
+    assert causes.of_text(text) == cause
+
+
+def test_the_users_own_patterns_win() -> None:
+    own = {r"licence server": "infrastructure", "CUDA out of memory": "infrastructure"}
+    assert causes.of_text("FlexError: the licence server is away", own) == causes.INFRASTRUCTURE
+    assert causes.of_text("CUDA out of memory", own) == causes.INFRASTRUCTURE
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"),
+    [("NODE_FAIL", "node failure"), ("CANCELLED by 1000", "cancelled"), ("OUT_OF_ME+", None), ("PREEMPTED", "preemption"),
+     ("TIMEOUT", "time limit"), ("COMPLETED", None), ("", None)],
+)  # fmt: skip
+def test_slurms_states_tell_the_cause(state: str, cause: str | None) -> None:
+    assert causes.of_state(state) == cause
