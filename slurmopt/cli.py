@@ -20,6 +20,7 @@ COMMANDS = {
     "history": ("slurmopt.runs.history", "the story of a run: its attempts, why each ended, what that cost"),
     "retry": ("slurmopt.retry", "let runs that failed go on, with changed needs"),
     "cancel": ("slurmopt.runs.cancel", "stop a run"),
+    "tend": ("slurmopt.runs.tend", "bring back runs that nobody brings back; for cron, or --watch"),
     "list": ("slurmopt.runs.listing", "all runs, newest first"),
     "checkpoint": ("slurmopt.checkpoint_command.main", "what a run has saved: list, verify, fetch, export, prune"),
     "completion": ("slurmopt.completion", "shell completion for bash, zsh and fish"),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt import launch
+from slurmopt.config.schema import GROUPS
 from slurmopt.errors import RunError, SlurmoptError, one_line
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import options
@@ -116,6 +117,7 @@ def _retried(run: RunFolder, words: list[str], given: argparse.Namespace) -> Ans
             planned = plan(run, words, More(given.more_memory, given.more_time), given.dry_run)
             backend, script = launch.ready(planned)
         answer.changes = planned.changes or {}
+        _remark(answer, planned)
         if given.dry_run:
             _show(answer, script, given.json)
         else:
@@ -154,6 +156,16 @@ def plan(run: RunFolder, words: list[str], more: More, dry_run: bool = False) ->
     overrides = [*retries.typed_words(run), *retries.as_words(changed.changes)]
     job = launch.job_for(typed, run, journal.name or run.name, source, found.backend, overrides)
     return Plan(job, found.backend, changed.stored, overrides, source, True, found.token, changed.changes)
+
+
+def _remark(answer: Answer, planned: Plan) -> None:
+    """config.yaml holds the command as the launch resolved it: what it took from a key does not follow the key."""
+    own = [key for key in answer.changes if key.split(".")[0] not in GROUPS]
+    if own and planned.job.settings.task.command is not None and "task.command" not in answer.changes:
+        said = (
+            f"task.command stays as it was launched, whatever it took from {', '.join(own)}; to change it, give it too"
+        )
+        print(f"slurmopt: {_label(answer)}: {one_line(said)}", file=sys.stderr)
 
 
 def _refuse_taken(found: Ended) -> None:

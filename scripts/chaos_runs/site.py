@@ -137,9 +137,12 @@ class Site:
         daemons.start_controller(self.layout)
         nodes.wait_until_known(self.layout, settings.load(self.layout).node_names)
 
-    def slurm(self, *argv: str, **environment: str) -> str:
+    def slurm(self, *argv: str, **environment: Any) -> str:
         """One of Slurm's commands, which has to succeed; its output."""
-        return daemons.check_run(self.layout, *argv, **environment)
+        done = daemons.run(self.layout, *argv, **environment)
+        if done.returncode:
+            raise ClusterError(f"{' '.join(argv)}: {(done.stderr or done.stdout).strip()}")
+        return done.stdout
 
     def tries(self, *argv: str) -> bool:
         """Whether a command of Slurm's succeeded."""

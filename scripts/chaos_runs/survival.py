@@ -13,6 +13,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from cluster.errors import ClusterError
 
@@ -25,6 +26,7 @@ from chaos_runs.watched import RANKS, Watched
 PACE = 0.06
 """Seconds that a step takes at least."""
 _BACK_SECONDS = 240.0
+_REFERENCE_SECONDS = 900.0
 _STEPS_TO_GO = 40
 """The last step is named so long before it comes that all ranks know of it."""
 _WITHOUT_LIMIT = "node_failure hang infrastructure killed out_of_memory"
@@ -83,6 +85,7 @@ def run(folder: Path, seed: int, count: int, runs: int, side_by_side: int, names
                 tally.add(life)
         except KeyboardInterrupt:
             Site.interrupted.set()
+            pool.shutdown(cancel_futures=True)
             raise
     return tally
 
@@ -181,17 +184,17 @@ class Lifetime:
         part = run.site.project / "last.part"
         part.write_text(str(last))
         part.rename(run.site.project / "last")
+        undisturbed = Watched(run.site, self._launch_undisturbed(run.site, last))
         run.site.wait(lambda: run.journal("end", run.attempt), _BACK_SECONDS, "the training ends")
         self.is_completed = judged.result(run) is not None
-        submitted = 1 + sum("preemption" in word for row in self.rows for word in row.kind.split("+"))
+        undisturbed.wait(lambda: undisturbed.journal("end"), _REFERENCE_SECONDS, "the undisturbed training ends")
+        submitted = 2 + sum("preemption" in word for row in self.rows for word in row.kind.split("+"))
         self.misses += judged.whole_run(run, submitted)
         self.misses += judged.what_is_left(run)
-        self.misses += judged.against(run, self._undisturbed(run.site, last))
+        self.misses += judged.against(run, undisturbed)
 
-    def _undisturbed(self, site: Site, last: int) -> Watched:
-        run = Watched(site, site.launch(*_NEEDS, "checkpoint.shared.path=null", *self._words(site, last, pace=0)))
-        run.wait(lambda: run.journal("end"), 600, "the undisturbed training ends")
-        return run
+    def _launch_undisturbed(self, site: Site, last: int) -> dict[str, Any]:
+        return site.launch(*_NEEDS, "checkpoint.shared.path=null", *self._words(site, last, pace=0))
 
     def _keep(self, site: Site) -> None:
         """What tells of a miss outlives the cluster."""

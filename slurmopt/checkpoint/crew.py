@@ -188,24 +188,28 @@ class Crew:
         note(self._run.folder.events, event, attempt=self._run.attempt, **fields)
 
     def wait(self, name: str, tier: str) -> bool:
-        """Waits until a save is settled on `tier`, or until there is no time left; whether it is durable there."""
+        """Waits until a save is settled on `tier`; whether it is durable there. Once there is no time left, any tier
+        will do."""
         with self._settled, patience(f"waiting until {name} is durable on {tier}"):
-            self._wait_for(lambda: (name, tier) not in self._open)
-            return self._outcomes.get((name, tier), False)
+            self._wait_for(lambda: (name, tier) not in self._open, lambda: self._durable_anywhere(name))
+            return self._outcomes.get((name, tier), False) or (signals.pressed() and self._durable_anywhere(name))
+
+    def _durable_anywhere(self, name: str) -> bool:
+        return any(self._outcomes.get((name, tier.name)) for tier in self._tiers)
 
     def close(self) -> None:
         if self._writer is not None:
             longest = sum(tier.deadline for tier in self._tiers)
             with self._settled, patience(f"bringing the last checkpoints home, for {human_seconds(longest)} at most"):
-                self._wait_for(lambda: not self._open, longest)
+                self._wait_for(lambda: not self._open, lambda: True, longest)
             self._writer.close(longest)
             self._writer = None
 
-    def _wait_for(self, settled: Callable[[], bool], longest: float = math.inf) -> None:
-        """Another signal after the first means that Slurm ends the job in a moment: then nothing is waited for."""
+    def _wait_for(self, settled: Callable[[], bool], enough: Callable[[], bool], longest: float = math.inf) -> None:
+        """Until `settled`. Another signal after the first means that Slurm ends the job soon: then until `enough`."""
         deadline = time.monotonic() + longest
         while not self._settled.wait_for(settled, timeout=_LOOK_EVERY):
-            if signals.pressed() or time.monotonic() >= deadline:
+            if (signals.pressed() and enough()) or time.monotonic() >= deadline:
                 return
 
     def _setup(self) -> dict[str, Any]:

@@ -18,8 +18,8 @@ _WEB = ("http://", "https://", "${oc.env:")
 class Notify:
     """Who hears how the run ended. Slurm's own mail is `resources.mail_user` and `resources.mail_type`."""
 
-    on: list[str] = field(default_factory=lambda: list(FINAL))
-    """At which ends: `finished`, `failed`, `killed`, `cancelled`; `requeued`: each time that it will come back."""
+    when: list[str] = field(default_factory=lambda: list(FINAL))
+    """After which ends: `finished`, `failed`, `killed`, `cancelled`; `requeued`: each time that it will come back."""
 
     command: Any = None
     """A program and its arguments: a list, or a string that is split as a shell would split it. Never given to a shell.
@@ -30,8 +30,8 @@ class Notify:
     `${oc.env:NAME}`, which is filled in when it is used."""
 
     def __post_init__(self) -> None:
-        for state in self.on:
-            one_of(state, STATES, "notify.on")
+        for state in self.when:
+            one_of(state, STATES, "notify.when")
         text_or_null(self.webhook, "notify.webhook")
         if self.webhook is not None and not self.webhook.startswith(_WEB):
             raise ConfigError("is no URL; valid: https://…, or ${oc.env:NAME}", "notify.webhook")
@@ -42,7 +42,7 @@ class Notify:
         """What `python -m slurmopt.runtime.notify` is told; nothing where nobody is to hear."""
         hooks = [] if self.command is None else ["--command", json.dumps(self.command)]
         hooks += [] if self.webhook is None else ["--webhook", self.webhook]
-        return ["--on", ",".join(self.on), *hooks] if hooks and self.on else []
+        return ["--when", ",".join(self.when), *hooks] if hooks and self.when else []
 
 
 def _check_words(words: Any) -> None:

@@ -2,9 +2,10 @@
 
 Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank` where they apply. The words:
 
-    created     the launch made the run folder              name, id, backend
+    created     the launch made the run folder              name, id, cwd
     submitting  a submission is about to be tried           token, backend
     submitted   it was accepted                             token, backend, job; host, pid, pid_started locally
+    submit-failed  it was not                               token, backend, reason
     attempt     the batch shell started                     attempt, job, nodes
     signal      the batch shell got a signal                attempt, signal
     hang        no rank makes a step any more               attempt, rank, node, step, seconds

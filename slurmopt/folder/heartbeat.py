@@ -21,7 +21,8 @@ class Heartbeat:
     started: float = field(default_factory=time.time)
     time: float = 0.0
     phase: str = "starting"
-    """starting, checking (its node), waiting (for the other ranks), running, restoring, saving (at a stop), ended"""
+    """starting, checking (its node), importing (the function), waiting (for the other ranks), running, restoring,
+    saving (at a stop), ended"""
     phases: dict[str, float] = field(default_factory=dict)
     """When each phase was first entered."""
     asked: str | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import SlurmError, one_line
 from slurmopt.folder.layout import RunFolder
-from slurmopt.runs import checkpoints
+from slurmopt.runs import budgets, checkpoints
 from slurmopt.runs import journal as journals
 from slurmopt.runs.journal import Journal, number, text, whole
 from slurmopt.runs.progress import Progress, progress
@@ -125,6 +125,7 @@ def as_dict(status: Status, details: bool = True) -> dict[str, Any]:
     """What `slurmopt status --json` prints of a run: see `slurmopt.runs.status`. `details`: checkpoints too."""
     journal, seen, attempt = status.journal, status.progress, status.journal.attempt
     end = journal.ended or {}
+    latest = (attempt.end if attempt else None) or {}
     return {
         "name": status.folder.name,
         "id": status.folder.id,
@@ -153,5 +154,9 @@ def as_dict(status: Status, details: bool = True) -> dict[str, Any]:
         "exit_code": whole(end.get("exit_code")),
         "rank": whole(end.get("rank")),
         "error": text(end.get("error")),
+        "cause": text(latest.get("cause")),
+        "next": text(latest.get("next")),
+        "reason": text(latest.get("reason")),
+        "budgets": budgets.as_list(budgets.read(status.folder)) if details else None,
         **checkpoints.as_dict(checkpoints.read(status.folder) if details else None),
     }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slurmopt.errors import RunError
+from slurmopt.errors import RunError, SlurmDown, SlurmRefused, one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs.prepare import folder_errors
@@ -21,26 +21,36 @@ _LOCK_PATIENCE = 10.0
 
 
 @contextlib.contextmanager
-def alone(run: RunFolder, patience: float = _LOCK_PATIENCE) -> Iterator[None]:
-    """Two submissions of one run at the same moment would both find nothing submitted yet.
-
-    The lock is on a file that nobody replaces, as a retry does with config and script, and belongs to the open file:
-    one of fcntl's other kind would be gone as soon as anybody in this process had read it. Raises RunError where
-    another holds it for `patience` seconds.
-    """
-    with folder_errors(run.path), open(run.environment, "ab") as held:
-        deadline = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if not isinstance(error, BlockingIOError):  # a file system without locks
-                    break
-                if time.monotonic() > deadline:
-                    raise RunError(f"another launch of {run.path} is under way") from error
-                time.sleep(0.1)
+def alone(run: RunFolder) -> Iterator[None]:
+    """Two submissions of one run at the same moment would both find nothing submitted yet. RunError where it is not
+    alone for too long."""
+    with locked(run, _LOCK_PATIENCE) as mine:
+        if not mine:
+            raise RunError(f"another launch of {run.path} is under way")
         yield
+
+
+@contextlib.contextmanager
+def locked(run: RunFolder, patience: float) -> Iterator[bool]:
+    """Holds the run's lock; False where another has held it for `patience` seconds."""
+    with folder_errors(run.path):
+        file = open(run.submission, "ab")  # noqa: SIM115  closed below; errors there are not about this file
+    with file:
+        yield _lock(file.fileno(), patience)
+
+
+def _lock(descriptor: int, patience: float) -> bool:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.1)
+        except OSError:  # a file system without locks
+            return True
 
 
 def earlier(run: RunFolder) -> tuple[str | None, str | None, bool]:
@@ -52,6 +62,8 @@ def earlier(run: RunFolder) -> tuple[str | None, str | None, bool]:
             token, job, noted = event.get("token"), None, False
         elif event["event"] == "submitted" and event.get("token") == token:
             job, noted = event.get("job"), True
+        elif event["event"] == "submit-failed" and event.get("token") == token:
+            token = None
         elif event["event"] == "attempt" and job is None:
             job = event.get("job")  # it ran already, although the launch that submitted it never heard so
     return token, job, noted
@@ -67,7 +79,11 @@ def hand_over(run: RunFolder, backend: str, submit: Callable[[str, bool], tuple[
     retry = token is not None and job_id is None
     token = token if retry and token else f"slurmopt:{secrets.token_hex(8)}"
     events.append(run.events, "submitting", backend=backend, token=token)
-    job_id, details = submit(token, retry)
+    try:
+        job_id, details = submit(token, retry)
+    except (SlurmDown, SlurmRefused) as error:  # it is certain that there is no job: nobody has to look for one
+        events.append(run.events, "submit-failed", backend=backend, token=token, reason=one_line(str(error)))
+        raise
     events.append(run.events, "submitted", backend=backend, token=token, job=job_id, **details)
     return job_id
 
@@ -75,4 +91,5 @@ def hand_over(run: RunFolder, backend: str, submit: Callable[[str, bool], tuple[
 def cron_line(folder: Path) -> str:
     """A line of crontab that has the runs in `folder` tended."""
     words = [sys.executable, "-m", "slurmopt", "tend", "--folder", str(folder.expanduser().absolute())]
-    return f"* * * * * {shlex.join(words)}".replace("%", r"\%")
+    # In the login shell's environment, which is the job's then; cron's own is nearly empty, and it changes a bare %.
+    return f"* * * * * {shlex.join(['bash', '-lc', shlex.join(words)])}".replace("%", r"\%")

@@ -14,7 +14,7 @@ from slurmopt.folder.outcome import FINISHED, REQUEUE
 from slurmopt.survival import decision
 
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
-_OF_CHECKPOINTS = b'"event": "checkpoint'
+OF_CHECKPOINTS = b'"event": "checkpoint'
 """In lines that a long run has tens of thousands of, and that say nothing of its state; `slurmopt.runs.checkpoints`
 reads them."""
 _RETURNS = (decision.REQUEUE, decision.BY_SLURM, decision.SUBMIT)
@@ -98,7 +98,7 @@ def read(folder: RunFolder) -> Journal:
     """Reads the run's events; one that cannot be read gives a journal with a `problem`."""
     journal = Journal(folder)
     try:
-        lines = [line for line in events.lines(folder.events) if _OF_CHECKPOINTS not in line]
+        lines = [line for line in events.lines(folder.events) if OF_CHECKPOINTS not in line]
     except OSError as error:
         journal.problem = f"cannot read events.jsonl: {error.strerror or error}"
         return journal

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +53,15 @@ def late_end(stray: Stray, settings: Settings) -> dict[str, Any]:
     outcome = _OUTCOMES.get(cause, KILLED)
     head = {"attempt": latest.number, "outcome": outcome, "exit_code": EXIT_STATUS[outcome], "rank": None, "node": None}
     durable = max((one.durable for one in attempts if one.durable is not None), default=None)
-    return {**head, "error": error, **end, "durable": durable, "next": decided.next, "reason": decided.reason, "by": "tend"}
+    return {
+        **head,
+        "error": error,
+        **end,
+        "durable": durable,
+        "next": decided.next,
+        "reason": decided.reason,
+        "by": "tend",
+    }
 
 
 def _latest(stray: Stray, attempts: list[story.Attempt]) -> story.Attempt:
@@ -67,9 +74,7 @@ def _latest(stray: Stray, attempts: list[story.Attempt]) -> story.Attempt:
     return attempts[-1]
 
 
-def _cause(
-    stray: Stray, attempt: story.Attempt, beats: Beats, patterns: Mapping[str, str]
-) -> tuple[str, str | None]:
+def _cause(stray: Stray, attempt: story.Attempt, beats: Beats, patterns: Mapping[str, str]) -> tuple[str, str | None]:
     """The cause and what to say of it. The ranks' own accounts count only where all of them have left one: those of a
     dead node left none, and the others then only tell of a lost connection."""
     said = _slurm_said(stray)
@@ -139,7 +144,8 @@ def _newest_mark(run: RunFolder, settings: Settings) -> float | None:
     pattern = settings.task.checkpoints
     if pattern is None:
         return None
-    found = (_written(_workdir(run, settings) / name) for name in glob.iglob(pattern, root_dir=_workdir(run, settings), recursive=True))
+    base = _workdir(run, settings)
+    found = (_written(base / name) for name in glob.iglob(pattern, root_dir=base, recursive=True))
     return max((when for when in found if when is not None), default=None)
 
 
@@ -177,8 +183,3 @@ def claim(run: RunFolder, attempt: int) -> bool:
     except FileExistsError:
         return False
     return True
-
-
-def note(run: RunFolder, end: Mapping[str, Any]) -> None:
-    """Adds the `end` event."""
-    events.append(run.events, "end", **end)

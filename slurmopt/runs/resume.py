@@ -15,6 +15,7 @@ from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs.find import find
 from slurmopt.runs.gather import gather
+from slurmopt.runs.handover import earlier
 from slurmopt.runs.prepare import link_package
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Ended:
     backend: str
     """What it was last submitted by."""
     token: str | None
-    """Of that submission."""
+    """Of that submission; None where it was refused."""
     unsettled: bool
     """Whether nobody knows what became of that submission."""
 
@@ -56,16 +57,12 @@ def resume(asked: Launch) -> tuple[Ended, dict[str, Any], Settings]:
 def ended(run: RunFolder, who: str = "") -> Ended:
     """The run, if it is the user's own and not alive; RunError, which begins with `who`, otherwise."""
     _refuse_foreign(run, who)
-    # Read before Slurm is asked: a submission in between is seen in either.
-    submissions = [
-        event for event in events.read(run.events) if event["event"] in ("submitting", "submitted", "attempt")
-    ]
+    token, job, _ = earlier(run)  # before Slurm is asked: a submission in between is seen in either
     _refuse_alive(run, who)
-    tried = [event for event in submissions if event["event"] == "submitting"]
-    backend = tried[-1].get("backend") if tried else None
-    if not isinstance(backend, str):
+    tried = [event.get("backend") for event in events.read(run.events) if event["event"] == "submitting"]
+    if not tried or not isinstance(tried[-1], str):
         raise RunError(f"{who}the journal {run.events} does not say how the run was submitted")
-    return Ended(run, backend, tried[-1].get("token"), unsettled=submissions[-1] is tried[-1])
+    return Ended(run, tried[-1], token, unsettled=token is not None and job is None)
 
 
 def _refuse_foreign(run: RunFolder, who: str) -> None:

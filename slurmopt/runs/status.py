@@ -12,13 +12,15 @@
     created submitted started ended heartbeat     times in seconds since the epoch; `started` is the latest attempt's
     elapsed            seconds of the latest attempt
     step total_steps steps_per_second eta_seconds metrics      of the lowest rank that has a heartbeat
-    outcome exit_code rank error                  of the verdict
+    outcome exit_code rank error                  of the verdict that ended the run
+    cause next reason      of the latest attempt's end: why, who brings the run back (requeue, slurm, submit), why so
+    budgets                a list of what is used: cause, used (how often the run came back after it), limit
     checkpoints            tier (scratch, shared, s3) -> the newest durable one there: step, time, checkpoint
     checkpoint_failures    of a tier since its last success: tier, count; step, time and reason of the latest
     checkpoints_damaged    found broken and set aside: tier, checkpoint, time, reason
     restored               where the training went on from last: step, tier, checkpoint, time
 
-With `--all` the last four are null: journals are not searched for them.
+With `--all` the last four and `budgets` are null: journals are not searched for them.
 Times are numbers; a metric that is no finite number is null.
 """
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from slurmopt.errors import SlurmError, one_line
+from slurmopt.errors import one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import journal as journals
@@ -20,7 +19,7 @@ from slurmopt.slurm.queue import Queue, QueueEntry, queue, states_in_accounting
 from slurmopt.slurm.states import is_over
 
 GRACE = 10.0
-"""Seconds that a job must have been over, or unknown, before it counts as left alone: Slurm may be about to requeue it."""
+"""Seconds for which a job must have been over, or unknown: Slurm may be about to requeue it."""
 GIVEN_UP = 300.0
 """Seconds after which heartbeats of a job that Slurm says is over hold nothing back: its ranks are on a node cut off,
 and end themselves when they see the next attempt."""

@@ -21,14 +21,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import InputError, RunError, SlurmError, SlurmoptError, SubmissionUnknown, one_line
+from slurmopt.errors import InputError, RunError, SlurmError, SlurmoptError, one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import journal as journals
 from slurmopt.runs import options
+from slurmopt.runs.again import submit_again
 from slurmopt.runs.find import all_runs, find
-from slurmopt.runs.handover import alone
-from slurmopt.runs.journal import text, whole
+from slurmopt.runs.handover import alone, locked
+from slurmopt.runs.journal import returns, text, whole
 from slurmopt.runs.strays import Stray, may_stray, strays
 from slurmopt.survival import causes
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
 
 _EVERY = "60s"
-_CANCELLED = "CANCELLED"
 
 
 @dataclass
@@ -177,7 +177,7 @@ def _would(stray: Stray) -> Deed:
     if _is_cancelled(stray):
         return _deed(stray, "cancelled")
     end = stray.end or late_end(stray, load(stray.run.config)[1])
-    return _deed(stray, "submitted" if end.get("next") or stray.end else "ended", end)
+    return _deed(stray, "submitted" if returns(end) else "ended", end)
 
 
 def _do(stray: Stray) -> Deed | None:
@@ -186,12 +186,77 @@ def _do(stray: Stray) -> Deed | None:
 
     _refuse_elsewhere(stray)
     _, settings = load(stray.run.config)
-    try:
-        lock = alone(stray.run, patience=0)
-        lock.__enter__()
-    except RunError:
+    with locked(stray.run, patience=0) as mine:
+        now = journals.read(stray.run)
+        if not mine or not may_stray(now) or now.latest != stray.journal.latest:
+            return None
+        return _cancelled(stray, settings) if _is_cancelled(stray) else _bring_back(stray, settings)
+
+
+def _is_cancelled(stray: Stray) -> bool:
+    return causes.of_state(stray.state or "") == causes.CANCELLED
+
+
+def _cancelled(stray: Stray, settings: Settings) -> Deed:
+    """Notes it, so that the run counts as cancelled when Slurm has forgotten the job."""
+    events.append(stray.run.events, "cancel", job=stray.journal.job, by="tend")
+    end = _write_end(stray, settings) if stray.journal.attempt and stray.end is None else None
+    if end is not None:
+        _notify(stray.run, end, settings)
+    return _deed(stray, "cancelled", end)
+
+
+def _bring_back(stray: Stray, settings: Settings) -> Deed | None:
+    end = stray.end or _write_end(stray, settings)
+    if end is None:
         return None
-    try:
-        return _do_alone(stray, settings)
-    finally:
-        lock.__exit__(None, None, None)
+    job = submit_again(stray.run, stray.journal.backend or "sbatch", settings) if returns(end) else None
+    _notify(stray.run, end, settings)
+    return _deed(stray, "submitted" if job else "ended", end, job=job)
+
+
+def _write_end(stray: Stray, settings: Settings) -> dict[str, Any] | None:
+    """The `end` that the latest attempt left out, written; None where an attempt has begun just now."""
+    from slurmopt.runs.late_end import claim, late_end
+
+    end = late_end(stray, settings)
+    if stray.journal.attempt is None and not claim(stray.run, end["attempt"]):
+        return None
+    events.append(stray.run.events, "end", **end)
+    return end
+
+
+def _notify(run: RunFolder, end: dict[str, Any], settings: Settings) -> None:
+    if not settings.notify.words():
+        return
+    from slurmopt.survival.notify import Hooks, tell
+
+    hooks = Hooks(settings.notify.when, settings.notify.command, settings.notify.webhook)
+    for line in tell(run, whole(end.get("attempt")) or 0, hooks, os.environ):
+        print(f"slurmopt: {one_line(f'{run.name}/{run.id}')}: {line}", file=sys.stderr, flush=True)
+
+
+def _from_job(job: str, words: list[str]) -> int:
+    """The fresh submission from inside the job, which is on its way out."""
+    from slurmopt.config.settings import load
+
+    run = find(words[0] if words else None, Path())
+    _, settings = load(run.config)
+    with alone(run):
+        journal = journals.read(run)
+        if not may_stray(journal) or journal.attempt is None:  # ended, cancelled, or submitted already
+            return 0
+        stray = Stray(journal, "COMPLETING")
+        end = stray.end or _write_end(stray, settings)
+        if end is None or not returns(end):
+            return 0
+        try:
+            new = submit_again(run, journal.backend or "sbatch", settings, after=job)
+        except SlurmError as error:
+            print(
+                f"slurmopt: not submitted again from here: {error}; `slurmopt tend` on a login node does it",
+                file=sys.stderr,
+            )
+            return 1
+    print(f"slurmopt: submitted again as job {new}, which starts when this one is over", file=sys.stderr)
+    return 0

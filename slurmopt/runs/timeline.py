@@ -7,8 +7,8 @@ Definitions (steps as the training reports them, times in seconds):
     steps done     last step - base
     steps lost     last step - base of the next attempt that came as far as having one; while there is none: last step -
                    newest durable step, where that is known and the run has not finished. Never negative
-    queue          from the end, the requeue or the submission (the latest that the journal has) to the start of the batch
-                   shell; after an attempt that died without a word from its last heartbeat
+    queue          from the end, the requeue or the submission (the latest that the journal has) to the start of the
+                   batch shell; after an attempt that died without a word from its last heartbeat
     restart        from the start of the batch shell (the nodes are granted) to the first new step, in these parts:
         shell        until the last rank's process has started
         check        until the nodes' health is checked
@@ -16,7 +16,7 @@ Definitions (steps as the training reports them, times in seconds):
         setup        until the restore begins: imports, the model, the data
         restore      until the state is restored
         first step   until the first step is done
-    spent          nodes × the time from the start of the batch shell to the attempt's end; GPUs likewise
+    spent          nodes times the time from the start of the batch shell to the attempt's end; GPUs likewise
     lost           of what was spent: restarts, attempts that made no step though others did, and the steps lost, each
                    at its attempt's mean pace
     efficiency     1 - lost / spent
@@ -130,7 +130,7 @@ def _entry(attempt: Attempt, beats: Seen, before: Entry | None, now: float | Non
     parts = _parts(attempt, beats) if beats.first_time is not None else {}
     restart = sum(parts.values()) if parts else None
     done = None if last is None else max(0, last - (base or 0))
-    queued = attempt.queued or (before.ended if before else None)
+    queued = _later(attempt.queued, before.ended if before else None)
     return Entry(
         attempt=attempt,
         started=started,
@@ -210,7 +210,9 @@ def _tell_lost(found: list[Entry]) -> None:
             following = entry.base or 0
 
 
-def totals(found: Sequence[Entry], since: float | None, until: float | None, gpus: Sequence[int | None]) -> dict[str, Any]:
+def totals(
+    found: Sequence[Entry], since: float | None, until: float | None, gpus: Sequence[int | None]
+) -> dict[str, Any]:
     """The sums. `since` and `until`: of the whole run; `gpus`: on each node, of each attempt."""
     reports = any(entry.last is not None for entry in found)
     spent = [entry.nodes * (entry.seconds or 0.0) / 3600 for entry in found]
@@ -233,7 +235,9 @@ def totals(found: Sequence[Entry], since: float | None, until: float | None, gpu
         "node_hours_lost": sum(lost) if reports else None,
         "gpu_hours": sum(hours * (count or 0) for hours, count in zip(spent, gpus, strict=True)) if with_gpus else None,
         "gpu_hours_lost": (
-            sum(hours * (count or 0) for hours, count in zip(lost, gpus, strict=True)) if with_gpus and reports else None
+            sum(hours * (count or 0) for hours, count in zip(lost, gpus, strict=True))
+            if with_gpus and reports
+            else None
         ),
         "efficiency": 1 - sum(lost) / sum(spent) if reports and sum(spent) > 0 else None,
     }

@@ -7,13 +7,14 @@ import time
 
 from slurmopt.errors import one_line
 from slurmopt.folder.files import read_json
-from slurmopt.runs import checkpoints
+from slurmopt.runs import budgets, checkpoints
 from slurmopt.runs.failure import failure
 from slurmopt.runs.gather import Status
-from slurmopt.runs.journal import whole
+from slurmopt.runs.journal import text, whole
 from slurmopt.runs.progress import Progress, silent_ranks
 from slurmopt.runs.state import FRESH_HEARTBEAT, age
 from slurmopt.runs.table import cut, table
+from slurmopt.survival import causes
 from slurmopt.units import human_seconds
 
 _LONGEST_RESULT = 300
@@ -25,12 +26,15 @@ _NEXT = {
     "stopping": "slurmopt status {run} --watch",
     "requeued": "slurmopt status {run} --watch",
     "finished": "slurmopt logs {run}",
-    "failed": "slurmopt logs {run} --errors, then slurmopt launch launch.run={run}",
-    "killed": "slurmopt logs {run} --errors, then slurmopt launch launch.run={run}",
-    "cancelled": "slurmopt launch launch.run={run} goes on with it",
-    "lost": "slurmopt logs {run} --errors, then slurmopt launch launch.run={run}",
+    "failed": "slurmopt logs {run} --errors, then slurmopt retry {run}{more}",
+    "killed": "slurmopt logs {run} --errors, then slurmopt retry {run}{more}",
+    "cancelled": "slurmopt retry {run} goes on with it",
+    "lost": "slurmopt logs {run} --errors, then slurmopt retry {run}",
     "unknown": "slurmopt logs {run}",
 }
+
+_MORE = {causes.OUT_OF_MEMORY: " --more-memory 1.5", causes.TIME_LIMIT: " --more-time 2"}
+"""What a retry needs after these."""
 
 
 def rows(statuses: list[Status], width: int | None) -> str:
@@ -85,13 +89,14 @@ def page(status: Status) -> str:
 
 def _facts(status: Status) -> list[tuple[str, str | None]]:
     journal, seen = status.journal, status.progress
-    detail = status.detail if status.journal.ended is None else None
+    why = status.detail if journal.ended is None else _why_final(status)
     return [
-        ("why", "; ".join(filter(None, (detail, _start(status))))),
+        ("why", "; ".join(filter(None, (why, _start(status))))),
         ("progress", _progress(status)),
         ("metrics", metrics(seen)),
         *_checkpoints(status),
         ("time", _times(status)),
+        ("budget", budgets.for_people(budgets.read(status.folder))),
         ("job", _job(status)),
         ("heartbeat", _heartbeat(status)),
         ("result", _result(status)),
@@ -100,6 +105,12 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
         ("log", log_path(status)),
         ("next", next_step(status)),
     ]
+
+
+def _why_final(status: Status) -> str:
+    """Why a run that was ended does not come back, where its error does not tell."""
+    told = text((status.journal.ended or {}).get("reason"))
+    return told if told and status.state not in ("finished", "cancelled") and told != status.detail else ""
 
 
 def _progress(status: Status) -> str:
@@ -176,4 +187,7 @@ def log_path(status: Status) -> str | None:
 
 def next_step(status: Status) -> str:
     """The command that helps now."""
-    return _NEXT[status.state].format(run=status.label, id=status.folder.id)
+    if status.journal.for_tend and status.alive:
+        return f"slurmopt tend {status.label}"
+    more = _MORE.get(text((status.journal.ended or {}).get("cause")) or "", "")
+    return _NEXT[status.state].format(run=status.label, id=status.folder.id, more=more)

@@ -29,6 +29,7 @@ class FunctionTask:
     def run(self) -> Outcome:
         """Everything up to and including the call; whatever it raises becomes the outcome."""
         try:
+            self._live.enter("importing")
             function, config = self._prepare()
             if (unfit := check_gpu(self._call, self._facts)) is not None:
                 return unfit

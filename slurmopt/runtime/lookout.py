@@ -92,6 +92,11 @@ class Lookout:
 
     def _make_sure(self) -> Hang | None:
         """Asks for the stacks and waits for them; the hang, if it is one still."""
+        deadline = time.monotonic() + self._allowance.quiet
+        while self._ranks.late(self._allowed, self._now) and time.monotonic() < deadline:
+            self._pause()
+        if not self._hang():
+            return None
         try:
             self._ask()
         except OSError as error:
@@ -128,12 +133,15 @@ class Lookout:
         beat = max(self._allowance.heartbeat, 1.0)
         least, most = time.monotonic() + 2 * beat, time.monotonic() + 2 * beat + _PY_SPY_SECONDS
         while time.monotonic() < most and _lives(self._step):
-            time.sleep(min(1.0, self._allowance.interval))
-            self._look()
+            self._pause()
             silent = {rank.rank for rank in self._ranks.silent(self._allowed, self._now)}
             waited_for = [r for r in self._ranks.seen.values() if not r.ended and r.rank not in silent]
             if time.monotonic() >= least and all(rank.beats >= before[rank.rank] + 2 for rank in waited_for):
                 return
+
+    def _pause(self) -> None:
+        time.sleep(min(1.0, self._allowance.interval))
+        self._look()
 
     def _tell(self, hang: Hang) -> None:
         """Leaves the finding in the run folder, in the journal and in the job's log."""
@@ -162,9 +170,10 @@ class Lookout:
 def in_words(hang: Hang) -> str:
     """The finding in one line."""
     where = f"rank {hang.rank}" + (f" on {hang.node}" if hang.node else "")
-    at = "before its first step" if hang.step is None else f"at step {hang.step}"
-    how = "and does not even beat" if hang.rank in hang.silent else "and beats on"
-    return f"hangs: {where} stopped first, {hang.seconds:.0f} s ago, {at}, phase {hang.phase}, {how}"
+    still = "is silent" if hang.rank in hang.silent else "made no step"
+    step = "before its first step" if hang.step is None else f"step {hang.step}"
+    others = "" if len(hang.silent) < 2 else f"; {len(hang.silent)} ranks are silent"
+    return f"hang: {where} stopped first: it {still} for {hang.seconds:.0f} s ({step}, phase {hang.phase}){others}"
 
 
 def _reported_before(folder: RunFolder, attempt: int) -> bool:

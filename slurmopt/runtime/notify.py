@@ -1,6 +1,6 @@
 """Tells the owner how an attempt ended: what the batch shell calls after the verdict.
 
-python -m slurmopt.runtime.notify FOLDER ATTEMPT --on STATES [--command JSON] [--webhook URL]
+python -m slurmopt.runtime.notify FOLDER ATTEMPT --when STATES [--command JSON] [--webhook URL]
 
 A hook that fails is a line in the job's log and in the journal; the exit status is 0 all the same.
 """
@@ -22,11 +22,11 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m slurmopt.runtime.notify")
     parser.add_argument("folder", type=Path)
     parser.add_argument("attempt", type=int)
-    parser.add_argument("--on", type=lambda text: text.split(","), required=True)
+    parser.add_argument("--when", type=lambda text: text.split(","), required=True)
     parser.add_argument("--command", type=json.loads, help="a list of words")
     parser.add_argument("--webhook")
     given = parser.parse_args(argv)
-    hooks = Hooks(given.on, given.command, given.webhook)
+    hooks = Hooks(given.when, given.command, given.webhook)
     try:
         failures = tell(RunFolder(given.folder.absolute()), given.attempt, hooks, os.environ)
     except OSError as error:

@@ -66,6 +66,8 @@ def run_rank(argv: list[str]) -> Outcome:
     live = _come_alive(call, attempt, facts)
     task = _task(call, attempt, facts, live)
     outcome = check(call, attempt, facts, live) or task.run()
+    if (who := signals.asked()) is not None:
+        live.note_asked(who)
     live.end(outcome)
     if outcome.outcome in (FINISHED, REQUEUE):
         task.leave()
@@ -105,7 +107,7 @@ def _come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
     live = LiveRank(call.folder.heartbeat(attempt, facts.rank), facts, call.heartbeat, watch, stacks)
     live.start()
     run.become(live)
-    signals.listen(lambda number: give_up("a second SIGTERM") if signals.terms() > 1 else None)
+    signals.listen(lambda number: live.note_asked(signals.asked() or ""))
     watch()  # the request may be older than this rank
     return live
 

@@ -16,10 +16,15 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 
+_BURST = 1.0
+"""Slurm ends a job by TERM, CONT, TERM: what comes within this time (seconds) is one and the same word."""
+
 _asked: str | None = None
+_asked_at = 0.0
 _terms = 0
 _later = 0
 _heard = threading.Event()
@@ -76,10 +81,10 @@ def asked() -> str | None:
 
 def request(who: str) -> None:
     """Sets the flag as a signal would: the request was found another way."""
-    global _asked, _later
+    global _asked, _asked_at, _later
     if _asked is None:
-        _asked = who
-    elif who in ("USR1", "TERM"):
+        _asked, _asked_at = who, time.monotonic()
+    elif who in ("USR1", "TERM") and time.monotonic() - _asked_at > _BURST:
         _later += 1
     _heard.set()
 
@@ -90,12 +95,12 @@ def wait(timeout: float) -> bool:
 
 
 def terms() -> int:
-    """How many SIGTERM have come; from the second on there is no time left."""
+    """How many SIGTERM have come."""
     return _terms
 
 
 def pressed() -> bool:
-    """Whether another signal followed the first: what is not done at once will not be done."""
+    """Whether another signal followed the first, a while later: what is not done at once will not be done."""
     return _later > 0
 
 

@@ -15,7 +15,7 @@ from slurmopt.runtime.stacks import SHORTEST, silence
 FIRST_STEP = 1800.0
 """How long, with `auto`, the first step of an attempt may take (downloads, compilation), and the phases of our own."""
 _TIMES_THE_SLOWEST = 20.0
-_PHASES = ("starting", "checking", "waiting", "restoring", "running", "saving", "ended")
+_PHASES = ("starting", "checking", "importing", "waiting", "restoring", "running", "saving", "ended")
 """In the order of an attempt: who is furthest behind has stopped first."""
 
 
@@ -36,6 +36,11 @@ class Allowance:
         return silence(0.0, self.heartbeat) + self.interval
 
     @property
+    def late(self) -> float:
+        """Before that nothing is unusual."""
+        return 1.5 * max(self.heartbeat, 1.0) + self.interval
+
+    @property
     def steps(self) -> float:
         """Between two steps of the attempt, and between two heartbeats of a rank."""
         wanted = max(SHORTEST, _TIMES_THE_SLOWEST * self.slowest) if self.hang_after is None else self.hang_after
@@ -44,7 +49,8 @@ class Allowance:
     @property
     def patience(self) -> float:
         """Before the first step, and in the phases whose length has nothing to do with a step's."""
-        return max(FIRST_STEP if self.hang_after is None else self.hang_after, self.deadline, self.quiet)
+        wanted = FIRST_STEP if self.hang_after is None else max(SHORTEST, self.hang_after)
+        return max(wanted, self.deadline, self.quiet)
 
 
 @dataclass
@@ -134,6 +140,11 @@ class Ranks:
         found = [rank for rank in self.seen.values() if not rank.ended and now - rank.beaten >= allowed.quiet]
         return sorted(found, key=lambda rank: (rank.beaten, rank.rank))
 
+    def late(self, allowed: Allowance, now: float) -> bool:
+        """Whether it remains to be seen if some rank beats on or is silent."""
+        ages = [now - rank.beaten for rank in self.seen.values() if not rank.ended]
+        return any(allowed.late <= age < allowed.quiet for age in ages)
+
     def hang(self, allowed: Allowance, now: float) -> Hang | None:
         """The hang, if this is one."""
         live = [rank for rank in self.seen.values() if not rank.ended] or list(self.seen.values())
@@ -164,5 +175,5 @@ class Ranks:
 def _how_far(rank: Seen) -> tuple[float, ...]:
     """The one that is furthest behind stopped first."""
     phase = _PHASES.index(rank.phase) if rank.phase in _PHASES else _PHASES.index("running")
-    step = math.inf if rank.step is None else rank.step
-    return phase, step, rank.step_time or math.inf, rank.rank
+    step, since = (math.inf if value is None else value for value in (rank.step, rank.step_time))
+    return phase, step, since, rank.rank

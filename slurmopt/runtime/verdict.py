@@ -68,12 +68,13 @@ def judge(beats: Beats, attempt: int, ranks: int, step_exit: int) -> Verdict:
 
 def _because_of(rank: int, beats: Beats, attempt: int) -> Verdict:
     account = beats[rank].outcome or {}
+    blamed = account.get("nodes")  # of a failed health check: another node, or none
     return Verdict(
         account["outcome"],
         attempt,
         account.get("exit_code") or 1,
         rank,
-        beats[rank].node,
+        beats[rank].node if blamed is None else next(iter(blamed), None),
         account.get("error"),
         account.get("traceback"),
     )

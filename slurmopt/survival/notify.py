@@ -28,7 +28,7 @@ class HookError(Exception):
 class Hooks:
     """What is to be told, and how. Words and URL may hold `${oc.env:NAME}`."""
 
-    on: Sequence[str]
+    when: Sequence[str]
     """At which states; see `state_of`."""
     command: Sequence[str] | None = None
     webhook: str | None = None
@@ -37,10 +37,10 @@ class Hooks:
 def tell(run: RunFolder, attempt: int, hooks: Hooks, environ: Mapping[str, str]) -> list[str]:
     """Tells of the attempt's end, as the journal has it, and notes that; a line for each hook that failed.
 
-    Nothing where the attempt has no `end` yet, or none of `hooks.on`, or where the hook has had its turn.
+    Nothing where the attempt has no `end` yet, or none of `hooks.when`, or where the hook has had its turn.
     """
     found = next((one for one in story.attempts(run) if one.number == attempt and one.end is not None), None)
-    if found is None or state_of(found.end or {}) not in hooks.on:
+    if found is None or state_of(found.end or {}) not in hooks.when:
         return []
     facts, told = facts_of(run, found), _told(run, attempt)
     failures = []
@@ -67,9 +67,9 @@ def facts_of(run: RunFolder, attempt: story.Attempt) -> dict[str, Any]:
     end = attempt.end or {}
     state = state_of(end)
     names = ("cause", "reason", "outcome", "exit_code", "rank", "node", "error", "step", "time")
-    facts = {"name": run.name, "id": run.id, "folder": str(run.path), "state": state, "job": attempt.job}
-    facts |= {"attempt": attempt.number, "nodes": attempt.nodes, **{name: end.get(name) for name in names}}
-    return {"text": _line(run, attempt.number, state, end), **facts}
+    of_run = {"name": run.name, "id": run.id, "folder": str(run.path), "state": state, "job": attempt.job}
+    of_attempt = {"attempt": attempt.number, "nodes": attempt.nodes, **{name: end.get(name) for name in names}}
+    return {"text": _line(run, attempt.number, state, end), **of_run, **of_attempt}
 
 
 def _line(run: RunFolder, attempt: int, state: str, end: Mapping[str, Any]) -> str:
@@ -84,7 +84,9 @@ def _told(run: RunFolder, attempt: int) -> set[str]:
     """The hooks that have had their turn after this attempt."""
     words = ("notified", "notify-failed")
     return {
-        str(one.get("how")) for one in events.read(run.events) if one["event"] in words and one["attempt"] == attempt
+        str(one.get("how"))
+        for one in events.read(run.events)
+        if one["event"] in words and one.get("attempt") == attempt
     }
 
 

@@ -115,3 +115,24 @@ def test_a_controller_that_is_down(folder: Path, capsys, cluster: PrivateCluster
     finally:
         cluster.start_controller()
     assert main(["cancel"]) == 0
+
+
+def test_a_retry_with_changed_memory(folder: Path, capsys, cluster: PrivateCluster) -> None:
+    """Refused by Slurm it leaves the run as it was; else the same run goes on, in one new job that has what it asks."""
+    first = launch("mine", "test -e again", "resources.memory=100M")
+    until(capsys, "mine", "failed")
+    (run,) = folder.glob("runs/mine/*")
+    before = (run / "config.yaml").read_bytes(), (run / "job.sbatch").read_bytes()
+    assert main(["retry", "mine", "resources.partition=nowhere"]) == 2
+    assert "resources.partition" in capsys.readouterr().err
+    assert main(["retry", "mine", "resources.partition=nowhere", "launch.check=false"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+    assert ((run / "config.yaml").read_bytes(), (run / "job.sbatch").read_bytes()) == before
+    (folder / "again").touch()
+    assert main(["retry", "mine", "--more-memory", "1.5", "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert cluster.run(["squeue", "--noheader", "--format=%i %m", "--states=all", "--jobs", answer["job"]]).stdout == (
+        f"{answer['job']} 150M\n"
+    )
+    seen = until(capsys, "mine", "finished")
+    assert (seen["jobs"], seen["attempt"], seen["id"]) == ([first, answer["job"]], 1, run.name)

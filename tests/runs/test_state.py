@@ -205,7 +205,7 @@ def test_a_hostile_journal_crashes_nothing(make_run, capsys, line: str, started:
         )
     with open(made.folder.events, "ab") as file:
         file.write(os.fsencode(line) + b"\n")
-    for words in (["status"], ["status", "--json"], ["status", "--all"], ["list"], ["logs", "--errors"]):
+    for words in (["status"], ["status", "--json"], ["status", "--all"], ["list"], ["logs", "--errors"], ["history"]):
         assert main(words) == 0, words
         assert "\x1b" not in capsys.readouterr().out
 
@@ -217,3 +217,86 @@ def test_a_journal_that_cannot_be_read_is_said_to_be_so(make_run) -> None:
     (status,), _ = gather([made.folder])
     assert status.state == "unknown"
     assert "Is a directory" in str(status.detail)
+
+
+def ended(make_run, name: str, outcome: str = "killed", **fields):
+    return make_run(name).submitted().attempt().end(outcome, **fields)
+
+
+def test_an_end_that_says_what_is_next_is_not_the_runs_end(make_run) -> None:
+    why = "it comes back after: preemption; 3 more such ends are allowed"
+    made = ended(make_run, "slurm", cause="preemption", next="slurm", reason=why)
+    word, detail = seen(made, entry("PENDING", "BeginTime", restarts=1))
+    assert word == "requeued"
+    assert str(detail).startswith(f"{why}; its start time has not come")
+    assert seen(made, after=0) == ("requeued", why)
+    assert seen(made) == ("lost", "Slurm no longer knows job 7, and it was to start the next attempt")
+    assert seen(made, entry("FAILED"))[0] == "killed"
+    itself = ended(make_run, "itself", "requeue", cause="time limit", next="requeue", reason="asked for")
+    assert seen(itself, entry("RUNNING")) == ("requeued", "time limit: asked for")
+    assert seen(itself.attempt(1), entry("RUNNING", restarts=1))[0] == "running"
+
+
+def test_an_end_that_nothing_follows_is_the_runs_end_whatever_was_asked_for(make_run) -> None:
+    idle = "no progress: the last 2 attempts added no checkpointed step (restart.no_progress is 2)"
+    stuck = ended(make_run, "stuck", "requeue", cause="time limit", next=None, reason=idle)
+    assert seen(stuck, entry("COMPLETED")) == ("killed", f"time limit: {idle}")
+    asked = ended(make_run, "asked", "requeue", cause="asked", next=None, reason=idle)
+    assert seen(asked)[0] == "failed"
+    assert idle in str(seen(asked)[1])
+    final = ended(make_run, "final", cause="cancelled", next=None)
+    assert seen(final)[0] == "cancelled"
+    by_term = make_run("term").submitted().attempt().event("signal", attempt=0, signal="TERM")
+    by_term.end("killed", cause="hang", next=None, error="rank 1 stood still")
+    assert seen(by_term, after=0) == ("killed", "hang: rank 1 stood still")
+
+
+def test_a_run_that_needs_a_fresh_submission_waits_for_tend_and_can_be_cancelled(make_run, capsys) -> None:
+    from slurmopt.cli import main
+
+    made = ended(make_run, "mine", "requeue", cause="time limit", next="submit", reason="the partition's limit")
+    for entries in ([], [entry("COMPLETED")], [entry("COMPLETING")]):
+        word, detail = seen(made, *entries)
+        assert word == "requeued"
+        assert str(detail).startswith(
+            "time limit: the partition's limit; it waits for a fresh submission: `slurmopt tend`"
+        )
+    assert main(["status"]) == 0
+    assert "slurmopt tend mine/" in capsys.readouterr().out
+    assert seen(made.event("cancel", job="7"))[0] == "cancelled"
+    refused = ended(make_run, "refused", "requeue", cause="time limit", next="requeue")
+    refused.event("requeue-refused", attempt=0, job="7", reason="not allowed")
+    assert "slurmopt tend" in str(seen(refused)[1])
+    refused.submitted("8")
+    assert seen(refused, entry("PENDING", job="8"))[0] == "pending"
+
+
+def test_a_late_verdict_does_not_overrule_the_attempts_own(make_run) -> None:
+    made = ended(make_run, "mine", "finished", cause="finished", next=None)
+    made.event("end", attempt=0, outcome="killed", cause="node failure", next="submit", by="tend")
+    assert seen(made) == ("finished", None)
+    silent = make_run("silent").submitted().attempt()
+    silent.event("end", attempt=0, outcome="killed", cause="node failure", next="submit", by="tend")
+    assert seen(silent)[0] == "requeued"
+
+
+def test_the_page_names_budgets_and_the_retry_that_helps(make_run, capsys) -> None:
+    from slurmopt.cli import main
+
+    made = make_run().submitted()
+    made.folder.config.write_text("restart: {budgets: {node_failure: 7, hang: '${oc.env:HANGS}'}}\n")
+    ends = ["hang", "node failure", "time limit", "node failure", "hang"]
+    for number, cause in enumerate(ends):
+        made.attempt(number).end("killed", number, cause=cause, next="slurm", reason="so")
+    made.attempt(len(ends)).end("killed", len(ends), cause="out of memory", next=None, reason="restart.budgets… is 0")
+    assert main(["status"]) == 0
+    page = capsys.readouterr().out
+    assert "  budget     time limit 1, node failure 2 of 7, hang 2\n" in page
+    assert "out of memory 1" not in page
+    assert "restart.budgets… is 0" in page
+    assert page.rstrip().endswith("--more-memory 1.5")
+    made.event("retry", changes={}).submitted("8").attempt(9, "8").end("killed", 9, cause="time limit", next=None)
+    assert main(["status"]) == 0
+    page = capsys.readouterr().out
+    assert "  budget " not in page
+    assert page.rstrip().endswith("--more-time 2")

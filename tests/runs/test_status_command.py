@@ -70,7 +70,7 @@ def test_a_failure_says_why_and_what_to_do(make_run, capsys) -> None:
     page = printed(capsys, "status", "mine")
     assert "user error, rank 0: ValueError: no" in page
     assert "slurmopt logs mine/20261121-120000-aaaa --errors" in page
-    assert "launch.run=mine/20261121-120000-aaaa" in page
+    assert "slurmopt retry mine/20261121-120000-aaaa\n" in page + "\n"
 
 
 def test_a_table_of_many_keeps_to_the_terminals_width(make_run, capsys) -> None:

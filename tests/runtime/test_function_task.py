@@ -235,23 +235,23 @@ def test_the_trainings_own_usr1_handler_runs_too(runner: Runner) -> None:
     assert runner.result()["result"] is True
 
 
-def test_a_second_term_ends_a_rank_that_does_not_listen(runner: Runner) -> None:
+def test_terms_in_a_burst_leave_the_time_to_save(runner: Runner) -> None:
+    """Slurm ends a job by TERM, CONT and TERM, and gives it KillWait then."""
     runner.module(
-        "deaf",
-        "import time\nfrom slurmopt import stop_requested\n"
+        "saving",
+        "import time\nfrom slurmopt import Requeue, stop_requested\n"
         "def train(config):\n"
         "    print('ready', flush=True)\n"
         "    while not stop_requested(): time.sleep(0.01)\n"
-        "    print('heard', flush=True)\n"
-        "    time.sleep(100)\n",
+        "    time.sleep(1)\n"
+        "    raise Requeue('saved in time')\n",
     )
-    process = runner.start(1, "--function", "deaf.train")
+    process = runner.start(1, "--function", "saving.train")
     runner.wait_for_log(0, "ready")
-    send(process, signal.SIGTERM)
-    runner.wait_for_log(0, "heard")
-    send(process, signal.SIGTERM)
-    assert runner.finish(process) == 137
-    assert "second SIGTERM" in runner.result()["error"]
+    for number in (signal.SIGTERM, signal.SIGCONT, signal.SIGTERM):
+        send(process, number)
+    assert runner.finish(process) == 75
+    assert runner.result()["error"] == "saved in time"
 
 
 def test_without_the_spawn_its_ranks_and_their_children_end(runner: Runner) -> None:

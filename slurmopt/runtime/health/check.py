@@ -33,10 +33,7 @@ def check(call: Call, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome
     found = [finding for what, part in parts if (finding := bounded(what, budget, part)) is not None]
     if not found and facts.local_rank == 0 and facts.nodes > 1 and call.health.reach:
         found = [*_reached(call, attempt, facts, live, budget)]
-    if found:
-        return _failed(found, facts)
-    live.enter("starting")
-    return None
+    return _failed(found, facts) if found else None
 
 
 def check_gpu(call: Call, facts: RankFacts) -> Outcome | None:

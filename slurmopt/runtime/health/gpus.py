@@ -105,9 +105,8 @@ def _ecc_errors(nvml: Any, handle: Any) -> str | None:
 
 def _pages(nvml: Any, handle: Any) -> str | None:
     """GPUs before Ampere retire pages of memory."""
-    return (
-        "pages wait for retirement at the next reset" if nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle) else None
-    )
+    pending = nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle)
+    return "pages of its memory wait for retirement at the next reset" if pending else None
 
 
 def _rows(nvml: Any, handle: Any) -> str | None:

@@ -13,7 +13,7 @@ from slurmopt.units import human_bytes
 
 
 def space(folder: str, least: int, key: str, shared: bool) -> Finding | None:
-    """Whether `least` bytes are free where `folder` is, or will be made. No node is at fault if `shared` ones are not."""
+    """Whether `least` bytes are free where `folder` is, or will be made. Of `shared` ones no node is at fault."""
     path = _there(folder, key)
     try:
         found = os.statvfs(path)

@@ -1,0 +1,244 @@
+"""`slurmopt history`: the story of a run. When each attempt ran and where, why it ended, what that cost.
+
+`--json` prints one object; times are seconds since the epoch, spans are seconds, null is where nothing tells. What
+steps lost, queue, restart and efficiency are: see `slurmopt.runs.timeline`.
+
+    name id folder backend state detail created      as `slurmopt status` has them
+    attempts           a list of objects, oldest first:
+        attempt job nodes node_count started ended seconds signals
+        cause          a word of `slurmopt.survival.causes`
+        outcome exit_code rank node error            of its verdict
+        next reason    who brings the run back (requeue, slurm, submit; null: it ended), and why so
+        by             who gave the verdict, where the attempt itself could not: next attempt, tend
+        hang           null, or rank, node, step, seconds of the lookout's finding
+        base last_step steps_done steps_lost durable
+        restored_from  the tier of the checkpoint that it went on from
+        queue_seconds restart_seconds
+        restart        the parts of the restart: shell, check, rendezvous, setup, restore, first step
+    events             what happened beside that, oldest first: `time`, `event`, `attempt` (the latest then), `text`
+    totals             attempts causes wall_seconds run_seconds queue_seconds restart_seconds restore_seconds last_step
+                       steps_done steps_lost steps_per_attempt node_hours node_hours_lost gpu_hours gpu_hours_lost
+                       efficiency
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurmopt.errors import one_line
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+from slurmopt.runs import options, stored, timeline
+from slurmopt.runs.find import find
+from slurmopt.runs.gather import Status, gather
+from slurmopt.runs.journal import number, text, whole
+from slurmopt.runs.retry import for_people
+from slurmopt.runs.timeline import Entry
+from slurmopt.survival import story
+from slurmopt.survival.story import Event
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that happened beside the attempts. `after`: the latest attempt then; None before the first."""
+
+    time: float | None
+    event: str
+    after: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class History:
+    """A run's story."""
+
+    status: Status
+    entries: list[Entry]
+    notes: list[Note]
+    totals: dict[str, Any]
+
+
+def main(argv: list[str]) -> int:
+    """The command; returns the exit status."""
+    given = parser().parse_args(argv)
+    found = history(find(given.run, given.folder))
+    if given.json:
+        print(json.dumps(as_dict(found), allow_nan=False))
+    else:
+        from slurmopt.runs.history_view import page
+
+        print(page(found))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `slurmopt history`."""
+    made = options.parser("history", "The story of a run: its attempts, why each ended, what that cost.")
+    options.add_run(made)
+    options.add_json(made)
+    return made
+
+
+def history(run: RunFolder) -> History:
+    """The story as far as it has come. Raises OSError where the journal cannot be read."""
+    journal = events.read(run.events)
+    (status,), problem = gather([run])
+    if problem:
+        print(f"slurmopt: Slurm was not asked, so this is what the journal says: {problem}", file=sys.stderr)
+    attempts = story.of_events(journal)
+    entries = timeline.entries(run, attempts, status.now, alive=status.alive or status.state == "unknown")
+    until = status.now if status.alive else (entries[-1].ended if entries else None)
+    gpus = _gpus(run, journal)
+    sums = timeline.totals(
+        entries, status.journal.created, until, [gpus.get(entry.attempt.number) for entry in entries]
+    )
+    return History(status, entries, _notes(journal), sums)
+
+
+def _gpus(run: RunFolder, journal: Sequence[Event]) -> dict[int, int | None]:
+    """How many GPUs each attempt had on a node: what the config says, and what it said before each retry."""
+    key = "gpus_per_node"
+    now = whole(stored.group(run, "resources").get(key))
+    found: dict[int, int | None] = {}
+    for event in reversed(journal):
+        if event["event"] == "attempt" and (claimed := whole(event.get("attempt"))) is not None:
+            found[claimed] = now
+        elif event["event"] == "retry" and isinstance(changes := event.get("changes"), dict):
+            change = changes.get(f"resources.{key}")
+            now = whole(change[0]) if isinstance(change, list) and change else now
+    return found
+
+
+def _notes(journal: Sequence[Event]) -> list[Note]:
+    notes: list[Note] = []
+    latest: int | None = None
+    submitted = False
+    for event in journal:
+        word = str(event["event"])
+        if word == "attempt":
+            latest = whole(event.get("attempt"))
+        elif word == "submitted":
+            if submitted:
+                notes.append(Note(number(event.get("time")), word, latest, f"submitted again as job {_job(event)}"))
+            submitted = True
+        elif word in _SAID:
+            notes.append(Note(number(event.get("time")), word, latest, _SAID[word](event)))
+    return notes
+
+
+def _job(event: Event) -> str:
+    return text(event.get("job")) or "?"
+
+
+def _why(event: Event) -> str:
+    return f": {why}" if (why := text(event.get("reason"))) else ""
+
+
+def _excluded(event: Event) -> str:
+    nodes = event.get("nodes")
+    named = ",".join(filter(None, map(text, nodes))) if isinstance(nodes, list) else text(nodes)
+    until = number(event.get("until"))
+    until_when = f" until {moment(until)}" if until is not None else ""
+    return f"{named} is left out{until_when}{_why(event)}"
+
+
+def moment(seconds: float) -> str:
+    """A time of day with its date."""
+    try:
+        return time.strftime("%b %d %H:%M:%S", time.localtime(seconds))
+    except (ValueError, OverflowError, OSError):  # no year that a calendar has
+        return "?"
+
+
+def _retried(event: Event) -> str:
+    changes = event.get("changes")
+    changed = one_line(for_people(changes)) if isinstance(changes, dict) else ""
+    return f"you let it go on{f', with {changed}' if changed else ''}; budgets count from here"
+
+
+def _damaged(event: Event) -> str:
+    tier = text(event.get("tier"))
+    on = f" on {tier}" if tier else ""
+    return f"the checkpoint {text(event.get('checkpoint')) or '?'}{on} was damaged and set aside{_why(event)}"
+
+
+_SAID: dict[str, Callable[[Event], str]] = {
+    "node-excluded": _excluded,
+    "requeue-refused": lambda event: f"Slurm refused to requeue job {_job(event)}{_why(event)}",
+    "submit-failed": lambda event: f"it was not submitted{_why(event)}",
+    "retry": _retried,
+    "cancel": lambda event: "you cancelled it",
+    "cancel-failed": lambda event: "that did not reach the job",
+    "checkpoint-damaged": _damaged,
+    "notified": lambda event: f"told its owner: {text(event.get('how')) or '?'}",
+    "notify-failed": lambda event: f"could not tell its owner ({text(event.get('how')) or '?'}){_why(event)}",
+}
+
+
+def as_dict(found: History) -> dict[str, Any]:
+    """What `--json` prints."""
+    status = found.status
+    return {
+        "name": status.folder.name,
+        "id": status.folder.id,
+        "folder": str(status.folder.path),
+        "backend": status.journal.backend,
+        "state": status.state,
+        "detail": status.detail,
+        "created": status.journal.created,
+        "attempts": [_attempt(entry) for entry in found.entries],
+        "events": [
+            {"time": note.time, "event": note.event, "attempt": note.after, "text": note.text} for note in found.notes
+        ],
+        "totals": found.totals,
+    }
+
+
+def _attempt(entry: Entry) -> dict[str, Any]:
+    attempt = entry.attempt
+    end, restored, hang = attempt.end or {}, attempt.restored or {}, attempt.hang
+    return {
+        "attempt": attempt.number,
+        "job": attempt.job,
+        "nodes": attempt.nodes,
+        "node_count": entry.nodes,
+        "started": entry.started,
+        "ended": entry.ended,
+        "seconds": entry.seconds,
+        "signals": attempt.signals,
+        "cause": attempt.cause,
+        "outcome": text(end.get("outcome")),
+        "exit_code": whole(end.get("exit_code")),
+        "rank": whole(end.get("rank")),
+        "node": text(end.get("node")),
+        "error": text(end.get("error")),
+        "next": text(end.get("next")),
+        "reason": text(end.get("reason")),
+        "by": text(end.get("by")),
+        "hang": None if hang is None else hang_of(hang),
+        "base": entry.base,
+        "last_step": entry.last,
+        "steps_done": entry.done,
+        "steps_lost": entry.lost,
+        "durable": attempt.durable if whole(end.get("durable")) is None else whole(end.get("durable")),
+        "restored_from": text(restored.get("tier")),
+        "queue_seconds": entry.queue,
+        "restart_seconds": entry.restart,
+        "restart": entry.parts,
+    }
+
+
+def hang_of(event: Event) -> dict[str, Any]:
+    """The lookout's finding, each field of its type or None."""
+    return {
+        "rank": whole(event.get("rank")),
+        "node": text(event.get("node")),
+        "step": whole(event.get("step")),
+        "seconds": number(event.get("seconds")),
+    }

@@ -1,0 +1,20 @@
+"""What the login side reads of a run's config.yaml without Hydra: plain values, nothing resolved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slurmopt.folder.layout import RunFolder
+
+
+def group(folder: RunFolder, name: str) -> dict[str, Any]:
+    """One group of the stored config; empty where the file cannot be read or has no such group."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        config = yaml.load(folder.config.read_bytes(), loader)  # noqa: S506  a safe loader, written in C
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return {}
+    found = config.get(name) if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,221 @@
+"""One test for each way in which a real Slurm ends a job: the run comes back by itself, and knows why it ended.
+
+All faults are caused at once, to runs that share one cluster; what each test looks at is what its run has become.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from launch.conftest import Project
+from private_cluster import PrivateCluster, unprivileged_user, wait_until
+
+from slurmopt.folder import events, heartbeat
+from slurmopt.folder.layout import RunFolder
+from slurmopt.survival import story
+
+TRAIN = """
+import sys, time, slurmopt
+run, rank = slurmopt.current_run(), slurmopt.rank_facts().rank
+own = run.folder.checkpoints / "step"
+step = int(own.read_text()) if own.exists() else 0
+print("from step", step, flush=True)
+how = sys.argv[1]
+if how == "broken":
+    raise ValueError("the training's own mistake")
+if how == "stuck":
+    sys.exit(75)
+end = 10**6 if run.attempt < int(sys.argv[2]) else step + 10
+while step < end:
+    time.sleep(0.02)
+    step += 1
+    slurmopt.progress(step)
+    told = slurmopt.stop_requested()
+    if rank == 0 and (told or step % 20 == 0):
+        own.write_text(str(step))
+    if told or (how == "asks" and step == 40):
+        own.write_text(str(step)) if rank == 0 else None
+        sys.exit(75)
+"""
+ONE = ("resources.nodes=1", "resources.tasks_per_node=2", "resources.exclude=node4")
+TWO = ("resources.nodes=2", "resources.exclude=node4")
+HOG = (*TWO, "resources.partition=preempt", "resources.nodelist='node1,node2'", "resources.cpus_per_task=10")
+RUNS: dict[str, tuple[tuple[str, ...], str, int]] = {  # overrides, what the training does, attempts that do not end
+    "time-limit": ((*TWO, "resources.time=1"), "trains", 1),
+    "requeued": (TWO, "trains", 1),
+    "preempted": (HOG, "trains", 2),
+    "killed": (ONE, "trains", 1),
+    "hangs": ((*ONE, "restart.hang_after=3s"), "trains", 1),
+    "cancelled": (ONE, "trains", 1),
+    "node-of-others": (("resources.nodes=2", "resources.nodelist='node3,node4'"), "trains", 1),
+    "node-of-batch": ((*ONE[:2], "resources.nodelist=node4"), "trains", 1),
+    "asks": (ONE, "asks", 1),
+    "broken": (ONE, "broken", 0),
+    "stuck": (ONE, "stuck", 0),
+}
+FINAL = ("finished", "failed", "killed", "cancelled", "lost")
+
+
+class Faults:
+    """All runs, their faults, and what became of them."""
+
+    def __init__(self, project: Project) -> None:
+        self.project, self.cluster = project, project.cluster
+        self.jobs: dict[str, str] = {}
+        self.folders: dict[str, RunFolder] = {}
+
+    def launch(self, name: str) -> None:
+        needs, how, endless = RUNS[name]
+        quiet = ("resources.memory=100MB", "monitor.heartbeat=1s", "health.reach=false", f"launch.name={name}")
+        command = f"task.command=[{sys.executable},train.py,{how},{endless}]"
+        answer = self.project.submit(command, *needs, *quiet)
+        self.jobs[name], self.folders[name] = answer["job_ids"][0], RunFolder(Path(answer["run"]))
+
+    def wait_for_steps(self, name: str, attempt: int = 0) -> None:
+        """Until both ranks of the attempt have made steps, and one is saved."""
+
+        def at_work() -> bool:
+            beats = [heartbeat.read(self.folders[name].heartbeat(attempt, rank)) for rank in (0, 1)]
+            return all(beat is not None and (beat.step or 0) > 20 for beat in beats)
+
+        wait_until(at_work, 60, f"steps of {name}", lambda: self.project.status(str(self.folders[name].path)))
+
+    def pid(self, name: str, rank: int) -> int:
+        beat = heartbeat.read(self.folders[name].heartbeat(0, rank))
+        assert beat is not None
+        return beat.pid
+
+    def urgent(self, node: str) -> None:
+        """A job of higher priority that needs what the preempted run holds."""
+        what = ["--partition=urgent", f"--nodelist={node}", "--cpus-per-task=10", "--mem=100", "--output=/dev/null"]
+        self.project.run(["sbatch", *what, "--wrap=sleep 3"], check=True)
+
+    def running(self, jobs: str) -> str:
+        return self.cluster.run(["squeue", "-h", "--states=RUNNING", "-j", jobs, "-o", "%A"]).stdout
+
+    def attempts(self, name: str) -> list[story.Attempt]:
+        return story.attempts(self.folders[name])
+
+    def causes(self, name: str) -> list[str | None]:
+        return [attempt.cause for attempt in self.attempts(name)]
+
+
+@pytest.fixture(scope="module")
+def faults(cluster: PrivateCluster) -> Iterator[Faults]:
+    user, path = unprivileged_user(), Path(f"/tmp/slurmopt-faults-{os.getpid()}")
+    path.mkdir()
+    (path / "train.py").write_text(TRAIN)
+    shutil.chown(path, user)
+    made = Faults(Project(cluster, path, user))
+    try:
+        _cause_all(made)
+        yield made
+    finally:
+        cluster.run(["scontrol", "update", "PartitionName=preempt", "GraceTime=5"])
+        cluster.run(["scancel", "--user", user])
+        wait_until(lambda: not cluster.run(["squeue", "-h", "--user", user]).stdout, 60, "all jobs have gone")
+        shutil.rmtree(path)
+
+
+def _cause_all(made: Faults) -> None:
+    cluster = made.cluster
+    for name in RUNS:
+        made.launch(name)
+    for name, (_, how, _) in RUNS.items():
+        if how == "trains":
+            made.wait_for_steps(name)
+    cluster.kill_node("node4")
+    made.urgent("node2")
+    cluster.run(["scontrol", "requeue", made.jobs["requeued"]], check=True)
+    os.kill(made.pid("killed", 1), signal.SIGKILL)
+    os.kill(made.pid("hangs", 1), signal.SIGSTOP)
+    cluster.run(["scancel", made.jobs["cancelled"]], check=True)
+    made.wait_for_steps("preempted", attempt=1)
+    cluster.run(["scontrol", "update", "PartitionName=preempt", "GraceTime=0"], check=True)
+    made.urgent("node1")
+    lost = ",".join(made.jobs[name] for name in ("node-of-others", "node-of-batch"))
+    wait_until(lambda: not made.running(lost), 60, "node4 is given up", lambda: made.running(lost))
+    cluster.restore_node("node4")
+    for folder in made.folders.values():
+        wait_until(partial(_ended, folder), 90, f"{folder.name} ends", partial(_journal, folder))
+
+
+def _processes(made: Faults) -> list[str]:
+    """What still runs for any of the runs."""
+    said = subprocess.run(["ps", "-eo", "stat,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in said.splitlines() if str(made.project.path) in line and not line.startswith("Z")]
+
+
+def _ended(folder: RunFolder) -> bool:
+    attempts = story.attempts(folder)
+    return bool(attempts) and attempts[-1].end is not None and attempts[-1].end.get("next") is None
+
+
+def _journal(folder: RunFolder) -> str:
+    log = "\n".join(path.read_text() for path in folder.logs.glob("job-*.log"))
+    return "\n".join(map(str, events.read(folder.events))) + "\n" + log
+
+
+@pytest.mark.parametrize(
+    ("name", "causes"),
+    [
+        ("time-limit", ["time limit", "finished"]),
+        ("requeued", ["requeued", "finished"]),
+        ("preempted", ["preemption", "preemption", "finished"]),  # with grace, and without
+        ("killed", ["killed", "finished"]),
+        ("hangs", ["hang", "finished"]),
+        ("cancelled", ["cancelled"]),
+        ("node-of-others", ["node failure", "finished"]),
+        ("node-of-batch", ["node failure", "finished"]),
+        ("asks", ["asked", "finished"]),
+        ("broken", ["user error"]),
+        ("stuck", ["asked", "asked"]),  # no progress
+    ],
+)
+def test_the_run_comes_back_and_knows_why(faults: Faults, name: str, causes: list[str]) -> None:
+    assert faults.causes(name) == causes, _journal(faults.folders[name])
+    status = faults.project.status(str(faults.folders[name].path))
+    ends = {"cancelled": "cancelled", "broken": "failed", "stuck": "failed"}
+    assert status["state"] == ends.get(name, "finished")
+    assert status["jobs"] == [faults.jobs[name]]
+
+
+@pytest.mark.parametrize("name", ["time-limit", "requeued", "preempted", "asks"])
+def test_an_end_that_was_announced_loses_no_step(faults: Faults, name: str) -> None:
+    folder, attempts = faults.folders[name], faults.attempts(name)
+    for before, after in pairwise(attempts):
+        beat = heartbeat.read(folder.heartbeat(before.number, 0))
+        assert beat is not None
+        log = folder.rank_log(after.number, 0).read_text()
+        assert f"from step {beat.step}\n" in log, log
+
+
+def test_the_rank_that_stopped_first_is_named_and_its_stack_is_asked_for(faults: Faults) -> None:
+    (hang,) = [event for event in events.read(faults.folders["hangs"].events) if event["event"] == "hang"]
+    assert hang["rank"] == 1
+    assert "rank 1" in _journal(faults.folders["hangs"])
+
+
+def test_a_stopped_or_killed_attempt_leaves_no_process(faults: Faults) -> None:
+    assert _processes(faults) == []
+
+
+def test_a_run_that_gets_nowhere_says_so(faults: Faults) -> None:
+    end = faults.attempts("stuck")[-1].end or {}
+    assert end["next"] is None
+    assert "no progress: the last 2 attempts added no checkpointed step" in end["reason"]
+    assert "no progress" in faults.project.slurmopt("status", str(faults.folders["stuck"].path)).stdout
+
+
+def test_what_the_user_cancelled_is_not_requeued(faults: Faults) -> None:
+    queue = faults.project.run(["squeue", "-h", "-o", "%A %T", "-t", "PD,R"]).stdout
+    assert faults.jobs["cancelled"] not in queue

@@ -1,0 +1,167 @@
+"""Runs that Slurm does not bring back, on a real Slurm, brought back by `slurmopt tend`: each once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from private_cluster import PrivateCluster, clean_environment, new_folder, require_slurm, wait_until
+
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+
+ROOT = Path(__file__).parents[2]
+TEND = [sys.executable, "-m", "slurmopt", "tend"]
+HELD = 'until [ -e "$SLURMOPT_RUN_FOLDER/go" ]; do sleep 0.1; done'
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PrivateCluster]:
+    require_slurm()
+    made = PrivateCluster.start(new_folder(), "--nodes", "2", "--gpus", "0")
+    made.run(["scontrol", "update", "PartitionName=preempt", "PreemptMode=CANCEL", "GraceTime=0"])
+    yield made
+    made.stop()
+
+
+class Site:
+    """A folder to launch from."""
+
+    def __init__(self, cluster: PrivateCluster, path: Path) -> None:
+        self.cluster, self.path = cluster, path
+        self.env = {**clean_environment(), "SLURM_CONF": str(cluster.conf), "PYTHONPATH": str(ROOT)}
+        self.env["XDG_CACHE_HOME"] = str(path / "cache")
+
+    def run(self, argv: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(  # type: ignore[call-overload,no-any-return]
+            argv, env=self.env, cwd=self.path, capture_output=True, text=True, timeout=90, **options
+        )
+
+    def launch(self, name: str, command: str, *words: str) -> tuple[RunFolder, str, str]:
+        """The run of `bash -c command`, its job, and what was said on standard error."""
+        words = (f"task.command=[bash,-c,'{command}']", f"launch.name={name}", "launch.json=true", *words)
+        done = self.run([sys.executable, "-m", "slurmopt.launch", "resources.time=5m", *words])
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        return RunFolder(Path(answer["run"])), answer["job_ids"][0], done.stderr
+
+    def jobs(self, run: RunFolder) -> list[tuple[str, str]]:
+        """All jobs of the run that Slurm knows: id and state."""
+        said = self.cluster.run(["squeue", "-h", "--states=all", "-o", "%i %T %o"]).stdout.splitlines()
+        rows = [line.split(" ", 2) for line in said]
+        return [(job, state) for job, state, script in rows if script.strip() == str(run.script)]
+
+    def tend(self, *words: str) -> list[dict[str, object]]:
+        """One look, at what squeue says now."""
+        shutil.rmtree(self.path / "cache", ignore_errors=True)
+        done = self.run([*TEND, "--json", *words])
+        assert done.returncode == 0, done.stderr
+        found: list[dict[str, object]] = json.loads(done.stdout)
+        return found
+
+    def tend_until(self, run: RunFolder, did: str) -> dict[str, object]:
+        """Looks as cron would until the run has been `did`."""
+        deeds: list[dict[str, object]] = []
+
+        def looked() -> bool:
+            deeds.extend(self.tend(run.path.as_posix()))
+            return bool(deeds)
+
+        wait_until(looked, 60, f"{run.id} is {did}", lambda: self.jobs(run))
+        assert [deed["did"] for deed in deeds] == [did]
+        return deeds[0]
+
+    def kill_a_tend_at(self, submission: str) -> None:
+        """Kills a tend, with all that it started, whose `sbatch` has done `submission` and has not answered."""
+        folder, reached = self.path / "bin", self.path / "reached"
+        folder.mkdir(exist_ok=True)
+        (folder / "sbatch").write_text(f"#!/bin/bash\n{submission}\ntouch {reached}\nexec sleep 60\n")
+        (folder / "sbatch").chmod(0o755)
+        env = {**self.env, "PATH": f"{folder}:{self.env['PATH']}"}
+        tend = subprocess.Popen(TEND, env=env, cwd=self.path, start_new_session=True)
+        wait_until(reached.exists, 60, "it submits")
+        os.killpg(tend.pid, signal.SIGKILL)
+        tend.wait()
+        reached.unlink()
+
+    def until_attempt(self, run: RunFolder, number: int, timeout: float = 60) -> None:
+        wait_until(
+            lambda: any(one["event"] == "attempt" and one["attempt"] == number for one in events.read(run.events)),
+            timeout,
+            f"attempt {number}",
+            lambda: f"{self.jobs(run)}\n{run.events.read_text()}",
+        )
+
+
+@pytest.fixture
+def site(cluster: PrivateCluster) -> Iterator[Site]:
+    path = new_folder()
+    yield Site(cluster, path)
+    cluster.run(["scancel", "--me"])
+    shutil.rmtree(path, ignore_errors=True)  # a rank that is just ending may still write
+
+
+def in_job(site: Site, command: str, says: str) -> str:
+    """A word of the launch: in the job one of Slurm's commands only says that."""
+    folder = site.path / "in-job"
+    folder.mkdir(exist_ok=True)
+    (folder / command).write_text(f"#!/bin/bash\necho '{command}: error: {says}' >&2\nexit 1\n")
+    (folder / command).chmod(0o755)
+    return f"environment.setup=['export PATH={folder}:$PATH']"
+
+
+def test_a_job_that_preemption_cancels_comes_back(site: Site) -> None:
+    """Slurm's controller is too busy to take the job's own requeue."""
+    silent = in_job(site, "scontrol", "Unable to contact slurm controller")
+    words = ("resources.partition=preempt", "resources.nodes=2", "resources.exclusive=true", silent)
+    run, first, said = site.launch("mine", HELD, *words)
+    assert "PreemptMode=CANCEL" in said
+    assert f"-m slurmopt tend --folder {site.path}/runs" in said
+    site.until_attempt(run, 0)
+    urgent = ("--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 5")
+    site.cluster.run(["sbatch", *urgent], cwd=site.path)
+    wait_until(lambda: (first, "PREEMPTED") in site.jobs(run), 60, "it is preempted", lambda: site.jobs(run))
+    deed = site.tend_until(run, "submitted")
+    assert deed["cause"] == "preemption"
+    (run.path / "go").touch()
+    site.until_attempt(run, 1)
+    wait_until(lambda: (deed["job"], "COMPLETED") in site.jobs(run), 60, "it finishes", lambda: site.jobs(run))
+    assert len(site.jobs(run)) == 2
+    assert site.tend() == []
+
+
+def test_where_requeue_is_refused_the_job_submits_the_run_itself(site: Site) -> None:
+    run, first, _ = site.launch("mine", f"{HELD}; exit $((75 - 75 * (SLURMOPT_ATTEMPT > 0)))")
+    site.until_attempt(run, 0)
+    site.cluster.run(["scontrol", "update", f"JobId={first}", "Requeue=0"])
+    (run.path / "go").touch()
+    site.until_attempt(run, 1)
+    (second,) = [job for job, _ in site.jobs(run) if job != first]
+    wait_until(lambda: (second, "COMPLETED") in site.jobs(run), 60, "it finishes", lambda: site.jobs(run))
+    assert len(site.jobs(run)) == 2
+    assert f"submitted again as job {second}" in run.job_log(first).read_text()
+
+
+def test_a_tend_that_is_killed_around_sbatch_leaves_one_job(site: Site) -> None:
+    """The job may neither be requeued nor submit; one tend is killed before Slurm has the new job, one after."""
+    closed = in_job(site, "sbatch", "Access/permission denied")
+    run, first, _ = site.launch("mine", f"{HELD}; exit $((75 - 75 * (SLURMOPT_ATTEMPT > 0)))", closed)
+    site.until_attempt(run, 0)
+    site.cluster.run(["scontrol", "update", f"JobId={first}", "Requeue=0"])
+    (run.path / "go").touch()
+    wait_until(lambda: bool(site.tend("--dry-run")), 60, "it is found", lambda: run.events.read_text())
+    assert "`slurmopt tend` on a login node does it" in run.job_log(first).read_text()
+    site.kill_a_tend_at("true")
+    assert [job for job, _ in site.jobs(run)] == [first]
+    site.kill_a_tend_at(f'{shutil.which("sbatch")} "$@"')
+    again = [subprocess.Popen(TEND, env=site.env, cwd=site.path) for _ in range(2)]
+    assert [one.wait(60) for one in again] == [0, 0]
+    site.until_attempt(run, 1)
+    assert len(site.jobs(run)) == 2

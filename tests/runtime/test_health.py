@@ -1,0 +1,462 @@
+"""The health check: real ranks as the nodes of one attempt, real sockets, file systems and signals.
+
+Simulated, and only where a test says so: NVML (a module named pynvml, before the real one on the path), the clock of a
+node, and torch on a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from runtime.harness import DEADLINE, REPOSITORY, Runner, wait_for
+
+from slurmopt.config.health import Checks, Health, checks_of
+from slurmopt.errors import ConfigError
+from slurmopt.folder.heartbeat import Heartbeat
+from slurmopt.runtime.health import gpus
+from slurmopt.runtime.health.listener import Listener, ask, key_of
+from slurmopt.runtime.health.reach import leaders, own_host
+from slurmopt.runtime.ranks import facts_from
+
+NOTHING = Checks(within=30, gpus=False, reach=False)
+
+
+def word(**checks: object) -> tuple[str, str]:
+    return "--health", Checks(**{**vars(NOTHING), **checks}).as_word()  # type: ignore[arg-type]
+
+
+class Nodes:
+    """The ranks of one attempt, one a node, each started when the test says so."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, rank: int, nodes: int, *words: str, **environment: str) -> None:
+        numbers = {"RANK": rank, "WORLD_SIZE": nodes, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "NODE_RANK": rank}
+        facts = {"NNODES": nodes, "MASTER_ADDR": "127.0.0.1", "SLURMD_NODENAME": f"node{rank + 1}", **numbers}
+        log = self.runner.folder.rank_log(self.runner.attempt, rank)
+        with log.open("ab") as file:
+            self.processes[rank] = subprocess.Popen(
+                [sys.executable, "-m", "slurmopt.runtime", str(self.runner.folder.path), *words],
+                cwd=self.runner.code,
+                env=self.runner._environment() | {k: str(v) for k, v in facts.items()} | environment,
+                stdout=file,
+                stderr=file,
+            )
+
+    def wait(self, rank: int) -> int:
+        return self.processes[rank].wait(timeout=DEADLINE)
+
+    def error(self, rank: int) -> str:
+        outcome = self.outcome(rank)
+        assert outcome["outcome"] == "infrastructure"
+        return str(outcome["error"])
+
+    def outcome(self, rank: int) -> dict[str, object]:
+        self.wait(rank)
+        beat = self.runner.beat(rank)
+        assert beat is not None
+        assert beat.outcome is not None
+        return beat.outcome
+
+    def address(self, rank: int) -> str:
+        def said() -> str | None:
+            beat = self.runner.beat(rank)
+            return beat.address if beat is not None else None
+
+        return str(wait_for(said, f"the address of rank {rank}"))
+
+
+@pytest.fixture
+def nodes(runner: Runner) -> Iterator[Nodes]:
+    runner.ranks = 2
+    runner.make_folders()
+    found = Nodes(runner)
+    yield found
+    for process in found.processes.values():
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    """A program that has got the port of a node, and answers whoever comes."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(1000)
+                connection.sendall("héllo\n".encode())
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield f"127.0.0.1:{server.getsockname()[1]}"
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+
+
+def pretend(runner: Runner, rank: int, address: str, phase: str = "checking") -> None:
+    """The heartbeat of a node that is no process of this test."""
+    beat = Heartbeat(rank, runner.ranks, f"node{rank + 1}", os.getpid(), phase=phase, address=address)
+    beat.write(runner.folder.heartbeat(runner.attempt, rank))
+
+
+# ---- who reaches whom ------------------------------------------------------------------------------------------------
+
+
+def test_nodes_that_reach_each_other_go_on(nodes: Nodes) -> None:
+    for rank in range(3):
+        nodes.start(rank, 3, *word(reach=True), "--", "echo", "trained")
+    assert [nodes.wait(rank) for rank in range(3)] == [0, 0, 0]
+    beats = [nodes.runner.beat(rank) for rank in range(3)]
+    for rank, beat in enumerate(beats):
+        assert beat is not None
+        assert list(beat.phases) == ["starting", "checking", "running", "ended"]
+        assert nodes.runner.log(rank) == "trained\n"
+
+
+def test_a_stopped_node_takes_connections_but_does_not_answer_and_is_named(nodes: Nodes) -> None:
+    nodes.start(0, 2, *word(reach=True), "--", "true")
+    address = nodes.address(0)
+    os.kill(nodes.processes[0].pid, signal.SIGSTOP)
+    nodes.start(1, 2, *word(reach=True, within=4), "--", "echo", "trained")
+    assert nodes.wait(1) == 69
+    error = nodes.error(1)
+    assert re.fullmatch(rf"health: node2 cannot reach node1 \({address}\): no answer within 1.\d* s .*", error)
+    assert nodes.outcome(1)["nodes"] == ["node1"]
+    assert "trained" not in nodes.runner.log(1)
+
+
+def test_the_verdict_calls_it_infrastructure_and_tells_the_line(nodes: Nodes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        gone = f"127.0.0.1:{server.getsockname()[1]}"
+    pretend(nodes.runner, 1, gone)
+    nodes.start(0, 2, *word(reach=True), "--", "echo", "trained")
+    assert nodes.wait(0) == 69
+    assert nodes.runner.judge(69) == 69
+    said = f"health: node1 cannot reach node2 ({gone}): it refuses the connection (health.reach)"
+    result = nodes.runner.result()
+    assert (result["error"], result["cause"]) == (said, "infrastructure")
+    assert (result["rank"], result["node"]) == (0, "node2")  # whom the next attempt leaves out
+    assert said in nodes.runner.log(0)
+
+
+def test_a_stranger_at_a_nodes_address_is_not_taken_for_it(nodes: Nodes, stranger: str) -> None:
+    pretend(nodes.runner, 1, stranger)
+    nodes.start(0, 2, *word(reach=True), "--", "true")
+    error = nodes.error(0)
+    assert f"node1 cannot reach node2 ({stranger}): what answers there is no rank of this attempt" in error
+
+
+def test_a_node_that_reaches_none_of_several_is_itself_at_fault(nodes: Nodes, stranger: str) -> None:
+    nodes.runner.ranks = 3
+    for rank in (1, 2):
+        pretend(nodes.runner, rank, stranger)
+    nodes.start(0, 3, *word(reach=True), "--", "true")
+    assert nodes.error(0).startswith("health: node1: node1 cannot reach node2 (")
+    assert nodes.outcome(0)["nodes"] is None
+
+
+def test_a_node_that_never_comes_is_left_to_the_rendezvous(nodes: Nodes) -> None:
+    nodes.start(0, 2, *word(reach=True, within=3), "--", "echo", "trained")
+    assert nodes.wait(0) == 0
+    assert nodes.runner.log(0) == "trained\n"
+
+
+def test_a_late_node_finds_one_that_waited_for_it_in_vain(nodes: Nodes) -> None:
+    nodes.start(0, 2, *word(reach=True, within=3), "--", "sleep", "300")
+    wait_for(lambda: (beat := nodes.runner.beat(0)) and beat.phase == "running", "rank 0 to go on")
+    nodes.start(1, 2, *word(reach=True), "--", "echo", "trained")
+    assert nodes.wait(1) == 0
+    assert nodes.runner.log(1) == "trained\n"
+
+
+def test_a_node_that_has_passed_and_is_deaf_for_now_is_not_blamed(nodes: Nodes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        pretend(nodes.runner, 1, f"127.0.0.1:{deaf.getsockname()[1]}", phase="starting")
+        nodes.start(0, 2, *word(reach=True, within=3), "--", "echo", "trained")
+        assert nodes.wait(0) == 0
+
+
+def test_strangers_and_slow_talkers_learn_nothing_and_hold_nobody_up() -> None:
+    key = key_of("/run", 0, "7")
+    listener = Listener(key, 0, {1})
+    listener.start()
+    address = f"127.0.0.1:{listener.port}"
+    with socket.create_connection(("127.0.0.1", listener.port)) as silent:
+        for other in (key_of("/run", 1, "7"), key_of("/other", 0, "7"), key_of("/run", 0, "8")):
+            assert ask(address, other, 1, 0, 20) == "what answers there is no rank of this attempt"
+        with socket.create_connection(("127.0.0.1", listener.port)) as rude:
+            rude.sendall(b"\xff\x00 \xb2 ?" * 100 + b"\n")
+            rude.settimeout(20)
+            with pytest.raises((ConnectionError, AssertionError)):
+                assert rude.recv(100) != b""
+        assert not listener.wait_for({1}, 0)
+        assert ask(address, key, 1, 0, 20) is None
+        silent.close()
+    assert listener.wait_for({1}, 20)
+
+
+def test_many_nodes_in_one_attempt_ask_the_first_of_each() -> None:
+    step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_LOCALID": "0", "SLURM_NODEID": "2"}
+    step |= {"SLURM_STEP_NUM_TASKS": "9", "SLURM_STEP_NUM_NODES": "4", "SLURM_STEP_TASKS_PER_NODE": "3,2(x3)"}
+    assert leaders(facts_from(step), step) == [0, 3, 5, 7]
+    cyclic = step | {"SLURM_PROCID": "2", "SLURM_DISTRIBUTION": "cyclic"}
+    assert leaders(facts_from(cyclic), cyclic) == [0, 1, 2, 3]
+    spawned = {"RANK": "8", "WORLD_SIZE": "12", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4", "NODE_RANK": "2"}
+    assert leaders(facts_from(spawned), spawned) == [0, 4, 8]
+
+
+def test_the_address_is_one_that_others_can_use() -> None:
+    facts = facts_from({"RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"})
+    assert own_host("no-such-node.invalid", facts) == "127.0.0.1"
+    assert own_host(None, facts) == "127.0.0.1"
+    assert own_host("localhost", facts) == "localhost"  # it leads back to the node itself: others know better
+    assert own_host("192.0.2.7", facts) == "192.0.2.7"
+
+
+# ---- space and clock -------------------------------------------------------------------------------------------------
+
+
+def test_too_little_space_names_folder_and_key(nodes: Nodes, tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch" / "to be made"
+    nodes.start(0, 1, *word(scratch=1 << 60, scratch_path="${oc.env:DISK}"), "--", "true", DISK=str(scratch))
+    error = nodes.error(0)
+    assert error.startswith("health: node1: ")
+    assert f"{tmp_path} has " in error
+    assert "less than 1048576.0 TiB (health.scratch)" in error
+    assert nodes.outcome(0)["nodes"] is None
+
+
+def test_a_full_shared_file_system_is_no_nodes_fault(nodes: Nodes) -> None:
+    nodes.start(0, 1, *word(shared=1 << 60), "--", "true")
+    assert f"{nodes.runner.folder.path} has " in nodes.error(0)
+    assert nodes.outcome(0)["nodes"] == []
+
+
+def test_what_cannot_be_looked_at_is_told_and_the_run_goes_on(nodes: Nodes) -> None:
+    nodes.start(0, 1, *word(scratch=1, scratch_path="${oc.env:NO_SUCH_VARIABLE}"), "--", "echo", "trained")
+    assert nodes.wait(0) == 0
+    assert "slurmopt: health: health.scratch: " in nodes.runner.log(0)
+    assert "NO_SUCH_VARIABLE" in nodes.runner.log(0)
+    assert nodes.runner.log(0).endswith("trained\n")
+
+
+@pytest.mark.parametrize(("off", "said"), [(100, "100 s ahead of"), (-100, "100 s behind")])
+def test_a_wrong_clock_is_told(nodes: Nodes, tmp_path: Path, off: int, said: str) -> None:
+    """The node's clock is simulated: `time.time` of its processes is off; the file system's is the kernel's."""
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "sitecustomize.py").write_text(
+        f"import time\nright = time.time\ntime.time = lambda: right() + {off}\n"
+    )
+    path = f"{tmp_path / 'clock'}:{REPOSITORY}"
+    nodes.start(0, 1, *word(clock=30.0), "--", "true", PYTHONPATH=path)
+    assert nodes.error(0) == f"health: node1: its clock is {said} the file system's, more than 30 s (health.clock)"
+    nodes.start(1, 1, *word(clock=110.0), "--", "true", PYTHONPATH=path)
+    assert nodes.wait(1) == 0
+
+
+def test_a_file_system_that_never_answers_fails_within_the_time(runner: Runner) -> None:
+    """Simulated: an `os.statvfs` that does not return, as on a dead network file system."""
+    from slurmopt.runtime.health.finding import Budget, bounded
+
+    forever = threading.Event()
+    finding = bounded("/dead", Budget(0.2), lambda: forever.wait() and None)
+    forever.set()
+    assert finding is not None
+    assert finding.text == "/dead did not answer within 0.2 s (health.within)"
+
+
+def test_all_that_is_wrong_with_a_node_is_told_in_one_line(nodes: Nodes) -> None:
+    nodes.start(0, 1, *word(shared=1 << 60, scratch=1 << 60), "--", "true")
+    assert nodes.error(0).count(" has ") == 2
+    assert "\n" not in nodes.error(0)
+
+
+# ---- GPUs ------------------------------------------------------------------------------------------------------------
+
+SIMULATED_NVML = '''
+"""A simulated NVML of eight GPUs; NVML_FAULT names the one that is at fault, and how."""
+import json, os
+NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION, NVML_ERROR_LIBRARY_NOT_FOUND = 3, 4, 12
+NVML_ERROR_FUNCTION_NOT_FOUND, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 13, 1, 0
+fault = json.loads(os.environ.get("NVML_FAULT", "{}"))
+
+class NVMLError(Exception):
+    def __init__(self, value, text):
+        super().__init__(text)
+        self.value = value
+
+def nvmlInit():
+    if "init" in fault: raise NVMLError(*fault["init"])
+def nvmlShutdown(): pass
+def nvmlDeviceGetHandleByIndex(index):
+    if index >= fault.get("count", 8): raise NVMLError(2, "Invalid Argument")
+    return index
+def nvmlDeviceGetUUID(handle):
+    if handle == fault.get("lost"): raise NVMLError(15, "GPU is lost")
+    return f"GPU-{handle}"
+def nvmlDeviceGetTotalEccErrors(handle, kind, counter):
+    assert (kind, counter) == (1, 0)
+    return fault.get("ecc", {}).get(str(handle), 0)
+def nvmlDeviceGetRetiredPagesPendingStatus(handle):
+    if "pages" not in fault: raise NVMLError(3, "Not Supported")
+    return fault["pages"]
+def nvmlDeviceGetRemappedRows(handle):
+    if "pages" in fault: raise NVMLError(3, "Not Supported")
+    return (1, 2, *fault.get("rows", (0, 0)))
+'''
+
+
+@pytest.fixture
+def nvml(nodes: Nodes, tmp_path: Path) -> dict[str, str]:
+    """The environment of a rank that finds the simulated NVML."""
+    (tmp_path / "nvml").mkdir()
+    (tmp_path / "nvml" / "pynvml.py").write_text(SIMULATED_NVML)
+    return {"PYTHONPATH": f"{tmp_path / 'nvml'}:{REPOSITORY}", "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"lost": 5}, "7 of 8 promised GPUs answer (GPU 5: GPU is lost)"),
+        ({"count": 6}, "6 of 8 promised GPUs answer (GPU 6: Invalid Argument, GPU 7: Invalid Argument)"),
+        ({"ecc": {"3": 2}}, "GPU 3: 2 uncorrected ECC errors since its last reset"),
+        ({"pages": 1}, "GPU 0: pages of its memory wait for retirement at the next reset"),
+        ({"rows": (1, 0)}, "GPU 0: rows of its memory wait to be remapped at the next reset"),
+        ({"rows": (1, 1)}, "GPU 0: a row of its memory could not be remapped"),
+        ({"init": (9, "Driver Not Loaded")}, "none of 8 promised GPUs answers: NVML: Driver Not Loaded"),
+    ],
+)
+def test_simulated_nvml_faults_are_named(monkeypatch: pytest.MonkeyPatch, fault: object, said: str) -> None:
+    monkeypatch.setenv("NVML_FAULT", json.dumps(fault))
+    simulated = types.ModuleType("pynvml")
+    exec(SIMULATED_NVML, vars(simulated))
+    monkeypatch.setitem(sys.modules, "pynvml", simulated)
+    finding = gpus.look(list("01234567"), facts_from({}))
+    assert finding is not None
+    assert finding.text.startswith(said)
+
+
+def test_simulated_nvml_each_rank_looks_at_its_own_gpus(nodes: Nodes, nvml: dict[str, str]) -> None:
+    fault = json.dumps({"ecc": {"3": 1}})
+    for rank in (0, 1):
+        place = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "0", "NNODES": "1"}
+        nodes.start(rank, 2, *word(gpus=True), "--", "echo", "trained", **nvml, **place, NVML_FAULT=fault)
+    assert nodes.wait(0) == 0  # 0, 2, 4, 6
+    assert nodes.runner.log(0) == "trained\n"
+    assert nodes.error(1) == "health: node2: GPU 3: 1 uncorrected ECC error since its last reset"
+
+
+@pytest.mark.parametrize("hidden", [{"init": (12, "NVML Shared Library Not Found")}, {"init": (4, "No Permission")}])
+def test_promised_gpus_that_nobody_can_look_at_are_told_in_one_line(
+    nodes: Nodes, nvml: dict[str, str], hidden: dict[str, object]
+) -> None:
+    nodes.start(0, 1, *word(gpus=True), "--", "echo", "trained", **nvml, NVML_FAULT=json.dumps(hidden))
+    assert nodes.wait(0) == 0
+    told, trained = nodes.runner.log(0).splitlines()
+    assert told.startswith("slurmopt: health: NVML cannot look at the 8 promised GPUs: ")
+    assert trained == "trained"
+
+
+def test_a_function_with_a_torch_for_cpus_goes_on(nodes: Nodes, nvml: dict[str, str]) -> None:
+    """The private cluster's case; where torch is made for GPUs, they would be missing."""
+    torch = pytest.importorskip("torch")
+    if torch.version.cuda or getattr(torch.version, "hip", None):
+        pytest.skip("this torch is made for GPUs")
+    nodes.runner.module("train", "def main(config):\n    return 1\n")
+    hidden = json.dumps({"init": (12, "NVML Shared Library Not Found")})
+    nodes.start(0, 1, *word(gpus=True), "--function", "train.main", **nvml, NVML_FAULT=hidden)
+    assert nodes.wait(0) == 0
+    assert nodes.runner.log(0).count("slurmopt: health: ") == 1
+
+
+SIMULATED_TORCH = """
+import os
+class Tensor:
+    def __init__(self, numbers, broken=False): self.numbers, self.broken = numbers, broken
+    def to(self, device):
+        if device == "cpu": return Tensor(self.numbers)
+        if os.environ["FAULT"] == "fails": raise RuntimeError("CUDA error: an illegal memory access\\nmore")
+        return Tensor(self.numbers, os.environ["FAULT"] == "wrong")
+    def __mul__(self, by): return Tensor([n * by for n in self.numbers], self.broken)
+    def __add__(self, by): return Tensor([n + by + self.broken for n in self.numbers])
+class version: cuda = "13.0"
+class cuda:
+    class OutOfMemoryError(RuntimeError): pass
+    def device_count(): return 1 if os.environ["FAULT"] == "count" else 2
+int64 = None
+def arange(count, dtype, device): return Tensor(list(range(8)))
+def device(kind, number): return (kind, number)
+def equal(a, b): return a.numbers == b.numbers
+class distributed:
+    def is_available(): return False
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("count", "1 of 2 promised GPUs answer torch"),
+        ("fails", "GPU 4: a copy and a small kernel failed: CUDA error: an illegal memory access"),
+        ("wrong", "GPU 4: a copy and a small kernel gave wrong numbers"),
+    ],
+)
+def test_simulated_torch_a_gpu_that_cannot_compute_is_named(
+    nodes: Nodes, tmp_path: Path, fault: str, said: str
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "torch.py").write_text(SIMULATED_TORCH)
+    nodes.runner.module("train", "def main(config):\n    print('trained')\n")
+    environment = {"CUDA_VISIBLE_DEVICES": "4,5", "FAULT": fault, "PYTHONPATH": f"{tmp_path / 'torch'}:{REPOSITORY}"}
+    nodes.start(0, 1, *word(gpus=True), "--function", "train.main", **environment)
+    assert nodes.error(0) == f"health: node1: {said}"
+    assert "trained" not in nodes.runner.log(0)
+
+
+# ---- the config ------------------------------------------------------------------------------------------------------
+
+
+def test_the_config_reaches_the_rank_as_numbers() -> None:
+    health = Health(within="1m", clock=None, shared="2GB", scratch=None, gpus=False)
+    assert checks_of(health, "${oc.env:TMPDIR}", "auto") == Checks(
+        within=60, gpus=False, reach=True, shared=2 << 30, scratch_path="${oc.env:TMPDIR}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"within": "1s"}, "health.within"),
+        ({"within": "soon"}, "health.within"),
+        ({"clock": "-3"}, "health.clock"),
+        ({"shared": "much"}, "health.shared"),
+        ({"scratch": "1 disk"}, "health.scratch"),
+    ],
+)
+def test_bad_values_name_their_key(values: dict[str, str], key: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(key)}: .*valid"):
+        Health(**values)  # type: ignore[arg-type]
+
+
+def test_a_healthy_pass_ends_before_the_time_is_over(nodes: Nodes) -> None:
+    """Two nodes that come at the same time do not wait for anything but each other."""
+    for rank in (0, 1):
+        nodes.start(rank, 2, *word(reach=True, within=600, clock=30.0, shared=1, scratch=1), "--", "true")
+    assert [nodes.wait(rank) for rank in (0, 1)] == [0, 0]

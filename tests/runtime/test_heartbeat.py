@@ -1,0 +1,105 @@
+"""What a rank's heartbeat tells, and when."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from runtime.harness import wait_for
+
+from slurmopt.folder import heartbeat
+from slurmopt.folder.heartbeat import Heartbeat
+from slurmopt.runtime.failures import finished
+from slurmopt.runtime.live import PROGRESS, LiveRank
+from slurmopt.runtime.ranks import facts_from
+
+EVERY = 1000.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "attempt-0" / "rank-0.json"
+
+
+@pytest.fixture
+def live(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveRank]:
+    """A rank that would beat every quarter of an hour, had it nothing to tell."""
+    monkeypatch.setenv(PROGRESS, "")  # `start` sets it: let it be forgotten
+    rank = LiveRank(path, facts_from({}), EVERY, lambda: None)
+    rank.start()
+    yield rank
+    rank.end(finished())
+
+
+def read(path: Path) -> Heartbeat:
+    beat = heartbeat.read(path)
+    assert beat is not None
+    return beat
+
+
+def test_who_asked_first_is_told_at_once(live: LiveRank, path: Path) -> None:
+    assert read(path).asked is None
+    live.note_asked("USR1")
+    wait_for(lambda: read(path).asked == "USR1", "the word in the file")
+    live.note_asked("TERM")
+    live.tell_address("10.0.0.1:7")
+    wait_for(lambda: read(path).address == "10.0.0.1:7", "the address in the file")
+    assert read(path).asked == "USR1"
+
+
+def test_a_phase_is_dated_when_it_is_first_entered(live: LiveRank, path: Path) -> None:
+    for phase in ("running", "restoring"):
+        live.enter(phase)
+    wait_for(lambda: read(path).phase == "restoring", "the phase in the file")
+    first = read(path).phases
+    live.enter("running")
+    wait_for(lambda: read(path).phase == "running", "the phase in the file")
+    assert read(path).phases == first
+    assert list(first) == ["starting", "running", "restoring"]
+    assert first["starting"] <= first["running"] <= first["restoring"] <= time.time()
+    live.end(finished())
+    assert list(read(path).phases)[-1] == "ended"
+
+
+def test_a_steps_time_is_when_it_rose(live: LiveRank, path: Path) -> None:
+    live.report(5, 10, {})
+    wait_for(lambda: read(path).step == 5, "the step in the file")
+    rose = read(path).step_time
+    assert rose == read(path).first_step_time
+    live.report(5, None, {"loss": 1.0})
+    wait_for(lambda: read(path).metrics == {"loss": 1.0}, "the metric in the file")
+    assert read(path).step_time == rose
+    live.report(6, None, {})
+    wait_for(lambda: read(path).step == 6, "the next step in the file")
+    assert (read(path).step_time or 0) > (rose or 0)
+
+
+def test_a_step_is_taken_in_while_the_file_system_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heartbeat's writer waits for a fifo's reader, as it would for a server that does not answer."""
+    monkeypatch.setenv(PROGRESS, "")
+    path = tmp_path / "rank-0.json"
+    rank = LiveRank(path, facts_from({}), EVERY, lambda: None)
+    rank.start()
+    temporary = tmp_path / f".rank-0.json.{os.getpid()}"
+    os.mkfifo(temporary)
+    rank.report(1, None, {})
+    wait_for(_is_being_written, "the writer at the fifo")
+    training = threading.Thread(target=rank.report, args=(2, None, {}), daemon=True)
+    training.start()
+    training.join(30)
+    assert not training.is_alive()
+    with temporary.open() as file:
+        assert '"step": 1' in file.read()
+    temporary.unlink(missing_ok=True)
+    rank.end(finished())
+    assert read(path).step == 2
+
+
+def _is_being_written() -> bool:
+    frames = sys._current_frames().values()
+    return any(frame.f_code.co_name == "replace_text" for frame in frames)

@@ -1,0 +1,143 @@
+"""All ranks leave at one step, however few of them were told; and what a callback may do."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import signal
+
+import pytest
+from runtime.harness import Runner, alive, wait_for
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
+
+LOOP = """
+import json, os, random, signal, time
+import torch, torch.distributed as dist
+import slurmopt
+from slurmopt.runtime.stopping import Stop
+
+def main(config):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    stop, slow = Stop(rank, world), random.Random(rank)
+    told = json.loads(os.environ["TOLD"])
+    for step in range(1, 2000):
+        dist.all_reduce(torch.ones(1))
+        time.sleep(slow.random() / 100)
+        if rank in told and step == 20 + rank:
+            os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
+        if stop.due(step):
+            print("left at", step, flush=True)
+            stop.close()
+            raise slurmopt.Requeue(f"left at {step}")
+    raise RuntimeError("never asked to stop")
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize(("ranks", "told", "number"), [(4, [0, 1, 2, 3], "SIGUSR1"), (3, [2], "SIGTERM")])
+def test_all_ranks_leave_at_the_same_step(runner: Runner, ranks: int, told: list[int], number: str) -> None:
+    runner.module("train", LOOP)
+    runner.environment = {"TOLD": json.dumps(told), "SIGNAL": number}
+    assert runner.run(ranks, "--function", "train.main") == 75
+    steps = {re.findall(r"left at (\d+)", runner.log(rank))[0] for rank in range(ranks)}
+    assert len(steps) == 1, steps
+    assert 20 <= int(steps.pop()) < 1000
+    assert runner.last_event()["outcome"] == "requeue"
+
+
+@needs_torch
+def test_a_rank_that_has_finished_keeps_nobody_waiting(runner: Runner) -> None:
+    """Rank 1 is done with its loop when rank 0 is told: rank 0 finishes its own."""
+    runner.module(
+        "train",
+        "import os, signal, time\nimport torch.distributed as dist\nfrom slurmopt.runtime.stopping import Stop\n"
+        "def main(config):\n"
+        "    stop = Stop(dist.get_rank(), 2)\n"
+        "    for step in range(1, 6):\n"
+        "        if dist.get_rank() == 0:\n"
+        "            time.sleep(0.3)\n"
+        "        if step == 4 and dist.get_rank() == 0:\n"
+        "            os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "            time.sleep(0.3)\n"
+        "        if stop.due(step):\n"
+        "            print('left at', step, flush=True)\n"
+        "    stop.close()\n",
+    )
+    assert runner.run(2, "--function", "train.main") == 0
+    assert "not all ranks answered" not in runner.log(0)
+
+
+def test_a_callback_saves_for_a_loop_without_steps(runner: Runner) -> None:
+    runner.module(
+        "train",
+        "import time, slurmopt\n"
+        "def save():\n    print('saving', flush=True)\n    raise slurmopt.Requeue('saved by the callback')\n"
+        "def main(config):\n    slurmopt.on_stop(save)\n    print('working', flush=True)\n    time.sleep(600)\n",
+    )
+    process = runner.start(1, "--heartbeat", "0.3", "--function", "train.main")
+    runner.wait_for_log(0, "working")
+    process.send_signal(signal.SIGUSR1)
+    assert runner.finish(process) == 75
+    assert "saving" in runner.log(0)
+    assert runner.last_event()["error"] == "saved by the callback"
+
+
+def test_a_callback_that_raises_is_one_line_and_the_run_goes_on(runner: Runner) -> None:
+    runner.module(
+        "train",
+        "import time, slurmopt\n"
+        "def save():\n    raise ValueError('no such bucket')\n"
+        "def main(config):\n    slurmopt.on_stop(save)\n    print('working', flush=True)\n"
+        "    while not slurmopt.stop_requested():\n        time.sleep(0.05)\n    time.sleep(0.5)\n",
+    )
+    process = runner.start(1, "--heartbeat", "0.3", "--function", "train.main")
+    runner.wait_for_log(0, "working")
+    process.send_signal(signal.SIGUSR1)
+    assert runner.finish(process) == 0
+    assert "on_stop callback failed, and the run goes on: ValueError: no such bucket" in runner.log(0)
+    assert "Traceback" not in runner.log(0)
+
+
+def test_a_sigterm_is_heard_while_the_main_thread_is_in_c(runner: Runner) -> None:
+    """Python runs its handlers only between bytecodes; the callback must not wait for the end of a long call into C."""
+    runner.module(
+        "train",
+        "import re, slurmopt\n"
+        "def save():\n    print('heard', flush=True)\n    raise slurmopt.Requeue('saved')\n"
+        "def main(config):\n    slurmopt.on_stop(save)\n    print('working', flush=True)\n"
+        "    import ctypes\n    ctypes.CDLL(None).sleep(600)\n",
+    )
+    process = runner.start(1, "--heartbeat", "0.3", "--function", "train.main")
+    runner.wait_for_log(0, "working")
+    process.send_signal(signal.SIGTERM)
+    assert runner.finish(process) == 75
+    assert "heard" in runner.log(0)
+
+
+def test_forked_children_still_die_of_sigterm_and_hear_nothing(runner: Runner) -> None:
+    runner.module(
+        "train",
+        "import os, signal, time, slurmopt\n"
+        "def main(config):\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n        time.sleep(600)\n"
+        "    print('child', child, flush=True)\n"
+        "    os.kill(child, signal.SIGTERM)\n"
+        "    print('ended by', os.WTERMSIG(os.waitpid(child, 0)[1]), slurmopt.stop_requested(), flush=True)\n",
+    )
+    assert runner.run(1, "--function", "train.main") == 0
+    assert "ended by 15 False" in runner.log(0)
+
+
+def test_a_rank_of_an_attempt_that_was_given_up_ends_itself(runner: Runner) -> None:
+    runner.module("train", "import time\ndef main(config):\n    print('working', flush=True)\n    time.sleep(600)\n")
+    process = runner.start(1, "--heartbeat", "0.3", "--function", "train.main")
+    runner.wait_for_log(0, "working")
+    beat = runner.beat(0)
+    assert beat is not None
+    runner.folder.attempt_logs(1).mkdir()
+    wait_for(lambda: not alive(beat.pid), "the end of a rank of the old attempt")
+    runner.finish(process)
+    assert "a newer attempt of this run has started" in str(runner.last_event()["error"])
