@@ -6,9 +6,11 @@ import math
 import sys
 import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from statistics import median
 from typing import Any
 
 from slurmopt.checkpoint.agreement import Agreement
@@ -17,6 +19,7 @@ from slurmopt.checkpoint.background import Background
 from slurmopt.checkpoint.journal import note
 from slurmopt.checkpoint.part import Place
 from slurmopt.checkpoint.recovery import Candidate
+from slurmopt.checkpoint.route import route
 from slurmopt.checkpoint.snapshots import Snapshot
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.config.checkpoint import Checkpoint
@@ -28,6 +31,9 @@ from slurmopt.units import human_seconds
 
 _REMEMBERED = 100
 _LOOK_EVERY = 0.5
+_LAST_SECONDS = 10.0
+"""At a stop, what is still on its way to a slower tier gets these seconds, and twice as long as it usually takes: what it
+then lacks the next attempt brings there."""
 
 
 class Crew:
@@ -51,6 +57,9 @@ class Crew:
         self._open: dict[tuple[str, str], int] = {}
         self._outcomes: dict[tuple[str, str], bool] = {}
         self._failures, self._fenced, self._reason = 0, False, ""
+        self._failing: set[str] = set()
+        self._seconds: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=5))
+        self._detour: list[str] = []
         self._taken: set[int] = set()
         self._is_cut = False
         self._first = True
@@ -125,6 +134,19 @@ class Crew:
                 )
         if not all(alive for alive, *_ in conditions):
             self.start()
+
+    def route(self, due: list[str], buffers: int) -> list[str]:
+        """The tiers that a save goes to which is due on `due`: rank 0's word, told where it changes."""
+        names = [tier.name for tier in self._tiers]
+        with self._settled:
+            busy, failing = {tier for _, tier in self._open}, set(self._failing)
+            at_risk = 2 * self._failures >= self._config.failures
+        found = names if due and at_risk else route(due, names, busy, failing, buffers)
+        more = [tier for tier in found if tier not in due]
+        if more and more != self._detour:
+            self._say(f"saves for {' and '.join(due)} go to {' and '.join(more)} too, until all is well there")
+        self._detour = more if due else self._detour
+        return found
 
     def set_aside(self, damaged: list[Candidate]) -> None:
         """Nobody may restore these again, nor refer to them."""

@@ -6,9 +6,8 @@ whole config as argument. All but these names is plain PyTorch:
     rank_facts()        which rank this is, of how many
     current_run()       the run folder and the attempt
     progress()          what `slurmopt status` shows: the step, the speed, the losses
-    stop_requested()    the job's time is nearly up, or it is being preempted: save now
-    Requeue             raised once the state is saved: the next attempt goes on from there
-    Checkpointer        saves the state behind the training's back, and finds the newest that is whole
+    Checkpointer        saves the state behind the training's back, and finds the newest that is whole; when the job's
+                        time is nearly up or it is being preempted, `save` is where all ranks leave, to be started again
     rng_state()         the random numbers' place, as a part of the state
     ResumableSampler    each sample once an epoch, however often the run is interrupted
 
@@ -34,7 +33,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-from slurmopt import Requeue, current_run, progress, rank_facts, stop_requested
+from slurmopt import current_run, progress, rank_facts
 from slurmopt.checkpoint import Checkpointer, rng_state
 from slurmopt.training import ResumableSampler
 
@@ -42,24 +41,18 @@ VOCABULARY = 256  # one token a byte
 TEXT_BYTES = 4_000_000
 VALIDATION_WINDOWS = 128
 REPORT_EVERY = 20  # steps
-AGREE_EVERY = 5  # steps
 WARM_UP = 20  # steps
 
 
 def train(config: Any) -> dict[str, float]:
-    """Trains to the end, or up to a stop request. What it returns is kept in the run's result.json."""
+    """Trains to the end. What it returns is kept in the run's result.json."""
     torch.set_num_threads(config.resources.cpus_per_task or 1)
     training = Training(config)
     with Checkpointer(config.checkpoint, current_run()) as checkpointer:
         training.begin(checkpointer.restore(training.state))
         for windows in training.batches_left():
             training.update(windows)
-            told = training.step % AGREE_EVERY == 0 and training.any_rank(stop_requested())
-            last = training.step == config.train.steps
-            checkpointer.save(training.step, training.state, force=told or last)
-            if told and not last:
-                checkpointer.wait()
-                raise Requeue(f"stopped at step {training.step}")
+            checkpointer.save(training.step, training.state, force=training.step == config.train.steps)
     training.say(f"\nThe model writes:\n{training.sample('    def __init__(self', 300)}")
     return {"val_loss": training.validation_loss(), "first_val_loss": training.state["first_val_loss"]}
 
@@ -155,10 +148,6 @@ class Training:
     def sum_over_ranks(self, value: Tensor) -> float:
         dist.all_reduce(value)
         return value.item()
-
-    def any_rank(self, flag: bool) -> bool:
-        """A stop request reaches the ranks at different steps; leaving alone would keep the others waiting."""
-        return self.sum_over_ranks(torch.tensor(float(flag), device=self.device)) > 0
 
     @torch.no_grad()
     def sample(self, prompt: str, length: int) -> str:

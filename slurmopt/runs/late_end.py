@@ -30,7 +30,7 @@ _OUTCOMES = {
     causes.NODE_FAILURE: INFRASTRUCTURE,
 }
 """All others are kills."""
-_CANNOT_TELL = "the job is gone and never began: without accounting nobody can tell whether it was cancelled"
+_CANNOT_TELL = "the job is gone and never began, and nobody can tell whether it was cancelled: slurmopt retry goes on"
 
 Beats = Mapping[int, Heartbeat]
 

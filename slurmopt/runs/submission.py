@@ -6,10 +6,10 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import RunError, SlurmDown, SlurmRefused, SlurmUnreachable, SubmissionUnknown
+from slurmopt.errors import RunError, SlurmDown, SlurmError, SlurmRefused, SlurmUnreachable, SubmissionUnknown
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
-from slurmopt.runs.handover import alone, earlier, hand_over
+from slurmopt.runs.handover import alone, cron_line, earlier, hand_over
 from slurmopt.runs.prepare import discard, folder_errors, make_run
 from slurmopt.runs.resume import going_on
 
@@ -22,6 +22,8 @@ def carry_out(plan: Plan, backend: Backend, script: str) -> int:
     """Submits the plan once, and says so; waits where that is asked for."""
     job_id, repeated = submit(plan, backend, script)
     _say(plan, job_id, repeated)
+    if backend.slurm and not repeated:
+        _warn_where_it_cannot_return(plan.job.folder, job_id)
     launch = plan.job.settings.launch
     wait = launch.wait if launch.wait is not None else not backend.slurm
     return _follow(plan.job.folder, quiet=launch.json) if wait else 0
@@ -110,6 +112,25 @@ def _say(plan: Plan, job_id: str, repeated: bool) -> None:
         lines.append(f"  start   {plan.estimate}")
     lines.append(f"  next    slurmopt status {label} · slurmopt logs {label} --follow · slurmopt cancel {label}")
     print("\n".join(lines), flush=True)
+
+
+def _warn_where_it_cannot_return(run: RunFolder, job_id: str) -> None:
+    """Says so where the site has taken the wish to be requeued away. Slurm is asked only where it may do that."""
+    from slurmopt.slurm.facts import requeue_in_doubt
+    from slurmopt.slurm.queue import queue
+
+    if not requeue_in_doubt():
+        return
+    try:
+        entry = queue(fresh=True).get(job_id)
+    except SlurmError:  # the job finds out by itself, and says so in its log
+        return
+    if entry is not None and entry.requeue is False:
+        print(
+            f"slurmopt: this site does not requeue jobs: job {job_id} submits itself again where its nodes may; "
+            f"where not, this line of crontab brings it back: {cron_line(run.path.parent.parent)}",
+            file=sys.stderr,
+        )
 
 
 def _follow(run: RunFolder, quiet: bool) -> int:

@@ -26,7 +26,6 @@ from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import journal as journals
 from slurmopt.runs import options
-from slurmopt.runs.again import submit_again
 from slurmopt.runs.find import all_runs, find
 from slurmopt.runs.handover import alone, locked
 from slurmopt.runs.journal import returns, text, whole
@@ -207,6 +206,8 @@ def _cancelled(stray: Stray, settings: Settings) -> Deed:
 
 
 def _bring_back(stray: Stray, settings: Settings) -> Deed | None:
+    from slurmopt.runs.again import submit_again
+
     end = stray.end or _write_end(stray, settings)
     if end is None:
         return None
@@ -239,6 +240,7 @@ def _notify(run: RunFolder, end: dict[str, Any], settings: Settings) -> None:
 def _from_job(job: str, words: list[str]) -> int:
     """The fresh submission from inside the job, which is on its way out."""
     from slurmopt.config.settings import load
+    from slurmopt.runs.again import submit_again
 
     run = find(words[0] if words else None, Path())
     _, settings = load(run.config)

@@ -18,6 +18,7 @@ from slurmopt.survival.policy import Policy
 from slurmopt.survival.story import Attempt
 
 _EXCLUDED = "node-excluded"
+_OF_A_NODE = (causes.INFRASTRUCTURE, causes.NODE_FAILURE)
 CANCEL = "cancel"
 """In an answer to the batch shell: the run has ended, although Slurm would start the job again."""
 FINAL = "final"
@@ -70,7 +71,7 @@ def conclude(
     decided = decision.decide(attempts, cause, policy.budgets, policy.no_progress, by)
     exclude = None
     if decided.next == decision.REQUEUE:
-        exclude = _exclude(folder, last.number, node if cause == causes.INFRASTRUCTURE else None, policy)
+        exclude = _exclude(folder, last.number, node if cause in _OF_A_NODE else None, policy)
     return Conclusion(cause, decided, step, wish, mark, exclude)
 
 

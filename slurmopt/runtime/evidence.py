@@ -95,6 +95,12 @@ def _of_failure(
     return said or causes.of_text(logs, patterns) or causes.USER_ERROR
 
 
+def failed_node(log: str) -> str | None:
+    """The node that srun says has failed. One that comes back soon may still get what Slurm had to say to it."""
+    found = re.findall(r"^srun: error: Node failure on (\S+)", log, re.MULTILINE)
+    return found[-1] if found else None
+
+
 def _lives_on(slurm: Mapping[str, str]) -> bool:
     """Whether somebody sent the job a signal, and Slurm is not ending it."""
     return slurm.get("JobState") == "RUNNING"

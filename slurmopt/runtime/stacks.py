@@ -7,6 +7,7 @@ keeps a thread whose end every forked child waits for in vain when it exits, and
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import faulthandler
@@ -56,6 +57,7 @@ class Stacks:
         self._log = os.dup(2)  # the training may close or replace its own
         faulthandler.register(SIGNAL, file=self._log, all_threads=True)
         self._timer = _Timer(silence(hang_after, heartbeat))
+        atexit.register(self._timer.stop)  # faulthandler soon lets go of the signal, which kills from then on
 
     def wind(self) -> None:
         """Called with every heartbeat: without it for long, the stacks are written."""
@@ -168,7 +170,13 @@ class _Timer:
             raise OSError(ctypes.get_errno(), "timer_create")
 
     def wind(self) -> None:
-        self._library.timer_settime(self._id, 0, ctypes.byref(self._span), None)
+        self._set(self._span)
+
+    def stop(self) -> None:
+        self._set(_Span())
+
+    def _set(self, span: _Span) -> None:
+        self._library.timer_settime(self._id, 0, ctypes.byref(span), None)
 
 
 def _with_timers() -> Any:

@@ -21,7 +21,7 @@ from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
 from slurmopt.runtime.conclusion import Conclusion, conclude, note, say
-from slurmopt.runtime.evidence import cause_of, collect, tail
+from slurmopt.runtime.evidence import cause_of, collect, failed_node, tail
 from slurmopt.runtime.failures import is_peer_lost
 from slurmopt.runtime.logtail import last_traceback
 from slurmopt.survival import causes, story
@@ -210,7 +210,8 @@ def follow_up(folder: RunFolder, verdict: Verdict, beats: Beats, ranks: int, pol
         rank, node, seconds = (evidence.hang.get(name) for name in ("rank", "node", "seconds"))
         verdict.rank, verdict.node = story.whole(rank), str(node)
         verdict.error = f"no step for {seconds} s; rank {rank} on {node} stopped first"
-    return conclude(folder, attempts, cause, verdict.node, beats, policy)
+    node = failed_node(evidence.log) if cause == causes.NODE_FAILURE else verdict.node
+    return conclude(folder, attempts, cause, node, beats, policy)
 
 
 def main(argv: list[str]) -> int:

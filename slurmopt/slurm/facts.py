@@ -73,6 +73,8 @@ class ClusterFacts:
     """The largest index of an array's task, plus one."""
     job_requeue: bool
     """Whether jobs are requeued where they say nothing about it."""
+    requeue_in_doubt: bool = False
+    """Whether one that asks for it may not get it: it is off here, or a plugin of the site's rewrites what is asked."""
     accounting: bool
     """Whether sacct and sacctmgr have a database behind them."""
     enforces_accounts: bool
@@ -110,9 +112,17 @@ def facts(fresh: bool = False) -> ClusterFacts:
 
 def cluster_name() -> str | None:
     """The cluster's name as a job knows it, or as it was last asked for; Slurm is not asked."""
+    return os.environ.get("SLURM_CLUSTER_NAME") or _last_known().get("cluster") or None
+
+
+def requeue_in_doubt() -> bool:
+    """`ClusterFacts.requeue_in_doubt`, as it was last asked for; Slurm is not asked."""
+    return bool(_last_known().get("requeue_in_doubt"))
+
+
+def _last_known() -> dict[str, Any]:
     stored = cache.read("facts", float("inf"))
-    known = stored[0] if stored is not None and isinstance(stored[0], dict) else {}
-    return os.environ.get("SLURM_CLUSTER_NAME") or known.get("cluster") or None
+    return stored[0] if stored is not None and isinstance(stored[0], dict) else {}
 
 
 def _ask() -> ClusterFacts:

@@ -25,6 +25,7 @@ def cluster_facts(config: str, partitions: str, nodes: str, accounts: str | None
         controllers=[value for key, value in said.items() if re.fullmatch(r"SlurmctldHost\[\d+\]", key)],
         max_array_size=int(said.get("MaxArraySize", "1001")),
         job_requeue=said.get("JobRequeue", "1") == "1",
+        requeue_in_doubt=said.get("JobRequeue") == "0" or said.get("JobSubmitPlugins", "(null)") not in ("(null)", ""),
         accounting=said.get("AccountingStorageType", "").endswith("/slurmdbd"),
         enforces_accounts=bool(enforced & {"associations", "limits", "qos", "safe", "all"}),
         enforces_qos=bool(enforced & {"qos", "all"}),

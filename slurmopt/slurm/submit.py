@@ -30,8 +30,8 @@ def submit_once(
     """Runs sbatch on `script` until Slurm has one job with `token`, and returns its id.
 
     The token goes behind the user's `comment`; `options` win over the script's own. With `retry` an earlier try may
-    have got through, so it is looked up first. `timeout` (seconds) bounds the search for a lost answer. Raises SlurmRefused with Slurm's reason, SlurmDown
-    where nothing was submitted, SubmissionUnknown where nobody can tell.
+    have got through, so it is looked up first. `timeout` (seconds) bounds the search for a lost answer. Raises
+    SlurmRefused with Slurm's reason, SlurmDown where nothing was submitted, SubmissionUnknown where nobody can tell.
     """
     command = ["sbatch", "--parsable", f"--comment={' '.join(filter(None, [comment, token]))}", *options, str(script)]
     environment = clean_environment(os.environ, script.read_text(encoding="utf-8"))

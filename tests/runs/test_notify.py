@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -65,7 +66,9 @@ def receiver() -> Iterator[Receiver]:
 def notify(run: Any, *words: str, when: str = FINAL, **env: str) -> str:
     """What the batch shell calls; what it said on standard error."""
     argv = [sys.executable, "-m", "slurmopt.runtime.notify", str(run.folder.path), "0", "--when", when, *words]
-    done = subprocess.run(argv, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", **env}, timeout=60)
+    done = subprocess.run(
+        argv, capture_output=True, text=True, env={**os.environ, "PATH": "/usr/bin:/bin", **env}, timeout=60
+    )
     assert (done.returncode, done.stdout) == (0, "")
     return done.stderr
 

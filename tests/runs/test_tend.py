@@ -17,11 +17,15 @@ import pytest
 from slurmopt.cli import main
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
+from slurmopt.runs.handover import alone
+from slurmopt.runs.strays import settled
 from slurmopt.slurm import cache
 
 FIELDS = 13
 SQUEUE = """#!/bin/bash
 echo squeue >> {calls}
+[ -e {jobs}.asked ] && [ -e {jobs}.meanwhile ] && echo "$(< {jobs}.meanwhile)" >> "$(< {jobs}.journal)"
+: > {jobs}.asked
 format="${{@: -1}}"; field="${{format#JobArrayID:0}}"; field="${{field%%,*}}"; record="${{format##*Requeue:0}}"
 while IFS='|' read -ra row; do
   for at in "${{!row[@]}}"; do printf '%s%s' "${{row[at]}}" "$([ $at = 12 ] && echo "$record" || echo "$field")"; done
@@ -29,6 +33,7 @@ done < {jobs}
 """
 SBATCH = """#!/bin/bash
 echo "sbatch $*" >> {calls}
+[ -e {jobs}.slow ] && sleep 1
 [ -e {jobs}.refused ] && {{ echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1; }}
 echo 100
 """
@@ -187,9 +192,11 @@ def test_a_submission_that_the_journal_does_not_know_counts_as_alive(stray, slur
 def test_scancel_is_final(stray, slurm, capsys, began: bool) -> None:
     run = stray(attempt=began)
     age(run)
+    if began:
+        run.beat(0, ago=90).folder.hang(0).write_text("{}")
     slurm.has("7", "CANCELLED", run.folder)
     (deed,) = tend(capsys)
-    assert deed["did"] == "cancelled"
+    assert (deed["did"], deed["cause"]) == ("cancelled", "cancelled" if began else None)
     assert main(["status", "one", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["state"] == "cancelled"
     slurm.jobs.write_text("")  # Slurm forgets it
@@ -300,6 +307,7 @@ def test_a_job_that_never_begins_is_not_submitted_for_ever(stray, slurm, capsys)
         cache.place("queue").unlink(missing_ok=True)
     assert did == ["submitted", "ended"]
     assert "no progress" in end_of(run)["reason"]
+    assert run.folder.attempts() == [0, 1]
     assert [event["attempt"] for event in events.read(run.folder.events) if event["event"] == "end"] == [0, 1]
 
 
@@ -375,7 +383,7 @@ def test_nodes_that_failed_are_left_out_for_as_long_as_that_holds(stray, slurm, 
 def test_tends_at_the_same_moment_submit_one_job(stray, slurm) -> None:
     run = stray().end("killed", cause="preemption", next="submit")
     age(run)
-    slurm.jobs.with_name("squeue-slow").touch()
+    slurm.jobs.with_name("jobs.slow").touch()
     tends = [
         subprocess.Popen([sys.executable, "-m", "slurmopt", "tend"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(3)
@@ -383,6 +391,24 @@ def test_tends_at_the_same_moment_submit_one_job(stray, slurm) -> None:
     said = [one.communicate(timeout=120) for one in tends]
     assert [one.returncode for one in tends] == [0, 0, 0], said
     assert len(slurm.calls("sbatch")) == 1
+
+
+def test_a_run_that_another_is_submitting_is_left_to_it(stray, slurm, capsys) -> None:
+    run = stray().end("killed", cause="preemption", next="submit")
+    age(run)
+    with alone(run.folder):
+        assert tend(capsys) == []
+    assert [deed["did"] for deed in tend(capsys)] == ["submitted"]
+
+
+def test_what_happened_while_slurm_was_asked_is_seen(stray, slurm, capsys) -> None:
+    run = stray().end("killed", cause="preemption", next="submit")
+    age(run)
+    line = json.dumps({"time": time.time(), "event": "submitted", "token": "t8", "backend": "sbatch", "job": "8"})
+    slurm.jobs.with_name("jobs.meanwhile").write_text(f"{line}\n")
+    slurm.jobs.with_name("jobs.journal").write_text(f"{run.folder.events}\n")  # at the second question
+    assert tend(capsys) == []
+    assert slurm.calls("sbatch") == []
 
 
 def test_from_inside_the_job_it_waits_for_that_job(stray, slurm, capsys) -> None:
@@ -421,13 +447,12 @@ def test_the_owner_is_told_of_what_tend_ends_and_brings_back(stray, slurm, capsy
     assert [told(run)[-1] for run in (back, over)] == ["notified", "notified"]
 
 
-def test_hundreds_of_runs_that_have_ended_are_passed_over(stray, slurm, capsys) -> None:
-    """By the end of their journals: a damaged middle, which a reading of the whole would stumble over, is not seen."""
-    run = stray().end("finished", cause="finished", next=None)
-    lines = run.folder.events.read_bytes().splitlines(keepends=True)
-    run.folder.events.write_bytes(b"".join([*lines[:-1], b"\xff" * 100_000, b"\n", lines[-1]]))
-    assert tend(capsys) == []
-    assert slurm.calls() == []
+def test_the_end_of_its_journal_tells_that_a_run_has_ended(stray, slurm) -> None:
+    ended = stray("ended").end("user error", cause="user error", next=None).event("checkpoint", attempt=0, step=1)
+    older = stray("older").end("killed", cause="node failure", next=None, by="next attempt")
+    back = stray("back").end("killed", cause="preemption", next="slurm")
+    resumed = stray("resumed").event("cancel", job="7").submitted("8")
+    assert [settled(run.folder) for run in (ended, older, back, resumed)] == [True, False, False, False]
 
 
 def test_watching_asks_slurm_nothing_while_no_run_is_alive(stray, slurm) -> None:
@@ -449,3 +474,16 @@ def test_watching_asks_slurm_nothing_while_no_run_is_alive(stray, slurm) -> None
 def test_bad_words_are_told(stray, capsys) -> None:
     assert main(["tend", "--watch", "often"]) == 2
     assert "--watch: not a time: 'often'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("requeue", ["0", "1"])
+def test_a_site_that_takes_requeue_away_is_told_at_launch(slurm, capsys, monkeypatch, tmp_path, requeue: str) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    cache.write("facts", {"cluster": "mini", "requeue_in_doubt": True}, time.time())
+    slurm.has("100", "PENDING", RunFolder(tmp_path))
+    slurm.jobs.write_text(slurm.jobs.read_text().replace("|1\n", f"|{requeue}\n"))
+    words = ["task.command=[true]", "launch.check=false", "launch.json=true"]
+    assert main(["launch", *words]) == 0
+    said = capsys.readouterr().err
+    assert ("this site does not requeue jobs: job 100" in said) == (requeue == "0")
+    assert (f"-m slurmopt tend --folder {tmp_path}/runs" in said) == (requeue == "0")

@@ -6,6 +6,7 @@ node, and torch on a GPU.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -182,7 +183,7 @@ def test_a_node_that_never_comes_is_left_to_the_rendezvous(nodes: Nodes) -> None
 def test_a_late_node_finds_one_that_waited_for_it_in_vain(nodes: Nodes) -> None:
     nodes.start(0, 2, *word(reach=True, within=3), "--", "sleep", "300")
     wait_for(lambda: (beat := nodes.runner.beat(0)) and beat.phase == "running", "rank 0 to go on")
-    nodes.start(1, 2, *word(reach=True), "--", "echo", "trained")
+    nodes.start(1, 2, *word(reach=True, within=600), "--", "echo", "trained")
     assert nodes.wait(1) == 0
     assert nodes.runner.log(1) == "trained\n"
 
@@ -199,7 +200,9 @@ def test_strangers_and_slow_talkers_learn_nothing_and_hold_nobody_up() -> None:
     listener = Listener(key, 0, {1})
     listener.start()
     address = f"127.0.0.1:{listener.port}"
-    with socket.create_connection(("127.0.0.1", listener.port)) as silent:
+    with contextlib.ExitStack() as silent:
+        for _ in range(6):  # each would hold up one that answers in turn for five seconds
+            silent.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
         for other in (key_of("/run", 1, "7"), key_of("/other", 0, "7"), key_of("/run", 0, "8")):
             assert ask(address, other, 1, 0, 20) == "what answers there is no rank of this attempt"
         with socket.create_connection(("127.0.0.1", listener.port)) as rude:
@@ -209,7 +212,6 @@ def test_strangers_and_slow_talkers_learn_nothing_and_hold_nobody_up() -> None:
                 assert rude.recv(100) != b""
         assert not listener.wait_for({1}, 0)
         assert ask(address, key, 1, 0, 20) is None
-        silent.close()
     assert listener.wait_for({1}, 20)
 
 

@@ -171,6 +171,19 @@ class Case:
         self.finish()
 
 
+def resume(case: Case) -> None:
+    """The lookout first: it looks before any rank has moved."""
+
+    def read() -> int:
+        return int(Path(f"/proc/{case.lookout.pid}/io").read_text().split()[1])
+
+    before = read()
+    os.kill(case.lookout.pid, signal.SIGCONT)
+    wait_for(lambda: read() > before, "a look")
+    for pid in case.pids:
+        os.kill(pid, signal.SIGCONT)
+
+
 def lookout_words(run: RunFolder, ranks: int, step: int, heartbeat: float = 0.3) -> list[str]:
     ours = ["--hang-after", "2", "--deadline", "5", "--heartbeat", str(heartbeat), "--step-pid", str(step)]
     return [sys.executable, "-m", "slurmopt.runtime.lookout", str(run.path), "0", str(ranks), *ours]
@@ -183,17 +196,15 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]]
     found = {name: Case.start(name, tmp_path_factory.mktemp(name)) for name in names}
     suspended, away = found["suspended"], found["away"]
     wait_for(lambda: (beat := suspended.runner.beat(0)) and beat.step, "steps of the one to be suspended")
-    together = [*suspended.pids, suspended.lookout.pid]
-    for pid in together:
+    for pid in (*suspended.pids, suspended.lookout.pid):
         os.kill(pid, signal.SIGSTOP)
     try:
-        wait_for(lambda: "the folder cannot be written" in away.said.read_text(), "the lookout's word")
+        wait_for(lambda: away.said.read_text().count("the folder cannot be written") > 1, "the lookout's second word")
         away.outlived_an_outage = away.step.poll() is None
         away.runner.folder.stacks_request(0).rmdir()
         for name in HANGS:
             found[name].finish()
-        for pid in together:
-            os.kill(pid, signal.SIGCONT)
+        resume(suspended)
         yield found
     finally:
         for case in found.values():
@@ -266,7 +277,7 @@ def test_what_was_suspended_together_with_its_lookout_goes_on(cases: dict[str, C
     (case.runner.code / "enough").touch()
     case.finish()
     assert (case.step.returncode, case.lookout.returncode) == (0, 0)
-    assert not case.runner.folder.hang(0).exists()
+    assert case.said.read_text() == ""
 
 
 def test_what_goes_on_in_the_end_is_left_alone(cases: dict[str, Case]) -> None:
@@ -275,7 +286,7 @@ def test_what_goes_on_in_the_end_is_left_alone(cases: dict[str, Case]) -> None:
     assert (case.step.returncode, case.lookout.returncode) == (0, 0)
     assert case.said.read_text() == "slurmopt: attempt 0 seemed to hang, but goes on\n"
     assert not case.runner.folder.hang(0).exists()
-    assert "in hesitant" in case.runner.log(0)
+    assert not case.runner.folder.stacks_request(0).exists()
 
 
 def test_nothing_is_judged_while_the_folder_takes_no_writes(cases: dict[str, Case]) -> None:

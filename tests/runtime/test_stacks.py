@@ -50,6 +50,12 @@ def test_what_winds_its_timer_writes_nothing_and_what_does_not_writes_its_stacks
     assert "in held" in said(does_not)
 
 
+def test_its_exit_may_take_longer_than_its_timer(tmp_path: Path) -> None:
+    """The signal's handler goes early in the interpreter's exit; the signal would kill from then on."""
+    code = "class Late:\n    def __del__(self, sleep=time.sleep):\n        sleep(4)\nsys.modules['late'] = Late()\n"
+    assert said(started(code, tmp_path, "1", 1.0)) == ""
+
+
 def test_switched_off_it_never_does(tmp_path: Path) -> None:
     assert said(started("time.sleep(0.1)\n", tmp_path, "float('inf')")) == ""
 

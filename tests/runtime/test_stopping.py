@@ -107,7 +107,7 @@ def test_a_sigterm_is_heard_while_the_main_thread_is_in_c(runner: Runner) -> Non
         "import re, slurmopt\n"
         "def save():\n    print('heard', flush=True)\n    raise slurmopt.Requeue('saved')\n"
         "def main(config):\n    slurmopt.on_stop(save)\n    print('working', flush=True)\n"
-        "    import ctypes\n    ctypes.CDLL(None).sleep(600)\n",
+        "    import hashlib\n    hashlib.pbkdf2_hmac('sha256', b'', b'', 2**31 - 1)\n",  # minutes, without the GIL
     )
     process = runner.start(1, "--heartbeat", "0.3", "--function", "train.main")
     runner.wait_for_log(0, "working")

@@ -13,7 +13,25 @@ from captured import CONFIG, NODES, PARTITIONS, mini
 from slurmopt.errors import SlurmMissing
 from slurmopt.slurm import cache
 from slurmopt.slurm.facts import ClusterFacts, facts
-from slurmopt.slurm.facts_parse import cluster_facts, is_usable, parse_gpus, parse_nodes
+from slurmopt.slurm.facts_parse import cluster_facts, is_usable, parse_gpus, parse_nodes, parse_partitions
+
+
+@pytest.mark.parametrize(
+    ("kind", "tier", "cancels"),
+    [("partition_prio", 1, True), ("partition_prio", 9, False), ("qos", 9, True), ("none", 1, False)],
+)
+def test_where_preemption_ends_a_job_for_good(kind: str, tier: int, cancels: bool) -> None:
+    text = f"PartitionName=low PriorityTier={tier} PreemptMode=GANG,CANCEL\nPartitionName=high PriorityTier=9\n"
+    low, high = parse_partitions(text, {}, f"preempt/{kind}")
+    assert (low.preemption_cancels, high.preemption_cancels) == (cancels, False)
+
+
+@pytest.mark.parametrize(
+    ("line", "doubt"),
+    [("JobRequeue = 0", True), ("JobSubmitPlugins = lua", True), ("JobSubmitPlugins = (null)", False), ("", False)],
+)
+def test_where_a_wish_to_be_requeued_may_be_taken_away(line: str, doubt: bool) -> None:
+    assert cluster_facts(line, "", "", None).requeue_in_doubt is doubt
 
 
 def test_reads_the_cluster() -> None:
