@@ -42,6 +42,8 @@ class Fault:
     most_ends: int = 1
     tier: str = "shared"
     """Where a new checkpoint shows that all is well again."""
+    may_vanish: bool = False
+    """Whether Slurm may fail a restart before anything of ours runs: it cannot open the job's log."""
 
 
 Causing = Callable[[Watched, random.Random], Iterator[None]]
@@ -251,4 +253,6 @@ def _draw(name: str, known: dict[str, Kind], rng: random.Random) -> Fault | None
 
     tier = "s3" if "s3" in (first.tier, second.tier) else "shared"
     kind, either = f"{first.kind} + {second.kind}", (*first.causes, *second.causes)
-    return Fault(kind, either, both, False, len(either), tier)
+    if causes.NODE_FAILURE in either:  # an attempt that began before Slurm missed the node: its step is refused
+        either = (*either, causes.INFRASTRUCTURE)
+    return Fault(kind, either, both, False, len(either), tier, "read-only folder" in kind)

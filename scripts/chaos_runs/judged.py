@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,6 +109,10 @@ def whole_run(run: Watched, submitted: int) -> list[str]:
         misses.append(f"the attempts in the journal are {numbers}")
     if (last := causes_of(run, run.attempt)) != ["finished"]:
         misses.append(f"the last attempt ended by {last}; expected: finished")
+    history = json.loads(run.site.slurmopt("history", str(run.folder.path), "--json"))
+    told = [attempt["cause"] for attempt in history["attempts"]]
+    if told != [cause for attempt in numbers for cause in causes_of(run, attempt)]:
+        misses.append(f"`slurmopt history` tells other causes than the journal: {told}")
     return misses
 
 

@@ -149,15 +149,20 @@ class Site:
         return daemons.run(self.layout, *argv).returncode == 0
 
     def launch(self, *words: str) -> dict[str, Any]:
-        """`python -m slurmopt.launch` in the project's folder; what launch.json said."""
-        argv = [sys.executable, "-m", "slurmopt.launch", "task._target_=survivor.train", *words, "launch.json=true"]
+        """Launches the survivor; what launch.json said."""
+        said = self.slurmopt("launch", "task._target_=survivor.train", *words, "launch.json=true")
+        answer: dict[str, Any] = json.loads(said)
+        return answer
+
+    def slurmopt(self, *words: str) -> str:
+        """`slurmopt …` in the project's folder, which has to succeed; its output."""
+        argv = [sys.executable, "-m", "slurmopt", *words]
         done = subprocess.run(
             argv, cwd=self.project, env=self._environment(), capture_output=True, text=True, timeout=120
         )
         if done.returncode:
             raise ClusterError(f"{' '.join(argv)}: {done.stderr.strip()}")
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
+        return done.stdout
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_INHERITED)}

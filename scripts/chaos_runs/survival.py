@@ -141,6 +141,7 @@ class Lifetime:
         self._await_progress(run, "shared")
         self._check_undisturbed(run)
         before, durable = run.attempt, run.durable(tier=fault.tier)
+        run.may_vanish = fault.may_vanish
         with fault.cause(run):
             if fault.causes:
                 run.wait(lambda: run.attempt > before, _BACK_SECONDS, f"{fault.kind}: the next attempt")
@@ -188,7 +189,7 @@ class Lifetime:
         run.site.wait(lambda: run.journal("end", run.attempt), _BACK_SECONDS, "the training ends")
         self.is_completed = judged.result(run) is not None
         undisturbed.wait(lambda: undisturbed.journal("end"), _REFERENCE_SECONDS, "the undisturbed training ends")
-        submitted = 2 + sum("preemption" in word for row in self.rows for word in row.kind.split("+"))
+        submitted = 2 + run.tended + sum("preemption" in word for row in self.rows for word in row.kind.split("+"))
         self.misses += judged.whole_run(run, submitted)
         self.misses += judged.what_is_left(run)
         self.misses += judged.against(run, undisturbed)

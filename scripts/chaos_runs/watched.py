@@ -15,7 +15,10 @@ from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 
 RANKS = 4
-_ALIVE = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED"}
+_OVER = {
+    "", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+    "TIMEOUT",
+}  # fmt: skip
 
 
 @dataclass
@@ -69,7 +72,9 @@ class Watched:
 
     def __init__(self, site: Site, answer: dict[str, Any]) -> None:
         self.site, self.folder = site, RunFolder(Path(answer["run"]))
-        self.submitted = str(answer["job_ids"][0])
+        self.may_vanish = False
+        """Whether Slurm may give it up: then `slurmopt tend` has to bring it back."""
+        self.tended = 0
         self._lines = Lines(self.folder.events)
         self._journal: list[dict[str, Any]] = []
         self._record_lines: dict[Path, Lines] = {}
@@ -87,8 +92,8 @@ class Watched:
 
     @property
     def job(self) -> str:
-        begun = self.journal("attempt")
-        return str(begun[-1]["job"]) if begun else self.submitted
+        told = sorted([*self.journal("submitted"), *self.journal("attempt")], key=lambda event: float(event["time"]))
+        return str(told[-1]["job"])
 
     @property
     def nodes(self) -> list[str]:
@@ -135,7 +140,13 @@ class Watched:
             state = self.site.slurm("squeue", "-h", "--states=all", "-j", self.job, "-o", "%T").strip()
         except ClusterError:  # slurmctld is away for a while, by our own hand
             return
-        self._looks_without = 0 if state in _ALIVE else self._looks_without + 1
-        if self._looks_without > 2:
+        self._looks_without = self._looks_without + 1 if state in _OVER else 0
+        if self._looks_without <= 2 or self.site.is_read_only:
+            return
+        if not self.may_vanish:
             ends = self.journal("end")
             raise Missed(f"the run stopped; its job is {state}, and the last end in its journal {ends and ends[-1]}")
+        self.tended += 1
+        self.may_vanish = False
+        self.site.slurmopt("tend", str(self.folder.path))
+        self._looks_without = 0

@@ -7,6 +7,7 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -62,6 +63,7 @@ class Checkpointer:
         self._crew = Crew(self._config, self._tiers, run, self._ranks, self._snapshots.free, self._durable)
         self._last: tuple[str, list[str]] | None = None
         self._began: dict[int, float] = {}
+        self._buffers = self._config.buffers  # of the rank that has fewest, as last heard
         self._restored = self._closed = False
         self._crew.start()
         self._stop = Stop(self._ranks.rank, self._ranks.world_size)
@@ -148,8 +150,8 @@ class Checkpointer:
 
     def _agreed(self, step: int, force: bool) -> tuple[Decision, bool]:
         """Rank 0's decision, and whether all ranks have a buffer for it: one exchange, for it is blocked time."""
-        decision = self._schedule.decide(step, force) if self._ranks.rank == 0 else None
-        mine = step, decision, self._crew.condition(), self._snapshots.room(wait=force)
+        decision = self._decided(step, force) if self._ranks.rank == 0 else None
+        mine = step, decision, self._crew.condition(), self._snapshots.buffers, self._snapshots.room(wait=force)
         told = self._ranks.gather(mine, long=force)  # one of them may wait for its buffer
         steps = [each for each, *_ in told]
         if len(set(steps)) > 1:
@@ -157,8 +159,13 @@ class Checkpointer:
             raise CheckpointError(
                 f"rank 0 saves step {steps[0]} and rank {odd} step {steps[odd]}; all ranks must save the same steps"
             )
-        self._crew.check([condition for _, _, condition, _ in told])
+        self._crew.check([condition for _, _, condition, *_ in told])
+        self._buffers = min(buffers for *_, buffers, _ in told)
         return told[0][1], all(room for *_, room in told)
+
+    def _decided(self, step: int, force: bool) -> Decision:
+        decision = self._schedule.decide(step, force)
+        return replace(decision, due=self._crew.route(decision.due, self._buffers))
 
     def wait(self) -> bool:
         """Waits until the last save is durable on the tier of `checkpoint.durable`, or on the slowest that it was due

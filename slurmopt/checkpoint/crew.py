@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import sys
-import threading
 import time
-from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from statistics import median
 from typing import Any
 
 from slurmopt.checkpoint.agreement import Agreement
 from slurmopt.checkpoint.arena import Arena
 from slurmopt.checkpoint.background import Background
 from slurmopt.checkpoint.journal import note
+from slurmopt.checkpoint.outcomes import Outcomes
 from slurmopt.checkpoint.part import Place
 from slurmopt.checkpoint.recovery import Candidate
-from slurmopt.checkpoint.route import route
 from slurmopt.checkpoint.snapshots import Snapshot
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.config.checkpoint import Checkpoint
@@ -29,11 +25,9 @@ from slurmopt.runtime import signals
 from slurmopt.runtime.run import CurrentRun
 from slurmopt.units import human_seconds
 
-_REMEMBERED = 100
-_LOOK_EVERY = 0.5
 _LAST_SECONDS = 10.0
-"""At a stop, what is still on its way to a slower tier gets these seconds, and twice as long as it usually takes: what it
-then lacks the next attempt brings there."""
+"""At a stop, slower tiers get this long, and twice what they usually take; what they then lack is brought there by the
+next attempt."""
 
 
 class Crew:
@@ -49,17 +43,13 @@ class Crew:
         durable: Callable[[str, int], None],
     ) -> None:
         self._config, self._tiers, self._run, self._ranks = config, tiers, run, ranks
-        self._freed, self._durable = freed, durable
+        self._freed = freed
         self._writer: Background | None = None
         self._arena: Arena | None = None
         self._places: list[Place] | None = None
-        self._settled = threading.Condition()
-        self._open: dict[tuple[str, str], int] = {}
-        self._outcomes: dict[tuple[str, str], bool] = {}
-        self._failures, self._fenced, self._reason = 0, False, ""
-        self._failing: set[str] = set()
-        self._seconds: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=5))
-        self._detour: list[str] = []
+        self._outcomes = Outcomes([tier.name for tier in tiers], self._say, durable)
+        self._fenced, self._reason = False, ""
+        self._last, self._lost = "", "the writer process is gone"
         self._taken: set[int] = set()
         self._is_cut = False
         self._first = True
@@ -107,8 +97,10 @@ class Crew:
         self._first = False
 
     def _forget_writer(self) -> None:
-        for name, tier in list(self._open):
-            self._settle(name, tier, "the writer process is gone")
+        for name, tier in self._outcomes.under_way():
+            step = self._outcomes.settle(name, tier, self._lost)
+            if self._ranks.rank == 0 and step is not None:  # with its writer, the coordinator has gone too
+                self._note("checkpoint-failed", step=step, tier=tier, checkpoint=name, reason=self._lost)
         for buffer in list(self._taken):
             self._taken.discard(buffer)
             self._freed(buffer)
@@ -120,7 +112,7 @@ class Crew:
         longest = 1.5 * max((tier.deadline for tier in self._tiers), default=0.0)
         if self._put_off_since is not None and time.monotonic() - self._put_off_since > longest:
             return whole, False, self._config.failures, f"no snapshot could be written for {longest:.0f} s"
-        return whole, self._fenced, self._failures, self._reason
+        return whole, self._fenced, self._outcomes.failures, self._reason or self._outcomes.reason
 
     def check(self, conditions: list[tuple[bool, bool, int, str]]) -> None:
         """Replaces writers that died, and ends the run where saving makes no sense any more. All ranks together."""
@@ -136,17 +128,8 @@ class Crew:
             self.start()
 
     def route(self, due: list[str], buffers: int) -> list[str]:
-        """The tiers that a save goes to which is due on `due`: rank 0's word, told where it changes."""
-        names = [tier.name for tier in self._tiers]
-        with self._settled:
-            busy, failing = {tier for _, tier in self._open}, set(self._failing)
-            at_risk = 2 * self._failures >= self._config.failures
-        found = names if due and at_risk else route(due, names, busy, failing, buffers)
-        more = [tier for tier in found if tier not in due]
-        if more and more != self._detour:
-            self._say(f"saves for {' and '.join(due)} go to {' and '.join(more)} too, until all is well there")
-        self._detour = more if due else self._detour
-        return found
+        """The tiers that a save goes to which is due on `due`; rank 0's word."""
+        return self._outcomes.route(due, buffers, self._config.failures)
 
     def set_aside(self, damaged: list[Candidate]) -> None:
         """Nobody may restore these again, nor refer to them."""
@@ -167,15 +150,14 @@ class Crew:
         manifest = self._manifest(commit.step, name, restored.tensors, commit.metrics)
         if manifest is not None:  # it is that very checkpoint, only elsewhere
             manifest |= {"world_size": commit.world_size, "attempt": commit.attempt, "time": commit.time}
-        with self._settled:
-            self._open.update({(name, tier): commit.step for tier in lacking})
+        self._outcomes.begin(name, lacking, commit.step)
         sent = self._writer.send(
             {"do": "upload", "step": commit.step, "name": name, "tiers": lacking}
             | {"lies_on": restored.tier, "commit": asdict(commit), "manifest": manifest}
         )
         if not sent:
             for tier in lacking:
-                self._settle(name, tier, "the writer process is gone")
+                self._outcomes.settle(name, tier, "the writer process is gone")
 
     def hand_over(self, step: int, name: str, due: list[str], snapshot: Snapshot, metrics: dict[str, float]) -> None:
         """Gives a snapshot to the writer."""
@@ -188,9 +170,9 @@ class Crew:
             self._writer.send({"do": "layout", "places": snapshot.places})
         self._put_off_since = None
         manifest = self._manifest(step, name, snapshot.tensors, metrics)
-        with self._settled:
-            self._open.update({(name, tier): step for tier in due})
-            self._taken.add(snapshot.buffer)
+        self._outcomes.begin(name, due, step)
+        self._taken.add(snapshot.buffer)
+        self._last = name
         sent = self._writer.send(
             {"do": "save", "step": step, "name": name, "tiers": due, "buffer": snapshot.buffer}
             | {"objects": snapshot.objects, "manifest": manifest}
@@ -212,27 +194,43 @@ class Crew:
     def wait(self, name: str, tier: str) -> bool:
         """Waits until a save is settled on `tier`; whether it is durable there. Once there is no time left, any tier
         will do."""
-        with self._settled, patience(f"waiting until {name} is durable on {tier}"):
-            self._wait_for(lambda: (name, tier) not in self._open, lambda: self._durable_anywhere(name))
-            return self._outcomes.get((name, tier), False) or (signals.pressed() and self._durable_anywhere(name))
+        outcomes = self._outcomes
+        with patience(f"waiting until {name} is durable on {tier}"):
+            outcomes.wait(lambda: self._is_settled(name, tier), lambda: outcomes.durable_anywhere(name))
+        return outcomes.durable_on(name, tier) or (signals.pressed() and outcomes.durable_anywhere(name))
 
-    def _durable_anywhere(self, name: str) -> bool:
-        return any(self._outcomes.get((name, tier.name)) for tier in self._tiers)
+    def _is_settled(self, name: str, tier: str) -> bool:
+        return (name, tier) not in self._outcomes.under_way()
 
     def close(self) -> None:
-        if self._writer is not None:
-            longest = sum(tier.deadline for tier in self._tiers)
-            with self._settled, patience(f"bringing the last checkpoints home, for {human_seconds(longest)} at most"):
-                self._wait_for(lambda: not self._open, lambda: True, longest)
-            self._writer.close(longest)
-            self._writer = None
-
-    def _wait_for(self, settled: Callable[[], bool], enough: Callable[[], bool], longest: float = math.inf) -> None:
-        """Until `settled`. Another signal after the first means that Slurm ends the job soon: then until `enough`."""
+        """Brings home what is under way. At a stop slower tiers are not waited for longer than usual: they may be away,
+        and the time is short."""
+        if self._writer is None:
+            return
+        longest = sum(tier.deadline for tier in self._tiers)
         deadline = time.monotonic() + longest
-        while not self._settled.wait_for(settled, timeout=_LOOK_EVERY):
-            if (signals.pressed() and enough()) or time.monotonic() >= deadline:
-                return
+        with patience(f"bringing the last checkpoints home, for {human_seconds(longest)} at most"):
+            if signals.requested():
+                self._outcomes.wait(self._last_is_safe, lambda: self._outcomes.durable_anywhere(self._last), longest)
+                deadline = min(deadline, time.monotonic() + _LAST_SECONDS + 2 * self._outcomes.usual_seconds())
+            self._outcomes.wait(lambda: not self._outcomes.under_way(), lambda: True, deadline - time.monotonic())
+        self._end_writer(deadline - time.monotonic())
+
+    def _last_is_safe(self) -> bool:
+        """Whether the last save is settled where `wait` waits for it."""
+        tiers = [tier for name, tier in self._outcomes.under_way() if name == self._last]
+        durable = self._outcomes.durable_anywhere(self._last)
+        return not tiers or (durable and self._config.durable_tier not in tiers)
+
+    def _end_writer(self, seconds: float) -> None:
+        """Where everything is home it may still clean up; else it has what is left of the time, and no more."""
+        assert self._writer is not None
+        late = bool(self._outcomes.under_way())
+        self._lost = "not there in time; the next attempt brings it there"
+        self._writer.close(min(_LAST_SECONDS, seconds) if late else max(_LAST_SECONDS, seconds))
+        self._writer = None
+        self._generation += 1
+        self._forget_writer()
 
     def _setup(self) -> dict[str, Any]:
         return {
@@ -273,38 +271,13 @@ class Crew:
         elif message["is"] == "cut":
             self._is_cut = True
         elif message["is"] == "committed":
-            self._settle(message["name"], message["tier"], None)
+            self._outcomes.settle(message["name"], message["tier"], None, message["seconds"])
         elif message["is"] == "failed":
-            self._fenced |= message.get("fenced", False)
-            self._settle(message["name"], message["tier"], message["reason"])
+            if message.get("fenced", False):
+                self._fenced, self._reason = True, message["reason"]
+            self._outcomes.settle(message["name"], message["tier"], message["reason"])
         elif message["is"] == "gone":
             self._forget_writer()
-
-    def _settle(self, name: str, tier: str, problem: str | None) -> None:
-        """`problem`: why it is not durable there."""
-        with self._settled:
-            step = self._open.pop((name, tier), None)
-            if step is None:
-                return
-            self._outcomes[name, tier] = problem is None
-            while len(self._outcomes) > _REMEMBERED:
-                del self._outcomes[next(iter(self._outcomes))]
-            self._count(name, problem)
-            if problem is None:
-                self._durable(tier, step)
-            else:
-                self._say(f"{name} was not saved to {tier}: {problem}")
-            self._settled.notify_all()
-
-    def _count(self, name: str, problem: str | None) -> None:
-        """A save has failed where it is durable on no tier."""
-        if problem is None:
-            self._failures = 0
-            return
-        self._reason = problem
-        durable = any(durable for (each, _), durable in self._outcomes.items() if each == name)
-        if not durable and not any(each == name for each, _ in self._open):
-            self._failures += 1
 
     def _say(self, text: str) -> None:
         if self._ranks.rank == 0:

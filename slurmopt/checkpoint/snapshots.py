@@ -57,6 +57,11 @@ class Snapshots:
         unequal = 2 * SHARE_BYTES if self._ranks.world_size > 1 else 0
         self._make_arena(size + unequal + _OBJECT_ROOM + sum(map(len, objects.values())))
 
+    @property
+    def buffers(self) -> int:
+        """How many there are; where memory is short, fewer than were asked for."""
+        return self._buffers if self._arena is None else self._arena.buffers
+
     def room(self, wait: bool) -> bool:
         """Whether this rank has a buffer that is not being written; with `wait`, once it has."""
         with self._changed:

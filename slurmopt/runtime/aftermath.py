@@ -2,9 +2,9 @@
 
 python -m slurmopt.runtime.aftermath FOLDER ATTEMPT POLICY
 
-Slurm brings a job back after a node's failure, and nobody on that node could say why the attempt ended. Exit status 3:
-the run has ended by its budgets, or for want of progress. Standard output is for the batch shell: the seconds that a
-checkpoint needs, where that is known.
+Slurm brings a job back after a node's failure, and nobody on that node could say why the attempt ended. Standard output
+is for the batch shell: "over" where the run has ended by its budgets or for want of progress; else the seconds that a
+checkpoint needs, 0 where that is not known.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from slurmopt.runtime.verdict import read_all
 from slurmopt.survival import causes, decision, story
 from slurmopt.survival.policy import Policy, from_word
 from slurmopt.survival.story import Attempt
-
-OVER = 3
 
 
 def cause_of(folder: RunFolder, attempt: Attempt, back: Attempt) -> str:
@@ -69,9 +67,9 @@ def main(argv: list[str]) -> int:
     conclusion = look_back(folder, attempt, policy)
     if conclusion is not None and conclusion.decision.next is None:
         _note_end(folder, attempt, conclusion, "not started: the run had ended")
-        return OVER
-    need = needed(folder)
-    print("" if need is None else need, flush=True)
+        print("over", flush=True)
+        return 0
+    print(needed(folder) or 0, flush=True)
     return 0
 
 

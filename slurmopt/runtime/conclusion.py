@@ -36,10 +36,10 @@ class Conclusion:
     exclude: str | None
     """The nodes that Slurm is to leave out from now on, "" for none; None leaves things as they are."""
 
-    def answer(self) -> str:
-        """For the batch shell: who brings the run back, and the nodes to exclude ("-": unchanged)."""
+    def answer(self, status: int) -> str:
+        """For the batch shell: who brings the run back, the nodes to exclude ("-": unchanged), the exit status."""
         word = self.decision.next or (CANCEL if self.cause in causes.SLURM_RETURNS else FINAL)
-        return f"{word} {'-' if self.exclude is None else self.exclude or 'none'}"
+        return f"{word} {'-' if self.exclude is None else self.exclude or 'none'} {status}"
 
     def as_fields(self) -> dict[str, Any]:
         """What the `end` event says of it."""

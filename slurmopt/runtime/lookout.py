@@ -92,8 +92,8 @@ class Lookout:
 
     def _make_sure(self) -> Hang | None:
         """Asks for the stacks and waits for them; the hang, if it is one still."""
-        deadline = time.monotonic() + self._allowance.quiet
-        while self._ranks.late(self._allowed, self._now) and time.monotonic() < deadline:
+        deadline, since = time.monotonic() + self._allowance.quiet, self._now
+        while self._ranks.unclear(since, self._allowed, self._now) and time.monotonic() < deadline:
             self._pause()
         if not self._hang():
             return None

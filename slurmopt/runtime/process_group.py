@@ -9,7 +9,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from slurmopt.errors import JobError, RendezvousError
+from slurmopt.errors import JobError, RendezvousError, Requeue
 from slurmopt.folder import heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runtime import signals
@@ -111,7 +111,7 @@ class ProcessGroup:
     def _wait_as_host(self, store: Any) -> str:
         """Until all have arrived: then tells everybody so, or who is missing."""
         world = self._facts.world_size
-        if _wait_until(lambda: store.add("arrivals", 0) >= world, self._timeout):
+        if _gathered(lambda: store.add("arrivals", 0) >= world, self._timeout):
             store.set("verdict", _ALL_HERE)
             return _ALL_HERE
         missing = [rank for rank in range(world) if not store.check([f"arrived/{rank}"])]
@@ -125,7 +125,7 @@ class ProcessGroup:
     def _wait_as_guest(self, store: Any) -> str:
         """Polls instead of blocking in the store, so that signals are seen while waiting."""
         try:
-            if not _wait_until(lambda: store.check(["verdict"]), self._timeout + _LINGER):
+            if not _gathered(lambda: store.check(["verdict"]), self._timeout + _LINGER):
                 return "0"
             verdict = store.get("verdict").decode()
             store.add("told", 1)
@@ -183,6 +183,13 @@ def _has_torch() -> bool:
         if error.name != "torch":  # a broken torch is to be seen
             raise
         return False
+
+
+def _gathered(condition: Any, timeout: float) -> bool:
+    """`_wait_until`, unless the job is about to end: nothing has been done yet, so there is nothing to save."""
+    if _wait_until(lambda: signals.requested() or condition(), timeout) and not condition():
+        raise Requeue("told to stop before all ranks had arrived")
+    return bool(condition())
 
 
 def _wait_until(condition: Any, timeout: float) -> bool:

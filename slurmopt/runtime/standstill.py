@@ -36,11 +36,6 @@ class Allowance:
         return silence(0.0, self.heartbeat) + self.interval
 
     @property
-    def late(self) -> float:
-        """Before that nothing is unusual."""
-        return 1.5 * max(self.heartbeat, 1.0) + self.interval
-
-    @property
     def steps(self) -> float:
         """Between two steps of the attempt, and between two heartbeats of a rank."""
         wanted = max(SHORTEST, _TIMES_THE_SLOWEST * self.slowest) if self.hang_after is None else self.hang_after
@@ -140,10 +135,10 @@ class Ranks:
         found = [rank for rank in self.seen.values() if not rank.ended and now - rank.beaten >= allowed.quiet]
         return sorted(found, key=lambda rank: (rank.beaten, rank.rank))
 
-    def late(self, allowed: Allowance, now: float) -> bool:
-        """Whether it remains to be seen if some rank beats on or is silent."""
-        ages = [now - rank.beaten for rank in self.seen.values() if not rank.ended]
-        return any(allowed.late <= age < allowed.quiet for age in ages)
+    def unclear(self, since: float, allowed: Allowance, now: float) -> bool:
+        """Whether it remains to be seen if some rank beats on, or is silent since before `since`."""
+        last = [rank.beaten for rank in self.seen.values() if not rank.ended]
+        return any(beaten <= since and now - beaten < allowed.quiet for beaten in last)
 
     def hang(self, allowed: Allowance, now: float) -> Hang | None:
         """The hang, if this is one."""

@@ -3,7 +3,7 @@
 python -m slurmopt.runtime.verdict FOLDER ATTEMPT RANKS STEP_EXIT_CODE [POLICY [WHY]]
 
 POLICY: `slurmopt.survival.policy` as one word. WHY: what kept the training from starting at all. Standard output is for
-the batch shell: one line, "NEXT EXCLUDE"; the story goes to standard error. The exit status is the outcome's.
+the batch shell: one line, "NEXT EXCLUDE STATUS"; the story goes to standard error. The exit status is the outcome's.
 """
 
 from __future__ import annotations
@@ -227,8 +227,9 @@ def main(argv: list[str]) -> int:
     conclusion = follow_up(folder, verdict, beats, ranks, policy)
     _write_down(folder, verdict, conclusion, ranks, step_exit)
     say(story_of(verdict, conclusion, folder))
-    print(conclusion.answer(), flush=True)
-    return EXIT_STATUS[verdict.outcome]
+    status = EXIT_STATUS[verdict.outcome]
+    print(conclusion.answer(status), flush=True)
+    return status
 
 
 def _write_down(folder: RunFolder, verdict: Verdict, conclusion: Conclusion, ranks: int, step_exit: int) -> None:

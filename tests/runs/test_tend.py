@@ -193,7 +193,7 @@ def test_scancel_is_final(stray, slurm, capsys, began: bool) -> None:
     run = stray(attempt=began)
     age(run)
     if began:
-        run.beat(0, ago=90).folder.hang(0).write_text("{}")
+        run.beat(0, ago=90).folder.hang(0).write_text('{"rank": 0}')
     slurm.has("7", "CANCELLED", run.folder)
     (deed,) = tend(capsys)
     assert (deed["did"], deed["cause"]) == ("cancelled", "cancelled" if began else None)

@@ -48,6 +48,7 @@ def waits_for_ever():
 
 
 def stops():
+    time.sleep(1.5)  # it beats on: by then it is not yet known to be silent
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -65,7 +66,7 @@ def steps(last):
 def main(how):
     has_a_worker()
     steps(10 if RANK == 1 else 30)
-    time.sleep(1.5)  # until the heartbeat tells of the last step
+    time.sleep(2)  # until the heartbeat tells of the last step
     how() if RANK == 1 else waits_for_ever()
 
 

@@ -141,8 +141,8 @@ def test_a_rank_in_an_earlier_phase_stopped_before_all_others() -> None:
 
 def test_a_silent_rank_stopped_before_all_others_also_while_they_step() -> None:
     attempt = Attempt(4)
+    attempt.beats[2].step = 1000
     attempt.step()
-    attempt.step(2)
     attempt.silent = {2}
     start = attempt.now
     while attempt.hang() is None:
@@ -150,7 +150,7 @@ def test_a_silent_rank_stopped_before_all_others_also_while_they_step() -> None:
     found = attempt.hang()
     assert found is not None
     assert attempt.now - start == 300
-    assert (found.rank, found.node, found.silent, found.step) == (2, "node1", [2], 2)
+    assert (found.rank, found.node, found.silent, found.step) == (2, "node1", [2], 1001)
 
 
 def test_a_rank_that_never_came_to_life_is_missed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import sys
 import threading
 import time
@@ -42,7 +41,9 @@ def bounded(what: str, budget: Budget, check: Check) -> Finding | None:
 
     A check that cannot be made is told of on standard error.
     """
-    future: concurrent.futures.Future[Finding | None] = concurrent.futures.Future()
+    from concurrent import futures  # it brings logging along, which a command's rank does without
+
+    future: futures.Future[Finding | None] = futures.Future()
 
     def run() -> None:
         try:
@@ -56,5 +57,5 @@ def bounded(what: str, budget: Budget, check: Check) -> Finding | None:
     except NotChecked as reason:
         print(f"slurmopt: health: {reason}", file=sys.stderr, flush=True)
         return None
-    except concurrent.futures.TimeoutError:
+    except futures.TimeoutError:
         return Finding(f"{what} did not answer within {budget.seconds:g} s (health.within)")

@@ -11,8 +11,8 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from slurmopt.folder import heartbeat
 from slurmopt.folder.heartbeat import Heartbeat
@@ -22,6 +22,9 @@ from slurmopt.runtime.health.finding import Budget, Finding, NotChecked
 from slurmopt.runtime.health.listener import Listener, ask, key_of, silence
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.ranks import RankFacts, in_slurm_step, tasks_per_node
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 _ASKED_AT_ONCE = 16
 _ANSWER_SECONDS = 5.0
@@ -60,6 +63,8 @@ class Reach:
 
     def _ask(self, others: dict[int, int]) -> dict[int, str | None]:
         """What came of each node that was asked."""
+        from concurrent.futures import ThreadPoolExecutor, wait  # it brings logging along
+
         pool = ThreadPoolExecutor(_ASKED_AT_ONCE, "slurmopt-reach")
         try:
             self._gather(pool, dict(others))
