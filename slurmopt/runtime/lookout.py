@@ -1,5 +1,8 @@
 """Looks out for hangs beside the batch shell: finds ranks that stand still, gets their stacks written, ends the step.
 
+Where a rank has died, it ends the others too: after srun's own SIGTERM they have KillWait, 30 s by default, in which
+they can only wait for it.
+
 python -m slurmopt.runtime.lookout FOLDER ATTEMPT RANKS --hang-after auto|SECONDS --deadline SECONDS
     --heartbeat SECONDS --step-pid PID
 """
@@ -9,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -41,11 +45,14 @@ class Lookout:
         self._ranks = Ranks(ranks, steps_expected=_reported_before(folder, attempt))
         self._now = 0.0
         self._looked = time.monotonic()
+        self._deaths = Deaths(folder)
 
     def watch(self) -> Hang | None:
         """Until the step has ended, or hangs and has been ended."""
         while _lives(self._step):
-            time.sleep(self._allowance.interval)
+            if _within(self._allowance.interval, self._deaths.long_ago, every=1.0):
+                self._end()
+                return None
             self._look()
             if self._hang() and (hang := self._make_sure()):
                 self._tell(hang)
@@ -167,6 +174,37 @@ class Lookout:
         return not _lives(self._step)
 
 
+class Deaths:
+    """What srun says in the job's log of ranks that ended badly: a rank that is killed leaves no word itself."""
+
+    _LINE = re.compile(rb"^srun: error: \S+: tasks? [\d,\-\[\]]+: ", re.MULTILINE)
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._log = folder.job_log(os.environ.get("SLURM_JOB_ID", "-"))
+        self._read = self._size()
+        self._since: float | None = None
+
+    def long_ago(self) -> bool:
+        """Whether a rank died more than a few seconds ago: the others had the time to say what they lost."""
+        if self._since is None and self._size() > self._read and self._LINE.search(self._news()):
+            self._since = time.monotonic()
+        return self._since is not None and time.monotonic() - self._since > _GRACE_SECONDS
+
+    def _size(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except OSError:
+            return 0
+
+    def _news(self) -> bytes:
+        try:
+            with self._log.open("rb") as file:
+                file.seek(self._read)
+                return file.read(65536)
+        except OSError:
+            return b""
+
+
 def in_words(hang: Hang) -> str:
     """The finding in one line."""
     where = f"rank {hang.rank}" + (f" on {hang.node}" if hang.node else "")
@@ -207,10 +245,10 @@ def _send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _within(seconds: float, condition: Callable[[], bool]) -> bool:
+def _within(seconds: float, condition: Callable[[], bool], every: float = 0.05) -> bool:
     deadline = time.monotonic() + seconds
-    while not (met := condition()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    while not (met := condition()) and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(every, left))
     return met
 
 

@@ -92,6 +92,7 @@ def context(job: Job) -> dict[str, Any]:
         "hold": job.settings.restart.lead == "auto",
         "limit": None if job.settings.resources.time is None else seconds(job.settings.resources.time),
         "lookout": _lookout(job),
+        "notify": [shell(word) for word in job.settings.notify.words()],
         "container": environment.container.image is not None,
     }
 
@@ -269,7 +270,9 @@ def _runtime(job: Job) -> list[str]:
 def rank_arguments(settings: Settings) -> list[str]:
     """What `python -m slurmopt.runtime FOLDER` is told of the task."""
     task = settings.task
+    patience = settings.restart.hang_after
     words = ["--heartbeat", str(seconds(settings.monitor.heartbeat))]
+    words += ["--hang-after", patience if patience in ("auto", "off") else str(seconds(patience))]
     if settings.health.enabled:
         checkpoint = settings.checkpoint
         checks = checks_of(settings.health, checkpoint.scratch.path, checkpoint.shared.path)

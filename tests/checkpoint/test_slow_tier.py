@@ -1,0 +1,190 @@
+"""A tier that lags, is away or refuses keeps no save from the tiers that work, and ends no run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from checkpoint.ranks import on_ranks
+from s3_server import BUCKET, S3Server, new_folder
+
+from slurmopt import Requeue
+from slurmopt.checkpoint import Checkpointer
+from slurmopt.checkpoint.route import route
+from slurmopt.errors import CheckpointError
+from slurmopt.folder import events
+from slurmopt.runtime.run import CurrentRun
+
+Attempt = Callable[..., Any]
+Journal = Callable[[str], list[dict[str, Any]]]
+SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    pytest.importorskip("boto3")
+    found = S3Server.start(new_folder())
+    yield found
+    found.stop()
+
+
+def s3(server: S3Server, folder: str, **more: Any) -> dict[str, Any]:
+    return {"url": f"s3://{BUCKET}/{folder}", "endpoint": server.endpoint, **more}
+
+
+def durable_on(tier: str, path: Path) -> int:
+    found = [event for event in events.read(path / "events.jsonl") if event["event"] == "checkpoint"]
+    return max((event["step"] for event in found if event["tier"] == tier), default=0)
+
+
+class Training:
+    """Steps with a save each, of which rank 0 says how many."""
+
+    def __init__(self, run: CurrentRun, saving: Checkpointer) -> None:
+        self.run, self.saving, self.state = run, saving, {"w": torch.zeros(100_000)}
+        self.step = saving.restore(self.state)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not self.is_so(holds):
+            assert time.monotonic() < deadline, f"it never came true; at step {self.step}"
+            self.step += 1
+            self.state["w"].fill_(self.step)
+            self.saving.save(self.step, self.state)
+            time.sleep(0.002)
+
+    def is_so(self, holds: Callable[[], bool]) -> bool:
+        said = [self.run.rank.rank == 0 and holds()]
+        if self.run.rank.world_size > 1:
+            dist.broadcast_object_list(said)
+        return bool(said[0])
+
+    def durable(self, tier: str, more: int) -> None:
+        """Until so many more steps are durable there."""
+        at = self.step
+        self.until(lambda: durable_on(tier, self.run.folder.path) > at + more)
+
+
+def _s3_comes_and_goes(run: CurrentRun, config: dict[str, Any], server: S3Server) -> int:
+    """The step at which it left."""
+    os.environ.update(server.environment, SLURMOPT_RUN_FOLDER=str(run.folder.path))
+    first = run.rank.rank == 0
+    with pytest.raises(Requeue, match="saved step"), Checkpointer(config, run) as saving:
+        training = Training(run, saving)
+        training.durable("s3", 0)
+        training.is_so(lambda: server.kill() is None)
+        training.durable("shared", 30)  # many are due on S3 meanwhile
+        training.is_so(lambda: server.restart() is None)
+        training.durable("s3", 0)
+        training.is_so(lambda: server.kill() is None)
+        training.durable("shared", 10)
+        if first:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        training.until(lambda: False)  # `save` is where it leaves
+    return training.step
+
+
+@pytest.mark.parametrize(("ranks", "buffers"), [(1, 2), (2, 1)])
+def test_saves_go_on_and_a_stop_saves_while_s3_is_away(
+    folder: Path, attempt: Attempt, server: S3Server, monkeypatch: pytest.MonkeyPatch, ranks: int, buffers: int
+) -> None:
+    """S3 gives up after ten minutes, and its saves are at steps that are not due on shared: each would hold a buffer."""
+    place = s3(server, f"away-{ranks}", every=2, keep=2)
+    config = {"shared": {"every": 3, "keep": 2}, "s3": place, "buffers": buffers}
+    outcomes = on_ranks(_s3_comes_and_goes, folder, config, server, nodes=["here"] * ranks, timeout=3 * SECONDS)
+    server.restart()
+    for outcome in outcomes:
+        assert outcome.error is None, outcome.error + outcome.log
+    left = outcomes[0].value
+    assert durable_on("shared", folder) == left
+
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    with Checkpointer(config, attempt(1)) as saving:
+        training = Training(attempt(1), saving)
+        assert training.step == left
+        training.until(lambda: durable_on("s3", folder) >= left)
+    state = {"w": torch.zeros(100_000)}
+    with Checkpointer({"shared": {"path": None}, "s3": place}, attempt(2)) as saving:
+        newest = saving.restore(state)
+    assert newest >= left, "S3 alone has it, whole"
+    assert torch.equal(state["w"], torch.full((100_000,), float(newest)))
+    assert not server.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads")
+
+
+def test_a_tier_that_refuses_ends_no_run_while_another_saves(
+    folder: Path, attempt: Attempt, server: S3Server, monkeypatch: pytest.MonkeyPatch, journal: Journal, capfd: Any
+) -> None:
+    """What is due there goes to the faster tier instead, far more often than that one asks for."""
+    for name, value in {**server.environment, "AWS_SECRET_ACCESS_KEY": "wrong"}.items():
+        monkeypatch.setenv(name, value)
+    config = {"shared": {"every": 1000}, "s3": s3(server, "refusing", every=1), "failures": 1}
+    with Checkpointer(config, attempt(0)) as saving:
+        training = Training(attempt(0), saving)
+        training.until(lambda: len(journal("checkpoint-failed")) > 4)
+        training.durable("shared", 3)
+        assert training.step < 1000
+    lines = capfd.readouterr().err.splitlines()
+    assert lines.count("slurmopt: until s3 takes saves again, what is due there goes to shared as well") == 1
+
+
+def test_before_a_failing_tier_ends_the_run_a_slower_one_gets_its_saves(
+    folder: Path, attempt: Attempt, server: S3Server, monkeypatch: pytest.MonkeyPatch, journal: Journal
+) -> None:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    (folder / "in the way").write_text("")
+    shared = {"every": 1, "path": str(folder / "in the way")}
+    config = {"shared": shared, "s3": s3(server, "instead", every=10**6), "failures": 5}
+    with Checkpointer(config, attempt(0)) as saving:
+        training = Training(attempt(0), saving)
+        training.durable("s3", 0)
+        training.durable("s3", 10)
+    assert len([event for event in journal("checkpoint-failed") if event["tier"] == "shared"]) > 5
+
+
+def _shared_alone(run: CurrentRun, config: dict[str, Any]) -> None:
+    with Checkpointer(config, run) as saving:
+        training = Training(run, saving)
+        training.until(lambda: training.step == 100)
+
+
+def test_a_run_without_any_working_tier_still_ends(folder: Path, attempt: Attempt) -> None:
+    (folder / "in the way").write_text("")
+    config = {
+        "scratch": {"every": 5, "path": str(folder / "in the way")},
+        "shared": {"every": 1, "path": str(folder / "in the way")},
+        "failures": 3,
+    }
+    with pytest.raises(CheckpointError, match=r"saves in a row have failed \(checkpoint.failures\)"):
+        _shared_alone(attempt(0), config)
+
+
+TIERS = ["scratch", "shared", "s3"]
+
+
+@pytest.mark.parametrize(
+    ("due", "busy", "failing", "buffers", "found"),
+    [
+        (["s3"], [], [], 2, ["s3"]),
+        (["s3"], ["scratch"], ["shared"], 2, ["s3"]),
+        (["s3"], [], [], 1, TIERS),
+        (["s3"], ["s3"], [], 2, TIERS),
+        (["s3"], ["shared"], [], 2, TIERS),
+        (["s3"], [], ["s3"], 2, TIERS),
+        (["shared", "s3"], [], ["s3"], 2, TIERS),
+        (["shared"], ["s3"], [], 2, ["scratch", "shared"]),
+        (["scratch", "s3"], ["s3"], ["s3"], 1, ["scratch", "s3"]),
+        ([], ["s3"], ["s3"], 1, []),
+    ],
+)
+def test_the_way_of_a_save(due: list[str], busy: list[str], failing: list[str], buffers: int, found: list[str]) -> None:
+    assert route(due, TIERS, busy, failing, buffers) == found
+    assert route(["s3"], ["s3"], busy, failing, buffers) == ["s3"], "there is no other way"
