@@ -19,9 +19,8 @@ from pathlib import Path
 
 from cluster import daemons, nodes, polling
 
-from chaos_runs.ranks import children, words
+from chaos_runs.alive import children, words
 from chaos_runs.watched import RANKS, Watched
-from slurmopt.survival import causes
 
 _LONG_LIMIT = 600
 """Minutes."""
@@ -32,7 +31,8 @@ _SOON = 150.0
 
 @dataclass(frozen=True)
 class Fault:
-    """One that was drawn. `causes`: what the journal may say of the ends that follow; none: the run goes on."""
+    """One that was drawn. `causes`: what the journal may say of the ends that follow, in its very words, which are
+    written down here once more to hold slurmopt to them; none: the run goes on."""
 
     kind: str
     causes: tuple[str, ...]
@@ -207,18 +207,18 @@ def _for_a_while(cause: Callable[[], None], mend: Callable[[], None], seconds: f
 
 
 KINDS = (
-    Kind("time limit", time_limit, (causes.TIME_LIMIT,), is_notified=True),
-    Kind("preemption", preempted(5), (causes.PREEMPTION,), is_notified=True),
-    Kind("preemption without grace", preempted(0), (causes.PREEMPTION,)),
-    Kind("requeue", requeued, (causes.REQUEUED,), is_notified=True),
-    Kind("batch node killed", node_killed(0), (causes.NODE_FAILURE,)),
-    Kind("other node killed", node_killed(1), (causes.NODE_FAILURE,)),
-    Kind("node killed while saving", node_killed_while_saving, (causes.NODE_FAILURE,)),
-    Kind("node held dead", node_held_dead, (causes.NODE_FAILURE,)),
-    Kind("rank killed", rank_killed(signal.SIGKILL), (causes.KILLED,)),
-    Kind("rank stopped", rank_killed(signal.SIGSTOP), (causes.HANG,)),
-    Kind("out of memory", out_of_memory, (causes.OUT_OF_MEMORY,), needs=frozenset({"cgroups"})),
-    Kind("slurmctld restarted", controller_restarted, (causes.TIME_LIMIT,), is_notified=True),
+    Kind("time limit", time_limit, ("time limit",), is_notified=True),
+    Kind("preemption", preempted(5), ("preemption",), is_notified=True),
+    Kind("preemption without grace", preempted(0), ("preemption",)),
+    Kind("requeue", requeued, ("requeued",), is_notified=True),
+    Kind("batch node killed", node_killed(0), ("node failure",)),
+    Kind("other node killed", node_killed(1), ("node failure",)),
+    Kind("node killed while saving", node_killed_while_saving, ("node failure",)),
+    Kind("node held dead", node_held_dead, ("node failure",)),
+    Kind("rank killed", rank_killed(signal.SIGKILL), ("killed",)),
+    Kind("rank stopped", rank_killed(signal.SIGSTOP), ("hang",)),
+    Kind("out of memory", out_of_memory, ("out of memory",), needs=frozenset({"cgroups"})),
+    Kind("slurmctld restarted", controller_restarted, ("time limit",), is_notified=True),
     Kind("read-only folder", read_only, needs=frozenset({"mount"})),
     Kind("S3 away", s3_away, tier="s3", needs=frozenset({"s3"})),
 )
@@ -253,6 +253,6 @@ def _draw(name: str, known: dict[str, Kind], rng: random.Random) -> Fault | None
 
     tier = "s3" if "s3" in (first.tier, second.tier) else "shared"
     kind, either = f"{first.kind} + {second.kind}", (*first.causes, *second.causes)
-    if causes.NODE_FAILURE in either:  # an attempt that began before Slurm missed the node: its step is refused
-        either = (*either, causes.INFRASTRUCTURE)
+    if "node failure" in either:  # an attempt that began before Slurm missed the node: its step is refused
+        either = (*either, "infrastructure")
     return Fault(kind, either, both, False, len(either), tier, "read-only folder" in kind)

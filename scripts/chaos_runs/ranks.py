@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from chaos_runs.alive import children, words
 from slurmopt.checkpoint.checkpointer import Checkpointer
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runtime.ranks import facts_from
@@ -260,21 +261,6 @@ class Training:
         for process in self.ranks:
             process.join(max(0, deadline - time.monotonic()))
         return [process.exitcode for process in self.ranks]
-
-
-def children(pid: int) -> list[int]:
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        return [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def words(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""
 
 
 def next_attempt(plan: Plan, **changes: Any) -> Plan:

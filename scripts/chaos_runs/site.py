@@ -19,8 +19,6 @@ from cluster.errors import ClusterError, UsageError
 from cluster.layout import Layout
 from s3 import lifecycle as s3_lifecycle
 
-from chaos_runs import survivor
-
 NODES = 6
 """Two for the run, two for it to go to, and two that are dead."""
 _DEAD_SECONDS = 75.0
@@ -56,7 +54,7 @@ class Site:
         for part in (self.folder.parent, self.folder):
             part.chmod(0o755)  # slurm-cluster wants every user to get through
         self.project.mkdir()
-        shutil.copy(str(survivor.__file__), self.project / "survivor.py")
+        shutil.copy(Path(__file__).with_name("survivor.py"), self.project)
         try:
             self._start()
         except BaseException:
@@ -188,14 +186,21 @@ class Site:
         s3_lifecycle.start(self._s3, None, [])
 
     def make_read_only(self) -> None:
-        """What is opened from now on cannot be written. A mount of its own, for one with open files stays writable."""
-        mount("--bind", str(self.shared), str(self.shared))
-        self.is_read_only = True
-        mount("-o", "remount,bind,ro", str(self.shared))
+        """What is opened from now on cannot be written: a read-only view is mounted over the folder. The folder itself
+        cannot become read-only, for a mount with open files refuses that."""
+        view = self.folder / "read-only"
+        view.mkdir(exist_ok=True)
+        mount("--bind", str(self.shared), str(view))
+        try:
+            mount("-o", "remount,bind,ro", str(view))
+            mount("--bind", str(view), str(self.shared))
+            self.is_read_only = True
+        finally:
+            unmount(view)
 
     def make_writable(self) -> None:
         if self.is_read_only:
-            subprocess.run(["umount", "--lazy", str(self.shared)], check=True, capture_output=True)
+            unmount(self.shared)
             self.is_read_only = False
 
     def processes(self) -> list[processes.Process]:
@@ -229,3 +234,8 @@ def mount(*words: str) -> None:
     done = subprocess.run(["mount", *words], capture_output=True, text=True)
     if done.returncode:
         raise ClusterError(f"mount {' '.join(words)}: {done.stderr.strip()}")
+
+
+def unmount(folder: Path) -> None:
+    """At once, whatever is still open there."""
+    subprocess.run(["umount", "--lazy", str(folder)], check=True, capture_output=True)

@@ -25,7 +25,7 @@ from slurmopt.runtime import signals
 from slurmopt.runtime.run import CurrentRun
 from slurmopt.units import human_seconds
 
-_LAST_SECONDS = 10.0
+_LAST_SECONDS = 5.0
 """At a stop, slower tiers get this long, and twice what they usually take; what they then lack is brought there by the
 next attempt."""
 

@@ -28,8 +28,11 @@ def cause_of(folder: RunFolder, attempt: Attempt, back: Attempt) -> str:
     if hang_of(folder, attempt) is not None:
         return causes.HANG
     told = causes.of_job_log(job_log(folder, attempt), attempt.started or 0.0)
+    if told in (causes.REQUEUED, causes.CANCELLED):  # of the latter: somebody wanted the job back
+        ours = told == causes.REQUEUED and "USR1" in attempt.signals
+        return causes.TIME_LIMIT if ours else causes.REQUEUED
     if told is not None:
-        return causes.REQUEUED if told == causes.CANCELLED else told  # somebody wanted a cancelled job back
+        return told
     if attempt.job != back.job:
         return causes.UNKNOWN
     return causes.NODE_FAILURE  # Slurm started the same job again, and nothing on its batch host could say so

@@ -186,8 +186,8 @@ def _has_torch() -> bool:
 
 
 def _gathered(condition: Any, timeout: float) -> bool:
-    """`_wait_until`, unless the job is about to end: nothing has been done yet, so there is nothing to save."""
-    if _wait_until(lambda: signals.requested() or condition(), timeout) and not condition():
+    """`_wait_until`, unless Slurm ends the job: nothing has been done yet, so there is nothing to save."""
+    if _wait_until(lambda: signals.terms() or condition(), timeout) and not condition():
         raise Requeue("told to stop before all ranks had arrived")
     return bool(condition())
 

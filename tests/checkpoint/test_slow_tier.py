@@ -20,7 +20,7 @@ from slurmopt.checkpoint import Checkpointer
 from slurmopt.checkpoint.route import route
 from slurmopt.errors import CheckpointError
 from slurmopt.folder import events
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.runtime.run import FOLDER, CurrentRun
 
 Attempt = Callable[..., Any]
 Journal = Callable[[str], list[dict[str, Any]]]
@@ -31,7 +31,10 @@ SECONDS = 60.0
 def server() -> Iterator[S3Server]:
     pytest.importorskip("boto3")
     found = S3Server.start(new_folder())
-    yield found
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in found.environment.items():
+            patch.setenv(name, value)
+        yield found
     found.stop()
 
 
@@ -72,59 +75,62 @@ class Training:
         self.until(lambda: durable_on(tier, self.run.folder.path) > at + more)
 
 
-def _s3_comes_and_goes(run: CurrentRun, config: dict[str, Any], server: S3Server) -> int:
-    """The step at which it left."""
-    os.environ.update(server.environment, SLURMOPT_RUN_FOLDER=str(run.folder.path))
-    first = run.rank.rank == 0
-    with pytest.raises(Requeue, match="saved step"), Checkpointer(config, run) as saving:
+def _with_s3_away(run: CurrentRun, config: dict[str, Any], server: S3Server, stop: bool) -> int:
+    """The last step. `stop`: while S3 is away the job is told to end; else S3 comes back first."""
+    os.environ.update(server.environment, **{FOLDER: str(run.folder.path)})
+    with Checkpointer(config, run) as saving:
         training = Training(run, saving)
         training.durable("s3", 0)
         training.is_so(lambda: server.kill() is None)
-        training.durable("shared", 30)  # many are due on S3 meanwhile
-        training.is_so(lambda: server.restart() is None)
-        training.durable("s3", 0)
-        training.is_so(lambda: server.kill() is None)
-        training.durable("shared", 10)
-        if first:
+        training.durable("shared", 20)  # many are due on S3 meanwhile
+        if not stop:
+            training.is_so(lambda: server.restart() is None)
+            training.durable("s3", 0)
+            return training.step
+        if run.rank.rank == 0:
             os.kill(os.getpid(), signal.SIGUSR1)
-        training.until(lambda: False)  # `save` is where it leaves
+        with pytest.raises(Requeue, match="saved step"):
+            training.until(lambda: False)
     return training.step
 
 
-@pytest.mark.parametrize(("ranks", "buffers"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize(("ranks", "buffers", "stop"), [(1, 1, False), (2, 2, True)])
 def test_saves_go_on_and_a_stop_saves_while_s3_is_away(
-    folder: Path, attempt: Attempt, server: S3Server, monkeypatch: pytest.MonkeyPatch, ranks: int, buffers: int
+    folder: Path, attempt: Attempt, server: S3Server, ranks: int, buffers: int, stop: bool
 ) -> None:
-    """S3 gives up after ten minutes, and its saves are at steps that are not due on shared: each would hold a buffer."""
+    """Uploads are given up after ten minutes only, and most are of steps that are not due on shared: each would hold a
+    buffer."""
     place = s3(server, f"away-{ranks}", every=2, keep=2)
     config = {"shared": {"every": 3, "keep": 2}, "s3": place, "buffers": buffers}
-    outcomes = on_ranks(_s3_comes_and_goes, folder, config, server, nodes=["here"] * ranks, timeout=3 * SECONDS)
-    server.restart()
+    outcomes = on_ranks(_with_s3_away, folder, config, server, stop, nodes=["here"] * ranks, timeout=2 * SECONDS)
     for outcome in outcomes:
         assert outcome.error is None, outcome.error + outcome.log
-    left = outcomes[0].value
-    assert durable_on("shared", folder) == left
+    if stop:
+        assert durable_on("shared", folder) == outcomes[0].value
+        server.restart()
+    _comes_home(attempt, config, folder)
+    assert not server.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads")
 
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
+
+def _comes_home(attempt: Attempt, config: dict[str, Any], folder: Path) -> None:
+    """The next attempt brings S3 what it lacks."""
+    left = max(durable_on(tier, folder) for tier in ("shared", "s3"))
     with Checkpointer(config, attempt(1)) as saving:
         training = Training(attempt(1), saving)
         assert training.step == left
         training.until(lambda: durable_on("s3", folder) >= left)
     state = {"w": torch.zeros(100_000)}
-    with Checkpointer({"shared": {"path": None}, "s3": place}, attempt(2)) as saving:
+    with Checkpointer({**config, "shared": {"path": None}}, attempt(2)) as saving:
         newest = saving.restore(state)
     assert newest >= left, "S3 alone has it, whole"
     assert torch.equal(state["w"], torch.full((100_000,), float(newest)))
-    assert not server.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads")
 
 
 def test_a_tier_that_refuses_ends_no_run_while_another_saves(
     folder: Path, attempt: Attempt, server: S3Server, monkeypatch: pytest.MonkeyPatch, journal: Journal, capfd: Any
 ) -> None:
     """What is due there goes to the faster tier instead, far more often than that one asks for."""
-    for name, value in {**server.environment, "AWS_SECRET_ACCESS_KEY": "wrong"}.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     config = {"shared": {"every": 1000}, "s3": s3(server, "refusing", every=1), "failures": 1}
     with Checkpointer(config, attempt(0)) as saving:
         training = Training(attempt(0), saving)
@@ -136,10 +142,8 @@ def test_a_tier_that_refuses_ends_no_run_while_another_saves(
 
 
 def test_before_a_failing_tier_ends_the_run_a_slower_one_gets_its_saves(
-    folder: Path, attempt: Attempt, server: S3Server, monkeypatch: pytest.MonkeyPatch, journal: Journal
+    folder: Path, attempt: Attempt, server: S3Server, journal: Journal
 ) -> None:
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
     (folder / "in the way").write_text("")
     shared = {"every": 1, "path": str(folder / "in the way")}
     config = {"shared": shared, "s3": s3(server, "instead", every=10**6), "failures": 5}

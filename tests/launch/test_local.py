@@ -140,9 +140,8 @@ def test_a_snapshot_by_git_needs_a_repository(folder: Path) -> None:
 )
 def test_what_fails_before_the_training_is_told(folder: Path, words: list[str], error: str) -> None:
     run = start("task.command=[true]", *words)
-    wait_until(lambda: state(run) not in ("pending", "running"), 30, "it ends")
+    wait_until(lambda: state(run) == "failed", 60, "it ends", lambda: state(run))
     (status,) = json.loads(slurmopt("status", str(run), "--json").stdout)
-    assert status["state"] == "failed"
     assert error in status["error"]
     assert "the end of" in slurmopt("logs", str(run), "--errors").stdout
     assert not list(run.glob("logs/attempt-0/rank-*"))

@@ -24,7 +24,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.survival import story
 
 TRAIN = """
-import sys, time, slurmopt
+import signal, sys, time, slurmopt
 run, rank = slurmopt.current_run(), slurmopt.rank_facts().rank
 own = run.folder.checkpoints / "step"
 step = int(own.read_text()) if own.exists() else 0
@@ -34,17 +34,25 @@ if how == "broken":
     raise ValueError("the training's own mistake")
 if how == "stuck":
     sys.exit(75)
+if how == "ignores":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 end = 10**6 if run.attempt < int(sys.argv[2]) else step + 10
 while step < end:
     time.sleep(0.02)
     step += 1
     slurmopt.progress(step)
-    told = slurmopt.stop_requested()
+    told = how != "ignores" and slurmopt.stop_requested()
     if rank == 0 and (told or step % 20 == 0):
         own.write_text(str(step))
     if told or (how == "asks" and step == 40):
         own.write_text(str(step)) if rank == 0 else None
         sys.exit(75)
+    if how in ("marker", "garbage") and step == 40 and end == 10**6:
+        if rank == 0:
+            own.write_text("40")
+            (run.folder.path / "requeue").write_text('{"step": 40}' if how == "marker" else "\\0 not JSON")
+        time.sleep(1)
+        sys.exit(3)
 """
 ONE = ("resources.nodes=1", "resources.tasks_per_node=2", "resources.exclude=node4")
 TWO = ("resources.nodes=2", "resources.exclude=node4")
@@ -59,6 +67,9 @@ RUNS: dict[str, tuple[tuple[str, ...], str, int]] = {  # overrides, what the tra
     "node-of-others": (("resources.nodes=2", "resources.nodelist='node3,node4'"), "trains", 1),
     "node-of-batch": ((*ONE[:2], "resources.nodelist=node4"), "trains", 1),
     "asks": (ONE, "asks", 1),
+    "marker": (ONE, "marker", 1),
+    "garbage": (ONE, "garbage", 1),
+    "ignores": ((*TWO, "resources.time=1", "restart.lead=15s"), "ignores", 1),
     "broken": (ONE, "broken", 0),
     "stuck": (ONE, "stuck", 0),
 }
@@ -177,6 +188,9 @@ def _journal(folder: RunFolder) -> str:
         ("node-of-others", ["node failure", "finished"]),
         ("node-of-batch", ["node failure", "finished"]),
         ("asks", ["asked", "finished"]),
+        ("marker", ["asked", "finished"]),
+        ("garbage", ["asked", "finished"]),
+        ("ignores", ["time limit", "finished"]),
         ("broken", ["user error"]),
         ("stuck", ["asked", "asked"]),  # no progress
     ],
@@ -207,6 +221,19 @@ def test_the_rank_that_stopped_first_is_named_and_its_stack_is_asked_for(faults:
 
 def test_a_stopped_or_killed_attempt_leaves_no_process(faults: Faults) -> None:
     assert _processes(faults) == []
+
+
+def test_a_requeue_file_says_what_is_saved_and_garbage_in_it_is_one_line(faults: Faults) -> None:
+    assert faults.attempts("marker")[0].durable == 40
+    assert faults.attempts("garbage")[0].durable is None
+    said = [
+        line for line in _journal(faults.folders["garbage"]).splitlines() if "is no JSON object with a step" in line
+    ]
+    assert len(said) == 1
+
+
+def test_a_command_that_ignores_the_signal_is_ended_in_time_to_come_back(faults: Faults) -> None:
+    assert "the ranks have not left in time; ending them" in _journal(faults.folders["ignores"])
 
 
 def test_a_run_that_gets_nowhere_says_so(faults: Faults) -> None:
