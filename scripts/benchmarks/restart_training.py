@@ -76,7 +76,7 @@ def _step_on(given: Mapping[str, Any], tell: Callable[[int], None] | None, step:
     """Steps until the file `stop` is there. Of two blocks one, by chance, has the calls: heartbeats keep no time with
     them."""
     work, chance, folder = Work(given["repeats"]), random.Random(1), Path(given["folder"])
-    first, ends, calls, told = dist.get_rank() == 0, array("d"), [], 0.0
+    first, ends, calls, told = dist.get_rank() == 0, array("d"), [], array("d")
     if first:
         (folder / "ready").touch()
     is_over = False
@@ -91,11 +91,12 @@ def _step_on(given: Mapping[str, Any], tell: Callable[[int], None] | None, step:
                 if with_calls and tell is not None:
                     tell(step)
                 ends.append(time.perf_counter())
-                told += ends[-1] - before if with_calls else 0.0
+                if with_calls:
+                    told.append(ends[-1] - before)
             if is_over:
                 break
     if first:
-        (folder / "steps.json").write_text(json.dumps({"ends": list(ends), "calls": calls, "told": told}))
+        (folder / "steps.json").write_text(json.dumps({"ends": list(ends), "calls": calls, "told": list(told)}))
 
 
 def train(config: Any) -> None:

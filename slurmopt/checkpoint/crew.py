@@ -26,8 +26,7 @@ from slurmopt.runtime.run import CurrentRun
 from slurmopt.units import human_seconds
 
 _LAST_SECONDS = 5.0
-"""At a stop, slower tiers get this long, and twice what they usually take; what they then lack is brought there by the
-next attempt."""
+"""At a stop, slower tiers get this long, and twice what they usually take."""
 
 
 class Crew:
@@ -226,7 +225,7 @@ class Crew:
         """Where everything is home it may still clean up; else it has what is left of the time, and no more."""
         assert self._writer is not None
         late = bool(self._outcomes.under_way())
-        self._lost = "not there in time; the next attempt brings it there"
+        self._lost = "not there in time; the next attempt brings the newest one there"
         self._writer.close(min(_LAST_SECONDS, seconds) if late else max(_LAST_SECONDS, seconds))
         self._writer = None
         self._generation += 1

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.folder import events
-from slurmopt.folder.files import read_json
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, USER_ERROR
@@ -17,6 +15,7 @@ from slurmopt.runs.progress import read
 from slurmopt.runs.strays import Stray
 from slurmopt.slurm.states import plain_state
 from slurmopt.survival import causes, decision, story
+from slurmopt.survival.traces import hang_of, job_log, newest_mark
 
 if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
@@ -45,7 +44,11 @@ def late_end(stray: Stray, settings: Settings) -> dict[str, Any]:
     latest = _latest(stray, attempts)
     beats = _beats(run, latest.number) if began else {}
     cause, error = _cause(stray, latest, beats, policy.patterns) if began else _cause_before_start(stray)
-    end = {"cause": cause, "step": _last_step(beats), "mark": _newest_mark(run, settings)}
+    end = {
+        "cause": cause,
+        "step": _last_step(beats),
+        "mark": newest_mark(settings.task.checkpoints, _workdir(run, settings)),
+    }
     latest.end = end
     decided = decision.decide(attempts, cause, policy.budgets, policy.no_progress, decision.SUBMIT)
     if not began and stray.state is None:
@@ -79,13 +82,13 @@ def _cause(stray: Stray, attempt: story.Attempt, beats: Beats, patterns: Mapping
     dead node left none, and the others then only tell of a lost connection."""
     said = _slurm_said(stray)
     by_state = causes.of_state(stray.state or "")
-    if attempt.cancelled or by_state == causes.CANCELLED:
+    told = causes.of_job_log(job_log(stray.run, attempt))
+    if attempt.cancelled or causes.CANCELLED in (by_state, told):
         return causes.CANCELLED, said
-    if (hang := _hang(stray.run, attempt)) is not None:
+    if (hang := hang_of(stray.run, attempt)) is not None:
         rank, node, seconds = (hang.get(name) for name in ("rank", "node", "seconds"))
         return causes.HANG, f"no step for {seconds} s; rank {rank} on {node} stopped first"
-    found = by_state or causes.of_job_log(_job_log(stray.run, attempt), attempt.started or 0.0)
-    if found is not None:
+    if (found := by_state or told) is not None:
         return found, said
     if (account := _account(beats, patterns)) is not None:
         return account
@@ -104,14 +107,6 @@ def _slurm_said(stray: Stray) -> str:
     if stray.state is None:
         return f"Slurm no longer knows job {job}, and it left no verdict"
     return f"Slurm ended job {job} ({plain_state(stray.state)})"
-
-
-def _hang(run: RunFolder, attempt: story.Attempt) -> Mapping[str, Any] | None:
-    """What the lookout found."""
-    try:
-        return read_json(run.hang(attempt.number)) or attempt.hang
-    except OSError:
-        return attempt.hang
 
 
 def _account(beats: Beats, patterns: Mapping[str, str]) -> tuple[str, str | None] | None:
@@ -139,41 +134,11 @@ def _last_step(beats: Beats) -> int | None:
     return max((step for beat in beats.values() if (step := whole(beat.step)) is not None), default=None)
 
 
-def _newest_mark(run: RunFolder, settings: Settings) -> float | None:
-    """When the newest file of `task.checkpoints` was written; the glob is relative to where the job runs."""
-    pattern = settings.task.checkpoints
-    if pattern is None:
-        return None
-    base = _workdir(run, settings)
-    found = (_written(base / name) for name in glob.iglob(pattern, root_dir=base, recursive=True))
-    return max((when for when in found if when is not None), default=None)
-
-
 def _workdir(run: RunFolder, settings: Settings) -> Path:
     if settings.environment.snapshot != "off":
         return run.code
     created = next((event for event in events.read(run.events) if event["event"] == "created"), {})
     return Path(str(created.get("cwd") or run.path), settings.environment.workdir or "").expanduser()
-
-
-def _written(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
-    except OSError:  # it was pruned just now
-        return None
-
-
-def _job_log(run: RunFolder, attempt: story.Attempt) -> str:
-    """The end of what the batch shell and slurmstepd said during this attempt."""
-    if attempt.job is None:
-        return ""
-    try:
-        with run.job_log(attempt.job).open("rb") as file:
-            size, start = file.seek(0, 2), attempt.log_from or 0
-            file.seek(max(start if start <= size else 0, size - _LOG_TAIL))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def claim(run: RunFolder, attempt: int) -> bool:

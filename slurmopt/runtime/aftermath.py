@@ -15,19 +15,19 @@ from pathlib import Path
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, KILLED
 from slurmopt.runtime.conclusion import Conclusion, conclude, note, say
-from slurmopt.runtime.evidence import hang_of, job_log
 from slurmopt.runtime.lead import needed
 from slurmopt.runtime.verdict import read_all
 from slurmopt.survival import causes, decision, story
 from slurmopt.survival.policy import Policy, from_word
 from slurmopt.survival.story import Attempt
+from slurmopt.survival.traces import hang_of, job_log
 
 
 def cause_of(folder: RunFolder, attempt: Attempt, back: Attempt) -> str:
     """Why an attempt ended that left no word, given that the run is `back`."""
-    if hang_of(folder, attempt) is not None:
+    told = causes.of_job_log(job_log(folder, attempt, until=back.log_from))
+    if hang_of(folder, attempt) is not None and told != causes.CANCELLED:
         return causes.HANG
-    told = causes.of_job_log(job_log(folder, attempt), attempt.started or 0.0)
     if told in (causes.REQUEUED, causes.CANCELLED):  # of the latter: somebody wanted the job back
         ours = told == causes.REQUEUED and "USR1" in attempt.signals
         return causes.TIME_LIMIT if ours else causes.REQUEUED
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
         _note_end(folder, attempt, conclusion, "not started: the run had ended")
         print("over", flush=True)
         return 0
-    print(needed(folder) or 0, flush=True)
+    print(needed(folder, policy.durable) or 0, flush=True)
     return 0
 
 

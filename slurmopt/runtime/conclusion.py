@@ -16,6 +16,7 @@ from slurmopt.survival import causes, decision, story
 from slurmopt.survival.decision import Decision
 from slurmopt.survival.policy import Policy
 from slurmopt.survival.story import Attempt
+from slurmopt.survival.traces import newest_mark
 
 _EXCLUDED = "node-excluded"
 _OF_A_NODE = (causes.INFRASTRUCTURE, causes.NODE_FAILURE)
@@ -66,7 +67,7 @@ def conclude(
     last = attempts[-1]
     wish = wished_step(folder)
     last.durable = max((step for step in (last.durable, wish) if step is not None), default=None)
-    step, mark = last_step(beats), newest_mark(folder, policy)
+    step, mark = last_step(beats), newest_mark(policy.checkpoints, Path(policy.workdir or folder.path))
     last.end = {**(last.end or {}), "cause": cause, "step": step, "mark": mark}
     decided = decision.decide(attempts, cause, policy.budgets, policy.no_progress, by)
     exclude = None
@@ -99,21 +100,6 @@ def wished_step(folder: RunFolder) -> int | None:
     if step is None:
         say(f'{path}: is no JSON object with a step; taken as a wish to be requeued (valid: {{"step": 1200}})')
     return step
-
-
-def newest_mark(folder: RunFolder, policy: Policy) -> float | None:
-    """When the newest file of `task.checkpoints` was written: seconds since the epoch."""
-    if policy.checkpoints is None:
-        return None
-    import glob
-
-    times = []
-    for name in glob.iglob(policy.checkpoints, recursive=True):
-        try:
-            times.append(Path(name).stat().st_mtime)
-        except OSError:  # it was pruned just now
-            continue
-    return max(times, default=None)
 
 
 def _exclude(folder: RunFolder, attempt: int, node: str | None, policy: Policy) -> str | None:

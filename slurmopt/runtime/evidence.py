@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slurmopt.folder.files import read_json
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED, INFRASTRUCTURE, KILLED, REQUEUE
 from slurmopt.survival import causes
 from slurmopt.survival.story import Attempt
+from slurmopt.survival.traces import hang_of, job_log
 
-_TAIL = 65536
 _OF_A_KILL = (causes.OUT_OF_MEMORY, causes.NODE_FAILURE)
 """What a log can tell of a rank that was killed; other words in it may be anything."""
 
@@ -34,6 +34,10 @@ class Evidence:
     """The cause that slurmstepd's line in the job's log gives."""
     slurm: Mapping[str, str] = field(default_factory=dict)
     """`scontrol show job`, field by field."""
+    restarts: int = 0
+    """How often Slurm had restarted the job when this attempt began."""
+    local: bool = False
+    """Whether the local runner stood in for Slurm."""
     log: str = ""
     """The end of the job's log, of this attempt alone."""
 
@@ -46,18 +50,12 @@ def collect(folder: RunFolder, attempt: Attempt, beats: Mapping[int, Heartbeat])
         asked={beat.asked for beat in beats.values() if beat.asked},
         cancelled=attempt.cancelled,
         hang=hang_of(folder, attempt),
-        told=causes.of_job_log(log, attempt.started or 0.0),
+        told=causes.of_job_log(log),
         slurm=fields_of(_text(folder.slurm_said(attempt.number))),
+        restarts=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        local=(attempt.job or "").startswith("local-"),
         log=log,
     )
-
-
-def hang_of(folder: RunFolder, attempt: Attempt) -> Mapping[str, Any] | None:
-    """What the lookout found, from its file or its event."""
-    try:
-        return read_json(folder.hang(attempt.number)) or attempt.hang
-    except OSError:
-        return attempt.hang
 
 
 def cause_of(
@@ -66,17 +64,19 @@ def cause_of(
     """The cause of an end with this `outcome` and `error`. `logs`: the ends of the logs of the ranks concerned."""
     if outcome == FINISHED:
         return causes.FINISHED
-    if evidence.cancelled:
+    told = None if _lives_on(evidence.slurm) and evidence.told == causes.CANCELLED else evidence.told
+    if evidence.cancelled or told == causes.CANCELLED:
         return causes.CANCELLED
     if evidence.hang is not None:
         return causes.HANG
-    told = evidence.told
-    if told is not None and not (told == causes.CANCELLED and _lives_on(evidence.slurm)):
+    if told is not None:
         return told
     if _being_preempted(evidence.slurm) and evidence.asked & {"TERM", "rank"}:
         return causes.PREEMPTION
     if outcome in (REQUEUE, KILLED) and ("USR1" in evidence.signals or "USR1" in evidence.asked):
         return causes.TIME_LIMIT
+    if "TERM" in evidence.signals and not _lives_on(evidence.slurm):
+        return _of_slurm(evidence)
     if outcome == REQUEUE:
         return causes.ASKED
     return _of_failure(outcome, error, logs, evidence, patterns)
@@ -93,6 +93,17 @@ def _of_failure(
     if outcome == INFRASTRUCTURE:
         return said or causes.INFRASTRUCTURE
     return said or causes.of_text(logs, patterns) or causes.USER_ERROR
+
+
+def _of_slurm(evidence: Evidence) -> str:
+    """The batch shell was ended, and no line says why: then Slurm's record tells. Where it says nothing either it was
+    scancel, for a requeue by Slurm comes back whatever is decided here, and a job that was cancelled must not."""
+    if evidence.slurm.get("Reason") == "TimeLimit":
+        return causes.TIME_LIMIT
+    if _being_preempted(evidence.slurm):
+        return causes.PREEMPTION
+    restarts = evidence.slurm.get("Restarts", "")
+    return causes.REQUEUED if restarts.isdigit() and int(restarts) > evidence.restarts else causes.CANCELLED
 
 
 def failed_node(log: str) -> str | None:
@@ -112,26 +123,9 @@ def _being_preempted(slurm: Mapping[str, str]) -> bool:
 
 
 def fields_of(text: str) -> dict[str, str]:
-    """`scontrol show job --oneliner` as fields; a value with spaces loses what comes after the first."""
-    return dict(re.findall(r"(?:^|\s)([A-Z][A-Za-z/:]*)=(\S*)", text))
-
-
-def job_log(folder: RunFolder, attempt: Attempt) -> str:
-    """The end of what the batch shell and slurmstepd said during this attempt."""
-    if attempt.job is None:
-        return ""
-    return tail(folder.job_log(attempt.job), attempt.log_from or 0)
-
-
-def tail(path: Path, start: int = 0) -> str:
-    """The end of a log from `start` (bytes) on; "" where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(start if start <= size else 0, size - _TAIL))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
+    """`scontrol show job --oneliner` as fields; a value with spaces loses what comes after the first. Of two with one
+    name the first counts: the user's own comment comes late."""
+    return dict(reversed(re.findall(r"(?:^|\s)([A-Z][A-Za-z/:]*)=(\S*)", text)))
 
 
 def _text(path: Path) -> str:

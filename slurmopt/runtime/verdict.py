@@ -1,9 +1,10 @@
 """The verdict on an attempt, from the ranks' own accounts: not from srun's exit status, which tells too little.
 
-python -m slurmopt.runtime.verdict FOLDER ATTEMPT RANKS STEP_EXIT_CODE [POLICY [WHY]]
+python -m slurmopt.runtime.verdict FOLDER ATTEMPT RANKS STEP_EXIT_CODE [POLICY [JOB LOG_FROM [WHY]]]
 
-POLICY: `slurmopt.survival.policy` as one word. WHY: what kept the training from starting at all. Standard output is for
-the batch shell: one line, "NEXT EXCLUDE STATUS"; the story goes to standard error. The exit status is the outcome's.
+POLICY: `slurmopt.survival.policy` as one word. JOB and LOG_FROM: the job's id, and how long its log was when the
+attempt began. WHY: what kept the training from starting at all. Standard output is for the batch shell: one line,
+"NEXT EXCLUDE STATUS"; the story goes to standard error. The exit status is the outcome's.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
 from slurmopt.runtime.conclusion import Conclusion, conclude, note, say
-from slurmopt.runtime.evidence import cause_of, collect, failed_node, tail
+from slurmopt.runtime.evidence import cause_of, collect, failed_node
 from slurmopt.runtime.failures import is_peer_lost
 from slurmopt.runtime.logtail import last_traceback
 from slurmopt.survival import causes, story
 from slurmopt.survival.policy import Policy, from_word
+from slurmopt.survival.traces import tail
 
 _SETTLE_SECONDS = 10.0
 
@@ -195,12 +197,16 @@ def judge_early(why: str, attempt: int, exit_code: int) -> Verdict:
     return Verdict(outcome, attempt, exit_code, node=os.environ.get("SLURMD_NODENAME"), error=why)
 
 
-def follow_up(folder: RunFolder, verdict: Verdict, beats: Beats, ranks: int, policy: Policy) -> Conclusion:
-    """The cause, and what follows from it."""
-    attempts = story.attempts(folder)
+def follow_up(
+    folder: RunFolder, verdict: Verdict, beats: Beats, ranks: int, policy: Policy, shell: list[str]
+) -> Conclusion:
+    """The cause, and what follows from it. `shell`: JOB and LOG_FROM, which the journal may have lost."""
+    attempts = [one for one in story.attempts(folder) if one.number <= verdict.attempt]
     if not attempts or attempts[-1].number != verdict.attempt:
         attempts.append(story.Attempt(verdict.attempt))
     last = attempts[-1]
+    if shell:
+        last.job, last.log_from = shell[0], int(shell[1])
     evidence = collect(folder, last, beats)
     concerned = {0, *([] if verdict.rank is None else [verdict.rank])} & set(range(ranks))
     logs = "\n".join(tail(folder.rank_log(verdict.attempt, rank)) for rank in sorted(concerned))
@@ -218,16 +224,18 @@ def main(argv: list[str]) -> int:
     """Judges, writes result.json and the `end` event, tells the story, answers the batch shell."""
     folder, attempt, ranks, step_exit = RunFolder(Path(argv[0]).absolute()), int(argv[1]), int(argv[2]), int(argv[3])
     policy = from_word(argv[4]) if len(argv) > 4 else Policy()
-    if len(argv) > 5:
-        beats, verdict = {}, judge_early(argv[5], attempt, step_exit)
+    if len(argv) > 7:
+        beats, verdict = {}, judge_early(argv[7], attempt, step_exit)
     else:
         beats = settled(folder, attempt, ranks, step_exit)
         verdict = _with_log(judge(beats, attempt, ranks, step_exit), folder)
         verdict.others = _others(verdict, beats, ranks)
-    conclusion = follow_up(folder, verdict, beats, ranks, policy)
+    conclusion = follow_up(folder, verdict, beats, ranks, policy, argv[5:7])
     _write_down(folder, verdict, conclusion, ranks, step_exit)
     say(story_of(verdict, conclusion, folder))
     status = EXIT_STATUS[verdict.outcome]
+    if verdict.outcome == REQUEUE and conclusion.decision.next is None:
+        status = 1  # 75 would have it started again
     print(conclusion.answer(status), flush=True)
     return status
 

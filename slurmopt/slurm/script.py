@@ -87,7 +87,8 @@ def context(job: Job) -> dict[str, Any]:
         "srun": _srun(job),
         "runtime": _runtime(job),
         "pythonpath": _pythonpath(job),
-        "policy": policy_of(job.settings.restart, job.settings.task, job.settings.resources).as_word(),
+        "policy": _policy(job),
+        "mode": "750" if job.settings.launch.group_access else "700",
         "lead": lead(job.settings),
         "hold": job.settings.restart.lead == "auto",
         "limit": None if job.settings.resources.time is None else seconds(job.settings.resources.time),
@@ -202,6 +203,12 @@ def lead(settings: Settings) -> int:
             f"{human_seconds(chosen)} is not shorter than resources.time ({human_seconds(limit)})", "restart.lead"
         )
     return chosen
+
+
+def _policy(job: Job) -> str:
+    settings = job.settings
+    durable = settings.checkpoint.durable_tier
+    return policy_of(settings.restart, settings.task, settings.resources, job.workdir, durable).as_word()
 
 
 def _lookout(job: Job) -> list[str]:

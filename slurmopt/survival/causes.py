@@ -21,7 +21,6 @@ The words stand in the journal (`cause` of an `end` event) and on the screen:
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 
 FINISHED = "finished"
@@ -55,7 +54,7 @@ _BY_KEY = {key(cause): cause for cause in (INFRASTRUCTURE, USER_ERROR, OUT_OF_ME
 _BY_KEY["hang"] = HANG
 
 # slurmstepd: error: *** JOB 12 ON node1 CANCELLED AT 2026-11-21T12:00:00 DUE TO TIME LIMIT ***
-_ENDED = re.compile(r"\*\*\* JOB \S+ ON (\S+) CANCELLED AT (\d+-\d+-\d+T\d+:\d+:\d+)(?: DUE TO ([A-Z ]+))?")
+_ENDED = re.compile(r"\*\*\* JOB \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([A-Z ]+))?")
 _SLURM_SAYS = {
     "TIME LIMIT": TIME_LIMIT,
     "PREEMPTION": PREEMPTION,
@@ -73,7 +72,6 @@ _SLURM_STATES = {
     "CANCELLED": CANCELLED,
     "REVOKED": CANCELLED,
 }
-_CLOCKS_DIFFER = 5.0
 
 _TEXTS = (
     (
@@ -112,28 +110,20 @@ def of_text(text: str | None, patterns: Mapping[str, str] | None = None) -> str 
     return next((cause for cause, pattern in _BUILT_IN if pattern.search(text)), None)
 
 
-def of_job_log(text: str, since: float) -> str | None:
-    """Why Slurm ended the job after `since` (seconds since the epoch), by slurmstepd's last line in the job's log.
+def of_job_log(text: str) -> str | None:
+    """Why Slurm ended the job, by slurmstepd's last line in `text`, the job's log from the start of an attempt on.
 
-    A line without a reason is scancel's. None where there is no such line.
+    A line without a reason is scancel's. None where there is no such line. Its time stamp is not looked at: it is in
+    the time zone of the node's slurmd, which need not be the job's.
     """
-    for found in reversed(list(_ENDED.finditer(text))):
-        if _seconds(found[2]) >= since - _CLOCKS_DIFFER:
-            return _of_reason(found[3])
-    return None
+    found = list(_ENDED.finditer(text))
+    return _of_reason(found[-1][2]) if found else None
 
 
 def _of_reason(reason: str | None) -> str:
     if reason is None:
         return CANCELLED
     return next((cause for words, cause in _SLURM_SAYS.items() if reason.strip().startswith(words)), UNKNOWN)
-
-
-def _seconds(stamp: str) -> float:
-    try:
-        return time.mktime(time.strptime(stamp, "%Y-%m-%dT%H:%M:%S"))
-    except (ValueError, OverflowError):
-        return 0.0
 
 
 def of_state(state: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 
 from slurmopt.config.resources import Resources
 from slurmopt.config.restart import Restart
@@ -28,14 +29,20 @@ class Policy:
     """The nodes that the owner left out themselves (`resources.exclude`)."""
     checkpoints: str | None = None
     """A glob of files whose newest one shows a plain command's progress."""
+    workdir: str | None = None
+    """What a relative `checkpoints` is relative to."""
+    durable: str | None = None
+    """The tier of checkpoints that a stop waits for."""
 
     def as_word(self) -> str:
         """One word for the job script."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
 
-def policy_of(restart: Restart, task: Task, resources: Resources) -> Policy:
-    """The policy that a config states."""
+def policy_of(
+    restart: Restart, task: Task, resources: Resources, workdir: Path | None = None, durable: str | None = None
+) -> Policy:
+    """The policy that a config states, for a run in `workdir` whose stops wait for the tier `durable`."""
     return Policy(
         budgets=asdict(restart.budgets),
         no_progress=restart.no_progress,
@@ -44,6 +51,8 @@ def policy_of(restart: Restart, task: Task, resources: Resources) -> Policy:
         exclude_span=seconds(restart.exclude.span),
         excluded=resources.exclude,
         checkpoints=task.checkpoints,
+        workdir=None if workdir is None else str(workdir),
+        durable=durable,
     )
 
 
