@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 __all__ = ["CurrentRun", "RankFacts", "Requeue", "current_run", "on_stop", "progress", "rank_facts", "stop_requested"]
 
 _HOMES = {
-    "Requeue": "slurmopt.errors",
+    "Requeue": "slurmopt.runtime.run",  # from there: an uncaught one must be known for what it is
     "RankFacts": "slurmopt.runtime.ranks",
     "rank_facts": "slurmopt.runtime.ranks",
     "CurrentRun": "slurmopt.runtime.run",

@@ -17,6 +17,7 @@
     └── JobError                      1   inside the job
         ├── RendezvousError               ranks that did not arrive
         ├── CheckpointError               a state that cannot be saved or restored, a damaged or foreign checkpoint
+        │   └── RanksLost                     the other ranks did not come to a save or restore
         └── Requeue                  75   raised by training code: state is saved, start me again
 
 Each message is one line that a person can act on: what is wrong, where, and what would be valid.
@@ -107,6 +108,10 @@ class RendezvousError(JobError):
 
 class CheckpointError(JobError):
     """A state that cannot be saved or restored, or a checkpoint that is damaged, foreign or of a newer format."""
+
+
+class RanksLost(CheckpointError):
+    """The other ranks did not come to what all do together: they are gone, or do something else."""
 
 
 class Requeue(JobError):

@@ -39,12 +39,18 @@ def below(pid: int) -> list[int]:
 
 def cpu_seconds(pids: Iterable[int]) -> float:
     """What all threads of these processes have had of the processors."""
-    spent = 0
-    for pid in pids:
-        for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-            with contextlib.suppress(*_GONE):
-                spent += int(path.read_text().split()[0])
-    return spent / 1e9
+    return sum(map(_spent, (path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))))
+
+
+def cpu_seconds_of_threads(pid: int, threads: Iterable[int]) -> float:
+    """What these threads of a process have had of the processors."""
+    return sum(_spent(Path(f"/proc/{pid}/task/{thread}/schedstat")) for thread in threads)
+
+
+def _spent(schedstat: Path) -> float:
+    with contextlib.suppress(*_GONE):
+        return int(schedstat.read_text().split()[0]) / 1e9
+    return 0.0
 
 
 def peak_mib(pids: Iterable[int]) -> list[float]:

@@ -1,9 +1,12 @@
 """What slurmopt takes from a training on 2 ranks with steps of 5 ms: its calls, and all that runs beside them.
 
-Two pairs of ranks make the same steps: one launched by slurmopt (on this machine, without Slurm), with heartbeats, the threads for signals and the
-agreement on a stop, its checkpoint writers and the lookout; and one of plain torch. They run in turns: one pair works
-for some seconds while all processes of the other are stopped by SIGSTOP. Within slurmopt's pair blocks of steps with
-its calls (`progress`, and a `save` in which nothing is due) and without take turns too.
+The calls (`progress`, and a `save` in which nothing is due) are made in every other block of steps, by the same ranks.
+What runs beside them is measured by the processor time that it takes: the threads of the ranks (heartbeat, signals, the
+agreement on a stop), the lookout, the checkpoint writers, the batch shell; each second of it counts as one that a rank
+lost, though a free core may have served it.
+
+A pair of ranks of plain torch makes the same steps, in turns with slurmopt's: one pair works for some seconds while all
+processes of the other are stopped by SIGSTOP. That is shown only: two such pairs differ by more than what is sought.
 """
 
 from __future__ import annotations
@@ -26,9 +29,9 @@ from typing import Any
 
 from benchmarks.measure import BenchError, Sample
 from benchmarks.report import Report
-from benchmarks.restart_processes import below, cpu_seconds, peak_mib, wait_until
+from benchmarks.restart_processes import below, cpu_seconds, cpu_seconds_of_threads, peak_mib, wait_until
 from benchmarks.workbench import Workbench
-from slurmopt.folder import events, heartbeat
+from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 
 TRAINING = Path(__file__).with_name("restart_training.py")
@@ -48,8 +51,8 @@ class Pair:
 
     folder: Path
     turns: Turns = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-    """Seconds of all its processes, in each turn."""
+    beside: list[float] = field(default_factory=list)
+    """Processor time in each turn, in seconds, of what is not the training."""
 
     def pids(self) -> list[int]:
         raise NotImplementedError
@@ -57,12 +60,15 @@ class Pair:
     def work(self, seconds: float) -> None:
         """Lets it run for so long, stopped before and after."""
         pids = self.pids()
-        before, began = cpu_seconds(pids), time.perf_counter()
+        before, began = self.spent_beside(pids), time.perf_counter()
         self.send(signal.SIGCONT, pids)
         time.sleep(seconds)
         self.turns.append((began, time.perf_counter()))
         self.send(signal.SIGSTOP, pids)
-        self.cpu.append(cpu_seconds(pids) - before)
+        self.beside.append(self.spent_beside(pids) - before)
+
+    def spent_beside(self, pids: list[int]) -> float:
+        return 0.0
 
     def send(self, number: signal.Signals, pids: list[int] | None = None) -> None:
         for pid in self.pids() if pids is None else pids:
@@ -140,10 +146,17 @@ class LaunchedPair(Pair):
         assert self.run is not None
         return "end" in [event["event"] for event in events.read(self.run.events)]
 
+    def spent_beside(self, pids: list[int]) -> float:
+        """The runner, which stands in for Slurm, does not count."""
+        processes = set(pids) - {self.runner, *self.rank_pids()}
+        threads = [cpu_seconds_of_threads(each["pid"], each["threads"]) for each in self._ranks()]
+        return cpu_seconds(processes) + sum(threads)
+
     def rank_pids(self) -> list[int]:
-        assert self.run is not None
-        beats = [heartbeat.read(self.run.heartbeat(0, rank)) for rank in range(RANKS)]
-        return [beat.pid for beat in beats if beat is not None]
+        return [each["pid"] for each in self._ranks()]
+
+    def _ranks(self) -> list[dict[str, Any]]:
+        return [json.loads((self.folder / f"threads-{rank}.json").read_text()) for rank in range(RANKS)]
 
 
 def launch(bench: Workbench, project: Path, function: str, *words: str) -> dict[str, Any]:
@@ -205,35 +218,43 @@ def _end(plain: PlainPair, launched: LaunchedPair) -> None:
 
 
 def _tell(report: Report, plain: Pair, launched: Pair, peaks: dict[str, list[float]]) -> None:
-    without = [turn[True] + turn[False] for turn in plain.steps()]
     ours = launched.steps()
-    laps = {PLAIN: without, QUIET: [turn[False] for turn in ours], CALLED: [turn[True] for turn in ours]}
-    means = {name: [statistics.fmean(turn) for turn in turns] for name, turns in laps.items()}
+    laps = {
+        PLAIN: [turn[True] + turn[False] for turn in plain.steps()],
+        QUIET: [turn[False] for turn in ours],
+        CALLED: [turn[True] for turn in ours],
+    }
+    _tell_times(report, laps, peaks)
+    typical = {name: [statistics.median(turn) for turn in turns] for name, turns in laps.items()}
+    calls, error = _more(typical[CALLED], typical[QUIET])
+    beside = [
+        100 * spent / (RANKS * (end - begin))
+        for spent, (begin, end) in zip(launched.beside, launched.turns, strict=True)
+    ]
+    print(f"  the calls of a step: {launched.microseconds_of_calls():.1f} µs", flush=True)
+    print(f"  what runs beside: {10 * RANKS * statistics.median(beside):.2f} ms of processor time a second", flush=True)
+    what = f"of a step: calls {calls:.2f} (± {error:.2g}) and what runs beside {statistics.median(beside):.2f}"
+    decided = error <= DECIDED
+    report.target(what, calls + statistics.median(beside), AT_MOST, "%", binding=decided)
+    if not decided:
+        report.skip("a verdict on the cost of a step: the turns differ too much; measure on a quiet machine")
+    whole, error = _more(typical[CALLED], typical[PLAIN])
+    print(f"  more than the pair of plain torch, in turns: {whole:.2f} % (± {error:.2g})", flush=True)
+    report.details["steps of 5 ms"] = {"beside_percent": beside, "medians": typical, "peaks": peaks}
+
+
+def _tell_times(report: Report, laps: dict[str, list[list[float]]], peaks: dict[str, list[float]]) -> None:
     highest = {PLAIN: max(peaks[PLAIN]), QUIET: None, CALLED: max(peaks[CALLED])}
     beside = f"beside the ranks: {len(peaks['beside'])} processes, {sum(peaks['beside']):.0f} MiB"
-    report.table(
-        "steps of 5 ms",
-        {f"{name}, 1000 steps": [Sample(1000 * mean, highest[name]) for mean in means[name]] for name in NAMES},
-        {f"{CALLED}, 1000 steps": beside},
-    )
-    per_step = [
-        [cpu / sum(map(len, turn.values())) for cpu, turn in zip(pair.cpu, pair.steps(), strict=True)]
-        for pair in (plain, launched)
-    ]
-    microseconds = launched.microseconds_of_calls()
-    share = microseconds / statistics.median(means[PLAIN]) / 1e4
-    print(f"  the calls themselves take {microseconds:.1f} µs of a step: {share:.2f} %", flush=True)
-    _target(report, "the calls, more of a step", means[CALLED], means[QUIET])
-    _target(report, "everything, more of a step", means[CALLED], means[PLAIN])
-    _target(report, "everything, more processor time", per_step[1], per_step[0], shown_only=True)
-    report.details["steps of 5 ms"] = {"calls_microseconds": microseconds, "cpu_per_step": per_step, "peaks": peaks}
+    samples = {
+        f"{name}, 1000 steps": [Sample(1000 * statistics.fmean(turn), highest[name]) for turn in laps[name]]
+        for name in NAMES
+    }
+    report.table("steps of 5 ms", samples, {f"{CALLED}, 1000 steps": beside})
 
 
-def _target(report: Report, what: str, ours: list[float], base: list[float], shown_only: bool = False) -> None:
-    """The median, over the turns, of what is more in per cent. Decided only where the machine was quiet enough."""
+def _more(ours: list[float], base: list[float]) -> tuple[float, float]:
+    """How much more ours is, in per cent, as the median over the turns; and its standard error."""
     more = [100 * (one / other - 1) for one, other in zip(ours, base, strict=True)]
     error = 1.2533 * statistics.stdev(more) / math.sqrt(len(more)) if len(more) > 1 else math.inf
-    said = f"{what} (standard error {error:.2g} %)"
-    report.target(said, statistics.median(more), AT_MOST, "%", binding=not shown_only and error <= DECIDED)
-    if not shown_only and error > DECIDED:
-        report.skip(f"{what}: not decided, for the turns differ too much from each other; measure on a quiet machine")
+    return statistics.median(more), error

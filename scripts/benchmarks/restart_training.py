@@ -22,6 +22,7 @@ import os  # noqa: E402
 import random  # noqa: E402
 import resource  # noqa: E402
 import sys  # noqa: E402
+import threading  # noqa: E402
 from array import array  # noqa: E402
 from collections.abc import Callable, Mapping  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -62,14 +63,23 @@ def steps(config: Any) -> None:
     from slurmopt import current_run, progress
     from slurmopt.checkpoint import Checkpointer
 
-    state = {"weights": torch.zeros(1 << 20)}
+    state, before = {"weights": torch.zeros(1 << 20)}, _threads()
     with Checkpointer(config.checkpoint, current_run()) as checkpointer:
 
         def tell(step: int) -> None:
             progress(step)
             checkpointer.save(step, state)
 
-        _step_on(config.bench, tell, checkpointer.restore(state))
+        step = checkpointer.restore(state)
+        named = {each.native_id for each in threading.enumerate() if each.name.startswith("slurmopt-")}
+        ours = Path(config.bench.folder) / f"threads-{dist.get_rank()}.json"
+        ours.write_text(json.dumps({"pid": os.getpid(), "threads": sorted(_threads() - before | named)}))
+        dist.barrier()
+        _step_on(config.bench, tell, step)
+
+
+def _threads() -> set[int]:
+    return set(map(int, os.listdir("/proc/self/task")))
 
 
 def _step_on(given: Mapping[str, Any], tell: Callable[[int], None] | None, step: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from slurmopt.errors import CheckpointError, one_line
+from slurmopt.errors import CheckpointError, RanksLost, one_line
 from slurmopt.patience import patience
 from slurmopt.runtime.ranks import RankFacts
 
@@ -72,6 +72,6 @@ def together() -> Iterator[None]:
             yield
     except RuntimeError as error:
         reason = one_line(str(error).strip().partition("\n")[0])
-        raise CheckpointError(
+        raise RanksLost(
             f"the other ranks did not come: call save, restore and close on all ranks, after the same steps ({reason})"
         ) from error

@@ -20,7 +20,7 @@ from slurmopt.checkpoint.snapshots import Snapshots
 from slurmopt.checkpoint.tiers import tiers_of
 from slurmopt.config.checkpoint import checkpoint_of
 from slurmopt.errors import CheckpointError, Requeue
-from slurmopt.runtime.run import CurrentRun, phase
+from slurmopt.runtime.run import CurrentRun, leave_word, phase
 from slurmopt.runtime.stopping import Stop
 from slurmopt.units import seconds
 
@@ -125,6 +125,7 @@ class Checkpointer:
         """The last save of an attempt. Where it fails the attempt ends all the same: its time is over."""
         with phase("saving"):
             durable = self._save(step, state, metrics, force=True) and self.wait()
+        leave_word()
         raise Requeue(f"{'saved' if durable else 'could not save'} step {step} before the job ends")
 
     def _save(self, step: int, state: dict[str, Any], metrics: dict[str, float] | None, force: bool) -> bool:

@@ -25,6 +25,7 @@ class CommandTask:
     def __init__(self, call: Call, facts: RankFacts, attempt: int, live: LiveRank) -> None:
         self._call, self._facts, self._attempt, self._live = call, facts, attempt, live
         self._process: subprocess.Popen[bytes] | None = None
+        self._told: signal.Signals | None = None
 
     def run(self) -> Outcome:
         """Starts the command and waits for it."""
@@ -37,7 +38,8 @@ class CommandTask:
         self._live.enter("running")
         if self._facts.rank == 0:
             surroundings.note(self._call.folder, self._attempt, self._facts)
-        return outcome_of(self._process.wait(), words, self._call.folder)
+        status = self._process.wait()
+        return outcome_of(status, words, self._call.folder, self._told)
 
     def leave(self) -> None:
         """Nothing to take down: what the command left behind ends with the step."""
@@ -57,8 +59,10 @@ class CommandTask:
 
     def _pass_on(self, number: int) -> None:
         wanted = signal.SIGTERM if number == signal.SIGTERM else self._forward
-        # srun's signals have reached the command already when they are the same.
-        if wanted is None or self._process is None or (wanted == number and in_slurm_step(os.environ)):
+        if wanted is None or self._process is None:
+            return
+        self._told = wanted
+        if wanted == number and in_slurm_step(os.environ):  # srun's signals have reached the command already
             return
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(wanted)
@@ -92,13 +96,14 @@ def _cannot_start(program: str, error: OSError) -> str:
     return f"{where} cannot be started: {error.strerror}"
 
 
-def outcome_of(status: int, words: list[str], folder: RunFolder) -> Outcome:
-    """The outcome of a command that ended with `status` (negative: by a signal), as subprocess says it."""
-    if status == 75 or (folder.path / "requeue").exists():
+def outcome_of(status: int, words: list[str], folder: RunFolder, told: signal.Signals | None = None) -> Outcome:
+    """The outcome of a command that ended with `status` (negative: by a signal), as subprocess says it. `told`: the
+    signal that it got from us before."""
+    if status == 75 or os.path.isfile(folder.requeue_wish()):  # a folder of that name is somebody's mistake
         return failures.requeue("exit status 75" if status == 75 else "the requeue file is there")
     if status == 0:
         return failures.finished()
-    if status < 0 or status in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
+    if status < 0 or status - 128 in (signal.SIGKILL, signal.SIGTERM, told):
         number = -status if status < 0 else status - 128
         hint = " (out of memory?)" if number == signal.SIGKILL else ""
         return failures.killed(number, f"{words[0]} was killed by {signal.Signals(number).name}{hint}")

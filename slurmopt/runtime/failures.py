@@ -7,7 +7,7 @@ import time
 import traceback
 from types import TracebackType
 
-from slurmopt.errors import JobError, RendezvousError, Requeue, one_line
+from slurmopt.errors import JobError, RanksLost, RendezvousError, Requeue, one_line
 from slurmopt.folder.outcome import FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR, Outcome
 
 _INFRASTRUCTURE_TYPES = {"DistBackendError", "DistNetworkError", "DistStoreError"}
@@ -24,9 +24,15 @@ _INFRASTRUCTURE_WORDS = (
     "nvrm: xid",
 )
 _PEER_LOST_WORDS = (
+    "the other ranks did not come",  # RanksLost
     "connection closed by peer",
     "connection reset by peer",
     "connection refused",
+    "connection aborted",
+    "connection timed out",  # this and the next: a node without power sends no FIN
+    "no route to host",
+    "host is unreachable",
+    "network is unreachable",
     "broken pipe",
     "socket closed",
     "remote process exited",
@@ -83,7 +89,9 @@ def is_infrastructure(error: BaseException) -> bool:
     text = str(error).lower()
     if any(word in text for word in _USER_WORDS):
         return False
-    if isinstance(error, RendezvousError) or _INFRASTRUCTURE_TYPES & {kind.__name__ for kind in type(error).__mro__}:
+    if isinstance(error, (RendezvousError, RanksLost)):
+        return True
+    if _INFRASTRUCTURE_TYPES & {kind.__name__ for kind in type(error).__mro__}:
         return True
     if isinstance(error, OSError) and error.errno in _INFRASTRUCTURE_ERRNOS:
         return True

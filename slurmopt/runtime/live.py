@@ -15,7 +15,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,8 @@ class LiveRank:
                 written = time.monotonic()
                 self._answer()
                 self._beat()
-                self._watch()
+                with self._complaining("the run folder cannot be looked at"):
+                    self._watch()
 
     def _answer(self) -> None:
         """Looks for the lookout's request where it may concern this rank: it made no step since its last heartbeat.
@@ -164,11 +165,17 @@ class LiveRank:
                 self._write(now)
 
     def _write(self, beat: Heartbeat) -> None:
-        try:
+        with self._complaining("the heartbeat cannot be written"):
             beat.write(self._path)
-        except OSError as error:  # a full or absent file system must not end the training: say it once, go on trying
+
+    @contextlib.contextmanager
+    def _complaining(self, what: str) -> Iterator[None]:
+        """A full or absent file system must end neither the training nor the heartbeats: it is said once."""
+        try:
+            yield
+        except OSError as error:
             if not self._complained:
-                print(f"slurmopt: the heartbeat cannot be written: {error}", file=sys.stderr, flush=True)
+                print(f"slurmopt: {what}: {error}", file=sys.stderr, flush=True)
             self._complained = True
 
 

@@ -91,9 +91,9 @@ def _come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
     supervisor = int(os.environ.pop(SUPERVISOR, 0))
 
     def watch() -> None:
-        if stop_file.exists():
+        if os.path.exists(stop_file):  # Path.exists would raise where the handle is stale
             signals.request("file")
-        if newer.exists():
+        if os.path.exists(newer):
             give_up("a newer attempt of this run has started: this node was given up")
         if supervisor and os.getppid() != supervisor:
             give_up("the process that started this rank is gone")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from slurmopt.errors import JobError, Requeue, one_line
 from slurmopt.folder.layout import RunFolder
@@ -26,6 +27,8 @@ _live: LiveRank | None = None  # in the rank's own process
 _child: tuple[int, ChildReports | None] | None = None  # in a child: its process id, and where it reports
 _asked = 0  # the process id of a child that has asked whether to stop
 _looked = float("-inf")
+_hook: Callable[..., None] | None = None
+_warned = False
 
 
 @dataclass(frozen=True)
@@ -98,9 +101,38 @@ def _leave(why: str) -> None:
     """Ends this process as one that has saved, whatever its main thread does."""
     if _is_rank_process() and _live is not None:
         _live.end(failures.requeue(one_line(why)))
+    leave_word()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0 if _is_rank_process() else Requeue.exit_status)
+
+
+def leave_word() -> None:
+    """Before a child of the run leaves as saved: the requeue file says so where its exit status goes astray, as under
+    torchrun, and where its exception does, as under a library that catches all of them."""
+    if FOLDER not in os.environ or _is_rank_process():
+        return
+    try:
+        current_run().folder.requeue_wish().touch()
+    except OSError as error:
+        print(f"slurmopt: the requeue file cannot be written: {error}", file=sys.stderr, flush=True)
+
+
+def _take_uncaught() -> None:
+    """An uncaught `Requeue` of a child is no failure: it ends the process with its own exit status."""
+    global _hook
+    if FOLDER not in os.environ or sys.excepthook is _hook:
+        return
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, Requeue) or _is_rank_process():
+            return before(kind, error, trace)
+        leave_word()
+        print(f"slurmopt: {one_line(str(error))}", file=sys.stderr, flush=True)
+        raise SystemExit(Requeue.exit_status)  # a hook's return would leave the status at 1
+
+    sys.excepthook = _hook = hook
 
 
 @contextlib.contextmanager
@@ -151,12 +183,26 @@ def take_signals() -> None:
     if FOLDER not in os.environ or _is_rank_process() or _asked == os.getpid():
         return
     if threading.current_thread() is not threading.main_thread():  # handlers can only be set there
-        return
+        return _warn_of_thread()
     _asked = os.getpid()
+    _take_uncaught()  # again: a library may have set a hook of its own meanwhile
     if _is_free(signal.SIGUSR1):
         signals.take_usr1()
     if _is_free(signal.SIGTERM):
         signals.take_term()
+
+
+def _warn_of_thread() -> None:
+    global _warned
+    if not _warned and _is_free(signal.SIGTERM):
+        _warned = True
+        name = threading.current_thread().name
+        print(
+            f"slurmopt: first asked whether to stop in the thread {name!r}: SIGTERM will end this process before it can"
+            " save; make the Checkpointer, or call stop_requested() once, in the main thread",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _is_free(number: signal.Signals) -> bool:
@@ -169,6 +215,9 @@ def _stop_file_is_there() -> bool:
         return False
     _looked = time.monotonic()
     run = current_run()
-    if run.folder.stop_request(run.attempt).exists():
+    if os.path.exists(run.folder.stop_request(run.attempt)):  # Path.exists would raise where the handle is stale
         signals.request("file")
     return signals.requested()
+
+
+_take_uncaught()

@@ -29,7 +29,7 @@ class Attempt:
     """What the batch shell got: USR1, TERM."""
     restored: Event | None = None
     durable: int | None = None
-    """The newest step that became durable in it."""
+    """The newest step that became durable in it, where any node finds it: on `shared` or `s3`, or by a command's word."""
     hang: Event | None = None
     requeue: Event | None = None
     """Its own wish to be requeued, noted before Slurm is asked."""
@@ -111,8 +111,9 @@ def _restored(attempt: Attempt, event: Event) -> None:
 
 
 def _checkpoint(attempt: Attempt, event: Event) -> None:
+    """What lies on a node's own disk alone is lost with the node: counted, it would hide what later attempts add."""
     step = whole(event.get("step"))
-    if step is not None:
+    if step is not None and event.get("tier") != "scratch":
         attempt.durable = max(step, attempt.durable or 0)
 
 

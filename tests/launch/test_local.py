@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from private_cluster import clean_environment, unprivileged_user, wait_until
 
+from slurmopt.folder import events
+
 LOCAL = ("launch.backend=local",)
 TRAIN = """
 import time
@@ -300,3 +302,26 @@ def test_launching_never_imports_what_only_the_job_needs(folder: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_a_run_that_only_asks_to_be_started_again_ends(folder: Path) -> None:
+    run = start("task.command=[bash, -c, 'exit 75']")
+    wait_until(lambda: state(run) == "failed", 60, "it ends", lambda: state(run))
+    (status,) = json.loads(slurmopt("status", str(run), "--json").stdout)
+    assert status["attempts"] == 2
+    assert "no progress" in status["reason"]
+
+
+def test_a_commands_own_checkpoints_are_progress(folder: Path) -> None:
+    saves = "mkdir -p out; touch out/step-$SLURMOPT_ATTEMPT; test $SLURMOPT_ATTEMPT = 3 || exit 75"
+    run = start(f"task.command=[bash, -c, '{saves}']", "task.checkpoints=out/step-*")
+    wait_until(lambda: state(run) in ("finished", "failed"), 60, "it ends", lambda: state(run))
+    assert state(run) == "finished"
+
+
+def test_inside_an_allocation_the_run_is_not_the_allocation(folder: Path) -> None:
+    done = launch("task.command=[true]", "launch.wait=true", env={**os.environ, "SLURM_JOB_ID": "4242"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = (folder / "runs").glob("*/*")
+    jobs = {event.get("job") for event in events.read(run / "events.jsonl") if event["event"] == "attempt"}
+    assert "4242" not in jobs

@@ -63,7 +63,9 @@ RUNS: dict[str, tuple[tuple[str, ...], str, int]] = {  # overrides, what the tra
     "preempted": (HOG, "trains", 2),
     "killed": (ONE, "trains", 1),
     "hangs": ((*ONE, "restart.hang_after=3s"), "trains", 1),
+    "strict": ((*ONE, "environment.setup=['set -euo pipefail','IFS=x','trap true EXIT TERM']"), "trains", 1),
     "cancelled": (ONE, "trains", 1),
+    "tokyo": (ONE, "trains", 1),
     "node-of-others": (("resources.nodes=2", "resources.nodelist='node3,node4'"), "trains", 1),
     "node-of-batch": ((*ONE[:2], "resources.nodelist=node4"), "trains", 1),
     "asks": (ONE, "asks", 1),
@@ -88,7 +90,7 @@ class Faults:
         needs, how, endless = RUNS[name]
         quiet = ("resources.memory=100MB", "monitor.heartbeat=1s", "health.reach=false", f"launch.name={name}")
         command = f"task.command=[{sys.executable},train.py,{how},{endless}]"
-        answer = self.project.submit(command, *needs, *quiet)
+        answer = self.project.submit(command, *needs, *quiet, **({"TZ": "Asia/Tokyo"} if name == "tokyo" else {}))
         self.jobs[name], self.folders[name] = answer["job_ids"][0], RunFolder(Path(answer["run"]))
 
     def wait_for_steps(self, name: str, attempt: int = 0) -> None:
@@ -147,9 +149,10 @@ def _cause_all(made: Faults) -> None:
     cluster.kill_node("node4")
     made.urgent("node2")
     cluster.run(["scontrol", "requeue", made.jobs["requeued"]], check=True)
-    os.kill(made.pid("killed", 1), signal.SIGKILL)
+    for name in ("killed", "strict"):
+        os.kill(made.pid(name, 1), signal.SIGKILL)
     os.kill(made.pid("hangs", 1), signal.SIGSTOP)
-    cluster.run(["scancel", made.jobs["cancelled"]], check=True)
+    cluster.run(["scancel", made.jobs["cancelled"], made.jobs["tokyo"]], check=True)
     made.wait_for_steps("preempted", attempt=1)
     cluster.run(["scontrol", "update", "PartitionName=preempt", "GraceTime=0"], check=True)
     made.urgent("node1")
@@ -183,8 +186,10 @@ def _journal(folder: RunFolder) -> str:
         ("requeued", ["requeued", "finished"]),
         ("preempted", ["preemption", "preemption", "finished"]),  # with grace, and without
         ("killed", ["killed", "finished"]),
+        ("strict", ["killed", "finished"]),  # whatever the user's own lines did to the shell
         ("hangs", ["hang", "finished"]),
         ("cancelled", ["cancelled"]),
+        ("tokyo", ["cancelled"]),  # Slurm's time stamps are in another zone
         ("node-of-others", ["node failure", "finished"]),
         ("node-of-batch", ["node failure", "finished"]),
         ("asks", ["asked", "finished"]),
@@ -198,7 +203,7 @@ def _journal(folder: RunFolder) -> str:
 def test_the_run_comes_back_and_knows_why(faults: Faults, name: str, causes: list[str]) -> None:
     assert faults.causes(name) == causes, _journal(faults.folders[name])
     status = faults.project.status(str(faults.folders[name].path))
-    ends = {"cancelled": "cancelled", "broken": "failed", "stuck": "failed"}
+    ends = {"cancelled": "cancelled", "tokyo": "cancelled", "broken": "failed", "stuck": "failed"}
     assert status["state"] == ends.get(name, "finished")
     assert status["jobs"] == [faults.jobs[name]]
 
@@ -245,4 +250,4 @@ def test_a_run_that_gets_nowhere_says_so(faults: Faults) -> None:
 
 def test_what_the_user_cancelled_is_not_requeued(faults: Faults) -> None:
     queue = faults.project.run(["squeue", "-h", "-o", "%A %T", "-t", "PD,R"]).stdout
-    assert faults.jobs["cancelled"] not in queue
+    assert not {faults.jobs["cancelled"], faults.jobs["tokyo"]} & set(queue.split())
