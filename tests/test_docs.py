@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,24 @@ import pytest
 
 from slurmopt.cli import COMMANDS
 from slurmopt.config.checkpoint import Checkpoint
+from slurmopt.config.restart import Budgets
 from slurmopt.config.schema import Settings
 from slurmopt.config.task import Task
 from slurmopt.folder import events
+from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.outcome import EXIT_STATUS
+from slurmopt.folder.outcome import EXIT_STATUS, Outcome
 from slurmopt.runs import state
 from slurmopt.slurm.script import Job, context
+from slurmopt.survival import causes
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 DEADLINE = 180
+MAIN = "def main(config):\n"
+SIGNAL = "    if current_run().attempt == 0:\n        __import__('os').kill(__import__('os').getpid(), 10)  # USR1\n"
+SIGNAL_IN_THE_FIRST_ATTEMPT = SIGNAL.replace("== 0:", "== 0 and rank_facts().rank == 0:")
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
 
 
@@ -93,6 +99,11 @@ def plain_run(folder: Path, *words: str) -> RunFolder:
     raise AssertionError("torch aborted four processes in a row at their exit")
 
 
+def causes_of(run: RunFolder) -> list[str]:
+    """Why each attempt of the run ended."""
+    return [event["cause"] for event in events.read(run.events) if event["event"] == "end"]
+
+
 def experiment(page: str, folder: Path) -> RunFolder:
     """The run of a page's first experiment: its first Python block and its first YAML block, pasted into `folder`."""
     (folder / "conf" / "experiment").mkdir(parents=True)
@@ -122,7 +133,7 @@ def test_the_experiment_of_getting_started_runs(tmp_path: Path) -> None:
 
 @needs_torch
 def test_the_training_script_runs_before_and_after_its_change(tmp_path: Path) -> None:
-    before, after = blocks("docs/training-code.md", "python")
+    before, after, _ = blocks("docs/training-code.md", "python")
     (tmp_path / "before.py").write_text(before)
     (tmp_path / "after.py").write_text(after)
     assert "loss 0.0" in plain_run(tmp_path, f'task.command=["{sys.executable}",before.py]').rank_log(0, 0).read_text()
@@ -133,16 +144,71 @@ def test_the_training_script_runs_before_and_after_its_change(tmp_path: Path) ->
 
 @needs_torch
 def test_the_training_code_saves_when_told_to_and_goes_on_from_there(tmp_path: Path) -> None:
-    """The page's promise, with a stop request that is there from the first step on."""
+    """The page's promise: one rank gets the signal in the first attempt, and both save at one step and leave."""
     after = blocks("docs/training-code.md", "python")[1]
-    asked = "def stop_requested():\n    return current_run().attempt == 0\n"
-    (tmp_path / "after.py").write_text(after.replace("def main(config):", f"{asked}\n\ndef main(config):"))
+    (tmp_path / "after.py").write_text(after.replace(MAIN, MAIN + SIGNAL_IN_THE_FIRST_ATTEMPT))
     words = ["task._target_=after.main", "resources.tasks_per_node=2", "+lr=0.05", "+steps=20"]
     run, result = run_of(tmp_path, *words)
     assert result["outcome"] == "finished"
-    assert run.attempts() == [0, 1]
-    assert [event["event"] for event in events.read(run.events)].count("requeue") == 1
-    assert json.loads(run.heartbeat(1, 0).read_text())["first_step"] == 2
+    assert causes_of(run) == ["time limit", "finished"]
+    left_at = [json.loads(run.heartbeat(0, rank).read_text())["step"] for rank in (0, 1)]
+    assert left_at[0] == left_at[1] < 20
+    assert json.loads(run.heartbeat(1, 0).read_text())["first_step"] == left_at[0] + 1
+
+
+def test_the_search_without_steps_saves_when_told_to_and_goes_on_from_there(tmp_path: Path) -> None:
+    search = blocks("docs/training-code.md", "python")[2].replace("    on_stop(save)\n", "    on_stop(save)\n" + SIGNAL)
+    (tmp_path / "search.py").write_text(search)
+    run, result = run_of(tmp_path, "task._target_=search.main", "+trials=50")
+    assert result["result"]["tried"] == 50
+    assert causes_of(run) == ["time limit", "finished"]
+    assert 0 < json.loads((run.path / "best.json").read_text())["tried"] < 50
+
+
+def test_the_plain_command_saves_when_told_to_and_goes_on_from_there(tmp_path: Path) -> None:
+    told = 'told = __import__("os").environ["SLURMOPT_ATTEMPT"] < "3"\n'  # three times in a row
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    (tmp_path / "train.py").write_text(blocks("docs/survival.md", "python")[0].replace("told = False\n", told, 1))
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(blocks("docs/survival.md", "yaml")[1])
+    run, result = run_of(tmp_path, "+experiment=mine", f'task.command=["{sys.executable}",train.py]')
+    assert result["outcome"] == "finished"
+    assert causes_of(run) == ["asked", "asked", "asked", "finished"]  # its files are its progress
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {f"step-{step}" for step in (1, 2, 3, 10, 20)}
+
+
+def test_the_restart_group_of_the_survival_page_is_valid(tmp_path: Path) -> None:
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    example = "# @package _global_\ntask: {command: [true]}\n" + blocks("docs/survival.md", "yaml")[0]
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(example)
+    command = [
+        sys.executable,
+        "-m",
+        "slurmopt.launch",
+        "+experiment=mine",
+        "launch.backend=local",
+        "launch.dry_run=true",
+    ]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
+    assert ended.returncode == 0, ended.stderr
+    assert '"node_failure":20' in ended.stdout
+
+
+def test_every_cause_and_its_budget_is_documented() -> None:
+    page, words = (
+        text("docs/survival.md"),
+        re.findall(r"^    ([a-zA-Z]+(?: [a-z]+)*)(?:   |$)", causes.__doc__ or "", re.M),
+    )
+    assert {"time limit", "GPU out of memory", "unknown"} <= set(words)
+    assert [word for word in words if f"| `{word}` |" not in page] == []
+    limits = {name: "no limit" if value is None else str(value) for name, value in asdict(Budgets()).items()}
+    assert [name for name, limit in limits.items() if f"`{name}`: {limit} |" not in page] == []
+    assert [word for word in words if causes.key(word) not in limits] == ["finished", "cancelled", "unknown"]
+
+
+def test_every_field_of_a_heartbeat_and_of_the_verdict_is_documented() -> None:
+    page = text("docs/run-folder.md")
+    names = {item.name for item in fields(Heartbeat)} | {item.name for item in fields(Outcome)}
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []
 
 
 @needs_torch
@@ -181,6 +247,7 @@ def test_every_file_that_the_layout_names_is_documented() -> None:
     run = RunFolder(Path("/runs/name/id"))
     named = [getattr(run, name) for name, kind in vars(RunFolder).items() if isinstance(kind, property)]
     named += [run.job_log("7"), run.rank_log(0, 1), run.heartbeat(0, 1), run.stop_request(0)]
+    named += [run.hang(0), run.stacks_request(0), run.slurm_said(0), run.requeue_wish()]
     table = text("docs/run-folder.md")
     for path in (path.relative_to(run.path) for path in named if isinstance(path, Path)):
         known = any(pattern.fullmatch(str(path)) for pattern in documented_files())

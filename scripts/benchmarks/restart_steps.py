@@ -1,6 +1,7 @@
 """What slurmopt takes from a training on 2 ranks with steps of 5 ms: its calls, and all that runs beside them.
 
-The calls (`progress`, and a `save` in which nothing is due) are made in every other block of steps, by the same ranks.
+The calls (`progress`, and a `save` in which nothing is due) are made in every other block of steps, by the same ranks;
+compared are the blocks' times, and the processor time of the rank's main thread, which others on the machine disturb less.
 What runs beside them is measured by the processor time that it takes: the threads of the ranks (heartbeat, signals, the
 agreement on a stop), the lookout, the checkpoint writers, the batch shell; each second of it counts as one that a rank
 lost, though a free core may have served it.
@@ -84,23 +85,21 @@ class Pair:
             raise BenchError(f"the training in {self.folder} ended too early")
         return (self.folder / "ready").exists()
 
-    def steps(self) -> list[dict[bool, list[float]]]:
-        """How long the steps of each turn took, those in blocks with calls apart from the others."""
-        found = json.loads((self.folder / "steps.json").read_text())
-        ends: list[float] = found["ends"]
+    def blocks(self) -> list[dict[int, list[float]]]:
+        """Of each turn the whole blocks: their numbers, and how long each of their steps took."""
+        ends: list[float] = self.record()["ends"]
         turns = []
         for began, ended in self.turns:
             first, last = bisect(ends, began + SETTLE), bisect(ends, ended)
-            turn: dict[bool, list[float]] = {True: [], False: []}
-            for number in range(first + 1, last):
-                turn[found["calls"][number // BLOCK]].append(ends[number] - ends[number - 1])
-            turns.append(turn)
+            numbers = range(first // BLOCK + 1, last // BLOCK)
+            laps = {number: range(number * BLOCK, (number + 1) * BLOCK) for number in numbers}
+            turns.append({number: [ends[at] - ends[at - 1] for at in steps] for number, steps in laps.items()})
         return turns
 
-    def microseconds_of_calls(self) -> float:
-        """Those of one step: the median."""
-        told: list[float] = json.loads((self.folder / "steps.json").read_text())["told"]
-        return statistics.median(told) * 1e6
+    def record(self) -> dict[str, Any]:
+        """What rank 0 wrote at the end."""
+        found: dict[str, Any] = json.loads((self.folder / "steps.json").read_text())
+        return found
 
 
 @dataclass
@@ -218,43 +217,66 @@ def _end(plain: PlainPair, launched: LaunchedPair) -> None:
 
 
 def _tell(report: Report, plain: Pair, launched: Pair, peaks: dict[str, list[float]]) -> None:
-    ours = launched.steps()
+    record, turns = launched.record(), launched.blocks()
+    called: list[bool] = record["calls"]
     laps = {
-        PLAIN: [turn[True] + turn[False] for turn in plain.steps()],
-        QUIET: [turn[False] for turn in ours],
-        CALLED: [turn[True] for turn in ours],
+        PLAIN: [list(turn.values()) for turn in plain.blocks()],
+        QUIET: [[block for number, block in turn.items() if not called[number]] for turn in turns],
+        CALLED: [[block for number, block in turn.items() if called[number]] for turn in turns],
     }
     _tell_times(report, laps, peaks)
-    typical = {name: [statistics.median(turn) for turn in turns] for name, turns in laps.items()}
-    calls, error = _more(typical[CALLED], typical[QUIET])
-    beside = [
-        100 * spent / (RANKS * (end - begin))
-        for spent, (begin, end) in zip(launched.beside, launched.turns, strict=True)
-    ]
-    print(f"  the calls of a step: {launched.microseconds_of_calls():.1f} µs", flush=True)
-    print(f"  what runs beside: {10 * RANKS * statistics.median(beside):.2f} ms of processor time a second", flush=True)
-    what = f"of a step: calls {calls:.2f} (± {error:.2g}) and what runs beside {statistics.median(beside):.2f}"
-    decided = error <= DECIDED
-    report.target(what, calls + statistics.median(beside), AT_MOST, "%", binding=decided)
-    if not decided:
-        report.skip("a verdict on the cost of a step: the turns differ too much; measure on a quiet machine")
-    whole, error = _more(typical[CALLED], typical[PLAIN])
-    print(f"  more than the pair of plain torch, in turns: {whole:.2f} % (± {error:.2g})", flush=True)
-    report.details["steps of 5 ms"] = {"beside_percent": beside, "medians": typical, "peaks": peaks}
+    beside = _beside(launched)
+    print(f"  the calls of a step: {1e6 * statistics.median(record['told']):.1f} µs; what runs beside:", end=" ")
+    print(f"{10 * RANKS * beside:.1f} ms of processor time a second, {beside:.2f} % of the ranks' time", flush=True)
+    whole = [number for turn in turns for number in turn]
+    times = {number: statistics.median(lap) for turn in turns for number, lap in turn.items()}
+    for what, of_block in (
+        ("processor time", {number: record["spent"][number] for number in whole}),
+        ("time", times),
+    ):
+        _tell_cost(report, what, _calls(called, of_block), beside)
+    report.details["steps of 5 ms"] = {"beside": beside, "peaks": peaks}
 
 
-def _tell_times(report: Report, laps: dict[str, list[list[float]]], peaks: dict[str, list[float]]) -> None:
+def _tell_cost(report: Report, what: str, calls: tuple[float, float], beside: float) -> None:
+    """Decided only where the blocks do not differ by much more than what is sought."""
+    more, error = calls
+    said = f"more {what} a step: calls {more:.2f} (± {error:.2g}) and what runs beside"
+    report.target(said, more + beside, AT_MOST, "%", binding=error <= DECIDED)
+    if error > DECIDED:
+        report.skip(f"a verdict on the {what} of a step: the blocks differ too much; measure on a quiet machine")
+
+
+def _tell_times(report: Report, laps: dict[str, list[list[list[float]]]], peaks: dict[str, list[float]]) -> None:
     highest = {PLAIN: max(peaks[PLAIN]), QUIET: None, CALLED: max(peaks[CALLED])}
     beside = f"beside the ranks: {len(peaks['beside'])} processes, {sum(peaks['beside']):.0f} MiB"
     samples = {
-        f"{name}, 1000 steps": [Sample(1000 * statistics.fmean(turn), highest[name]) for turn in laps[name]]
+        f"{name}, 1000 steps": [Sample(1000 * _typical(turn), highest[name]) for turn in laps[name] if turn]
         for name in NAMES
     }
     report.table("steps of 5 ms", samples, {f"{CALLED}, 1000 steps": beside})
 
 
-def _more(ours: list[float], base: list[float]) -> tuple[float, float]:
-    """How much more ours is, in per cent, as the median over the turns; and its standard error."""
-    more = [100 * (one / other - 1) for one, other in zip(ours, base, strict=True)]
-    error = 1.2533 * statistics.stdev(more) / math.sqrt(len(more)) if len(more) > 1 else math.inf
-    return statistics.median(more), error
+def _typical(blocks: list[list[float]]) -> float:
+    return statistics.median(lap for block in blocks for lap in block)
+
+
+def _beside(launched: Pair) -> float:
+    """The processor time of what runs beside the training, in per cent of the ranks' time: the median turn's."""
+    spans = [end - begin for begin, end in launched.turns]
+    return 100 * statistics.median(one / (RANKS * span) for one, span in zip(launched.beside, spans, strict=True))
+
+
+def _calls(called: list[bool], of_block: dict[int, float]) -> tuple[float, float]:
+    """How much more, in per cent, a block with the calls has than its neighbour without: the median, and its standard
+    error."""
+    more = []
+    for number in range(0, len(called), 2):
+        if number in of_block and number + 1 in of_block:
+            without, with_calls = sorted((number, number + 1), key=lambda each: called[each])
+            more.append(100 * (of_block[with_calls] / of_block[without] - 1))
+    if len(more) < 2:
+        raise BenchError("too few steps were made to compare any")
+    middle = statistics.median(more)
+    deviation = 1.4826 * statistics.median(abs(each - middle) for each in more)
+    return middle, 1.2533 * deviation / math.sqrt(len(more))

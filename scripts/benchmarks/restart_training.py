@@ -86,7 +86,7 @@ def _step_on(given: Mapping[str, Any], tell: Callable[[int], None] | None, step:
     """Steps until the file `stop` is there. Of two blocks one, by chance, has the calls: heartbeats keep no time with
     them."""
     work, chance, folder = Work(given["repeats"]), random.Random(1), Path(given["folder"])
-    first, ends, calls, told = dist.get_rank() == 0, array("d"), [], array("d")
+    first, ends, calls, told, spent = dist.get_rank() == 0, array("d"), [], array("d"), array("d")
     if first:
         (folder / "ready").touch()
     is_over = False
@@ -94,6 +94,7 @@ def _step_on(given: Mapping[str, Any], tell: Callable[[int], None] | None, step:
         for with_calls in random.Random(chance.random()).sample((True, False), 2):
             calls.append(with_calls)
             wants_to_end = first and (folder / "stop").exists()
+            began = time.thread_time()
             for _ in range(BLOCK):
                 is_over = work.step(wants_to_end)
                 step += 1
@@ -103,10 +104,12 @@ def _step_on(given: Mapping[str, Any], tell: Callable[[int], None] | None, step:
                 ends.append(time.perf_counter())
                 if with_calls:
                     told.append(ends[-1] - before)
+            spent.append(time.thread_time() - began)
             if is_over:
                 break
     if first:
-        (folder / "steps.json").write_text(json.dumps({"ends": list(ends), "calls": calls, "told": list(told)}))
+        found = {"ends": list(ends), "calls": calls, "told": list(told), "spent": list(spent)}
+        (folder / "steps.json").write_text(json.dumps(found))
 
 
 def train(config: Any) -> None:

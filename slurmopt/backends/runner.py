@@ -19,6 +19,8 @@ from pathlib import Path
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, KILLED, REQUEUE
+from slurmopt.runtime import tree
+from slurmopt.survival import causes, story
 
 KILL_WAIT = 30.0
 """Seconds between SIGTERM and SIGKILL, Slurm's default for KillWait."""
@@ -55,7 +57,7 @@ class Runner:
             script = ["bash", str(self.folder.script)]
             shell = subprocess.Popen(script, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
             self._supervise(shell)
-        self._kill(shell, signal.SIGKILL)  # nothing of an attempt outlives it
+        tree.clear_up()  # nothing of an attempt outlives it
         if shell.returncode < 0:
             self._tell_killed(shell.returncode)
         return shell.returncode
@@ -70,27 +72,35 @@ class Runner:
                 shell.send_signal(signal.SIGUSR1)
             if ending is None and (self.cancelled or (self.limit is not None and elapsed >= self.limit)):
                 ending = elapsed
-                self._kill(shell, signal.SIGTERM)
+                self._end(shell)
             if ending is not None and elapsed >= ending + KILL_WAIT:
-                self._kill(shell, signal.SIGKILL)
+                tree.kill_below(os.getpid())
             with contextlib.suppress(subprocess.TimeoutExpired):
                 shell.wait(_POLL)
 
-    def _kill(self, shell: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    def _end(self, shell: subprocess.Popen[bytes]) -> None:
         """Signals the batch shell and all its ranks, as Slurm does at a time limit."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(shell.pid, number)
+            os.killpg(shell.pid, signal.SIGTERM)
 
     def _tell_killed(self, returncode: int) -> None:
-        """The batch shell itself was killed, so nobody gave a verdict."""
-        attempts = self.folder.attempts()
+        """The batch shell itself was killed: unless it had given its verdict, nobody else does."""
+        numbers = self.folder.attempts()
+        number = numbers[-1] if numbers else 0
+        told = [one.end for one in story.attempts(self.folder) if one.number == number and one.end is not None]
+        if told and told[0].get("next") is None:
+            return
+        name = signal.Signals(-returncode).name
         events.append(
             self.folder.events,
             "end",
-            attempt=attempts[-1] if attempts else 0,
+            attempt=number,
             outcome=KILLED,
             exit_code=EXIT_STATUS[KILLED],
-            error=f"the batch shell was ended by {signal.Signals(-returncode).name}",
+            error=f"the batch shell was ended by {name}",
+            cause=causes.CANCELLED if self.cancelled else causes.KILLED,
+            next=None,
+            reason=f"the batch shell, which brings the run back, was ended by {name}",
         )
 
 
@@ -100,6 +110,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--time", type=float, help="time limit in seconds")
     parser.add_argument("--lead", type=float, default=0, help="seconds before it for the signal")
     arguments = parser.parse_args(argv)
+    tree.adopt_orphans()
     return Runner(RunFolder(arguments.folder), arguments.time, arguments.lead).run()
 
 

@@ -45,7 +45,7 @@ class Checkpoint:
     """Whether tensors that did not change since a kept checkpoint are referenced instead of written again."""
 
     failures: int = 5
-    """How many failed saves in a row stop the run."""
+    """How many saves in a row that no tier took stop the run."""
 
     deadline: str = "10min"
     """How long one save to one tier may take."""

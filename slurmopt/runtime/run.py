@@ -27,7 +27,7 @@ _live: LiveRank | None = None  # in the rank's own process
 _child: tuple[int, ChildReports | None] | None = None  # in a child: its process id, and where it reports
 _asked = 0  # the process id of a child that has asked whether to stop
 _looked = float("-inf")
-_hook: Callable[..., None] | None = None
+_hook: object = None
 _warned = False
 
 
@@ -127,7 +127,8 @@ def _take_uncaught() -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if not issubclass(kind, Requeue) or _is_rank_process():
-            return before(kind, error, trace)
+            before(kind, error, trace)
+            return
         leave_word()
         print(f"slurmopt: {one_line(str(error))}", file=sys.stderr, flush=True)
         raise SystemExit(Requeue.exit_status)  # a hook's return would leave the status at 1

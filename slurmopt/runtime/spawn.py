@@ -5,7 +5,6 @@ python -m slurmopt.runtime.spawn --ranks N FOLDER … (--function pkg.mod.fn | -
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -21,7 +20,6 @@ from slurmopt.runtime.rank import SUPERVISOR
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT)
 _GRACE_SECONDS = 5.0
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Ranks:
@@ -65,7 +63,7 @@ class Ranks:
                 self._ended(self._running.pop(pid), os.waitstatus_to_exitcode(status))
             elif pid == 0:
                 self._hurry()
-        self._clear_up()
+        tree.clear_up()  # what the ranks left behind
         return next((code for code in self._codes if code), 0)
 
     def _ended(self, rank: int, code: int) -> None:
@@ -90,17 +88,6 @@ class Ranks:
         if self._failed_at is not None and time.monotonic() - self._failed_at > _GRACE_SECONDS:
             tree.kill_below(os.getpid())
         time.sleep(0.05)
-
-    def _clear_up(self) -> None:
-        """Ends what the ranks left behind, whatever session it went to: as the reaper we are its parent by now."""
-        while tree.descendants(os.getpid()):
-            tree.kill_below(os.getpid())
-            try:
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-            except ChildProcessError:
-                return
-            time.sleep(0.02)
 
 
 def _send(pid: int, number: int) -> None:
@@ -139,8 +126,7 @@ def main(argv: list[str]) -> int:
         print("usage: python -m slurmopt.runtime.spawn --ranks N FOLDER …", file=sys.stderr)
         return 2
     words = argv[2:]
-    # Orphans of the ranks become our children, and not init's: nothing is left behind.
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    tree.adopt_orphans()
     ranks = Ranks(parse(words), int(os.environ.get("SLURMOPT_ATTEMPT") or 0), int(argv[1]))
     for number in (*_FORWARDED, signal.SIGINT):
         signal.signal(number, ranks.forward)

@@ -4,10 +4,13 @@ When a rank is asked to stop (a signal; another rank's word, looked for once a s
 rendezvous store not to pass its next step without knowing where all leave. The latest of the promises is that step. The
 thread promises even while the training sits in a collective that waits for a rank which has promised already, so nobody
 waits for ever; and no rank can have passed the step, because none passes its own promise before all are known.
+Where they leave is written once, by whoever comes first: rank 0 that has all promises, a rank that has waited too long
+for one, a rank that takes no more steps. So all leave, or none does.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import threading
@@ -17,11 +20,11 @@ from typing import Any
 from slurmopt.runtime import run, signals
 
 _LOOK_EVERY = 1.0
-_PATIENCE = 120.0
-"""Seconds that a rank waits for the others' promises: one that is not heard of by then has a trouble of its own."""
+_PATIENCE = 30.0
+"""Seconds that a rank waits for the others' promises: one that is not heard of by then has a trouble of its own. Well
+below `restart.lead`, so that the training makes use of the rest."""
+_NOWHERE = sys.maxsize
 _generation = 0
-_LEFT = 0
-"""The promise of a rank that takes no more steps: it holds nobody to anything."""
 
 
 class Stop:
@@ -35,7 +38,7 @@ class Stop:
         self._turn = threading.Lock()
         self._step = 0
         self._promise: int | None = None
-        self._at: int | None = None
+        self._at = _NOWHERE
         self._decided = threading.Event()
         self._closed = threading.Event()
         if self._store is not None:
@@ -50,19 +53,16 @@ class Stop:
             return run.stop_requested()
         if promise is None or step < promise:
             return False
-        if not self._decided.wait(_PATIENCE):
-            print("slurmopt: not all ranks answered where to stop; going on", file=sys.stderr, flush=True)
-            self._at = sys.maxsize
-            self._decided.set()
-        return self._at is not None and step >= self._at
+        if not self._decided.wait(2 * _PATIENCE):  # the store itself does not answer
+            self._promise = _NOWHERE
+        return step >= self._at
 
     def close(self) -> None:
-        """This rank takes no more steps: nobody shall wait for its promise."""
+        """This rank takes no more steps: the others do not leave without it, and do not wait for it."""
         self._closed.set()
         if self._store is not None and self._promise is None:
-            with self._turn:
-                self._promise = _LEFT
-            self._tell(_LEFT)
+            with contextlib.suppress(RuntimeError):  # the store is gone with rank 0, and there is nobody to tell
+                self._settle(_NOWHERE)
 
     def _agree(self) -> None:
         try:
@@ -72,41 +72,46 @@ class Stop:
             with self._turn:
                 self._promise = self._step + 1
             self._store.set("asked", "yes")
-            self._tell(self._promise)
-            self._at = self._latest()
-            self._decided.set()
+            self._store.set(f"promise/{self._rank}", str(self._promise))
+            self._at = self._where()
         except RuntimeError:  # the store is gone with rank 0: the attempt is ending
             return
+        finally:
+            self._decided.set()
 
     def _wait_for_request(self) -> None:
         while not (signals.wait(_LOOK_EVERY) or self._closed.is_set() or run.stop_requested()):
             if self._store.check(["asked"]):
                 signals.request("rank")
 
-    def _tell(self, promise: int) -> None:
-        try:
-            self._store.set(f"promise/{self._rank}", str(promise))
-        except RuntimeError:  # as above
-            return
+    def _where(self) -> int:
+        """The step at which all leave."""
+        deadline = time.monotonic() + _PATIENCE
+        if self._rank == 0:
+            promises = [self._word(f"promise/{rank}", deadline) for rank in range(self._world_size)]
+            known = [promise for promise in promises if promise is not None]
+            at = self._settle(max(known) if len(known) == self._world_size else _NOWHERE)
+        else:
+            self._word("at", deadline)
+            at = self._settle(_NOWHERE)
+        if at == _NOWHERE and time.monotonic() >= deadline:
+            print("slurmopt: not all ranks answered where to stop; going on", file=sys.stderr, flush=True)
+        return at
 
-    def _latest(self) -> int:
-        """The step at which all leave: rank 0 gathers the promises, the others read its answer."""
-        if self._rank != 0:
-            self._until("at")
-            return int(self._store.get("at"))
-        promises = []
-        for rank in range(self._world_size):
-            self._until(f"promise/{rank}")
-            promises.append(int(self._store.get(f"promise/{rank}")))
-        self._store.set("at", str(max(promises)))
-        return max(promises)
+    def _settle(self, at: int) -> int:
+        """What is settled: `at`, unless somebody was quicker."""
+        return int(self._store.compare_set("at", "", str(at)))
 
-    def _until(self, key: str) -> None:
-        """Polls: a blocking read would keep the store from everybody else in this process."""
-        deadline, pause = time.monotonic() + _PATIENCE, 0.001
-        while not self._store.check([key]) and time.monotonic() < deadline:
+    def _word(self, key: str, deadline: float) -> int | None:
+        """What `key` holds; None where all is settled without it, or the time is over. Polls: a blocking read would
+        keep the store from everybody else in this process."""
+        pause = 0.001
+        while not self._store.check([key]):
+            if time.monotonic() >= deadline or self._store.check(["at"]):
+                return None
             time.sleep(pause)
             pause = min(0.05, pause * 1.5)
+        return int(self._store.get(key))
 
 
 def _store() -> Any:

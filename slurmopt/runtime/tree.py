@@ -3,8 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
+import time
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """From now on orphans among the descendants of this process become its children, and not init's."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def clear_up() -> None:
+    """Ends all that is below this process, whatever session it went to; to be complete it must have adopted orphans."""
+    while descendants(os.getpid()):
+        kill_below(os.getpid())
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.02)
 
 
 def descendants(pid: int) -> list[int]:

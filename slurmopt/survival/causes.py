@@ -90,24 +90,60 @@ _TEXTS = (
         r"|system not yet initialized|no cuda-capable device is detected|CUDA driver (initialization failed|error)"
         r"|stale file handle|transport endpoint is (not connected|shutdown)|input/output error|remote I/O error"
         r"|nccl(System|Internal)Error|unhandled (system|cuda) error|CUDA error: (an illegal|unspecified) launch failure"
-        r"|libfabric|fi_(send|recv|read|write)\w* failed|DistBackendError|Failed to initialize NVML",
+        r"|libfabric|fi_(send|recv|read|write)\w* failed|DistBackendError|Failed to initialize NVML"
+        r"|\bRanksLost: |gloo/transport/\S+:\d+\] ",
     ),
 )  # fmt: skip
 """A cause → what an error or a log says then, in any case; the first that matches counts."""
 _BUILT_IN = tuple((cause, re.compile(pattern, re.IGNORECASE | re.MULTILINE)) for cause, pattern in _TEXTS)
 
 
+# srun: error: node2: task 1: Out Of Memory, whole line: what else stands in a log may be anybody's words
+_SLURM_LINES = tuple(
+    (cause, re.compile(rf"^(?:srun|slurmstepd)\S*: error: (?:{pattern})", re.IGNORECASE | re.MULTILINE))
+    for cause, pattern in (
+        (OUT_OF_MEMORY, r"\S+: tasks? \S+: Out Of Memory\s*$|Detected \d+ oom[-_ ]kill|.*exceeded .*memory limit"),
+        (NODE_FAILURE, r"Node failure on|.*node .* has failed|Timed out waiting for job step to complete"),
+    )
+)
+_MEMORY = (GPU_OUT_OF_MEMORY, OUT_OF_MEMORY)
+
+# As the last line of a traceback. The second is torchrun's: it was told to end.
+_LEFT = re.compile(r"^(?:\[\S+\]:? ?)?(?:\w+\.)*(?:Requeue(?::|$)|SignalException: Process \d+ got signal)")
+
+
 def of_text(text: str | None, patterns: Mapping[str, str] | None = None) -> str | None:
-    """The cause that an error or the end of a log tells of, None where no table knows it.
+    """The cause that an error tells of, None where no table knows it.
 
     `patterns`: the user's own, a regular expression → a key such as `gpu_out_of_memory`; they win.
     """
     if not text:
         return None
-    for pattern, name in (patterns or {}).items():
-        if re.search(pattern, text):
-            return _BY_KEY[name]
-    return next((cause for cause, pattern in _BUILT_IN if pattern.search(text)), None)
+    return _of_patterns(text, patterns) or next((cause for cause, words in _BUILT_IN if words.search(text)), None)
+
+
+def of_slurm_lines(text: str, patterns: Mapping[str, str] | None = None) -> str | None:
+    """The cause that srun's and slurmstepd's own lines in a log tell of: memory, or a node. Other words there are not
+    looked at, for a training writes of trouble that it gets over; but for the user's own `patterns`, which win."""
+    return _of_patterns(text, patterns) or next((cause for cause, line in _SLURM_LINES if line.search(text)), None)
+
+
+def of_log(text: str, patterns: Mapping[str, str] | None = None) -> str | None:
+    """The cause that the end of a log tells of, where its last traceback told none: a program that is not Python says
+    that it lacks memory; words of broken machines may be about a mistyped path."""
+    found = of_text(text)
+    return of_slurm_lines(text, patterns) or (found if found in _MEMORY else None)
+
+
+def left_when_told(error: str | None) -> bool:
+    """Whether an error, or the last line of its traceback, says that the process left because it was told to end, or
+    asked to be started again: some launchers and libraries make exit status 1 of that."""
+    lines = (error or "").strip().splitlines()
+    return bool(lines) and _LEFT.match(lines[-1]) is not None
+
+
+def _of_patterns(text: str, patterns: Mapping[str, str] | None) -> str | None:
+    return next((_BY_KEY[name] for pattern, name in (patterns or {}).items() if re.search(pattern, text)), None)
 
 
 def of_job_log(text: str) -> str | None:

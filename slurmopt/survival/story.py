@@ -29,7 +29,7 @@ class Attempt:
     """What the batch shell got: USR1, TERM."""
     restored: Event | None = None
     durable: int | None = None
-    """The newest step that became durable in it, where any node finds it: on `shared` or `s3`, or by a command's word."""
+    """The newest step of it that is durable where any node finds it: on `shared` or `s3`, or by a command's word."""
     hang: Event | None = None
     requeue: Event | None = None
     """Its own wish to be requeued, noted before Slurm is asked."""
