@@ -31,8 +31,8 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 DEADLINE = 180
 MAIN = "def main(config):\n"
-SIGNAL = "    if current_run().attempt == 0:\n        __import__('os').kill(__import__('os').getpid(), 10)  # USR1\n"
-SIGNAL_IN_THE_FIRST_ATTEMPT = SIGNAL.replace("== 0:", "== 0 and rank_facts().rank == 0:")
+SIGNAL = "    if current_run().attempt == 0:\n        os.kill(os.getpid(), signal.SIGUSR1)\n"
+SIGNAL_TO_ONE_RANK = SIGNAL.replace("== 0:", "== 0 and rank_facts().rank == 0:")
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
 
 
@@ -146,7 +146,7 @@ def test_the_training_script_runs_before_and_after_its_change(tmp_path: Path) ->
 def test_the_training_code_saves_when_told_to_and_goes_on_from_there(tmp_path: Path) -> None:
     """The page's promise: one rank gets the signal in the first attempt, and both save at one step and leave."""
     after = blocks("docs/training-code.md", "python")[1]
-    (tmp_path / "after.py").write_text(after.replace(MAIN, MAIN + SIGNAL_IN_THE_FIRST_ATTEMPT))
+    (tmp_path / "after.py").write_text("import os, signal\n" + after.replace(MAIN, MAIN + SIGNAL_TO_ONE_RANK))
     words = ["task._target_=after.main", "resources.tasks_per_node=2", "+lr=0.05", "+steps=20"]
     run, result = run_of(tmp_path, *words)
     assert result["outcome"] == "finished"
@@ -157,47 +157,44 @@ def test_the_training_code_saves_when_told_to_and_goes_on_from_there(tmp_path: P
 
 
 def test_the_search_without_steps_saves_when_told_to_and_goes_on_from_there(tmp_path: Path) -> None:
-    search = blocks("docs/training-code.md", "python")[2].replace("    on_stop(save)\n", "    on_stop(save)\n" + SIGNAL)
-    (tmp_path / "search.py").write_text(search)
+    search, on_stop = blocks("docs/training-code.md", "python")[2], "    on_stop(save)\n"
+    (tmp_path / "search.py").write_text("import os, signal\n" + search.replace(on_stop, on_stop + SIGNAL))
     run, result = run_of(tmp_path, "task._target_=search.main", "+trials=50")
     assert result["result"]["tried"] == 50
     assert causes_of(run) == ["time limit", "finished"]
-    assert 0 < json.loads((run.path / "best.json").read_text())["tried"] < 50
+    assert json.loads((run.path / "best.json").read_text())["tried"] < 50
 
 
 def test_the_plain_command_saves_when_told_to_and_goes_on_from_there(tmp_path: Path) -> None:
-    told = 'told = __import__("os").environ["SLURMOPT_ATTEMPT"] < "3"\n'  # three times in a row
-    (tmp_path / "conf" / "experiment").mkdir(parents=True)
-    (tmp_path / "train.py").write_text(blocks("docs/survival.md", "python")[0].replace("told = False\n", told, 1))
-    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(blocks("docs/survival.md", "yaml")[1])
-    run, result = run_of(tmp_path, "+experiment=mine", f'task.command=["{sys.executable}",train.py]')
+    told = 'told = os.environ["SLURMOPT_ATTEMPT"] < "3"\n'  # three times in a row
+    command = blocks("docs/survival.md", "python")[0].replace("told = False\n", told, 1)
+    (tmp_path / "train.py").write_text("import os\n" + command)
+    words = configured(tmp_path, blocks("docs/survival.md", "yaml")[1])
+    run, result = run_of(tmp_path, *words, f'task.command=["{sys.executable}",train.py]')
     assert result["outcome"] == "finished"
     assert causes_of(run) == ["asked", "asked", "asked", "finished"]  # its files are its progress
     assert {path.name for path in (tmp_path / "out").iterdir()} == {f"step-{step}" for step in (1, 2, 3, 10, 20)}
 
 
 def test_the_restart_group_of_the_survival_page_is_valid(tmp_path: Path) -> None:
-    (tmp_path / "conf" / "experiment").mkdir(parents=True)
     example = "# @package _global_\ntask: {command: [true]}\n" + blocks("docs/survival.md", "yaml")[0]
-    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(example)
-    command = [
-        sys.executable,
-        "-m",
-        "slurmopt.launch",
-        "+experiment=mine",
-        "launch.backend=local",
-        "launch.dry_run=true",
-    ]
+    words = [*configured(tmp_path, example), "launch.backend=local", "launch.dry_run=true"]
+    command = [sys.executable, "-m", "slurmopt.launch", *words]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
     assert ended.returncode == 0, ended.stderr
     assert '"node_failure":20' in ended.stdout
 
 
+def configured(folder: Path, config: str) -> list[str]:
+    """The words of a launch in `folder` with this experiment."""
+    (folder / "conf" / "experiment").mkdir(parents=True)
+    (folder / "conf" / "experiment" / "mine.yaml").write_text(config)
+    return ["+experiment=mine"]
+
+
 def test_every_cause_and_its_budget_is_documented() -> None:
-    page, words = (
-        text("docs/survival.md"),
-        re.findall(r"^    ([a-zA-Z]+(?: [a-z]+)*)(?:   |$)", causes.__doc__ or "", re.M),
-    )
+    page = text("docs/survival.md")
+    words = re.findall(r"^    ([a-zA-Z]+(?: [a-z]+)*)(?:   |$)", causes.__doc__ or "", re.MULTILINE)
     assert {"time limit", "GPU out of memory", "unknown"} <= set(words)
     assert [word for word in words if f"| `{word}` |" not in page] == []
     limits = {name: "no limit" if value is None else str(value) for name, value in asdict(Budgets()).items()}

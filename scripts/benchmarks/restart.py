@@ -10,7 +10,7 @@ from benchmarks.workbench import Workbench
 
 
 def bench(bench: Workbench, report: Report, runs: int) -> None:
-    """The steps (one turn of 6 s for each half run), the restarts on a private Slurm, and what looks at them."""
+    """What looks at runs, what a step pays, and how long restarts take; the last on the private Slurm."""
     restart_looks.bench(bench, report, runs)
     if find_spec("torch") is None:
         report.skip("the cost of a step, and restarts: torch is not installed here")

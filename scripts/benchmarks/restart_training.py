@@ -102,8 +102,7 @@ def _step_on(given: Mapping[str, Any], tell: Callable[[int], None] | None, step:
                 if with_calls and tell is not None:
                     tell(step)
                 ends.append(time.perf_counter())
-                if with_calls:
-                    told.append(ends[-1] - before)
+                told.append(ends[-1] - before)
             spent.append(time.thread_time() - began)
             if is_over:
                 break

@@ -49,5 +49,5 @@ def _check_words(words: Any) -> None:
     if not isinstance(words, list) or not words:
         raise ConfigError("is empty or no list of words; valid: a string or a list of strings", "notify.command")
     for word in words:
-        if isinstance(word, (dict, list)) or word is None or "\0" in str(word):
+        if not isinstance(word, (str, int, float)) or "\0" in str(word):
             raise ConfigError(f"{word!r} is not a word; valid: strings and numbers", "notify.command")

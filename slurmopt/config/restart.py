@@ -104,8 +104,10 @@ class Restart:
     """Nodes that are left out of the next attempts."""
 
     def __post_init__(self) -> None:
-        readable(None if self.lead == "auto" else self.lead, seconds, "restart.lead")
-        readable(None if self.hang_after in ("auto", "off") else self.hang_after, seconds, "restart.hang_after")
+        if str(self.hang_after).lower() == "false":  # YAML's own reading of a bare off
+            self.hang_after = "off"
+        _time_or(self.lead, ("auto",), "restart.lead")
+        _time_or(self.hang_after, ("auto", "off"), "restart.hang_after")
         at_least(self.no_progress, 1, "restart.no_progress")
         if self.forward is not None:
             one_of(self.forward, SIGNALS, "restart.forward")
@@ -113,10 +115,19 @@ class Restart:
             _check_pattern(str(pattern), cause)
 
 
+def _time_or(value: str, words: tuple[str, ...], key: str) -> None:
+    try:
+        readable(None if value in words else value, seconds, key)
+    except ConfigError as error:
+        raise ConfigError(f"{str(error).removeprefix(key + ': ')}; or {', '.join(words)}", key) from error
+
+
 def _check_pattern(pattern: str, cause: str) -> None:
     key = f"restart.patterns[{one_line(pattern)!r}]"
     try:
-        re.compile(pattern)
+        matches_all = re.compile(pattern).search("") is not None
     except re.error as error:
         raise ConfigError(f"is no regular expression: {error}", key) from error
+    if matches_all:
+        raise ConfigError("matches any text, the empty one too; valid: words of the error that you mean", key)
     one_of(cause, _CAUSES_OF_TEXT, key)

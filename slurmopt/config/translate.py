@@ -6,7 +6,7 @@ import re
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from hydra.errors import MissingConfigException
+from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
@@ -24,12 +24,17 @@ from slurmopt.errors import ConfigError, one_line
 
 def translate(error: BaseException) -> ConfigError:
     """The ConfigError for an error raised while composing or resolving."""
+    if isinstance(error, OverrideParseException):
+        said = one_line(_first_lines(str(error)))
+        return ConfigError(f"{one_line(error.override)!r} is no override ({said}); quote the value: key='\"a[1-2]\"'")
     where = _place(str(error))
     cause = _deepest(error)
     if isinstance(cause, MissingConfigException):
         return ConfigError(_missing(cause))
     key = getattr(cause, "full_key", None) or None
     if (group := _collision(cause, key)) is not None:
+        if "." in group:
+            return ConfigError(f"is a group of keys; set one of them: {group}.KEY=VALUE{where}", group)
         return ConfigError(f"is a group of slurmopt's; nest your own value elsewhere, such as my.{group}{where}", group)
     if isinstance(cause, OmegaConfBaseException):
         return ConfigError(_explain(cause, key) + where, key)
@@ -72,7 +77,18 @@ def _explain(error: OmegaConfBaseException, key: str | None) -> str:
     if isinstance(error, InterpolationResolutionError):
         return f"cannot be resolved: {one_line(_first_lines(str(error.msg or error)))}"
     message = one_line(_first_lines(str(error.msg or error)))
-    return re.sub(r"\w+ is not a ListConfig, list or tuple", "not a list", message)
+    return next((f"{message if full else ''}{words}" for text, full, words in _VALID if text in message), message)
+
+
+_VALID = (
+    ("is not a ListConfig, list or tuple", False, "is not a list; valid: [one, two]"),
+    ("Invalid value assigned", False, "is not a list; valid: [one, two]"),
+    ("Cannot merge DictConfig with ListConfig", False, "is not a mapping; valid: {key: value}"),
+    ("could not be converted to Integer", True, "; valid: a whole number"),
+    ("could not be converted to Float", True, "; valid: a number"),
+    ("is not a valid bool", True, "; valid: true, false"),
+)
+"""What OmegaConf says, whether it is worth repeating, and what would be valid."""
 
 
 def unknown_key(kind: Any, path: str, name: str) -> str:

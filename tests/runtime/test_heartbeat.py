@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -98,6 +99,26 @@ def test_a_step_is_taken_in_while_the_file_system_is_away(tmp_path: Path, monkey
     temporary.unlink(missing_ok=True)
     rank.end(finished())
     assert read(path).step == 2
+
+
+def test_a_folder_that_cannot_be_looked_at_ends_no_heartbeat(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(PROGRESS, "")
+    looks: list[int] = []
+
+    def watch() -> None:
+        looks.append(1)
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    rank = LiveRank(path, facts_from({}), 0.01, watch)
+    rank.start()
+    wait_for(lambda: looks, "the first look")
+    rank.report(5, None, {})
+    wait_for(lambda: read(path).step == 5, "a heartbeat after it")
+    wait_for(lambda: len(looks) > 1, "another look")
+    rank.end(finished())
+    assert capsys.readouterr().err.count("Stale file handle") == 1
 
 
 def _is_being_written() -> bool:

@@ -69,6 +69,58 @@ def test_a_rank_that_has_finished_keeps_nobody_waiting(runner: Runner) -> None:
     assert "not all ranks answered" not in runner.log(0)
 
 
+@needs_torch
+def test_a_rank_is_not_waited_for_once_rank_0_takes_no_more_steps(runner: Runner) -> None:
+    """Rank 1 is told only then, and would be patient for longer than this test."""
+    runner.module(
+        "train",
+        "import os, signal, torch.distributed as dist\nfrom slurmopt.runtime import signals, stopping\n"
+        "def main(config):\n"
+        "    stopping._PATIENCE, stop = 3600, stopping.Stop(dist.get_rank(), 2)\n"
+        "    if dist.get_rank() == 0:\n"
+        "        stop.close()\n"
+        "    dist.barrier()\n"
+        "    if dist.get_rank() == 1:\n"
+        "        os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "        while stop._promise is None:\n            signals.wait(0.01)\n"
+        "        print('left:', stop.due(stop._promise), flush=True)\n"
+        "        stop.close()\n",
+    )
+    assert runner.run(2, "--function", "train.main") == 0
+    assert "left: False" in runner.log(1)
+
+
+@needs_torch
+def test_after_an_answer_that_came_too_late_nobody_leaves(runner: Runner) -> None:
+    runner.module(
+        "train",
+        "import os, signal, time, torch.distributed as dist\nfrom slurmopt.runtime import stopping\n"
+        "stopping._PATIENCE = 0.5\n"
+        "class Late(stopping.Stop):\n"
+        "    def _agree(self):\n"
+        "        self._wait_for_request()\n"
+        "        while not self._store.check(['at']) and time.monotonic() < self.late:\n"
+        "            time.sleep(0.01)\n"
+        "        super()._agree()\n"
+        "def main(config):\n"
+        "    rank = dist.get_rank()\n"
+        "    Late.late = time.monotonic() + 4\n"
+        "    stop = (Late if rank == 2 else stopping.Stop)(rank, 3)\n"
+        "    if rank == 0:\n"
+        "        os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "    left, step = None, 0\n"
+        "    while time.monotonic() < Late.late + 2 and left is None:\n"
+        "        time.sleep(0.01 + rank / 100)\n"
+        "        step += 1\n"
+        "        left = step if stop.due(step) else None\n"
+        "    print('left at', left, flush=True)\n"
+        "    stop.close()\n",
+    )
+    assert runner.run(3, "--function", "train.main") == 0
+    assert {"left at None" in runner.log(rank) for rank in range(3)} == {True}
+    assert "not all ranks answered where to stop; going on" in runner.log(1)
+
+
 def test_a_callback_saves_for_a_loop_without_steps(runner: Runner) -> None:
     runner.module(
         "train",

@@ -67,6 +67,63 @@ def test_the_users_own_patterns_win() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("srun: error: node2: task 1: Out Of Memory", causes.OUT_OF_MEMORY),
+        ("srun: error: node2: tasks 1-3: Out Of Memory", causes.OUT_OF_MEMORY),
+        ("slurmstepd-node2: error: Detected 1 oom-kill event(s) in StepId=1.0.", causes.OUT_OF_MEMORY),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=1.0. Some of the step tasks …", causes.OUT_OF_MEMORY),
+        ("slurmstepd: error: Step 1.0 exceeded memory limit (2 > 1), being killed", causes.OUT_OF_MEMORY),
+        ("CUDA out of memory, trying again\nsrun: error: node2: task 1: Out Of Memory\n", causes.OUT_OF_MEMORY),
+        ("srun: error: Node failure on node2", causes.NODE_FAILURE),
+        ("W dataloader: cannot allocate memory for a pinned buffer, falling back", None),
+        ("retry after: srun: error: node2: task 1: Out Of Memory", None),
+        ("srun: error: node2: task 1: Killed", None),
+    ],
+)
+def test_of_a_killed_rank_only_slurms_own_lines_tell(text: str, cause: str | None) -> None:
+    assert causes.of_slurm_lines(f"step 1\n{text}\nstep 2\n") == cause
+    assert causes.of_slurm_lines(text, {"step|task|falling": "hang"}) == causes.HANG
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("cat: data.bin: Input/output error", None),
+        ("OSError: [Errno 116] Stale file handle, trying again", None),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", causes.OUT_OF_MEMORY),
+        ("CUDA error: out of memory", None),
+        ("HIP out of memory", causes.GPU_OUT_OF_MEMORY),
+    ],
+)
+def test_outside_a_traceback_words_of_broken_machines_do_not_count(text: str, cause: str | None) -> None:
+    assert causes.of_log(text) == cause
+    assert causes.of_log(text, {".": "infrastructure"}) == causes.INFRASTRUCTURE
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("Traceback (most recent call last):\n  …\nslurmopt.errors.Requeue: saved\n", True),
+        ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 5 got signal: 15", True),
+        ("Requeue", True),
+        ("slurmopt.errors.Requeue: saved\nValueError: bad data\n", False),
+        ("RequeueError: Requeue", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_who_left_because_it_was_told_to(error: str | None, told: bool) -> None:
+    assert causes.left_when_told(error) is told
+
+
+def test_ranks_that_were_lost_are_the_infrastructures_fault() -> None:
+    assert causes.of_text("slurmopt.errors.RanksLost: the other ranks did not come: …") == causes.INFRASTRUCTURE
+    gloo = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Read error [10.0.0.2]:4711: "
+    assert causes.of_text(gloo + "No route to host") == causes.INFRASTRUCTURE
+
+
+@pytest.mark.parametrize(
     ("state", "cause"),
     [("NODE_FAIL", "node failure"), ("CANCELLED by 1000", "cancelled"), ("OUT_OF_ME+", None), ("PREEMPTED", "preemption"),
      ("TIMEOUT", "time limit"), ("COMPLETED", None), ("", None)],
