@@ -13,9 +13,8 @@ from slurmopt.folder.layout import RunFolder
 
 SCRIPT = """cd "$(dirname "$0")"
 mkdir logs/attempt-0
-setsid sleep 1000 &
-kill -STOP $!
-echo $! > child
+setsid bash -c 'echo $$ > child; kill -STOP $$; sleep 1000' &
+until [ -s child ]; do sleep 0.05; done
 {end}
 """
 

@@ -83,7 +83,7 @@ def test_the_users_own_patterns_win() -> None:
 )
 def test_of_a_killed_rank_only_slurms_own_lines_tell(text: str, cause: str | None) -> None:
     assert causes.of_slurm_lines(f"step 1\n{text}\nstep 2\n") == cause
-    assert causes.of_slurm_lines(text, {"step|task|falling": "hang"}) == causes.HANG
+    assert causes.of_slurm_lines(text, {"": "hang"}) == causes.HANG
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,6 @@ def test_of_a_killed_rank_only_slurms_own_lines_tell(text: str, cause: str | Non
         ("cat: data.bin: Input/output error", None),
         ("OSError: [Errno 116] Stale file handle, trying again", None),
         ("terminate called after throwing an instance of 'std::bad_alloc'", causes.OUT_OF_MEMORY),
-        ("CUDA error: out of memory", None),
         ("HIP out of memory", causes.GPU_OUT_OF_MEMORY),
     ],
 )
