@@ -197,6 +197,11 @@ def ready(plan: Plan) -> tuple[Backend, str]:
     script = plan.job.folder.script.read_text(encoding="utf-8") if as_it_lies else backend.script(plan.job)
     if backend.slurm and settings.launch.check:
         check(settings, tolerant=settings.launch.dry_run)
+    if settings.notify.webhook and not settings.notify.webhook.startswith("${"):
+        print(
+            "slurmopt: notify.webhook is written into the run folder as it is; if it is a secret, write ${oc.env:NAME}",
+            file=sys.stderr,
+        )
     return backend, script
 
 

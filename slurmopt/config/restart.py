@@ -42,6 +42,9 @@ class Budgets:
     killed: int | None = 3
     """A rank was killed, and nothing tells by whom."""
 
+    unknown: int | None = 3
+    """Nothing tells why it ended."""
+
     out_of_memory: int | None = 0
     """The host's memory was too small: it will be so again. `slurmopt retry RUN --more-memory 1.5` helps."""
 

@@ -40,6 +40,7 @@ import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -91,9 +92,12 @@ def read(path: Path) -> list[dict[str, Any]]:
 def lines(path: Path) -> list[bytes]:
     """The lines as they stand, oldest first: for those who look for few of many."""
     try:
-        return path.read_bytes().splitlines()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return []
+    with os.fdopen(descriptor, "rb") as file:
+        # A FIFO would be waited for, and a device never ends.
+        return file.read().splitlines() if stat.S_ISREG(os.fstat(descriptor).st_mode) else []
 
 
 def parse(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:

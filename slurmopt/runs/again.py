@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from slurmopt.errors import RunError
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs.handover import hand_over
 from slurmopt.runs.journal import number, text
 from slurmopt.slurm.facts import cluster_name
+from slurmopt.slurm.quoting import shell
 from slurmopt.slurm.submit import submit_once
 from slurmopt.units import seconds
 
@@ -23,6 +25,7 @@ def submit_again(run: RunFolder, backend: str, settings: Settings, after: str | 
     `after`: a job that must be over first, so that two of one run never run together. Nodes that the run has excluded
     stay so. Raises what `slurmopt.slurm.submit.submit_once` does.
     """
+    _refuse_a_copy(run)
     options = [f"--dependency=afterany:{after}"] if after else []
     if nodes := _excluded(run, settings):
         options.append(f"--exclude={nodes}")
@@ -34,6 +37,13 @@ def submit_again(run: RunFolder, backend: str, settings: Settings, after: str | 
         return job, {"by": "tend", **({"cluster": cluster} if cluster else {})}
 
     return hand_over(run, backend, submit)
+
+
+def _refuse_a_copy(run: RunFolder) -> None:
+    """The script of a copied run folder works in the original."""
+    line = f"export SLURMOPT_RUN_FOLDER={shell(run.path)}"
+    if line not in run.script.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        raise RunError(f"{run.script} was made for another folder; slurmopt retry {run.path} makes it anew")
 
 
 def _excluded(run: RunFolder, settings: Settings) -> str:

@@ -16,8 +16,9 @@ from slurmopt.folder import events
 from slurmopt.folder.process import alive
 from slurmopt.runs import options
 from slurmopt.runs.find import find
-from slurmopt.runs.gather import Status, gather
+from slurmopt.runs.gather import Status, gather, of_the_run
 from slurmopt.runs.journal import Journal, whole
+from slurmopt.runs.state import Slurm
 
 _PATIENCE = 10.0
 _POLL = 0.3
@@ -77,7 +78,11 @@ def _terminate(journal: Journal) -> None:
 
 def _scancel(status: Status) -> None:
     from slurmopt.slurm import client
+    from slurmopt.slurm.queue import queue
 
+    jobs = queue()  # as it was asked for the status a moment ago
+    if status.journal.job in jobs and not of_the_run(status.journal, Slurm(jobs)).jobs:
+        raise RunError(f"job {status.journal.job} is another job of yours; the journal of {status.label} is wrong")
     try:
         client.run(["scancel", str(status.journal.job)], _SCANCEL_TIMEOUT)
     except SlurmRefused:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, KILLED
-from slurmopt.runtime.conclusion import Conclusion, conclude, note, say
+from slurmopt.runtime.conclusion import Conclusion, conclude, forget_wish, note, say
 from slurmopt.runtime.lead import needed
 from slurmopt.runtime.verdict import read_all
 from slurmopt.survival import causes, decision, story
@@ -51,7 +51,7 @@ def look_back(folder: RunFolder, number: int, policy: Policy) -> Conclusion | No
             beats = read_all(folder, attempt.number)
             conclusion = conclude(folder, attempts[: index + 1], cause, None, beats, policy, decision.BY_SLURM)
             _note_end(folder, attempt.number, conclusion, f"it left no word; {_how(cause)}")
-    folder.requeue_wish().unlink(missing_ok=True)
+    forget_wish(folder)
     return conclusion
 
 

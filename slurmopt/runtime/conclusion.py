@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.folder import events
+from slurmopt.folder.files import read_text
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.survival import causes, decision, story
@@ -73,7 +74,8 @@ def conclude(
     exclude = None
     if decided.next == decision.REQUEUE:
         exclude = _exclude(folder, last.number, node if cause in _OF_A_NODE else None, policy)
-    return Conclusion(cause, decided, step, wish, mark, exclude)
+    durable = max((one.durable for one in attempts if one.durable is not None), default=None)
+    return Conclusion(cause, decided, step, durable, mark, exclude)
 
 
 def last_step(beats: Mapping[int, Heartbeat]) -> int | None:
@@ -87,19 +89,27 @@ def wished_step(folder: RunFolder) -> int | None:
 
     path = folder.requeue_wish()
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    if not text.strip():
-        return None
-    try:
+        text = read_text(path)
+        if not text.strip():
+            return None
         value = json.loads(text)
         step = story.whole(value.get("step")) if isinstance(value, dict) else None
+    except OSError:
+        return None
     except (ValueError, RecursionError):
         step = None
-    if step is None:
+    if step is None or step < 0:
         say(f'{path}: is no JSON object with a step; taken as a wish to be requeued (valid: {{"step": 1200}})')
+        return None
     return step
+
+
+def forget_wish(folder: RunFolder) -> None:
+    """A wish is for one attempt."""
+    try:
+        folder.requeue_wish().unlink(missing_ok=True)
+    except OSError as error:
+        say(f"{folder.requeue_wish()} cannot be removed: {error.strerror}")
 
 
 def _exclude(folder: RunFolder, attempt: int, node: str | None, policy: Policy) -> str | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slurmopt.folder.files import read_text
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED, INFRASTRUCTURE, KILLED, REQUEUE
@@ -130,6 +131,6 @@ def fields_of(text: str) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        return read_text(path)
+    except (OSError, ValueError):
         return ""

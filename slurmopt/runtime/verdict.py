@@ -21,7 +21,7 @@ from slurmopt.folder.files import replace_json
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
-from slurmopt.runtime.conclusion import Conclusion, conclude, note, say
+from slurmopt.runtime.conclusion import Conclusion, conclude, forget_wish, note, say
 from slurmopt.runtime.evidence import cause_of, collect, failed_node
 from slurmopt.runtime.failures import is_peer_lost
 from slurmopt.runtime.logtail import last_traceback
@@ -217,6 +217,8 @@ def follow_up(
         verdict.rank, verdict.node = story.whole(rank), str(node)
         verdict.error = f"no step for {seconds} s; rank {rank} on {node} stopped first"
     node = failed_node(evidence.log) if cause == causes.NODE_FAILURE else verdict.node
+    if "EADDRINUSE" in said:  # somebody was quicker with the port: no fault of the node's
+        node = None
     return conclude(folder, attempts, cause, node, beats, policy)
 
 
@@ -243,11 +245,11 @@ def main(argv: list[str]) -> int:
 def _write_down(folder: RunFolder, verdict: Verdict, conclusion: Conclusion, ranks: int, step_exit: int) -> None:
     """A file system that is full or gone does not keep a run from coming back."""
     try:
-        folder.requeue_wish().unlink(missing_ok=True)  # a wish is for one attempt
         told = {**asdict(verdict), "cause": conclusion.cause, "next": conclusion.decision.next}
         replace_json(folder.result, {**told, "time": time.time(), "ranks": ranks, "step_exit_code": step_exit})
     except OSError as error:
         say(f"result.json cannot be written: {error}")
+    forget_wish(folder)
     said = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "rank": verdict.rank, "node": verdict.node}
     note(folder, "end", attempt=verdict.attempt, **said, error=verdict.error, **conclusion.as_fields())
 

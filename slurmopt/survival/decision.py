@@ -58,8 +58,13 @@ def decide(
     if idle >= no_progress:
         which = "this attempt" if idle == 1 else f"the last {idle} attempts"
         return Decision(None, f"no progress: {which} added no checkpointed step (restart.no_progress is {no_progress})")
-    remaining = "" if left is None else f"; {left - 1} more such ends are allowed"
-    return Decision(by, f"it comes back after: {cause}{remaining}")
+    return Decision(by, f"it comes back after: {cause}{_remaining(left)}")
+
+
+def _remaining(left: int | None) -> str:
+    if left is None:
+        return ""
+    return f"; {left - 1} more such ends are allowed" if left > 1 else "; the next such end is final"
 
 
 def budget_left(attempts: Sequence[Attempt], cause: str, budgets: Mapping[str, int | None]) -> int | None:
