@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,11 +38,11 @@ class Schedule:
         """The training starts or goes on at `step`."""
         self._from = (step, self._clock())
         self._pace = 0.0
-        self._look = {name: each.next_step(step, 0.0, self._clock()) for name, each in self._intervals.items()}
+        self._look_at({name: each.next_step(step, 0.0, self._clock()) for name, each in self._intervals.items()})
 
     def silent(self, step: int) -> bool:
         """Whether nothing can be due yet."""
-        return all(step < look for look in self._look.values())
+        return step < self._first_look
 
     def decide(self, step: int, force: bool) -> Decision:
         """Rank 0's word on `step`."""
@@ -62,7 +63,11 @@ class Schedule:
         return Decision(due, look)
 
     def follow(self, decision: Decision) -> None:
-        self._look = decision.look
+        self._look_at(decision.look)
+
+    def _look_at(self, steps: dict[str, int]) -> None:
+        self._look = steps
+        self._first_look: float = min(steps.values(), default=math.inf)
 
     def saved(self, names: list[str], step: int, blocked: float) -> None:
         """A snapshot was taken for these tiers. Each rank measures, and rank 0's measurements count: so `_look`, which

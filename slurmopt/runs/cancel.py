@@ -11,7 +11,7 @@ import os
 import signal
 import time
 
-from slurmopt.errors import RunError, SlurmRefused
+from slurmopt.errors import RunError, SlurmError, SlurmRefused
 from slurmopt.folder import events
 from slurmopt.folder.process import alive
 from slurmopt.runs import options
@@ -78,10 +78,8 @@ def _terminate(journal: Journal) -> None:
 
 def _scancel(status: Status) -> None:
     from slurmopt.slurm import client
-    from slurmopt.slurm.queue import queue
 
-    jobs = queue()  # as it was asked for the status a moment ago
-    if status.journal.job in jobs and not of_the_run(status.journal, Slurm(jobs)).jobs:
+    if _is_another(status.journal):
         raise RunError(f"job {status.journal.job} is another job of yours; the journal of {status.label} is wrong")
     try:
         client.run(["scancel", str(status.journal.job)], _SCANCEL_TIMEOUT)
@@ -90,6 +88,17 @@ def _scancel(status: Status) -> None:
         (now,), _ = gather([status.folder], fresh=True)
         if now.alive:
             raise
+
+
+def _is_another(journal: Journal) -> bool:
+    """Whether Slurm knows the job as one that is not the run's: journals are edited, and copied."""
+    from slurmopt.slurm.queue import queue
+
+    try:
+        jobs = queue()  # as it was asked for the status a moment ago
+    except SlurmError:  # scancel will say the same
+        return False
+    return journal.job in jobs and not of_the_run(journal, Slurm(jobs)).jobs
 
 
 def _wait(status: Status) -> Status:

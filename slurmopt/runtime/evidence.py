@@ -74,7 +74,8 @@ def cause_of(
         return told
     if _being_preempted(evidence.slurm) and evidence.asked & {"TERM", "rank"}:
         return causes.PREEMPTION
-    if outcome in (REQUEUE, KILLED) and ("USR1" in evidence.signals or "USR1" in evidence.asked):
+    left = outcome in (REQUEUE, KILLED) or causes.left_when_told(error)
+    if left and ("USR1" in evidence.signals or "USR1" in evidence.asked):
         return causes.TIME_LIMIT
     if "TERM" in evidence.signals and not _lives_on(evidence.slurm):
         return _of_slurm(evidence)
@@ -87,13 +88,13 @@ def _of_failure(
     outcome: str, error: str | None, logs: str, evidence: Evidence, patterns: Mapping[str, str] | None
 ) -> str:
     if outcome == KILLED:
-        found = [causes.of_text(text, patterns) for text in (logs, evidence.log)]
+        found = [causes.of_slurm_lines(text, patterns) for text in (logs, evidence.log)]
         found.append(causes.of_state(evidence.slurm.get("JobState", "")))
         return next((cause for cause in found if cause in _OF_A_KILL), causes.KILLED)
     said = causes.of_text(error, patterns)
     if outcome == INFRASTRUCTURE:
         return said or causes.INFRASTRUCTURE
-    return said or causes.of_text(logs, patterns) or causes.USER_ERROR
+    return said or causes.of_log(logs, patterns) or causes.USER_ERROR
 
 
 def _of_slurm(evidence: Evidence) -> str:

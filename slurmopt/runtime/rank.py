@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from slurmopt.errors import JobError
 from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
@@ -34,12 +35,23 @@ def main(argv: list[str]) -> int:
     outcome = run_rank(argv)
     sys.stdout.flush()
     sys.stderr.flush()
-    if outcome.outcome in (FINISHED, REQUEUE):
+    if outcome.outcome == FINISHED:
         return 0
+    if outcome.outcome == REQUEUE:
+        leave_now()
     # Whatever hangs at exit after a failure (an aborted collective, a thread of the user's) would hold up all ranks.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_LAST_SECONDS)
     return outcome.exit_code or 1
+
+
+def leave_now() -> NoReturn:
+    """Ends a rank that has saved, after the exit handlers: torch then takes seconds to take itself apart, and the job
+    has few left."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def submitit_task(argv: list[str]) -> Any:

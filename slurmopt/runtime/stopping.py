@@ -47,7 +47,8 @@ class Stop:
     def due(self, step: int) -> bool:
         """Whether all ranks leave now, after `step`. Waits only where somebody asked and this rank has promised."""
         with self._turn:
-            self._step = max(step, self._step)
+            if step > self._step:
+                self._step = step
             promise = self._promise
         if self._store is None:
             return run.stop_requested()

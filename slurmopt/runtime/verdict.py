@@ -23,7 +23,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
 from slurmopt.runtime.conclusion import Conclusion, conclude, forget_wish, note, say
 from slurmopt.runtime.evidence import cause_of, collect, failed_node
-from slurmopt.runtime.failures import is_peer_lost
+from slurmopt.runtime.failures import is_peer_lost, requeue
 from slurmopt.runtime.logtail import last_traceback
 from slurmopt.survival import causes, story
 from slurmopt.survival.policy import Policy, from_word
@@ -66,6 +66,15 @@ def judge(beats: Beats, attempt: int, ranks: int, step_exit: int) -> Verdict:
     if failed:
         return _because_of(failed[0], beats, attempt)
     return Verdict(FINISHED, attempt, 0, result=_field(beats[0], "result"))
+
+
+def _wished(beats: Beats, folder: RunFolder) -> Beats:
+    """The requeue file is the word of all ranks of a command: one that ended before it was there saw only a failure."""
+    if os.path.isfile(folder.requeue_wish()):
+        for beat in beats.values():
+            if _kind(beat) == USER_ERROR:
+                beat.outcome = requeue("the requeue file is there").as_dict()
+    return beats
 
 
 def _because_of(rank: int, beats: Beats, attempt: int) -> Verdict:
@@ -229,7 +238,7 @@ def main(argv: list[str]) -> int:
     if len(argv) > 7:
         beats, verdict = {}, judge_early(argv[7], attempt, step_exit)
     else:
-        beats = settled(folder, attempt, ranks, step_exit)
+        beats = _wished(settled(folder, attempt, ranks, step_exit), folder)
         verdict = _with_log(judge(beats, attempt, ranks, step_exit), folder)
         verdict.others = _others(verdict, beats, ranks)
     conclusion = follow_up(folder, verdict, beats, ranks, policy, argv[5:7])

@@ -90,7 +90,8 @@ _TEXTS = (
         r"|system not yet initialized|no cuda-capable device is detected|CUDA driver (initialization failed|error)"
         r"|stale file handle|transport endpoint is (not connected|shutdown)|input/output error|remote I/O error"
         r"|nccl(System|Internal)Error|unhandled (system|cuda) error|CUDA error: (an illegal|unspecified) launch failure"
-        r"|libfabric|fi_(send|recv|read|write)\w* failed|DistBackendError|Failed to initialize NVML",
+        r"|libfabric|fi_(send|recv|read|write)\w* failed|DistBackendError|Failed to initialize NVML"
+        r"|\bRanksLost: |gloo/transport/\S+:\d+\] ",
     ),
 )  # fmt: skip
 """A cause → what an error or a log says then, in any case; the first that matches counts."""

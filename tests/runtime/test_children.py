@@ -96,7 +96,23 @@ def test_a_folder_that_cannot_be_looked_at_is_no_word_to_stop(runner: Runner) ->
 def test_a_requeue_folder_is_no_wish(runner: Runner) -> None:
     runner.folder.requeue_wish().mkdir()
     assert runner.run(1, "--", "true") == 0
-    assert runner.last_event()["outcome"] == "finished"
+    assert runner.result()["outcome"] == "finished"
+
+
+def test_a_wish_counts_for_the_ranks_that_ended_before_it_was_there(runner: Runner) -> None:
+    late = "trap '' TERM; sleep 1; : > $SLURMOPT_RUN_FOLDER/requeue; exit 1"
+    assert runner.run(2, "--", "sh", "-c", f"[ $RANK = 0 ] && exit 1; {late}") == 75
+
+
+@needs_torch
+def test_a_torchrun_that_the_promised_signal_ended_comes_back(runner: Runner) -> None:
+    runner.module("train", "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
+    words = ("--forward", "TERM", "--", PYTHON, "-m", "torch.distributed.run", "train.py")
+    process = runner.start(1, "--heartbeat", "0.3", "--per", "node", *words)
+    runner.wait_for_log(0, "ready")
+    send(process, signal.SIGUSR1)
+    runner.finish(process)
+    assert runner.last_event()["cause"] == causes.TIME_LIMIT
 
 
 def test_a_command_that_ends_by_the_signal_it_was_promised_was_no_user_error(runner: Runner) -> None:

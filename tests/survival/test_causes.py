@@ -116,6 +116,12 @@ def test_who_left_because_it_was_told_to(error: str | None, told: bool) -> None:
     assert causes.left_when_told(error) is told
 
 
+def test_ranks_that_were_lost_are_the_infrastructures_fault() -> None:
+    assert causes.of_text("slurmopt.errors.RanksLost: the other ranks did not come: …") == causes.INFRASTRUCTURE
+    gloo = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Read error [10.0.0.2]:4711: "
+    assert causes.of_text(gloo + "No route to host") == causes.INFRASTRUCTURE
+
+
 @pytest.mark.parametrize(
     ("state", "cause"),
     [("NODE_FAIL", "node failure"), ("CANCELLED by 1000", "cancelled"), ("OUT_OF_ME+", None), ("PREEMPTED", "preemption"),
