@@ -110,7 +110,7 @@ def stray(make_run: Callable[..., Any], slurm: Slurm) -> Callable[..., Any]:
     def make(run_id: str = "one", config: str = "{}\n", attempt: bool = True) -> Any:
         run = make_run("mine", run_id)
         run.folder.config.write_text(config)
-        run.folder.script.write_text("#!/bin/bash\n")
+        run.folder.script.write_text(f"#!/bin/bash\nexport SLURMOPT_RUN_FOLDER={run.folder.path}\n")
         run.submitted("7")
         return run.attempt(0) if attempt else run
 
