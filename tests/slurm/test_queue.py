@@ -19,7 +19,8 @@ ROWS = (
     "15<F>PENDING<F>PartitionDown<F><F>N/A<F>0:00<F>UNLIMITED<F>0<F>n/a<F>TOK-closed<F>/home/ada/job.sbatch<F>N/A<F>1<R>\n"
     "3_2<F>RUNNING<F>None<F>gpu-[01-02]<F>1795263275<F>1-02:03:04<F>1:00:00<F>2<F>gpu-01<F>com|ment\n"
     "7<X>FAILED <F> line2 %i<F>(null)<F>1795266875<F>0<R>\n"
-    "CLUSTER: other\n8<F>FAILED<F>BadConstraints<F><F>1795262975<F>0:00<F>1:00:00<F>0<F>n/a<F>(null)<F>(null)<F>1795262975<F>?<R>\n"
+    "CLUSTER: other\n8<F>FAILED<F>BadConstraints<F><F>1795262975<F>0:00<F>1:00:00<F>0<F>n/a<F>(null)<F>(null)"
+    "<F>1795262975<F>?<R>\n"
 ).replace("<F> line2", "<Y> line2")
 
 

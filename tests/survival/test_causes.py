@@ -45,7 +45,7 @@ def test_a_steps_line_and_no_line_say_nothing() -> None:
         ("MemoryError", causes.OUT_OF_MEMORY),
         ("srun: error: node2: task 1: Out Of Memory", causes.OUT_OF_MEMORY),
         ("slurmstepd-node2: error: Detected 1 oom-kill event(s) in StepId=1.0.", causes.OUT_OF_MEMORY),
-        ("RuntimeError: [enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory", causes.OUT_OF_MEMORY),
+        ("RuntimeError: [enforce fail] . DefaultCPUAllocator: can't allocate memory", causes.OUT_OF_MEMORY),
         ("srun: error: Node failure on node2", causes.NODE_FAILURE),
         ("RuntimeError: CUDA error: uncorrectable ECC error encountered", causes.INFRASTRUCTURE),
         ("kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", causes.INFRASTRUCTURE),
