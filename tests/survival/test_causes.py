@@ -124,8 +124,8 @@ def test_ranks_that_were_lost_are_the_infrastructures_fault() -> None:
 
 @pytest.mark.parametrize(
     ("state", "cause"),
-    [("NODE_FAIL", "node failure"), ("CANCELLED by 1000", "cancelled"), ("OUT_OF_ME+", None), ("PREEMPTED", "preemption"),
-     ("TIMEOUT", "time limit"), ("COMPLETED", None), ("", None)],
+    [("NODE_FAIL", "node failure"), ("CANCELLED by 1000", "cancelled"), ("OUT_OF_ME+", None),
+     ("PREEMPTED", "preemption"), ("TIMEOUT", "time limit"), ("COMPLETED", None), ("", None)],
 )  # fmt: skip
 def test_slurms_states_tell_the_cause(state: str, cause: str | None) -> None:
     assert causes.of_state(state) == cause
