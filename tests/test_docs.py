@@ -199,7 +199,7 @@ def test_every_cause_and_its_budget_is_documented() -> None:
     assert [word for word in words if f"| `{word}` |" not in page] == []
     limits = {name: "no limit" if value is None else str(value) for name, value in asdict(Budgets()).items()}
     assert [name for name, limit in limits.items() if f"`{name}`: {limit} |" not in page] == []
-    assert [word for word in words if causes.key(word) not in limits] == ["finished", "cancelled", "unknown"]
+    assert [word for word in words if causes.key(word) not in limits] == ["finished", "cancelled"]
 
 
 def test_every_field_of_a_heartbeat_and_of_the_verdict_is_documented() -> None:
