@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import signal
@@ -17,6 +18,8 @@ from slurmopt.runtime import failures, signals, surroundings
 from slurmopt.runtime.call import Call
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.ranks import RankFacts, in_slurm_step
+
+_PR_SET_PDEATHSIG = 1
 
 
 class CommandTask:
@@ -47,9 +50,19 @@ class CommandTask:
     def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
         signals.listen(self._pass_on)
         # USR1 is blocked in this process, and so in the command, which outlives one then; unless it is promised one.
-        unblock = _unblock_usr1 if self._forward == signal.SIGUSR1 else None
+        promised = self._forward == signal.SIGUSR1
+        libc, parent = ctypes.CDLL(None), os.getpid()
+
+        def prepare() -> None:
+            # Slurm finds a step's processes by their parents: the command must not outlive this one as an orphan.
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(128 + signal.SIGKILL)
+            if promised:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+
         try:
-            return subprocess.Popen(words, preexec_fn=unblock)
+            return subprocess.Popen(words, preexec_fn=prepare)
         except OSError as error:
             raise JobError(_cannot_start(words[0], error)) from error
 
@@ -66,10 +79,6 @@ class CommandTask:
             return
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(wanted)
-
-
-def _unblock_usr1() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
 
 
 def expand(word: str) -> str:

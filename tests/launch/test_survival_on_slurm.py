@@ -5,10 +5,10 @@ All faults are caused at once, to runs that share one cluster; what each test lo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -164,9 +164,13 @@ def _cause_all(made: Faults) -> None:
 
 
 def _processes(made: Faults) -> list[str]:
-    """What still runs for any of the runs."""
-    said = subprocess.run(["ps", "-eo", "stat,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in said.splitlines() if str(made.project.path) in line and not line.startswith("Z")]
+    """What still runs for any of the runs, by its environment: an orphan's command line need not tell."""
+    mine, found = f"SLURMOPT_RUN_FOLDER={made.project.path}/".encode(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if mine in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_bytes().decode(errors="replace"))
+    return found
 
 
 def _ended(folder: RunFolder) -> bool:
