@@ -127,8 +127,6 @@ def _on_term(number: int, frame: FrameType | None) -> None:
     if before != _wakeup.fileno():
         signal.set_wakeup_fd(before)
         _on_signal(number, frame)
-    if not _listeners:  # not a rank's own process: a second SIGTERM kills as usual
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:

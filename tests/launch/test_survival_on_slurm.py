@@ -167,7 +167,7 @@ def _processes(made: Faults) -> list[str]:
     """What still runs for any of the runs, by its environment: an orphan's command line need not tell."""
     mine, found = f"SLURMOPT_RUN_FOLDER={made.project.path}/".encode(), []
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             if mine in (process / "environ").read_bytes():
                 found.append((process / "cmdline").read_bytes().decode(errors="replace"))
     return found
