@@ -153,9 +153,7 @@ def test_a_rank_that_does_not_call_save_is_missed(folder: Path) -> None:
     outcomes = on_ranks(_one_does_not_save, folder, nodes=["a", "a"], timeout=60)
     assert outcomes[0].error is None, outcomes[0].error
     line = outcomes[1].last_line
-    assert line.startswith(
-        "slurmopt.errors.CheckpointError: the other ranks did not come: call save, restore and close"
-    )
+    assert line.startswith("slurmopt.errors.RanksLost: the other ranks did not come: call save, restore and close")
     assert "waiting for the other ranks of the checkpoint" in outcomes[1].log
     assert "waited 4 seconds" in outcomes[1].log or "waited 5 seconds" in outcomes[1].log
 

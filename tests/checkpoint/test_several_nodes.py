@@ -40,7 +40,7 @@ def _save(run: CurrentRun, disks: Path, shared_every: int | None, steps: int, di
     first = saving.restore(_state(0))
     for step in range(first + 1, first + steps + 1):
         assert saving.save(step, {**_state(step), "rng": rng_state()})
-        assert saving.wait()
+        assert saving.wait() or die  # the other rank may be gone before its word
     if die:
         os.killpg(0, signal.SIGKILL)
     saving.close()
