@@ -146,7 +146,7 @@ def test_before_a_failing_tier_ends_the_run_a_slower_one_gets_its_saves(
 ) -> None:
     (folder / "in the way").write_text("")
     shared = {"every": 1, "path": str(folder / "in the way")}
-    config = {"shared": shared, "s3": s3(server, "instead", every=10**6), "failures": 5}
+    config = {"shared": shared, "s3": s3(server, "instead", every=10**6), "failures": 50}
     with Checkpointer(config, attempt(0)) as saving:
         training = Training(attempt(0), saving)
         training.durable("s3", 0)

@@ -155,8 +155,9 @@ def test_a_cancelled_run_does_not_come_back_although_it_saved(project: Any, how:
     else:
         project.run(["scancel", job])
     project.wait_for(answer, "cancelled")
-    state = project.run(["squeue", "-h", "--states=all", "-j", job, "-o", "%T"]).stdout.strip()
-    assert state == "CANCELLED"
+    squeue = ["squeue", "-h", "--states=all", "-j", job, "-o", "%T"]
+    wait_until(lambda: project.run(squeue).stdout.strip() != "COMPLETING", 60, "Slurm has cleaned up")
+    assert project.run(squeue).stdout.strip() == "CANCELLED"
 
 
 def test_a_job_that_an_administrator_requeues_starts_again(project: Any) -> None:
