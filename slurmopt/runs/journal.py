@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from slurmopt.errors import one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED, REQUEUE
+from slurmopt.survival.story import number
 from slurmopt.survival import decision
 
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
@@ -209,16 +209,6 @@ _TAKE = {
 def returns(end: dict[str, Any]) -> bool:
     """Whether another attempt follows this `end`; one that does not say what is next was a wish, and that was met."""
     return text(end["next"]) in _RETURNS if "next" in end else end.get("outcome") == REQUEUE
-
-
-def number(value: Any) -> float | None:
-    """`value` if it is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
 
 
 def whole(value: Any) -> int | None:

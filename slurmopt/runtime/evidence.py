@@ -37,8 +37,6 @@ class Evidence:
     """`scontrol show job`, field by field."""
     restarts: int = 0
     """How often Slurm had restarted the job when this attempt began."""
-    local: bool = False
-    """Whether the local runner stood in for Slurm."""
     log: str = ""
     """The end of the job's log, of this attempt alone."""
 
@@ -54,7 +52,6 @@ def collect(folder: RunFolder, attempt: Attempt, beats: Mapping[int, Heartbeat])
         told=causes.of_job_log(log),
         slurm=fields_of(_text(folder.slurm_said(attempt.number))),
         restarts=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
-        local=(attempt.job or "").startswith("local-"),
         log=log,
     )
 

@@ -38,9 +38,6 @@ USER_ERROR = "user error"
 CANCELLED = "cancelled"
 UNKNOWN = "unknown"
 
-NOTIFIED = frozenset({TIME_LIMIT, PREEMPTION, REQUEUED, ASKED})
-"""Ends that leave the time to save."""
-
 SLURM_RETURNS = frozenset({PREEMPTION, REQUEUED, NODE_FAILURE})
 """After these Slurm starts the job again by itself, unless the site cancels what it preempts."""
 
