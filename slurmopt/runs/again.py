@@ -9,10 +9,11 @@ from slurmopt.errors import RunError
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs.handover import hand_over
-from slurmopt.runs.journal import number, text
+from slurmopt.runs.journal import text
 from slurmopt.slurm.facts import cluster_name
 from slurmopt.slurm.quoting import shell
 from slurmopt.slurm.submit import submit_once
+from slurmopt.survival.story import number
 from slurmopt.units import seconds
 
 if TYPE_CHECKING:

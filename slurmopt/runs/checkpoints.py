@@ -11,8 +11,9 @@ from typing import Any
 
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
-from slurmopt.runs.journal import number, text, whole
+from slurmopt.runs.journal import text, whole
 from slurmopt.runs.state import age
+from slurmopt.survival.story import number
 
 TIERS = ("scratch", "shared", "s3")
 _DURABLE, _FAILED, _DAMAGED, _PRUNED, _RESTORED = (

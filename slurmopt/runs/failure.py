@@ -9,9 +9,10 @@ from slurmopt.folder.files import read_json
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED, REQUEUE
 from slurmopt.runs.gather import Status
-from slurmopt.runs.journal import number, text, whole
+from slurmopt.runs.journal import text, whole
 from slurmopt.runs.progress import read
 from slurmopt.runs.tail import last_lines
+from slurmopt.survival.story import number
 
 _LOG_LINES = 20
 _JOB_LINES = 10

@@ -11,9 +11,10 @@ from slurmopt.errors import SlurmError, one_line
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import budgets, checkpoints
 from slurmopt.runs import journal as journals
-from slurmopt.runs.journal import Journal, number, text, whole
+from slurmopt.runs.journal import Journal, text, whole
 from slurmopt.runs.progress import Progress, progress
 from slurmopt.runs.state import ALIVE, Slurm, state
+from slurmopt.survival.story import number
 
 if TYPE_CHECKING:
     from slurmopt.slurm.queue import QueueEntry

@@ -37,11 +37,11 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import options, stored, timeline
 from slurmopt.runs.find import find
 from slurmopt.runs.gather import Status, gather
-from slurmopt.runs.journal import number, text, whole
+from slurmopt.runs.journal import text, whole
 from slurmopt.runs.retry import for_people
 from slurmopt.runs.timeline import Entry
 from slurmopt.survival import story
-from slurmopt.survival.story import Event
+from slurmopt.survival.story import Event, number
 
 
 @dataclass(frozen=True)

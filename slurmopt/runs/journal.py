@@ -10,8 +10,8 @@ from slurmopt.errors import one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED, REQUEUE
-from slurmopt.survival.story import number
 from slurmopt.survival import decision
+from slurmopt.survival.story import number
 
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 OF_CHECKPOINTS = b'"event": "checkpoint'

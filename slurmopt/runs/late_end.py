@@ -10,11 +10,12 @@ from slurmopt.folder import events
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, USER_ERROR
-from slurmopt.runs.journal import number, whole
+from slurmopt.runs.journal import whole
 from slurmopt.runs.progress import read
 from slurmopt.runs.strays import Stray
 from slurmopt.slurm.states import plain_state
 from slurmopt.survival import causes, decision, story
+from slurmopt.survival.story import number
 from slurmopt.survival.traces import hang_of, job_log, newest_mark
 
 if TYPE_CHECKING:

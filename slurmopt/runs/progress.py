@@ -10,7 +10,8 @@ from typing import Any
 from slurmopt.folder import heartbeat
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
-from slurmopt.runs.journal import number, text, whole
+from slurmopt.runs.journal import text, whole
+from slurmopt.survival.story import number
 
 
 @dataclass

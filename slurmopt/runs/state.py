@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt.folder.outcome import FINISHED, KILLED, REQUEUE
 from slurmopt.folder.process import alive
-from slurmopt.runs.journal import Journal, number, returns, text, whole
+from slurmopt.runs.journal import Journal, returns, text, whole
 from slurmopt.slurm.states import OVER, plain_reason, plain_state
 from slurmopt.survival import causes
+from slurmopt.survival.story import number
 from slurmopt.units import human_seconds
 
 if TYPE_CHECKING:

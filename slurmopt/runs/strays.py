@@ -12,11 +12,12 @@ from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import journal as journals
 from slurmopt.runs.gather import of_the_run
-from slurmopt.runs.journal import Journal, number, returns, text
+from slurmopt.runs.journal import Journal, returns, text
 from slurmopt.runs.progress import read
 from slurmopt.runs.state import FRESH_HEARTBEAT, Slurm
 from slurmopt.slurm.queue import Queue, QueueEntry, queue, states_in_accounting
 from slurmopt.slurm.states import is_over
+from slurmopt.survival.story import number
 
 GRACE = 10.0
 """Seconds for which a job must have been over, or unknown: Slurm may be about to requeue it."""

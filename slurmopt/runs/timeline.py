@@ -34,10 +34,10 @@ from typing import Any
 
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import progress
-from slurmopt.runs.journal import number, text, whole
+from slurmopt.runs.journal import text, whole
 from slurmopt.slurm.hostlist import expand
 from slurmopt.survival import causes
-from slurmopt.survival.story import Attempt
+from slurmopt.survival.story import Attempt, number
 
 _RANKS = 8
 _PARTS = ("shell", "check", "rendezvous", "setup", "restore", "first step")

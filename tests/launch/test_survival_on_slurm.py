@@ -255,3 +255,25 @@ def test_a_run_that_gets_nowhere_says_so(faults: Faults) -> None:
 def test_what_the_user_cancelled_is_not_requeued(faults: Faults) -> None:
     queue = faults.project.run(["squeue", "-h", "-o", "%A %T", "-t", "PD,R"]).stdout
     assert not {faults.jobs["cancelled"], faults.jobs["tokyo"]} & set(queue.split())
+
+
+SLOW_SCONTROL = """#!/bin/bash
+if [ "$1" = requeue ]; then echo "Unexpected message received for job $2" >&2; exit 1; fi
+exec {scontrol} "$@"
+"""
+
+
+def test_a_cancel_while_slurm_does_not_answer_the_requeue_is_final(faults: Faults) -> None:
+    """The verdict is given, and the batch shell tries to be requeued: what it notes then must be a line of the journal."""
+    bin_folder = faults.project.path / "bin"
+    bin_folder.mkdir()
+    (bin_folder / "scontrol").write_text(SLOW_SCONTROL.format(scontrol=shutil.which("scontrol")))
+    (bin_folder / "scontrol").chmod(0o755)
+    setup = f"environment.setup=['export PATH={bin_folder}:$PATH']"
+    answer = faults.project.submit("task.command=[bash, -c, 'kill -9 $$']", setup, "resources.memory=100MB")
+    folder = RunFolder(Path(answer["run"]))
+    wait_until(lambda: "does not answer" in _journal(folder), 60, "the first try", partial(_journal, folder))
+    faults.cluster.run(["scancel", answer["job_ids"][0]], check=True)
+    wait_until(lambda: story.attempts(folder)[-1].cause == "cancelled", 30, "it is heeded", partial(_journal, folder))
+    lines = folder.events.read_bytes().splitlines()
+    assert len(list(events.parse(lines))) == len(lines)
