@@ -264,7 +264,7 @@ exec {scontrol} "$@"
 
 
 def test_a_cancel_while_slurm_does_not_answer_the_requeue_is_final(faults: Faults) -> None:
-    """The verdict is given, and the batch shell tries to be requeued: what it notes then must be a line of the journal."""
+    """The verdict is given, and the batch shell tries to be requeued: what it notes then must be lines of JSON."""
     bin_folder = faults.project.path / "bin"
     bin_folder.mkdir()
     (bin_folder / "scontrol").write_text(SLOW_SCONTROL.format(scontrol=shutil.which("scontrol")))
