@@ -8,6 +8,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,12 +127,14 @@ def cluster() -> Iterator[PrivateCluster]:
 
 @pytest.fixture
 def project(cluster: PrivateCluster) -> Iterator[Project]:
-    """Not below pytest's own temporary folder, which only its owner can enter."""
+    """Not below pytest's own temporary folder, which only its owner can enter; a new one for each try of a test."""
     user = unprivileged_user()
-    path = Path(f"/tmp/slurmopt-project-{os.getpid()}")
-    path.mkdir()
+    path = Path(tempfile.mkdtemp(prefix="slurmopt-project-", dir="/tmp"))
+    path.chmod(0o755)
     (path / "train.py").write_text(TRAIN)
     shutil.chown(path, user)
     yield Project(cluster, path, user)
     cluster.run(["scancel", "--user", user])
+    # A job that still ends writes to its run folder, which can then not be taken away.
+    wait_until(lambda: not cluster.run(["squeue", "--noheader", "--user", user]).stdout.strip(), 60, "no job is left")
     shutil.rmtree(path)
