@@ -1,10 +1,88 @@
-"""Many runs from one launch."""
+"""Many runs from one launch: which points, and how they share array tasks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from slurmopt.config.check import at_least, one_line_text, one_of
+from slurmopt.errors import ConfigError
+
+SEARCHES = ("random", "tpe", "asha", "hyperband", "median")
+DIRECTIONS = ("minimize", "maximize")
 
 
 @dataclass(kw_only=True)
 class Sweep:
-    """Reserved: sweeps are not there yet."""
+    """Many runs from one launch (`-m`): which points, and how they share array tasks."""
+
+    points: str | None = None
+    """A file of points: `.csv` with the keys in its first line, or `.jsonl` with one object a line."""
+
+    zip: list[list[str]] = field(default_factory=list)
+    """Swept keys that advance together instead of being combined: `[[lr, batch]]`."""
+
+    skip: str | None = None
+    """Points to leave out: `"${lr} > 1e-3 and ${model.layers} > 8"`."""
+
+    folder: str | None = None
+    """A readable name for each point, such as `"${lr}-${seed}"`: a link to its folder lies in `by-name/`."""
+
+    at_once: int | None = None
+    """How many array tasks may run at the same time. Default: no limit of ours."""
+
+    per_task: int = 1
+    """How many points each array task runs: it imports torch once, and starts them in milliseconds."""
+
+    side_by_side: int = 1
+    """How many of them at the same time; they share what `resources` describes in equal parts."""
+
+    search: str | None = None
+    """Let Optuna choose the points: `random`, `tpe`, `asha`, `hyperband`, `median` (docs/search.md)."""
+
+    trials: int | None = None
+    """How many points a search tries."""
+
+    workers: int | None = None
+    """How many array tasks a search runs. Default: `at_once`, else 8, and no more than `trials`."""
+
+    metric: str | None = None
+    """What a search and `slurmopt results` look at: a name given to `progress()`, or in the returned dict."""
+
+    direction: str = "minimize"
+    """`minimize` or `maximize` it."""
+
+    seed: int | None = None
+    """The seed of a search. Default: a new one."""
+
+    then: str | None = None
+    """What to launch once all points have ended, as it would be typed: `"+experiment=evaluate"`."""
+
+    def __post_init__(self) -> None:
+        for name in ("at_once", "per_task", "side_by_side", "trials", "workers"):
+            at_least(getattr(self, name), 1, f"sweep.{name}")
+        one_of(self.direction, DIRECTIONS, "sweep.direction")
+        for name in ("metric", "points", "then"):
+            one_line_text(getattr(self, name), f"sweep.{name}")
+        if self.search is not None:
+            one_of(self.search, SEARCHES, "sweep.search")
+            self._check_search()
+        elif self.trials is not None or self.workers is not None:
+            raise ConfigError("needs sweep.search", "sweep.trials" if self.trials is not None else "sweep.workers")
+        elif self.side_by_side > self.per_task:
+            raise ConfigError(
+                f"{self.side_by_side} is more than sweep.per_task ({self.per_task}); valid: up to that",
+                "sweep.side_by_side",
+            )
+
+    def _check_search(self) -> None:
+        if self.trials is None:
+            raise ConfigError("has no value; say how many points to try: sweep.trials=64", "sweep.trials")
+        if self.per_task > 1:
+            raise ConfigError(
+                "is not for a search, whose workers take trial after trial; see sweep.workers", "sweep.per_task"
+            )
+
+    @property
+    def packed(self) -> bool:
+        """Whether array tasks start their points themselves, in a parent that has imported torch once."""
+        return self.per_task > 1 or self.search is not None

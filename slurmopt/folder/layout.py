@@ -42,6 +42,11 @@ class RunFolder:
         return self.path.parent.name
 
     @property
+    def in_sweep(self) -> bool:
+        """Whether it is a point of a sweep, or an array task of one: see `slurmopt.folder.sweep`."""
+        return self.path.parent.name in ("points", "tasks") and (self.path.parent.parent / "points.json").is_file()
+
+    @property
     def config(self) -> Path:
         return self.path / "config.yaml"
 
@@ -96,8 +101,9 @@ class RunFolder:
         return self.path / ".submission"
 
     def job_log(self, job: str) -> Path:
-        """What the batch shell and slurmstepd said; `job` is Slurm's id, or `%j` in a directive."""
-        return self.logs / f"job-{job}.log"
+        """What the batch shell and slurmstepd said; `job` is Slurm's id, or `%j` in a directive. Of a sweep's array
+        task it lies with the sweep: a point's folder is not there yet when Slurm opens it."""
+        return (self.path.parent.parent / "logs" if self.in_sweep else self.logs) / f"job-{job}.log"
 
     def rank_log(self, attempt: int, rank: int) -> Path:
         return self.attempt_logs(attempt) / f"rank-{rank}.log"

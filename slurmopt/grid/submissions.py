@@ -1,0 +1,86 @@
+"""Which array task of which job has which points: `sweep.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurmopt.errors import ConfigError
+from slurmopt.folder.files import read_json, replace_json
+from slurmopt.grid.ranges import Ranges
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """One array job of a sweep."""
+
+    number: int
+    """0, 1, …: also the S in tasks/S-T."""
+    points: Ranges
+    per_task: int
+    packed: bool
+    """Whether its array tasks have folders of their own (tasks/S-T), because a parent starts their points."""
+    job: str | None
+    """Slurm's id of the array job; None where nobody knows whether there is one."""
+    token: str | None = None
+    tasks: int | None = None
+    """How many array tasks: of a search its workers. None: as many as the points need."""
+
+    @property
+    def size(self) -> int:
+        """How many array tasks it has."""
+        return self.tasks if self.tasks is not None else -(-len(self.points) // self.per_task)
+
+    def points_of(self, task: int) -> Ranges:
+        """The points of array task `task`; of a search, which shares them all, all."""
+        if self.tasks is not None:
+            return self.points
+        return self.points.slice(task * self.per_task, (task + 1) * self.per_task)
+
+    def task_of(self, point: int) -> int | None:
+        """The array task that has `point`; None where none has, or nobody can say beforehand."""
+        if self.tasks is not None or point not in self.points:
+            return None
+        return self.points.position(point) // self.per_task
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "job": self.job,
+            "token": self.token,
+            "points": str(self.points),
+            "per_task": self.per_task,
+            "packed": self.packed,
+            "tasks": self.size,
+            "shared": self.tasks is not None,
+        }
+
+
+def read(path: Path) -> list[Submission]:
+    """The submissions of a sweep.json, oldest first; none where there is no file. ConfigError where it is damaged."""
+    try:
+        value = read_json(path)
+        if value is None:
+            return []
+        return [_submission(one) for one in value["submissions"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path} is damaged: {error}; its journal events.jsonl tells of the same jobs") from error
+
+
+def _submission(value: Mapping[str, Any]) -> Submission:
+    return Submission(
+        number=int(value["number"]),
+        points=Ranges.parse(value["points"]),
+        per_task=int(value["per_task"]),
+        packed=bool(value["packed"]),
+        job=None if value["job"] is None else str(value["job"]),
+        token=value.get("token"),
+        tasks=int(value["tasks"]) if value.get("shared") else None,
+    )
+
+
+def write(path: Path, count: int, submissions: list[Submission]) -> None:
+    """Replaces sweep.json; `count`: how many points the sweep has."""
+    replace_json(path, {"points": count, "submissions": [one.as_json() for one in submissions]})

@@ -1,0 +1,1 @@
+"""Many runs from one launch: described, submitted as array jobs, looked at."""
