@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,17 @@ from slurmopt.survival.policy import policy_of
 from slurmopt.units import human_seconds, mebibytes, seconds, slurm_time
 
 _CONTAINER_PACKAGE = "/opt/slurmopt"
+_NO_END = 1_000_000
+
+
+@dataclass(frozen=True)
+class Array:
+    """How the array tasks of a sweep run their points."""
+
+    packed: bool
+    """Whether a parent starts them; else each array task is one point."""
+    side_by_side: int = 1
+    search: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +49,14 @@ class Job:
     """Whether it is to run as processes on this machine."""
     submitit: bool = False
     """Whether each rank starts through submitit's own entry."""
+    sweep: Array | None = None
+    """Whether the script is that of a sweep's array tasks; `folder` is the sweep's then."""
+    after: tuple[Path, ...] = ()
+    """The runs and sweeps that it starts after."""
+
+    @property
+    def packed(self) -> bool:
+        return self.sweep is not None and self.sweep.packed
 
 
 def render(job: Job) -> str:
@@ -93,14 +112,16 @@ def context(job: Job) -> dict[str, Any]:
         "hold": job.settings.restart.lead == "auto",
         "limit": None if job.settings.resources.time is None else seconds(job.settings.resources.time),
         "lookout": _lookout(job),
-        "notify": [shell(word) for word in job.settings.notify.words()],
+        # A word for each of a thousand points would be noise.
+        "notify": [] if job.sweep else [shell(word) for word in job.settings.notify.words()],
+        "sweep": job.sweep,
         "container": environment.container.image is not None,
     }
 
 
 def processes_per_node(job: Job) -> int:
-    """How many processes the step starts on a node."""
-    return 1 if job.settings.task.per == "node" else job.settings.resources.ranks_per_node
+    """How many processes the step starts on a node; of a packed array task it is the parent alone."""
+    return 1 if job.packed or job.settings.task.per == "node" else job.settings.resources.ranks_per_node
 
 
 def _nodes(job: Job) -> int | str:
@@ -130,7 +151,7 @@ def directives(job: Job) -> list[tuple[str, list[str]]]:
 
 
 def _run_directives(job: Job) -> list[str]:
-    output = f"{file_pattern(job.folder.logs)}/job-%j.log"
+    output = f"{file_pattern(job.folder.logs)}/job-{'%A_%a' if job.sweep else '%j'}.log"
     return [directive("job-name", job.name), directive("output", output), directive("open-mode", "append")]
 
 
@@ -208,13 +229,16 @@ def lead(settings: Settings) -> int:
 def _policy(job: Job) -> str:
     settings = job.settings
     durable = settings.checkpoint.durable_tier
-    return policy_of(settings.restart, settings.task, settings.resources, job.workdir, durable).as_word()
+    policy = policy_of(settings.restart, settings.task, settings.resources, job.workdir, durable)
+    if job.packed:  # each point has its own budget; the array task comes back as long as it has points
+        policy = replace(policy, no_progress=_NO_END, checkpoints=None)
+    return policy.as_word()
 
 
 def _lookout(job: Job) -> list[str]:
     """The words of the process that looks out for hangs; none where it is switched off."""
     patience = job.settings.restart.hang_after
-    if patience == "off":
+    if patience == "off" or job.packed:  # the parent looks after its points itself
         return []
     words = ["--hang-after", patience if patience == "auto" else seconds(patience)]
     words += ["--deadline", seconds(job.settings.checkpoint.deadline)]
@@ -268,10 +292,35 @@ def _runtime(job: Job) -> list[str]:
     if job.submitit:
         return [*python, "-m", "submitit.core._submit", '"$SLURMOPT_RUN_FOLDER/submitit"']
     arguments = [shell(word) for word in rank_arguments(job.settings)]
+    if job.packed:
+        return [
+            *python,
+            "-m",
+            "slurmopt.runtime.pack",
+            '"$SLURMOPT_SWEEP"',
+            '"$1"',
+            '"$2"',
+            '"$3"',
+            *_packing(job),
+            *arguments,
+        ]
     entry = ["slurmopt.runtime"]
     if job.local:
         entry = ["slurmopt.runtime.spawn", "--ranks", str(_ranks(job))]
     return [*python, "-m", *entry, '"$SLURMOPT_RUN_FOLDER"', *arguments]
+
+
+def _packing(job: Job) -> list[str]:
+    """What the parent is told beside the task: resources are the array task's, and points side by side share them."""
+    assert job.sweep is not None
+    settings = job.settings
+    policy = policy_of(
+        settings.restart, settings.task, settings.resources, job.workdir, settings.checkpoint.durable_tier
+    )
+    side = job.sweep.side_by_side
+    words = ["--side-by-side", side, "--ranks", max(1, settings.resources.ranks_per_node // side)]
+    words += ["--policy", policy.as_word(), *(["--search"] if job.sweep.search else [])]
+    return [shell(word) for word in words]
 
 
 def rank_arguments(settings: Settings) -> list[str]:
