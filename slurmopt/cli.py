@@ -15,7 +15,7 @@ from slurmopt.errors import InputError, SlurmoptError, one_line
 
 COMMANDS = {
     "launch": ("slurmopt.launch", "compose a config, check it against the cluster and submit it"),
-    "status": ("slurmopt.runs.status", "how runs are: state, progress, why one waits or failed"),
+    "status": ("slurmopt.sweeps.status", "how runs and sweeps are: state, progress, why one waits or failed"),
     "logs": ("slurmopt.runs.logs", "what the ranks wrote; --errors shows the first that failed"),
     "history": ("slurmopt.runs.history", "the story of a run: its attempts, why each ended, what that cost"),
     "retry": ("slurmopt.retry", "let runs that failed go on, with changed needs"),

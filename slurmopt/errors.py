@@ -18,6 +18,7 @@
         ├── RendezvousError               ranks that did not arrive
         ├── CheckpointError               a state that cannot be saved or restored, a damaged or foreign checkpoint
         │   └── RanksLost                     the other ranks did not come to a save or restore
+        ├── Pruned                    0   raised by progress(): the search has given this trial up
         └── Requeue                  75   raised by training code: state is saved, start me again
 
 Each message is one line that a person can act on: what is wrong, where, and what would be valid.
@@ -112,6 +113,12 @@ class CheckpointError(JobError):
 
 class RanksLost(CheckpointError):
     """The other ranks did not come to what all do together: they are gone, or do something else."""
+
+
+class Pruned(JobError):
+    """Raised by `progress`: the search has given this trial up. Let it through: the point then counts as finished."""
+
+    exit_status = 0
 
 
 class Requeue(JobError):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
 import time
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from slurmopt.errors import CheckError, ConfigError, SlurmUnreachable
 from slurmopt.folder.layout import RunFolder, folder_name
 from slurmopt.patience import patience
 from slurmopt.runs.plan import Plan
+from slurmopt.sweeps.plan import SweepPlan
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -26,8 +29,9 @@ if TYPE_CHECKING:
     from slurmopt.config.launch import Launch
     from slurmopt.config.resources import Resources
     from slurmopt.config.schema import Settings
+    from slurmopt.grid.points import Points
     from slurmopt.slurm.facts import ClusterFacts
-    from slurmopt.slurm.script import Job
+    from slurmopt.slurm.job import Job
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -44,7 +48,8 @@ def _main(words: list[str]) -> int:
         return show(parsed.words, parsed.config_dir)
     # Standard output is for the script or the JSON alone; the user's modules and resolvers may print.
     with contextlib.redirect_stdout(sys.stderr):
-        planned = plan(parsed.overrides, parsed.config_dir)
+        make = plan_sweep if parsed.multirun else plan
+        planned = make(parsed.overrides, parsed.config_dir)
     return launch(planned)
 
 
@@ -67,7 +72,62 @@ def plan(overrides: list[str], config_dir: str | None = None) -> Plan:
     source = workdir(typed, Path.cwd())
     check_task(typed, source)
     backend = _backend(typed)
-    return Plan(job_for(typed, run, name, source, backend, overrides), backend, stored, overrides, source)
+    job = replace(job_for(typed, run, name, source, backend, overrides), after=_after(typed, backend))
+    return Plan(job, backend, stored, overrides, source)
+
+
+def plan_sweep(overrides: list[str], config_dir: str | None = None) -> SweepPlan:
+    """`plan` for many runs: the points are described, each choice of config groups composed once."""
+    from slurmopt.config.settings import typed_group
+    from slurmopt.sweeps.describe import describe
+
+    found = describe(overrides, config_dir)
+    first = typed_group(found.config, "launch")
+    if first.run is not None:
+        raise ConfigError("is one run, and -m is for many; to go on with points: slurmopt retry", "launch.run")
+    name = _name(found.config, first)
+    run = _run_folder(name, first)
+    source = workdir(found.settings, Path.cwd())
+    check_task(found.settings, source)
+    return sweep_plan(found.settings, found.points, run, name, source, overrides)
+
+
+def sweep_plan(
+    typed: Settings, points: Points, run: RunFolder, name: str, source: Path, overrides: list[str]
+) -> SweepPlan:
+    """The plan for `points` that are described already. ConfigError where they cannot be run so."""
+    from slurmopt.slurm.job import Array
+    from slurmopt.sweeps.plan import needs_one_node
+
+    backend = _backend(typed)
+    if backend != "sbatch":
+        raise ConfigError(f"sweeps go to Slurm by sbatch, not by {backend}", "launch.backend")
+    if typed.sweep.packed and (why := needs_one_node(typed)) is not None:
+        raise ConfigError(why, "sweep.search" if typed.sweep.search else "sweep.per_task")
+    _check_then(typed)
+    array = Array(typed.sweep.packed, typed.sweep.side_by_side, typed.sweep.search is not None)
+    job = replace(job_for(typed, run, name, source, backend, overrides), sweep=array, after=_after(typed, backend))
+    return SweepPlan(job, backend, points.config(0, run.path), overrides, source, points=points)
+
+
+def _check_then(typed: Settings) -> None:
+    """What follows the sweep is composed now, so that a mistake in it shows before anything is submitted."""
+    if typed.sweep.then is None:
+        return
+    try:
+        plan(shlex.split(typed.sweep.then))
+    except (ConfigError, ValueError) as error:
+        raise ConfigError(str(error), "sweep.then") from error
+
+
+def _after(typed: Settings, backend: str) -> tuple[str, ...]:
+    if not typed.launch.after:
+        return ()
+    if backend == "local":
+        raise ConfigError("only Slurm can wait for another job; launch it once that has finished", "launch.after")
+    from slurmopt.sweeps.after import dependency
+
+    return tuple(dependency(typed.launch))
 
 
 def _plan_of_existing(asked: Launch, overrides: list[str]) -> Plan:
@@ -91,7 +151,7 @@ def _backend(typed: Settings) -> str:
 
 def job_for(typed: Settings, run: RunFolder, name: str, source: Path, backend: str, overrides: list[str]) -> Job:
     """What the script is made from; `source` is the working directory, or what a snapshot is taken of."""
-    from slurmopt.slurm.script import Job
+    from slurmopt.slurm.job import Job
 
     return Job(
         name=name,
@@ -183,6 +243,10 @@ def launch(plan: Plan) -> int:
 
         with patience("asking Slurm when it could start"):
             plan.estimate = estimate(script)
+    if isinstance(plan, SweepPlan):
+        from slurmopt.sweeps import submission
+
+        return submission.carry_out(plan, script)
     from slurmopt.runs.submission import carry_out
 
     return carry_out(plan, backend, script)

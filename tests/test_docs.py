@@ -23,7 +23,8 @@ from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, Outcome
 from slurmopt.runs import state
-from slurmopt.slurm.script import Job, context
+from slurmopt.slurm.job import Job
+from slurmopt.slurm.script import context
 from slurmopt.survival import causes
 
 ROOT = Path(__file__).resolve().parents[1]

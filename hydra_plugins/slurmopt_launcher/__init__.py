@@ -1,1 +1,1 @@
-"""The place of slurmopt's Hydra launcher plugin. Hydra imports it at the start of every application: keep it empty."""
+"""slurmopt's plugins of Hydra, which imports all of this package at the start of every application: keep it light."""

@@ -9,7 +9,8 @@ from pathlib import Path
 from slurmopt.backends.protocol import Submission
 from slurmopt.errors import FolderError
 from slurmopt.folder.process import started_at
-from slurmopt.slurm.script import Job, lead, render
+from slurmopt.slurm.job import Job, lead
+from slurmopt.slurm.script import render
 from slurmopt.units import seconds
 
 

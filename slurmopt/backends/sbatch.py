@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from slurmopt.backends.protocol import Submission
-from slurmopt.slurm.script import Job, render
+from slurmopt.slurm.job import Job
+from slurmopt.slurm.script import render
 from slurmopt.slurm.submit import submit_once
 from slurmopt.units import seconds
 
@@ -24,7 +25,7 @@ def hand_over(job: Job, token: str, retry: bool) -> str:
     """The id that Slurm gave the job's script."""
     settings = job.settings
     timeout = seconds(settings.launch.submit_timeout)
-    return submit_once(job.folder.script, settings.resources.comment, token, timeout, retry)
+    return submit_once(job.folder.script, settings.resources.comment, token, timeout, retry, job.after)
 
 
 BACKEND = Sbatch()

@@ -9,7 +9,9 @@ from typing import Any
 from slurmopt.backends.protocol import Submission
 from slurmopt.backends.sbatch import hand_over
 from slurmopt.errors import ConfigError
-from slurmopt.slurm.script import Job, processes_per_node, rank_arguments, render
+from slurmopt.slurm.job import Job, processes_per_node
+from slurmopt.slurm.script import render
+from slurmopt.slurm.step import rank_arguments
 
 
 class Submitit:

@@ -9,6 +9,7 @@ from slurmopt.errors import ConfigError
 
 HYDRA_FLAGS = ("--cfg", "-c", "--help", "-h", "--hydra-help", "--info", "-i", "--shell-completion", "-sc", "--version")
 _CFG_KINDS = ("job", "hydra", "all")
+_MULTIRUN = ("-m", "--multirun")
 _CONFIG_DIR = ("--config-dir", "-cd")
 
 
@@ -22,6 +23,8 @@ class Arguments:
     """Whether Hydra is asked to show something (`--cfg`, `--help`, `--info`) instead of a launch."""
     words: list[str]
     """All that was typed but for `--config-dir`."""
+    multirun: bool = False
+    """Whether it is a sweep (`-m`)."""
 
 
 def parse(argv: list[str]) -> Arguments:
@@ -30,12 +33,15 @@ def parse(argv: list[str]) -> Arguments:
         if not word.isascii() and "\udc80" <= max(word) <= "\udcff":  # how Python shows bytes that are no UTF-8
             raise ConfigError(f"{word!r} is not valid UTF-8")
     words, config_dir = _take_config_dir(argv)
+    multirun = any(word in _MULTIRUN for word in words)
     _check_shown(words)
     shows = any(word.split("=")[0] in HYDRA_FLAGS for word in words)
-    if not shows:
-        _refuse_options(words)
-        _refuse_beside_run(words)
-    return Arguments(overrides=words, config_dir=config_dir, shows=shows, words=words)
+    if shows:
+        return Arguments(words, config_dir, shows, words)
+    words = [word for word in words if word not in _MULTIRUN]
+    _refuse_options(words)
+    _refuse_beside_run(words, multirun)
+    return Arguments(words, config_dir, shows, words, multirun)
 
 
 def _take_config_dir(argv: list[str]) -> tuple[list[str], str | None]:
@@ -64,17 +70,19 @@ def _refuse_options(words: list[str]) -> None:
     for word in words:
         if not word.strip():
             raise ConfigError(f"{word!r} is no override; valid: key=value")
-        if word in ("-m", "--multirun"):
-            raise ConfigError("sweeps are not there yet; launch the points one by one", word)
         if word.startswith("-"):
             raise ConfigError(
-                "unknown option; valid: overrides such as lr=0.1, --config-dir DIR, --cfg job, --info, --help", word
+                "unknown option; valid: overrides such as lr=0.1, -m, --config-dir DIR, --cfg job, --info, --help", word
             )
 
 
-def _refuse_beside_run(words: list[str]) -> None:
+def _refuse_beside_run(words: list[str], multirun: bool) -> None:
     """A run goes on as it was: with `launch.run` nothing but `launch.…` can be said."""
     if not any(word.startswith("launch.run=") for word in words):
         return
+    if multirun:
+        raise ConfigError(
+            "is one run, and -m is for many; to go on with points of a sweep: slurmopt retry", "launch.run"
+        )
     if others := [word for word in words if not word.startswith("launch.")]:
         raise ConfigError(f"a run goes on with its stored config; leave out {' '.join(others)}", "launch.run")

@@ -114,25 +114,32 @@ def compose(overrides: list[str], config_dir: str | None = None) -> DictConfig:
 
     Raises ConfigError with one line for whatever is wrong with the configs or the overrides.
     """
-    with hydra_session(config_dir) as hydra:
-        try:
-            config = hydra.compose_config(
-                config_name=PRIMARY, overrides=overrides, run_mode=RunMode.RUN, from_shell=False
-            )
-        except (HydraException, OmegaConfBaseException) as error:
-            raise translate(error) from error
-        except YAMLError as error:
-            raise ConfigError(f"not valid YAML: {one_line(' '.join(str(error).split()))}") from error
-        except RecursionError as error:
-            raise ConfigError("the configs refer to each other in a circle, or are nested too deeply") from error
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read {error.filename or 'a config'}: {(error.strerror or '').lower()}"
-            ) from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"not valid UTF-8: {', '.join(_not_utf8(user_folder(config_dir)))}") from error
+    with hydra_session(config_dir) as hydra, compose_errors(config_dir):
+        return compose_with(hydra, overrides)
+
+
+def compose_with(hydra: Hydra, overrides: list[str]) -> DictConfig:
+    """`compose` within a `hydra_session`, for several in a row; its errors are those of Hydra."""
+    config = hydra.compose_config(config_name=PRIMARY, overrides=overrides, run_mode=RunMode.RUN, from_shell=False)
     split_command(config)
     return config
+
+
+@contextlib.contextmanager
+def compose_errors(config_dir: str | None) -> Iterator[None]:
+    """What Hydra, OmegaConf and YAML refuse, as a ConfigError of one line."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise translate(error) from error
+    except YAMLError as error:
+        raise ConfigError(f"not valid YAML: {one_line(' '.join(str(error).split()))}") from error
+    except RecursionError as error:
+        raise ConfigError("the configs refer to each other in a circle, or are nested too deeply") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {error.filename or 'a config'}: {(error.strerror or '').lower()}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"not valid UTF-8: {', '.join(_not_utf8(user_folder(config_dir)))}") from error
 
 
 def _not_utf8(folder: Path | None) -> list[str]:

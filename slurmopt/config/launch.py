@@ -54,6 +54,12 @@ class Launch:
     group_access: bool = False
     """Whether your Unix group may read the run folder."""
 
+    after: list[str] = field(default_factory=list)
+    """Runs and sweeps (names, folders or job ids) that must have finished before this one starts."""
+
+    after_failure: bool = False
+    """Whether it starts also where they ended other than well."""
+
     submit_timeout: str = "2m"
     """How long to try to find out whether Slurm took the job, when it does not answer."""
 

@@ -25,6 +25,7 @@ from pathlib import Path
 
 _RANK_FILE = re.compile(r"rank-(\d+)\.(?:json|log)")
 _ATTEMPT = re.compile(r"attempt-(\d+)")
+_NUMBER = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,15 @@ class RunFolder:
 
     @property
     def id(self) -> str:
-        return self.path.name
+        """Of point 17 of a sweep `ID/17`, so that NAME/ID names it everywhere."""
+        if not self.in_sweep:
+            return self.path.name
+        number, sweep = self.path.name, self.path.parent.parent.name
+        return f"{sweep}/{int(number)}" if _NUMBER.fullmatch(number) else f"{sweep}/{self.path.parent.name}/{number}"
 
     @property
     def name(self) -> str:
-        return self.path.parent.name
+        return (self.path.parents[2] if self.in_sweep else self.path.parent).name
 
     @property
     def in_sweep(self) -> bool:
@@ -126,6 +131,10 @@ class RunFolder:
     def slurm_said(self, attempt: int) -> Path:
         """What `scontrol show job` answered when the attempt ended other than well."""
         return self.heartbeats / f"attempt-{attempt}" / "slurm"
+
+    def verdict(self, attempt: int) -> Path:
+        """The verdict of a rank that was alone, for the batch shell."""
+        return self.heartbeats / f"attempt-{attempt}" / "verdict"
 
     def requeue_wish(self) -> Path:
         """A command's way to say that it has saved and wants another attempt: {"step": N}."""

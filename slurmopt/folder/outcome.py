@@ -29,6 +29,8 @@ class Outcome:
     """What the function returned, where JSON can hold it; the command's exit code otherwise."""
     nodes: list[str] | None = None
     """The nodes at fault, where that is not the rank's own: others that it cannot reach; [] where no node is."""
+    pruned: bool = False
+    """Whether it finished because its search gave the trial up."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -9,7 +9,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from slurmopt.slurm.script import Job
+from slurmopt.slurm.job import Job
 
 _PACKAGES = ("slurmopt", "hydra-core", "omegaconf", "submitit", "torch", "numpy")
 _LONGEST_DIFF = 1_000_000

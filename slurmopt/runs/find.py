@@ -1,36 +1,105 @@
-"""Which run is meant by RUN: a name, NAME/ID, an ID or the start of one, a folder, a Slurm job id, or nothing."""
+"""Which run is meant by RUN: a name, NAME/ID, an ID or the start of one, a folder, a Slurm job id, or nothing.
+
+A sweep is named in the same ways, and its points by a number behind that: SWEEP/17, SWEEP/3-9, SWEEP/3,7.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from slurmopt.config.check import did_you_mean
-from slurmopt.errors import RunError, one_line
+from slurmopt.errors import ConfigError, RunError, one_line
+from slurmopt.folder.files import read_json
 from slurmopt.folder.layout import RunFolder, folder_name, is_run
+from slurmopt.folder.sweep import SweepFolder, is_sweep, point_number, sweep_of
+from slurmopt.grid import submissions
+from slurmopt.grid.ranges import Ranges
 from slurmopt.runs import journal
 
+_POINTS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _JOB = re.compile(r"\d+(_\d+)?|local-\d+")
 _FIRST_LINE = 4096
 
 
-def find(word: str | None, folder: Path) -> RunFolder:
-    """The run that `word` means among those in `folder`. Raises RunError saying what would be valid.
+@dataclass(frozen=True)
+class Selection:
+    """A sweep, or points of it."""
 
-    In this order: nothing is the latest run; NAME/ID; a name is its latest run; a folder; an ID; a job id; the
-    start of an ID.
+    sweep: SweepFolder
+    points: Ranges | None = None
+    """None: the sweep as such."""
+
+    @property
+    def label(self) -> str:
+        """NAME/ID, or NAME/ID/3-9."""
+        behind = "" if self.points is None else f"/{self.points}"
+        return one_line(f"{self.sweep.name}/{self.sweep.id}{behind}")
+
+    @property
+    def point(self) -> int | None:
+        """Its number where it is one point."""
+        return self.points[0] if self.points is not None and len(self.points) == 1 else None
+
+
+def find(word: str | None, folder: Path) -> RunFolder:
+    """The run, or the started point of a sweep, that `word` means. Raises RunError saying what would be valid.
+
+    In this order: nothing is the latest run; NAME/ID; a name is its latest run; a folder; a point; an ID; a job id;
+    the start of an ID.
     """
+    found = pick(word, folder)
+    if isinstance(found, RunFolder):
+        return found
+    if found.point is None:
+        what = "is a sweep" if found.points is None else f"are {len(found.points)} points"
+        name = f"{found.sweep.name}/{found.sweep.id}/{found.points[0] if found.points else 0}"
+        raise RunError(f"{found.label} {what}; name one point, such as {one_line(name)}")
+    point = found.sweep.point(found.point)
+    if not _is_run(point.path):
+        raise RunError(f"{found.label} has not started yet; slurmopt status {found.label} says why")
+    return point
+
+
+def pick(word: str | None, folder: Path) -> RunFolder | Selection:
+    """As `find`, but a sweep too, and several points of one, and points that have not started."""
     if word is None:
-        return latest(all_runs(folder), f"no runs in {_shown(folder)}")
+        return _meant(latest(_all(folder), f"no runs in {_shown(folder)}"))
     if not word or "\0" in word:
-        raise RunError(f"{word!r} names no run; valid: a name, NAME/ID, an ID, a folder, a job id")
-    return _by_path(word, folder) or _by_id(word, folder) or _by_job(word, folder) or _by_prefix(word, folder)
+        raise RunError(f"{word!r} names no run; valid: a name, NAME/ID, an ID, a folder, a job id, SWEEP/POINT")
+    if (found := _by_path(word, folder)) is not None:
+        return _meant(found)
+    if (points := _by_points(word, folder)) is not None:
+        return points
+    if (found := _by_id(word, folder)) is not None:
+        return _meant(found)
+    return _by_job(word, folder) or _meant(_by_prefix(word, folder))
+
+
+def _meant(run: RunFolder) -> RunFolder | Selection:
+    """`run`, which may be a sweep's folder or a point's."""
+    if is_sweep(run.path):
+        return Selection(SweepFolder(run.path))
+    number, sweep = point_number(run), sweep_of(run)
+    return run if number is None or sweep is None else Selection(sweep, Ranges.of([number]))
 
 
 def all_runs(folder: Path) -> list[RunFolder]:
-    """Every run in `folder`, in no order. Other folders that lie there, and what others keep private, are left out."""
+    """Every run in `folder`, in no order. Other folders that lie there, and what others keep private, are left out;
+    so are sweeps."""
+    return [run for run in _all(folder) if not is_sweep(run.path)]
+
+
+def all_sweeps(folder: Path) -> list[SweepFolder]:
+    """Every sweep in `folder`, in no order."""
+    return [SweepFolder(run.path) for run in _all(folder) if is_sweep(run.path)]
+
+
+def _all(folder: Path) -> list[RunFolder]:
+    """Runs, and sweeps in the shape of runs."""
     base = folder.absolute()
     try:
         names = _folders(base)
@@ -102,26 +171,81 @@ def _paths(word: str, folder: Path) -> Iterator[Path]:
     yield Path(word).absolute()
 
 
+def _by_points(word: str, folder: Path) -> Selection | None:
+    """Of SWEEP/3-9: where SWEEP is a sweep. RunError where it has no such points."""
+    head, _, last = word.rstrip("/").rpartition("/")
+    if not head or not _POINTS.fullmatch(last):
+        return None
+    try:
+        found = pick(head, folder)
+    except RunError:
+        return None
+    if not isinstance(found, Selection) or found.points is not None:
+        return None
+    try:
+        return _within(found.sweep, Ranges.parse(last))
+    except (ValueError, RunError) as error:
+        if any(run.name == head and run.id.startswith(last) for run in _all(folder)):
+            return None
+        raise RunError(f"{one_line(word)!r}: {error}") from error
+
+
+def _within(sweep: SweepFolder, points: Ranges) -> Selection:
+    count = how_many(sweep)
+    if count is not None and points.spans[-1][1] >= count:
+        label = one_line(f"{sweep.name}/{sweep.id}")
+        raise RunError(f"{label} has no point {max(points.spans[-1][0], count)}; valid: 0 to {count - 1}")
+    return Selection(sweep, points)
+
+
+def how_many(sweep: SweepFolder) -> int | None:
+    """How many points the sweep has; None where nothing of it was submitted."""
+    count = journal.whole((read_json(sweep.sweep_file) or {}).get("points"))
+    return count if count is not None and count > 0 else None
+
+
 def _by_id(word: str, folder: Path) -> RunFolder | None:
-    same = [run for run in all_runs(folder) if run.id == word]
+    same = [run for run in _all(folder) if run.id == word]
     if len(same) > 1:
         raise _ambiguous(word, same)
     return same[0] if same else None
 
 
-def _by_job(word: str, folder: Path) -> RunFolder | None:
+def _by_job(word: str, folder: Path) -> RunFolder | Selection | None:
     if not _JOB.fullmatch(word):
         return None
     # Slurm's counter starts again one day, and process ids do so daily: the latest run is meant.
-    for run in sorted(all_runs(folder), key=created, reverse=True):
+    for run in sorted(_all(folder), key=created, reverse=True):
+        if is_sweep(run.path):
+            if (found := _of_array(SweepFolder(run.path), word)) is not None:
+                return found
+            continue
         jobs = journal.read(run).jobs
         if word in jobs or any(job.startswith(f"{word}_") for job in jobs):
             return run
     return None
 
 
+def _of_array(sweep: SweepFolder, job: str) -> Selection | None:
+    """The sweep whose array job it is; the points of an array task `A_a`."""
+    array, _, task = job.partition("_")
+    try:
+        tried = submissions.read(sweep.sweep_file)
+    except ConfigError:  # another sweep's damage is not what was asked about
+        return None
+    for one in reversed(tried):
+        if one.job != array:
+            continue
+        if not task or one.tasks is not None:
+            return Selection(sweep)
+        if points := one.points_of(int(task)):
+            return Selection(sweep, points)
+        raise RunError(f"array job {array} of {sweep.name}/{sweep.id} has no task {task}; valid: 0 to {one.size - 1}")
+    return None
+
+
 def _by_prefix(word: str, folder: Path) -> RunFolder:
-    runs = all_runs(folder)
+    runs = _all(folder)
     name, _, start = word.rpartition("/")
     close = [run for run in runs if run.id.startswith(start or word) and name in ("", run.name)]
     if len(close) == 1:

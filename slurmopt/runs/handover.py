@@ -70,16 +70,19 @@ def earlier(run: RunFolder) -> tuple[str | None, str | None, bool]:
     return token, job, noted
 
 
-def hand_over(run: RunFolder, backend: str, submit: Callable[[str, bool], tuple[str, dict[str, Any]]]) -> str:
+def hand_over(
+    run: RunFolder, backend: str, submit: Callable[[str, bool], tuple[str, dict[str, Any]]], **told: Any
+) -> str:
     """Notes the submission, has `submit` do it, and notes its job, whose id is returned.
 
     `submit(token, retry)` gives the job's id and what else the journal is to keep; with `retry` an earlier try with
-    this token may have got through. To be called with the run's lock held.
+    this token may have got through. `told`: what else the journal keeps before it. To be called with the run's lock
+    held.
     """
     token, job_id, _ = earlier(run)
     retry = token is not None and job_id is None
     token = token if retry and token else f"slurmopt:{secrets.token_hex(8)}"
-    events.append(run.events, "submitting", backend=backend, token=token)
+    events.append(run.events, "submitting", backend=backend, token=token, **told)
     try:
         job_id, details = submit(token, retry)
     except (SlurmDown, SlurmRefused) as error:  # it is certain that there is no job: nobody has to look for one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +103,11 @@ def read(folder: RunFolder) -> Journal:
     except OSError as error:
         journal.problem = f"cannot read events.jsonl: {error.strerror or error}"
         return journal
+    return take(journal, lines)
+
+
+def take(journal: Journal, lines: Iterable[bytes]) -> Journal:
+    """The journal with what further lines of its file tell."""
     for event in events.parse(lines):
         journal.latest = max(journal.latest, number(event.get("time")) or 0.0)
         _TAKE.get(str(event["event"]), _skip)(journal, event)

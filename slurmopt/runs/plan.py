@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from slurmopt.slurm.script import Job
+    from slurmopt.slurm.job import Job
 
 
 @dataclass

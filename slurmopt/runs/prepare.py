@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.patience import patience
 from slurmopt.runs.describe import environment_text
 from slurmopt.runs.snapshot import copy_code
-from slurmopt.slurm.script import Job
+from slurmopt.slurm.job import Job
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space, or choose another launch.folder",
@@ -47,10 +47,18 @@ def folder_errors(path: Path) -> Iterator[None]:
         raise FolderError(f"cannot make the run folder {one_line(str(path))!r}: {advice}") from error
 
 
-def make_run(job: Job, script: str, stored: dict[str, Any], overrides: list[str], snapshot_from: Path) -> None:
+def make_run(
+    job: Job,
+    script: str,
+    stored: dict[str, Any],
+    overrides: list[str],
+    snapshot_from: Path,
+    fill: Callable[[Path], None] | None = None,
+    **told: Any,
+) -> None:
     """Makes the run folder beside its place and renames it there, so that a run folder is whole or is not there.
 
-    Raises FolderError, and leaves nothing behind then; FileExistsError where the run is there already.
+    `fill` puts more into it, and `told` into the journal's first line. Raises FolderError, and leaves nothing behind then; FileExistsError where the run is there already.
     """
     final = job.folder
     draft = RunFolder(final.path.with_name(f".{final.id}.{os.getpid()}"))
@@ -59,6 +67,10 @@ def make_run(job: Job, script: str, stored: dict[str, Any], overrides: list[str]
         try:
             draft.make(job.settings.launch.group_access)
             _fill(draft, job, script, stored, overrides, snapshot_from)
+            if fill is not None:
+                fill(draft.path)
+            # What is relative in the config was meant from where the launch was typed.
+            events.append(draft.events, "created", name=job.name, id=job.folder.id, cwd=os.getcwd(), **told)
             _move(draft.path, final.path)
         except BaseException:
             shutil.rmtree(draft.path, ignore_errors=True)
@@ -95,8 +107,6 @@ def _fill(
     if job.settings.environment.snapshot != "off":
         with patience(f"copying the code from {snapshot_from}"):
             copy_code(snapshot_from, draft.code, job.settings.environment.snapshot, skip=job.folder.path.parent.parent)
-    # What is relative in the config was meant from where the launch was typed.
-    events.append(draft.events, "created", name=job.name, id=job.folder.id, cwd=os.getcwd())
 
 
 def link_package(run: RunFolder) -> None:

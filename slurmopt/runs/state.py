@@ -103,10 +103,15 @@ def _returning(journal: Journal, slurm: Slurm) -> tuple[str, str | None] | None:
 
 
 def _ended(journal: Journal, end: dict[str, Any]) -> tuple[str, str | None]:
+    return of_end(end, journal.cancelled)
+
+
+def of_end(end: dict[str, Any], cancelled: bool) -> tuple[str, str | None]:
+    """The state of a run that has ended with this event, and why. `cancelled`: by its owner, before."""
     outcome, error, cause = (text(end.get(key)) for key in ("outcome", "error", "cause"))
     if outcome == FINISHED:
         return "finished", None
-    if journal.cancelled or cause == causes.CANCELLED:
+    if cancelled or cause == causes.CANCELLED:
         return "cancelled", None
     if outcome == REQUEUE:  # it had saved and wanted to come back, and may not
         return "killed" if cause in _OF_A_KILL else "failed", reason(end)

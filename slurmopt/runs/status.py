@@ -30,6 +30,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import options
@@ -45,11 +46,15 @@ _HOME_AND_CLEAR = "\x1b[H\x1b[J"
 def main(argv: list[str]) -> int:
     """The command; returns the exit status."""
     given = parser().parse_args(argv)
-    folders = _folders(given)
+    return show(given, _folders(given))
+
+
+def show(given: argparse.Namespace, folders: list[RunFolder]) -> int:
+    """Shows these runs in the way that was asked for."""
     if given.watch:
         return _watch(folders)
     statuses, problem = gather(folders, details=not given.all)
-    _warn(problem)
+    warn(problem)
     if given.json:
         print(json.dumps([as_dict(status, details=not given.all) for status in statuses], allow_nan=False))
     else:
@@ -78,22 +83,33 @@ def _text(statuses: list[Status]) -> str:
     return page(statuses[0]) if len(statuses) == 1 else rows(statuses, terminal_width())
 
 
-def _warn(problem: str | None) -> None:
+def warn(problem: str | None) -> None:
+    """Says that Slurm was not asked, and why."""
     if problem:
         print(f"slurmopt: Slurm was not asked, so this is what journals and heartbeats say: {problem}", file=sys.stderr)
 
 
 def _watch(folders: list[RunFolder]) -> int:
-    """On a terminal redraws in place; elsewhere prints again what has changed."""
-    shown = None
-    while True:
+    def look() -> tuple[str, list[str], bool]:
         statuses, problem = gather(folders, details=True)
         text = _text(statuses) + (f"\n\nSlurm was not asked: {problem}" if problem else "")
+        alive = any(status.alive or status.state == "unknown" for status in statuses)
+        return text, [status.state for status in statuses], alive
+
+    return redraw(look)
+
+
+def redraw(look: Callable[[], tuple[str, list[str], bool]]) -> int:
+    """On a terminal redraws in place; elsewhere prints again what has changed. `look` gives the text, what a change is
+    told by, and whether it can change any more."""
+    shown = None
+    while True:
+        text, states, alive = look()
         if sys.stdout.isatty():
             print(f"{_HOME_AND_CLEAR}{text}", flush=True)
-        elif (states := [status.state for status in statuses]) != shown:
+        elif states != shown:
             print(text, flush=True)
             shown = states
-        if not any(status.alive or status.state == "unknown" for status in statuses):
+        if not alive:
             return 0
         time.sleep(_REDRAW)

@@ -18,7 +18,7 @@ from slurmopt.survival import causes
 from slurmopt.units import human_seconds
 
 _LONGEST_RESULT = 300
-_HEADER = ["RUN", "STATE", "STEP", "LEFT", "TIME", ""]
+HEADER = ["RUN", "STATE", "STEP", "LEFT", "TIME", ""]
 _NEXT = {
     "unsubmitted": "slurmopt launch … launch.id={id}",
     "pending": "slurmopt logs {run} --follow waits for it; slurmopt cancel {run} stops it",
@@ -39,10 +39,11 @@ _MORE = {causes.OUT_OF_MEMORY: " --more-memory 1.5", causes.TIME_LIMIT: " --more
 
 def rows(statuses: list[Status], width: int | None) -> str:
     """Many runs, a line each."""
-    return table(_HEADER, [_row(status) for status in statuses], width)
+    return table(HEADER, [cells(status) for status in statuses], width)
 
 
-def _row(status: Status) -> list[str]:
+def cells(status: Status) -> list[str]:
+    """A run's line in the table."""
     seen = status.progress
     left = human_seconds(seen.eta_seconds) if seen.eta_seconds is not None and status.alive else ""
     elapsed = human_seconds(status.elapsed) if status.elapsed is not None else ""

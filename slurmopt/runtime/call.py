@@ -2,6 +2,7 @@
 
 python -m slurmopt.runtime FOLDER [options] --function pkg.mod.fn
 python -m slurmopt.runtime FOLDER [options] -- word word …
+python -m slurmopt.runtime FOLDER [options] --of-point
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from slurmopt.runtime import stacks
 
 @dataclass(frozen=True)
 class Call:
-    """What one rank is asked to do. `heartbeat` and `timeout` are seconds; one of `function` and `command` is set."""
+    """What one rank is asked to do. `heartbeat` and `timeout` are seconds; one of `function` and `command` is set,
+    except where the config of a sweep's point says which."""
 
     folder: RunFolder
     heartbeat: float
@@ -38,7 +40,7 @@ def parse(argv: list[str]) -> Call:
     """Reads the words; a misspelt one ends the process with status 2 and the valid ones on standard error."""
     words, command = _split(argv)
     options = _parser().parse_args(words)
-    if (options.function is None) == (not command):
+    if not options.of_point and (options.function is None) == (not command):
         _parser().error("either --function pkg.mod.fn or -- and the words of a command")
     folder = RunFolder(Path(options.folder).absolute())
     return Call(
@@ -75,4 +77,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hang-after", type=stacks.hang_after, default="auto", metavar="auto|off|SECONDS")
     parser.add_argument("--health", type=from_word, metavar="JSON", help="what the node must pass first")
     parser.add_argument("--function", metavar="PKG.MOD.FN")
+    parser.add_argument("--of-point", action="store_true", help="the folder is a sweep's point: its config says what")
     return parser

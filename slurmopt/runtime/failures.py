@@ -7,7 +7,7 @@ import time
 import traceback
 from types import TracebackType
 
-from slurmopt.errors import JobError, RanksLost, RendezvousError, Requeue, one_line
+from slurmopt.errors import JobError, Pruned, RanksLost, RendezvousError, Requeue, one_line
 from slurmopt.folder.outcome import FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR, Outcome
 
 _INFRASTRUCTURE_TYPES = {"DistBackendError", "DistNetworkError", "DistStoreError"}
@@ -64,6 +64,8 @@ def outcome_of(error: BaseException) -> Outcome:
     """The outcome of a function that raised."""
     if isinstance(error, Requeue):
         return requeue(one_line(str(error)))
+    if isinstance(error, Pruned):
+        return Outcome(FINISHED, time.time(), 0, pruned=True)
     if isinstance(error, SystemExit):
         return _of_exit(error)
     if isinstance(error, KeyboardInterrupt):

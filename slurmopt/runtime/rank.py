@@ -6,14 +6,16 @@ import atexit
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
-from slurmopt.errors import JobError
+from slurmopt.errors import JobError, SlurmoptError
 from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
 from slurmopt.runtime import failures, run, signals, tree
 from slurmopt.runtime.call import Call, parse
 from slurmopt.runtime.health.check import check
 from slurmopt.runtime.live import LiveRank
+from slurmopt.runtime.point import of_point
 from slurmopt.runtime.ranks import RankFacts, exports, launched_facts, one_per_node, torchrun_exports
 from slurmopt.runtime.stacks import Stacks
 
@@ -36,6 +38,8 @@ def main(argv: list[str]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     if outcome.outcome == FINISHED:
+        if "--of-point" in argv:
+            speak_alone()
         return 0
     if outcome.outcome == REQUEUE:
         leave_now()
@@ -43,6 +47,15 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_LAST_SECONDS)
     return outcome.exit_code or 1
+
+
+def speak_alone() -> None:
+    """The one rank of a point that ended well gives the verdict itself: a Python less for each of a thousand points."""
+    here = run.current_run()
+    if here.rank.world_size == 1:
+        from slurmopt.runtime.verdict import speak
+
+        speak(here.folder, here.attempt)
 
 
 def leave_now() -> NoReturn:
@@ -72,10 +85,22 @@ def submitit_task(argv: list[str]) -> Any:
 def run_rank(argv: list[str]) -> Outcome:
     """Runs one rank and leaves its outcome in its heartbeat file."""
     signals.install()
-    call = parse(argv)
-    attempt = int(os.environ.get(run.ATTEMPT) or 0)
-    facts = _export(call, attempt)
-    live = _come_alive(call, attempt, facts)
+    return run_call(parse(argv), int(os.environ.get(run.ATTEMPT) or 0))
+
+
+def run_call(call: Call, attempt: int, before: Callable[[], None] | None = None) -> Outcome:
+    """`run_rank` of a call, where signals are taken already. `before` is called just before the task."""
+    facts = export(call, attempt)
+    live = come_alive(call, attempt, facts)
+    try:
+        call = of_point(call, facts.rank)
+        if before is not None:
+            before()
+    except SlurmoptError as error:
+        print(f"slurmopt: {error}", file=sys.stderr)
+        outcome = failures.user_error(str(error))
+        live.end(outcome)
+        return outcome
     task = _task(call, attempt, facts, live)
     outcome = check(call, attempt, facts, live) or task.run()
     if (who := signals.asked()) is not None:
@@ -86,7 +111,8 @@ def run_rank(argv: list[str]) -> Outcome:
     return outcome
 
 
-def _export(call: Call, attempt: int) -> RankFacts:
+def export(call: Call, attempt: int) -> RankFacts:
+    """Says in the environment who this rank is."""
     facts = launched_facts(os.environ)
     if call.per == "node":
         facts = one_per_node(facts)
@@ -98,7 +124,8 @@ def _export(call: Call, attempt: int) -> RankFacts:
     return facts
 
 
-def _come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
+def come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
+    """Starts the heartbeat, and the watch for what ends this rank from outside."""
     stop_file, newer = call.folder.stop_request(attempt), call.folder.attempt_logs(attempt + 1)
     supervisor = int(os.environ.pop(SUPERVISOR, 0))
 

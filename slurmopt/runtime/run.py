@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from slurmopt.errors import JobError, Requeue, one_line
+from slurmopt.errors import JobError, Pruned, Requeue, one_line
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runtime import failures, signals
 from slurmopt.runtime.live import PROGRESS, ChildReports, LiveRank
@@ -27,6 +27,7 @@ _live: LiveRank | None = None  # in the rank's own process
 _child: tuple[int, ChildReports | None] | None = None  # in a child: its process id, and where it reports
 _asked = 0  # the process id of a child that has asked whether to stop
 _looked = float("-inf")
+_judge: Callable[[int, dict[str, float]], bool] | None = None  # of a search: whether to give this trial up
 _hook: object = None
 _warned = False
 
@@ -51,12 +52,15 @@ def current_run() -> CurrentRun:
 def progress(step: int, total: int | None = None, **metrics: float) -> None:
     """Tells `slurmopt status` how far the training is. Cheap enough for every step; a no-op outside a slurmopt job.
 
-    `metrics` are numbers, or what `float()` makes one of: a tensor on a GPU is waited for.
+    `metrics` are numbers, or what `float()` makes one of: a tensor on a GPU is waited for. Raises `Pruned` in a trial
+    that its search gives up.
     """
     reports = _reports()
     if reports is not None:
         numbers = {name: float(value) for name, value in metrics.items()}
         reports.report(int(step), None if total is None else int(total), numbers)
+        if _judge is not None and _is_rank_process() and _judge(int(step), numbers):
+            raise Pruned(f"given up at step {step}: other trials did better")
 
 
 def stop_requested() -> bool:
@@ -153,6 +157,12 @@ def become(live: LiveRank) -> None:
     """Makes this process the rank's own (called once, by the rank's start)."""
     global _live
     _live = live
+
+
+def judge_by(judge: Callable[[int, dict[str, float]], bool]) -> None:
+    """From now on `progress` asks `judge` with each step whether this trial is to be given up."""
+    global _judge
+    _judge = judge
 
 
 def _is_rank_process() -> bool:

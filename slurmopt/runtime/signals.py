@@ -40,6 +40,15 @@ def install(*more: signal.Signals) -> None:
     take_term()
 
 
+def start_afresh() -> None:
+    """In a forked child that is to be a rank of its own: nobody has asked it for anything, and its threads are gone.
+    `install` comes next."""
+    global _asked, _asked_at, _terms, _later, _heard, _wakeup
+    _asked, _asked_at, _terms, _later = None, 0.0, 0, 0
+    _heard, _wakeup = threading.Event(), None
+    _listeners.clear()
+
+
 def take_usr1(*more: signal.Signals) -> None:
     """Makes USR1 (and `more`) a request to save and stop. Called in the main thread."""
     waited_for = {signal.SIGUSR1, *more}

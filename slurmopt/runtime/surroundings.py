@@ -11,7 +11,12 @@ from slurmopt.runtime.ranks import RankFacts
 
 
 def note(folder: RunFolder, attempt: int, facts: RankFacts) -> None:
-    """Adds this attempt's section. Only what the task has imported itself is asked: nothing is imported for this."""
+    """Adds this attempt's section. Only what the task has imported itself is asked: nothing is imported for this.
+
+    A point of a sweep has none of its own: a thousand times the same.
+    """
+    if folder.in_sweep:
+        return
     lines = [f"\n[attempt {attempt}]", *(f"{name}: {value}" for name, value in _facts(facts).items())]
     try:
         with folder.environment.open("a", encoding="utf-8") as file:

@@ -9,6 +9,7 @@ attempt began. WHY: what kept the training from starting at all. Standard output
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.folder import heartbeat
-from slurmopt.folder.files import replace_json
+from slurmopt.folder.files import replace_json, replace_text
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
@@ -30,6 +31,8 @@ from slurmopt.survival.policy import Policy, from_word
 from slurmopt.survival.traces import tail
 
 _SETTLE_SECONDS = 10.0
+_LARGEST_RESULT = 16384
+"""Characters of a point's result in the journal."""
 
 
 @dataclass
@@ -124,6 +127,13 @@ def numbers(ranks: list[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
+def verdict_on(folder: RunFolder, attempt: int, ranks: int, step_exit: int, beats: Beats) -> Verdict:
+    """`judge`, with what the run folder tells beside the heartbeats."""
+    verdict = _with_log(judge(_wished(beats, folder), attempt, ranks, step_exit), folder)
+    verdict.others = _others(verdict, beats, ranks)
+    return verdict
+
+
 def settled(folder: RunFolder, attempt: int, ranks: int, step_exit: int) -> Beats:
     """The ranks' last heartbeats. Another node's last write may show late on a network file system: it is waited for
     as long as it must come, because the step says that all went well, or briefly where one may never come."""
@@ -207,9 +217,16 @@ def judge_early(why: str, attempt: int, exit_code: int) -> Verdict:
 
 
 def follow_up(
-    folder: RunFolder, verdict: Verdict, beats: Beats, ranks: int, policy: Policy, shell: list[str]
+    folder: RunFolder,
+    verdict: Verdict,
+    beats: Beats,
+    ranks: int,
+    policy: Policy,
+    shell: list[str],
+    known: str | None = None,
 ) -> Conclusion:
-    """The cause, and what follows from it. `shell`: JOB and LOG_FROM, which the journal may have lost."""
+    """The cause, and what follows from it. `shell`: JOB and LOG_FROM, which the journal may have lost; `known`: the
+    cause, where who ended the attempt says it."""
     attempts = [one for one in story.attempts(folder) if one.number <= verdict.attempt]
     if not attempts or attempts[-1].number != verdict.attempt:
         attempts.append(story.Attempt(verdict.attempt))
@@ -220,7 +237,7 @@ def follow_up(
     concerned = {0, *([] if verdict.rank is None else [verdict.rank])} & set(range(ranks))
     logs = "\n".join(tail(folder.rank_log(verdict.attempt, rank)) for rank in sorted(concerned))
     said = f"{verdict.error or ''}\n{verdict.traceback or ''}"
-    cause = cause_of(verdict.outcome, said, logs, evidence, policy.patterns)
+    cause = known or cause_of(verdict.outcome, said, logs, evidence, policy.patterns)
     if cause == causes.HANG and evidence.hang is not None:
         rank, node, seconds = (evidence.hang.get(name) for name in ("rank", "node", "seconds"))
         verdict.rank, verdict.node = story.whole(rank), str(node)
@@ -231,6 +248,17 @@ def follow_up(
     return conclude(folder, attempts, cause, node, beats, policy)
 
 
+def speak(folder: RunFolder, attempt: int) -> None:
+    """The verdict of a rank that was alone and has finished, left where the batch shell finds it."""
+    beats = read_all(folder, attempt)
+    verdict = judge(beats, attempt, 1, 0)
+    if verdict.outcome != FINISHED:
+        return
+    conclusion = follow_up(folder, verdict, beats, 1, Policy(), [])
+    _write_down(folder, verdict, conclusion, beats, 1, 0)
+    replace_text(folder.verdict(attempt), conclusion.answer(0) + "\n")
+
+
 def main(argv: list[str]) -> int:
     """Judges, writes result.json and the `end` event, tells the story, answers the batch shell."""
     folder, attempt, ranks, step_exit = RunFolder(Path(argv[0]).absolute()), int(argv[1]), int(argv[2]), int(argv[3])
@@ -238,11 +266,10 @@ def main(argv: list[str]) -> int:
     if len(argv) > 7:
         beats, verdict = {}, judge_early(argv[7], attempt, step_exit)
     else:
-        beats = _wished(settled(folder, attempt, ranks, step_exit), folder)
-        verdict = _with_log(judge(beats, attempt, ranks, step_exit), folder)
-        verdict.others = _others(verdict, beats, ranks)
+        beats = settled(folder, attempt, ranks, step_exit)
+        verdict = verdict_on(folder, attempt, ranks, step_exit, beats)
     conclusion = follow_up(folder, verdict, beats, ranks, policy, argv[5:7])
-    _write_down(folder, verdict, conclusion, ranks, step_exit)
+    _write_down(folder, verdict, conclusion, beats, ranks, step_exit)
     say(story_of(verdict, conclusion, folder))
     status = EXIT_STATUS[verdict.outcome]
     if verdict.outcome == REQUEUE and conclusion.decision.next is None:
@@ -251,16 +278,33 @@ def main(argv: list[str]) -> int:
     return status
 
 
-def _write_down(folder: RunFolder, verdict: Verdict, conclusion: Conclusion, ranks: int, step_exit: int) -> None:
+def _write_down(
+    folder: RunFolder, verdict: Verdict, conclusion: Conclusion, beats: Beats, ranks: int, step_exit: int
+) -> None:
     """A file system that is full or gone does not keep a run from coming back."""
+    forget_wish(folder)
+    said = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "rank": verdict.rank, "node": verdict.node}
+    told = {**said, "error": verdict.error, **conclusion.as_fields()}
+    if folder.in_sweep:  # its journal has it all: a file less for each point
+        told |= of_point(verdict, beats)
+    else:
+        _write_result(folder, verdict, conclusion, ranks, step_exit)
+    note(folder, "end", attempt=verdict.attempt, **told)
+
+
+def _write_result(folder: RunFolder, verdict: Verdict, conclusion: Conclusion, ranks: int, step_exit: int) -> None:
     try:
         told = {**asdict(verdict), "cause": conclusion.cause, "next": conclusion.decision.next}
         replace_json(folder.result, {**told, "time": time.time(), "ranks": ranks, "step_exit_code": step_exit})
     except OSError as error:
         say(f"result.json cannot be written: {error}")
-    forget_wish(folder)
-    said = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "rank": verdict.rank, "node": verdict.node}
-    note(folder, "end", attempt=verdict.attempt, **said, error=verdict.error, **conclusion.as_fields())
+
+
+def of_point(verdict: Verdict, beats: Beats) -> dict[str, Any]:
+    """What the `end` of a sweep's point tells beside: its last metrics, and what its function returned."""
+    first = beats.get(min(beats, default=0))
+    result = verdict.result if len(json.dumps(verdict.result, default=str)) <= _LARGEST_RESULT else None
+    return {"metrics": first.metrics if first is not None else {}, "result": result}
 
 
 if __name__ == "__main__":

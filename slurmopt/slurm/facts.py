@@ -79,6 +79,8 @@ class ClusterFacts:
     """Whether sacct and sacctmgr have a database behind them."""
     enforces_accounts: bool
     enforces_qos: bool
+    enforces_limits: bool = False
+    """Whether limits of users, accounts and QOS hold."""
     accounts: dict[str, list[str]] | None
     """This user's accounts, and the QOS of each; None is unknown."""
     partitions: list[Partition]

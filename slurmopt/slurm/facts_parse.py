@@ -28,6 +28,7 @@ def cluster_facts(config: str, partitions: str, nodes: str, accounts: str | None
         requeue_in_doubt=said.get("JobRequeue") == "0" or said.get("JobSubmitPlugins", "(null)") not in ("(null)", ""),
         accounting=said.get("AccountingStorageType", "").endswith("/slurmdbd"),
         enforces_accounts=bool(enforced & {"associations", "limits", "qos", "safe", "all"}),
+        enforces_limits=bool(enforced & {"limits", "safe", "all"}),
         enforces_qos=bool(enforced & {"qos", "all"}),
         accounts=None if accounts is None else parse_accounts(accounts, cluster),
         partitions=parse_partitions(partitions, parse_nodes(nodes), said.get("PreemptType", "preempt/none")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
@@ -11,6 +12,7 @@ from typing import Any
 from slurmopt.errors import SlurmError, SlurmRefused, SlurmUnreachable
 from slurmopt.slurm import cache, client
 from slurmopt.slurm.environment import clean_environment
+from slurmopt.slurm.states import is_over
 
 MAX_AGE = 15.0
 """Seconds for which an answer serves."""
@@ -33,7 +35,7 @@ class QueueEntry:
     """A job or array task."""
 
     job_id: str
-    """`A`, or `A_a` for a task of an array."""
+    """`A`, or `A_a` for a task of an array, or `A_[0-9,12%8]` for those that have not started."""
     state: str
     """Slurm's long word, such as RUNNING; `slurmopt.slurm.states` has ours."""
     reason: str
@@ -63,9 +65,49 @@ class QueueEntry:
 
 
 class Queue(dict[str, QueueEntry]):
-    """Job id → entry, as it was `age` seconds ago."""
+    """Job id → entry, as it was `age` seconds ago.
+
+    The tasks of an array that have not started share one entry, such as `A_[0-99%8]`: ten thousand cost no more than
+    one. `get` and `in` find it by the id of each of its tasks."""
 
     age: float = 0.0
+    _arrays: dict[str, list[tuple[list[range], QueueEntry]]] | None = None
+
+    def get(self, job: str, default: Any = None, /) -> Any:
+        found = super().get(job)
+        return self._of_array(job) or default if found is None else found
+
+    def __contains__(self, job: object) -> bool:
+        return super().__contains__(job) or (isinstance(job, str) and self._of_array(job) is not None)
+
+    def waiting(self, array: str) -> list[tuple[list[range], QueueEntry]]:
+        """Of the array job `array` the entries of several tasks, each with the indices of these."""
+        if self._arrays is None:
+            self._arrays = {}
+            for entry in self.values():
+                if match := _SEVERAL.fullmatch(entry.job_id):
+                    self._arrays.setdefault(match[1], []).append((indices(match[2]), entry))
+        return self._arrays.get(array, [])
+
+    def _of_array(self, job: str) -> QueueEntry | None:
+        array, _, task = job.partition("_")
+        if not (task.isascii() and task.isdecimal()):
+            return None
+        for spans, entry in self.waiting(array):
+            if any(int(task) in span for span in spans):
+                return entry
+        whole = super().get(array)  # cancelled before any of its tasks had started
+        return whole if whole is not None and is_over(whole.state) else None
+
+
+_SEVERAL = re.compile(r"(\d+)_\[([^\]]*)\]?")
+_SPAN = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+
+
+def indices(text: str) -> list[range]:
+    """Of "0-9,12%3" or "0-98:2": what stands in the brackets of an array job's id. What is no index is left out."""
+    found = (_SPAN.fullmatch(part) for part in text.partition("%")[0].split(","))
+    return [range(int(one[1]), int(one[2] or one[1]) + 1, int(one[3] or 1) or 1) for one in found if one]
 
 
 def queue(fresh: bool = False) -> Queue:
@@ -125,8 +167,10 @@ def _squeue() -> list[QueueEntry]:
     # Job names and comments may hold anything, newlines too, but not a word drawn after they were written.
     field, record = (f"<{os.urandom(8).hex()}>" for _ in range(2))
     wanted = ",".join(f"{name}:0{record if name == _FIELDS[-1] else field}" for name in _FIELDS)
-    argv = ["squeue", "--me", "--states=all", "--array", "--noheader", "--Format", wanted]
-    output = client.run(argv, _TIMEOUT, clean_environment(os.environ), time_format="%s")
+    argv = ["squeue", "--me", "--states=all", "--noheader", "--Format", wanted]
+    # Without the variable squeue cuts the indices of an array at 64 characters.
+    environment = {**clean_environment(os.environ), "SLURM_BITSTR_LEN": "0"}
+    output = client.run(argv, _TIMEOUT, environment, time_format="%s")
     return parse_queue(output, field, record)
 
 

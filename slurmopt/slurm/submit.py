@@ -25,15 +25,24 @@ def submit_once(
     timeout: float,
     retry: bool,
     options: Sequence[str] = (),
+    words: Sequence[str] = (),
     sleep: Callable[[float], None] = time.sleep,
 ) -> str:
     """Runs sbatch on `script` until Slurm has one job with `token`, and returns its id.
 
-    The token goes behind the user's `comment`; `options` win over the script's own. With `retry` an earlier try may
+    The token goes behind the user's `comment`; `options` win over the script's own; `words` are the script's
+    arguments. With `retry` an earlier try may
     have got through, so it is looked up first. `timeout` (seconds) bounds the search for a lost answer. Raises
     SlurmRefused with Slurm's reason, SlurmDown where nothing was submitted, SubmissionUnknown where nobody can tell.
     """
-    command = ["sbatch", "--parsable", f"--comment={' '.join(filter(None, [comment, token]))}", *options, str(script)]
+    command = [
+        "sbatch",
+        "--parsable",
+        f"--comment={' '.join(filter(None, [comment, token]))}",
+        *options,
+        str(script),
+        *words,
+    ]
     environment = clean_environment(os.environ, script.read_text(encoding="utf-8"))
     deadline = time.monotonic() + timeout
     if retry and (found := _look_up(token, deadline, sleep)) is not None:

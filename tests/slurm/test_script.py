@@ -19,8 +19,9 @@ from slurmopt.config.restart import Restart
 from slurmopt.config.schema import Settings
 from slurmopt.config.task import Task
 from slurmopt.folder.layout import RunFolder
+from slurmopt.slurm.job import Job
 from slurmopt.slurm.quoting import directive, shell_deferred
-from slurmopt.slurm.script import Job, render
+from slurmopt.slurm.script import render
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FUNCTION = Task(_target_="train.main")

@@ -1,0 +1,169 @@
+"""From a batch of jobs to a sweep: settings, points, the context file, one submission, and what comes back."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import CompactHydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from slurmopt.errors import ConfigError, SlurmoptError, one_line
+
+if TYPE_CHECKING:
+    from hydra.types import HydraContext, TaskFunction
+
+    from slurmopt.config.schema import Settings
+    from slurmopt.folder.sweep import SweepFolder
+    from slurmopt.sweeps.plan import SweepPlan
+
+log = logging.getLogger(__name__)
+
+TARGET = "slurmopt.hydra_app.job.run"
+_OUR_SWEEPERS = (
+    "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
+    "hydra_plugins.slurmopt_launcher.sweeper.SlurmoptSweeper",
+)
+"""They only look whether a job failed; any other may need the values."""
+_FLAT = {"launch": ("backend", "name", "folder", "check"), "sweep": ("at_once", "per_task", "side_by_side")}
+"""Options that stand directly below hydra.launcher, by the group of slurmopt's that they belong to."""
+_FLAT_KEY = re.compile(rf"(?<![\w./])(?:{'|'.join(_FLAT)})\.({'|'.join(sum(_FLAT.values(), ()))})\b")
+_GROUP_KEY = re.compile(
+    r"(?<![\w./])((?:resources|environment|restart|health|notify|checkpoint|monitor|network)\.[a-z_]+)\b"
+)
+
+
+@dataclass(frozen=True)
+class Multirun:
+    """One batch of jobs, as Hydra hands it to a launcher."""
+
+    config: DictConfig
+    hydra: HydraContext
+    function: TaskFunction
+    jobs: list[list[str]]
+    first: int
+    """The number of the first of them in the whole multirun."""
+
+    @property
+    def options(self) -> DictConfig:
+        found = self.config.hydra.launcher
+        assert isinstance(found, DictConfig)
+        return found
+
+
+def check_sweeper(config: DictConfig) -> None:
+    """Raises where nobody waits for the values that the sweeper goes by."""
+    sweeper = str(config.hydra.sweeper._target_)
+    if not config.hydra.launcher.wait and sweeper not in _OUR_SWEEPERS:
+        raise CompactHydraException(
+            f"hydra.launcher.wait: false does not go with {sweeper}, which needs the values that the jobs return; "
+            "valid: true, or hydra/sweeper=basic or slurmopt"
+        )
+
+
+def launch(multirun: Multirun) -> list[JobReturn]:
+    """Submits the batch and waits for it. What slurmopt refuses is one line, as Hydra shows its own refusals."""
+    if not multirun.jobs:
+        log.warning("The sweep is empty: nothing to launch")
+        return []
+    try:
+        return _launch(multirun)
+    except SlurmoptError as error:
+        raise CompactHydraException(_in_hydras_words(error)) from error
+
+
+def _launch(multirun: Multirun) -> list[JobReturn]:
+    from slurmopt.launch import ready
+    from slurmopt.sweeps import submission
+
+    plan = planned(multirun)
+    _, script = ready(plan)
+    if multirun.options.dry_run:
+        sys.stdout.write(script)
+        print(f"slurmopt: dry run, nothing submitted; {len(multirun.jobs)} jobs", file=sys.stderr)
+        raise SystemExit(0)
+    made, _ = submission.submit(plan, script)
+    jobs = ", ".join(str(one.job) for one in made)
+    log.info(f"Launched {len(multirun.jobs)} jobs by slurmopt: Slurm's {jobs}; folder {plan.sweep.path}")
+    if not multirun.options.wait:
+        print(f"slurmopt: {commands(plan.sweep)}", file=sys.stderr, flush=True)
+        return [JobReturn(overrides=words, status=JobStatus.COMPLETED) for words in multirun.jobs]
+    from hydra_plugins.slurmopt_launcher._wait import wait
+
+    return wait(plan.sweep, multirun.jobs)
+
+
+def planned(multirun: Multirun) -> SweepPlan:
+    """The sweep that the batch is; nothing is written yet."""
+    from hydra_plugins.slurmopt_launcher._points import points_of
+    from slurmopt.hydra_app.context import FILE
+    from slurmopt.launch import _run_folder as run_folder
+    from slurmopt.launch import sweep_plan, workdir
+
+    stored, typed = settings_of(multirun)
+    name = typed.launch.name or "run"
+    words = [shlex.quote(word) for word in multirun.config.hydra.overrides.task]
+    points = points_of(multirun.jobs, multirun.first, stored)
+    plan = sweep_plan(typed, points, run_folder(name, typed.launch), name, workdir(typed, Path.cwd()), words)
+    return replace(plan, files={FILE: _context(multirun)})
+
+
+def settings_of(multirun: Multirun) -> tuple[dict[str, Any], Settings]:
+    """`hydra.launcher.*` as slurmopt's groups: plain, with `oc.env` as it stands, and typed. Raises ConfigError."""
+    from slurmopt.config.deferred import storable
+    from slurmopt.config.schema import GROUPS
+    from slurmopt.config.settings import settings
+    from slurmopt.config.translate import translate
+
+    given = storable(multirun.options, leave_out="_target_")
+    for group, keys in _FLAT.items():
+        given[group] = {key: given.pop(key) for key in keys}
+    given["task"] = {"_target_": TARGET}
+    typed = {name: OmegaConf.structured(kind) for name, kind in GROUPS.items()}
+    try:
+        merged = OmegaConf.create({name: OmegaConf.merge(node, given.get(name, {})) for name, node in typed.items()})
+    except OmegaConfBaseException as error:
+        raise translate(error) from error
+    return storable(merged, leave_out=""), settings(merged)
+
+
+def _context(multirun: Multirun) -> bytes:
+    """What the jobs need. Raises ConfigError where it has no pickle."""
+    from hydra.core.singleton import Singleton
+
+    from slurmopt.hydra_app import context
+
+    shared = context.Context(
+        function=multirun.function,
+        config=multirun.config,
+        hydra=multirun.hydra,
+        singletons=Singleton.get_state(),
+        cwd=os.getcwd(),
+        first=multirun.first,
+        jobs=multirun.jobs,
+    )
+    try:
+        return context.dumps(shared)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"the application cannot be sent to its jobs: {one_line(what)}") from error
+
+
+def commands(sweep: SweepFolder) -> str:
+    """What to type to look at the sweep from here."""
+    path = os.path.relpath(sweep.path)
+    word = shlex.quote(path if not path.startswith("..") else str(sweep.path))
+    return f"slurmopt status {word} · slurmopt results {word} · slurmopt cancel {word}"
+
+
+def _in_hydras_words(error: SlurmoptError) -> str:
+    """The message, with slurmopt's keys as they are called in a Hydra application."""
+    return _FLAT_KEY.sub(r"hydra.launcher.\1", _GROUP_KEY.sub(r"hydra.launcher.\1", str(error)))

@@ -1,0 +1,80 @@
+"""Waiting for a sweep from inside a Hydra application: the journals of its points, and squeue now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from hydra.core.utils import JobReturn, JobStatus
+
+from hydra_plugins.slurmopt_launcher._launch import commands
+from slurmopt.errors import JobError
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.hydra_app import returns
+from slurmopt.runs.follow import Note
+from slurmopt.runs.state import ALIVE
+from slurmopt.sweeps.look import standing
+from slurmopt.sweeps.standing import Point, Standing
+
+_POLL = 0.5
+"""Seconds between looks, at the least."""
+_SHARE = 4.0
+"""A look at many points takes a while; that many times as long nothing is looked at."""
+_OPEN = (*ALIVE, "unknown", "unsubmitted")
+
+
+def wait(sweep: SweepFolder, jobs: list[list[str]]) -> list[JobReturn]:
+    """What the jobs returned, once all have ended. Ctrl-C lets go of them: they go on."""
+    try:
+        found = _until_over(sweep)
+    except KeyboardInterrupt:
+        print(f"\nslurmopt: let go of the jobs, which go on; {commands(sweep)}", file=sys.stderr, flush=True)
+        raise SystemExit(130) from None
+    made = [_returned(found, number, words) for number, words in enumerate(jobs)]
+    failed = sum(job.status is JobStatus.FAILED for job in made)
+    if failed:
+        print(f"slurmopt: {failed} of {len(made)} jobs failed; {commands(sweep)}", file=sys.stderr, flush=True)
+    return made
+
+
+def _until_over(sweep: SweepFolder) -> Standing:
+    note = Note()
+    while True:
+        began = time.monotonic()
+        found = standing(sweep)
+        counts = found.counts()
+        if not any(word in counts for word in _OPEN):
+            note.clear()
+            return found
+        note.show(", ".join(f"{count} {word}" for word, count in counts.items()))
+        time.sleep(max(_POLL, _SHARE * (time.monotonic() - began)))
+
+
+def _returned(found: Standing, number: int, words: list[str]) -> JobReturn:
+    """What a point left; a failure where it left nothing of its last attempt."""
+    point = found.of(number)
+    left = returns.read(found.sweep.point(number))
+    if left is None or left.attempt != point.attempt or (left.job.status is JobStatus.COMPLETED) != _well(point):
+        return _without_word(found, point, words)
+    if left.lost is not None:
+        print(f"slurmopt: job {number}: {left.lost}", file=sys.stderr, flush=True)
+    if left.trace is not None and hasattr(left.job._return_value, "add_note"):  # Python 3.11
+        left.job._return_value.add_note(f"\nIn its job, {_place(found, number)}:\n{left.trace}")
+    return left.job
+
+
+def _well(point: Point) -> bool:
+    return point.state == "finished"
+
+
+def _without_word(found: Standing, point: Point, words: list[str]) -> JobReturn:
+    """The job was killed or lost, or its function left by SystemExit."""
+    if _well(point):
+        return JobReturn(overrides=words, status=JobStatus.COMPLETED)
+    why = point.error or point.detail or point.cause or "nobody knows why"
+    error = JobError(f"{_place(found, point.number)} {point.state}: {why}")
+    return JobReturn(overrides=words, status=JobStatus.FAILED, _return_value=error)
+
+
+def _place(found: Standing, number: int) -> str:
+    return f"point {number} of {found.sweep.path}"

@@ -1,0 +1,147 @@
+"""The axes of a sweep: one swept key each, or several that advance together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from slurmopt.grid.codec import decode, encode
+from slurmopt.grid.words import word
+
+
+class Steps(Sequence[Any]):
+    """Hydra's range of floats, by its formula start + i·step, computed in decimals as Hydra does."""
+
+    def __init__(self, start: str, step: str, count: int) -> None:
+        self.start, self.step, self.count = start, step, count
+        self._start, self._step = Decimal(start), Decimal(step)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(self.count))]
+        if not -self.count <= index < self.count:
+            raise IndexError(index)
+        return float(self._start + (index % self.count) * self._step)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """All numbers from `start` to `end`; for a search alone. Whole numbers where both are ints."""
+
+    start: int | float
+    end: int | float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One swept key and its values."""
+
+    key: str
+    """As typed, without the prefix: `lr`, `model`, `model@net`."""
+    values: Sequence[Any] | Interval
+    prefix: str = ""
+    """`+` or `++` where the key is added."""
+    group: bool = False
+    """Whether the values are names of configs of a group."""
+    words: dict[int, str] = field(default_factory=dict)
+    """Value's index → how it was typed, where that is not how `slurmopt.grid.words` writes it."""
+    tags: tuple[str, ...] = ()
+    """What `tag()` said; a search minds `log`."""
+
+    def __len__(self) -> int:
+        return 0 if isinstance(self.values, Interval) else len(self.values)
+
+    def value(self, index: int) -> Any:
+        assert not isinstance(self.values, Interval)
+        return self.values[index]
+
+    @property
+    def first(self) -> Any:
+        return self.values.start if isinstance(self.values, Interval) else self.values[0]
+
+    def override(self, index: int) -> str:
+        """The Hydra override that gives the value at `index`."""
+        typed = self.words.get(index)
+        return f"{self.prefix}{self.key}={typed if typed is not None else word(self.value(index))}"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension of a sweep. The columns have the same length and advance together."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(column.key for column in self.columns)
+
+    @property
+    def values(self) -> Sequence[Any] | Interval:
+        """The values; of several columns tuples, one value a key."""
+        if len(self.columns) == 1:
+            return self.columns[0].values
+        return list(zip(*(column.values for column in self.columns), strict=True))  # type: ignore[arg-type]
+
+    @property
+    def groups(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.columns if column.group)
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self)))
+
+
+def column_json(column: Column) -> dict[str, Any]:
+    """As points.json holds it."""
+    found: dict[str, Any] = {"key": column.key, **_values_json(column.values)}
+    if column.prefix:
+        found["prefix"] = column.prefix
+    if column.group:
+        found["group"] = True
+    if column.words:
+        found["words"] = {str(index): text for index, text in column.words.items()}
+    if column.tags:
+        found["tags"] = list(column.tags)
+    return found
+
+
+def _values_json(values: Sequence[Any] | Interval) -> dict[str, Any]:
+    if isinstance(values, Interval):
+        return {"interval": [encode(values.start), encode(values.end)]}
+    if isinstance(values, range):
+        return {"range": [values.start, values.stop, values.step]}
+    if isinstance(values, Steps):
+        return {"steps": [values.start, values.step, values.count]}
+    return {"values": encode(list(values))}
+
+
+def column_from(held: dict[str, Any]) -> Column:
+    """What `column_json` gave. KeyError, TypeError or ValueError for anything else."""
+    return Column(
+        key=str(held["key"]),
+        values=_values_from(held),
+        prefix=held.get("prefix", ""),
+        group=bool(held.get("group", False)),
+        words={int(index): str(text) for index, text in held.get("words", {}).items()},
+        tags=tuple(held.get("tags", ())),
+    )
+
+
+def _values_from(held: dict[str, Any]) -> Sequence[Any] | Interval:
+    if "interval" in held:
+        return Interval(*map(decode, held["interval"]))
+    if "range" in held:
+        return range(*held["range"])
+    if "steps" in held:
+        return Steps(*held["steps"])
+    values = decode(held["values"])
+    if not isinstance(values, list):
+        raise TypeError(f"the values of {held['key']} are no list")
+    return values

@@ -1,0 +1,23 @@
+"""A config as YAML: what `OmegaConf.to_yaml` writes, by libyaml where Python's YAML has it, ten times as fast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from omegaconf._utils import OmegaConfDumper
+
+_Fast: type[Any] = getattr(yaml, "CDumper", yaml.Dumper)
+
+
+class _Dumper(_Fast):  # type: ignore[misc]
+    """libyaml's, with OmegaConf's quotes around texts that its loader would take for numbers."""
+
+
+_Dumper.add_representer(str, OmegaConfDumper.str_representer)
+
+
+def dump(config: dict[str, Any]) -> str:
+    """The text of config.yaml."""
+    text: str = yaml.dump(config, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
+    return text

@@ -1,0 +1,199 @@
+"""The points of a sweep, computed from their numbers: `points.json` holds axes and bases, never the points."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from slurmopt.config.resolved import resolved
+from slurmopt.errors import ConfigError, one_line
+from slurmopt.grid.assign import assign
+from slurmopt.grid.axes import Axis, Column
+from slurmopt.grid.bases import Base, override_dirname, picked
+from slurmopt.grid.names import fill, readable
+from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.resolvers import hydra_answers, import_modules
+from slurmopt.grid.words import word
+
+KINDS = ("grid", "search", "hydra")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """All points of one sweep.
+
+    Of a grid, point i is the i-th of the product of the axes that no filter left out; the last axis is the fastest, as
+    in Hydra. Of a search, the values of a point are known once it has been asked for: give them as `values`. The points
+    of Hydra's launcher plugin (`hydra`) compose themselves: their values are for people alone.
+    """
+
+    axes: list[Axis]
+    bases: list[Base]
+    hydra: list[dict[str, Any]]
+    """Hydra's own nodes, unresolved: most often one."""
+    line: list[str | int] = field(default_factory=list)
+    """The overrides in the order Hydra applies them; a swept one is the number of its column."""
+    kind: str = "grid"
+    trials: int | None = None
+    """Of a search: how many points it tries."""
+    kept: Ranges | None = None
+    """The places in the product that no filter left out; None: all."""
+    folder: str | None = None
+    """`sweep.folder`, as it was written."""
+    numbered: Ranges | None = field(default_factory=Ranges)
+    """The points whose readable name would be another's too, so that it ends with their number; None: all."""
+    imports: tuple[str, ...] = ()
+    """`launch.imports`: modules that register resolvers."""
+    described: float = 0.0
+    """When the sweep was described (seconds since the epoch): what `${now:…}` answers."""
+    cwd: str = ""
+    """Where the launch was typed."""
+
+    @classmethod
+    def load(cls, path: Path) -> Points:
+        """From points.json. ConfigError where it is damaged or cannot be read."""
+        from slurmopt.grid.points_file import load
+
+        return load(path)
+
+    def save(self, path: Path) -> None:
+        """Writes points.json, whole or not at all."""
+        from slurmopt.grid.points_file import save
+
+        save(self, path)
+
+    def __len__(self) -> int:
+        if self.trials is not None:
+            return self.trials
+        return len(self.kept) if self.kept is not None else self.product
+
+    @property
+    def product(self) -> int:
+        """How many points there would be without a filter."""
+        return math.prod(map(len, self.axes))
+
+    @property
+    def width(self) -> int:
+        """How many digits the largest number has, as `number` writes it."""
+        return len(self.number(max(0, len(self) - 1)))
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """Every swept key, in the order of the axes."""
+        return [column for axis in self.axes for column in axis.columns]
+
+    def number(self, point: int) -> str:
+        """The point's number as its folder has it."""
+        return f"{point:05d}"
+
+    def values(self, point: int) -> dict[str, Any]:
+        """Axis key → value; of a group the choice's name."""
+        return {column.key: column.value(at) for column, at in self._places(point)}
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The first value of each axis, of an interval its start."""
+        return {column.key: column.first for column in self.columns}
+
+    def overrides(self, point: int, values: dict[str, Any] | None = None) -> list[str]:
+        """The point's own overrides, in Hydra's words."""
+        if values is not None:
+            return [f"{column.prefix}{column.key}={word(values[column.key])}" for column in self.columns]
+        return [column.override(at) for column, at in self._places(point)]
+
+    def config(self, point: int, run_path: Path, values: dict[str, Any] | None = None) -> dict[str, Any]:
+        """What the point's config.yaml holds: resolved but for what reads the environment.
+
+        `run_path`: the point's folder, Hydra's output folder in `${hydra:…}`. Of a search without `values`: what a
+        point with the first value of each axis would have. Raises ConfigError naming the key.
+        """
+        import_modules(self.imports)
+        root = self.root(point, run_path, values)
+        with hydra_answers(root, self.described):
+            return resolved(root, "hydra", _explain)
+
+    def root(self, point: int, run_path: Path, values: dict[str, Any] | None = None) -> DictConfig:
+        """The point's config with Hydra's node in it, not resolved yet."""
+        if values is None and self.kind == "search":
+            values = self.first
+        chosen = self.values(point) if values is None else values
+        base = self._base(chosen)
+        root = base.root(self._hydra(base, point, run_path, values))
+        for column in self.columns:
+            if not column.group and self.kind != "hydra":
+                _set(root, column, chosen[column.key])
+        return root
+
+    def name(self, point: int, values: dict[str, Any] | None = None) -> str | None:
+        """The readable name from `sweep.folder`; None where there is none."""
+        if self.folder is None:
+            return None
+        number = self.number(point) if self.numbered is None or point in self.numbered else None
+        return readable(self.filled_name(point, values), number)
+
+    def filled_name(self, point: int, values: dict[str, Any] | None = None) -> str:
+        """`sweep.folder` filled in, as it is."""
+        chosen = self.values(point) if values is None else values
+
+        def root() -> DictConfig:
+            return self.root(point, Path("."), values)
+
+        return fill(self.folder or "", chosen, root, self.described)
+
+    def _places(self, point: int) -> list[tuple[Column, int]]:
+        """Each column, and where in its values the point stands."""
+        if self.kind == "search":
+            raise ConfigError(f"the values of point {point} are known once the search has chosen them")
+        if not 0 <= point < len(self):
+            raise ConfigError(f"there is no point {point}; the sweep has {len(self)}")
+        rest = point if self.kept is None else self.kept[point]
+        places: list[int] = []
+        for axis in reversed(self.axes):
+            rest, at = divmod(rest, len(axis))
+            places.insert(0, at)
+        return [(column, at) for axis, at in zip(self.axes, places, strict=True) for column in axis.columns]
+
+    @cached_property
+    def _by_picks(self) -> dict[str, Base]:
+        return {picked(base.picks): base for base in self.bases}
+
+    def _base(self, values: dict[str, Any]) -> Base:
+        picks = [values[column.key] for column in self.columns if column.group]
+        try:
+            return self._by_picks[picked(picks)]
+        except KeyError:
+            raise ConfigError(f"the sweep was not composed for {picks}") from None
+
+    def _hydra(self, base: Base, point: int, run_path: Path, values: dict[str, Any] | None) -> dict[str, Any]:
+        """Hydra's node as it is in this point's job."""
+        own = self.overrides(point, values)
+        words = [own[one] if isinstance(one, int) else one for one in self.line]
+        node = self.hydra[base.hydra]
+        job = node.get("job", {})
+        dirname = override_dirname(words, job.get("config", {}).get("override_dirname", {}))
+        return {
+            **node,
+            "job": {**job, "num": point, "id": str(point), "override_dirname": dirname},
+            "run": {**node.get("run", {}), "dir": str(run_path)},
+            "runtime": {**node.get("runtime", {}), "output_dir": str(run_path), "choices": base.choices},
+            "overrides": {**node.get("overrides", {}), "task": words},
+        }
+
+
+def _set(root: DictConfig, column: Column, value: Any) -> None:
+    try:
+        assign(root, column.key, value, column.prefix)
+    except OmegaConfBaseException as error:
+        raise _explain(error) from error
+
+
+def _explain(error: OmegaConfBaseException) -> ConfigError:
+    """The job's own way to say what the launch says by `slurmopt.config.translate`, which needs Hydra."""
+    lines = str(error.msg or error).splitlines() or [type(error).__name__]
+    return ConfigError(f"cannot be resolved: {one_line(lines[0])}", error.full_key or None)

@@ -1,0 +1,87 @@
+"""points.json: written once by the launch, read by every array task."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from slurmopt.errors import ConfigError
+from slurmopt.folder.files import replace_text
+from slurmopt.grid.axes import Axis, column_from, column_json
+from slurmopt.grid.bases import Base
+from slurmopt.grid.codec import decode, encode
+from slurmopt.grid.points import KINDS, Points
+from slurmopt.grid.ranges import Ranges
+
+FORMAT = 1
+
+
+def save(points: Points, path: Path) -> None:
+    """Writes the file, whole or not at all."""
+    replace_text(path, json.dumps(_as_json(points)) + "\n")
+
+
+def load(path: Path) -> Points:
+    """Reads the file. ConfigError where it is damaged, of a newer slurmopt, or cannot be read."""
+    try:
+        held = json.loads(_text(path))
+        if held["format"] != FORMAT:
+            raise ConfigError(f"{path} is of format {held['format']}; this slurmopt reads {FORMAT}: update it")
+        return _from_json(held)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}); launch the sweep again") from error
+
+
+def _text(path: Path) -> bytes:
+    """The file's bytes. A FIFO would be waited for, and a device never ends."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("no regular file")
+        return file.read()
+
+
+def _as_json(points: Points) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "kind": points.kind,
+        "count": len(points),
+        "trials": points.trials,
+        "axes": [[column_json(column) for column in axis.columns] for axis in points.axes],
+        "kept": None if points.kept is None else str(points.kept),
+        "folder": points.folder,
+        "numbered": None if points.numbered is None else str(points.numbered),
+        "line": points.line,
+        "imports": list(points.imports),
+        "described": points.described,
+        "cwd": points.cwd,
+        "bases": [base.as_json() for base in points.bases],
+        "hydra": encode(points.hydra),
+    }
+
+
+def _from_json(held: dict[str, Any]) -> Points:
+    if held["kind"] not in KINDS:
+        raise ValueError(f"unknown kind {held['kind']!r}")
+    points = Points(
+        axes=[Axis(tuple(map(column_from, columns))) for columns in held["axes"]],
+        bases=[Base.from_json(base) for base in held["bases"]],
+        hydra=decode(held["hydra"]),
+        line=held["line"],
+        kind=held["kind"],
+        trials=held["trials"],
+        kept=None if held["kept"] is None else Ranges.parse(held["kept"]),
+        folder=held["folder"],
+        numbered=None if held["numbered"] is None else Ranges.parse(held["numbered"]),
+        imports=tuple(held["imports"]),
+        described=held["described"],
+        cwd=held["cwd"],
+    )
+    if len(points) != held["count"]:
+        raise ValueError(f"it has {len(points)} points, and says {held['count']}")
+    return points

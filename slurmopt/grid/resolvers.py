@@ -1,0 +1,56 @@
+"""What Hydra answers in a config (`${hydra:…}`, `${now:…}`, `${python_version:…}`), without Hydra."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from importlib import import_module
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.basecontainer import BaseContainer
+
+from slurmopt.errors import ConfigError
+
+
+@contextlib.contextmanager
+def hydra_answers(root: DictConfig, described: float) -> Iterator[None]:
+    """`root.hydra` answers `${hydra:…}`, and `${now:…}` is the time of the description, the same for every point."""
+    now = datetime.fromtimestamp(described)
+    answers: dict[str, Callable[..., Any]] = {
+        "hydra": lambda path: OmegaConf.select(root.hydra, path),
+        "now": now.strftime,
+        "python_version": _python_version,
+    }
+    before = {name: BaseContainer._resolvers.get(name) for name in answers}
+    for name, answer in answers.items():
+        OmegaConf.register_new_resolver(name, answer, replace=True)
+    try:
+        yield
+    finally:
+        for name, resolver in before.items():
+            OmegaConf.clear_resolver(name)
+            if resolver is not None:
+                BaseContainer._resolvers[name] = resolver
+
+
+def _python_version(level: str = "minor") -> str | None:
+    parts = {"major": 1, "minor": 2, "micro": 3}
+    return ".".join(map(str, sys.version_info[: parts[level]])) if level in parts else None
+
+
+def import_modules(names: tuple[str, ...]) -> None:
+    """Imports the modules of `launch.imports`, which may lie in the working directory: they register resolvers."""
+    for name in names:
+        if name in sys.modules:
+            continue
+        sys.path.insert(0, os.getcwd())
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise ConfigError(f"cannot import {name!r}: {error}", "launch.imports") from error
+        finally:
+            sys.path.pop(0)

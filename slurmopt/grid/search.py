@@ -1,0 +1,157 @@
+"""What a search may try, and how. Whoever suggests values is handed in: nothing here needs Optuna."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from slurmopt.errors import ConfigError
+from slurmopt.grid.axes import Axis, Interval, Steps
+
+PRUNING = ("asha", "hyperband", "median")
+"""The searches that give trials up before they end."""
+
+
+class Suggests(Protocol):
+    """As Optuna's Trial does."""
+
+    def suggest_categorical(self, name: str, choices: Any) -> Any: ...
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int: ...
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A search for the best point: what the study file tells of it."""
+
+    method: str
+    """A word of `sweep.search`."""
+    trials: int
+    metric: str | None = None
+    """None: the number that the function returns."""
+    command: bool = False
+    """Whether the task is a command: what it returns is an exit status."""
+    direction: str = "minimize"
+    seed: int | None = None
+
+    @property
+    def prunes(self) -> bool:
+        """Whether trials may be given up before they end."""
+        return self.method in PRUNING
+
+    def seed_of(self, trial: int) -> int | None:
+        """Each trial has dice of its own, whichever worker asks for it: no two workers propose the same thing."""
+        return None if self.seed is None else random.Random(f"{self.seed}/{trial}").getrandbits(32)  # noqa: S311
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Search:
+        """What `as_json` gave. TypeError for anything else."""
+        return cls(**value)
+
+
+def check(axes: Sequence[Axis]) -> None:
+    """Raises ConfigError for axes that cannot be searched."""
+    if not axes:
+        raise ConfigError(
+            "has nothing to choose from; give axes, such as 'lr=tag(log,interval(1e-5,1e-1))' model=small,large",
+            "sweep.search",
+        )
+    for axis in axes:
+        if isinstance(values := axis.values, Interval):
+            _check_interval(values, axis)
+        elif not len(axis):
+            raise ConfigError("has no values to choose from", name_of(axis))
+        elif _is_log(axis) and not (isinstance(values, range) and abs(values.step) == 1 and min(values) > 0):
+            raise ConfigError(
+                "tag(log) needs numbers above 0 without a step; valid: tag(log,interval(1e-5,1e-1)), "
+                "tag(log,range(1,100))",
+                name_of(axis),
+            )
+
+
+def _check_interval(interval: Interval, axis: Axis) -> None:
+    low, high = interval.start, interval.end
+    if not (math.isfinite(low) and math.isfinite(high)) or low > high:
+        raise ConfigError(f"interval({low},{high}) is none; valid: finite, the lower end first", name_of(axis))
+    if _is_log(axis) and low <= 0:
+        raise ConfigError(f"{low} has no logarithm; valid: an interval that starts above 0", name_of(axis))
+
+
+def suggest(axes: Sequence[Axis], trial: Suggests) -> dict[str, Any]:
+    """The values of a trial, key by key: asked of `trial`, which answers the same when asked again."""
+    found: dict[str, Any] = {}
+    for axis in axes:
+        value = _suggest(axis, trial)
+        found.update({axis.keys[0]: value} if len(axis.keys) == 1 else dict(zip(axis.keys, value, strict=True)))
+    return found
+
+
+def example(axes: Sequence[Axis]) -> dict[str, Any]:
+    """Values that a trial might have: the first of each axis, for what is shown and checked before any is chosen."""
+    return suggest(axes, _First())
+
+
+class _First:
+    def suggest_categorical(self, name: str, choices: Any) -> Any:
+        return choices[0]
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        return low
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        return low
+
+
+def name_of(axis: Axis) -> str:
+    """What the study calls it."""
+    return ",".join(axis.keys)
+
+
+def _suggest(axis: Axis, trial: Suggests) -> Any:
+    name, values, log = name_of(axis), axis.values, _is_log(axis)
+    if isinstance(values, Interval):
+        if isinstance(values.start, int) and isinstance(values.end, int):
+            return trial.suggest_int(name, values.start, values.end, log=log)
+        return trial.suggest_float(name, values.start, values.end, log=log)
+    if isinstance(values, range):
+        low, high = sorted((values[0], values[-1]))
+        return trial.suggest_int(name, low, high, step=abs(values.step), log=log)
+    if isinstance(values, Steps):
+        low, high = sorted((values[0], values[-1]))
+        near = trial.suggest_float(name, low, high, step=abs(float(values.step)))
+        return min(values, key=lambda value: abs(value - near))  # the very float that a grid has there
+    words = _words(values)
+    return values[words.index(trial.suggest_categorical(name, words))]
+
+
+def _is_log(axis: Axis) -> bool:
+    return any("log" in column.tags for column in axis.columns)
+
+
+def _words(values: Sequence[Any]) -> list[Any]:
+    """The values as a study can hold them: no lists, and no two that are equal to Python, as 1 and true are."""
+    plain = all(value is None or isinstance(value, (str, int, float)) for value in values)
+    if plain and len(set(values)) == len(values):
+        return list(values)
+    return [json.dumps(value, default=str) for value in values]
+
+
+def following(step: int) -> int:
+    """The next step whose metric a study takes after `step`'s: each one up to 20, then every twentieth of the way.
+
+    By the step and not the clock, for pruners compare trials at the same step; and few, for all workers share a file.
+    """
+    return step + max(1, math.ceil(step / 20))

@@ -1,0 +1,69 @@
+"""Makes the folder of a point, when the point is about to start."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from slurmopt.errors import ConfigError
+from slurmopt.folder import events
+from slurmopt.folder.files import replace_text
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.dump import dump
+from slurmopt.grid.points import Points
+
+
+def make_point(
+    sweep: SweepFolder,
+    points: Points,
+    point: int,
+    job: str,
+    token: str | None,
+    values: dict[str, Any] | None = None,
+) -> RunFolder:
+    """The folder of `point`: config.yaml, the journal's first lines, and the link in by-name/.
+
+    What is there already stays, also what a process left that was killed in the middle. `job` is the array task (A_a),
+    `token` its submission's; `values` are what a search chose. Raises ConfigError where the point has no config.
+    """
+    if points.kind == "search" and values is None:
+        raise ConfigError(f"point {point} of a search needs the values that were chosen for it")
+    run = sweep.point(point)
+    _make_folders(sweep, run)
+    if not run.config.exists():
+        replace_text(run.config, dump(points.config(point, run.path, values)))
+    _note(run, points, job, token)
+    if (name := points.name(point, values)) is not None:
+        _link(sweep, run, name)
+    return run
+
+
+def _make_folders(sweep: SweepFolder, run: RunFolder) -> None:
+    """Private to the user, or readable to the group, as the sweep's own folder is."""
+    mode = sweep.path.stat().st_mode & 0o750
+    for folder in (sweep.points, run.path, run.logs, run.heartbeats):
+        folder.mkdir(mode=mode, exist_ok=True)
+
+
+def _note(run: RunFolder, points: Points, job: str, token: str | None) -> None:
+    known = events.read(run.events)
+    if not any(event["event"] == "created" for event in known):
+        events.append(run.events, "created", name=run.name, id=run.id, cwd=points.cwd)
+    submitted = [event for event in known if event["event"] == "submitted"]
+    if not submitted or (submitted[-1].get("job"), submitted[-1].get("token")) != (job, token):
+        events.append(run.events, "submitted", token=token, backend="sbatch", job=job)
+
+
+def _link(sweep: SweepFolder, run: RunFolder, name: str) -> None:
+    """by-name/NAME → ../points/00017; where NAME is another point's, NAME-00017."""
+    sweep.by_name.mkdir(mode=sweep.path.stat().st_mode & 0o750, exist_ok=True)
+    to = os.path.join("..", sweep.points.name, run.path.name)
+    for candidate in (name, f"{name}-{run.path.name}"):
+        link = sweep.by_name / candidate
+        try:
+            link.symlink_to(to)
+        except FileExistsError:
+            if link.is_symlink() and os.readlink(link) != to:
+                continue
+        return

@@ -1,0 +1,44 @@
+"""A value as Hydra's override grammar reads it back: `lr=0.1`, `'name=\\'a b\\''`, `sizes=[1,2]`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_PLAIN = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.-]*")
+_SPECIAL = re.compile(r"(?:null|true|false|[+-]?(?:nan|inf))", re.IGNORECASE)
+_BEFORE_QUOTE = re.compile(r"(\\+)(?='|$)")
+
+
+def word(value: Any) -> str:
+    """The text after `=`."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(word, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{word(key)}:{word(item)}" for key, item in value.items()) + "}"
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    """Bare where it can be nothing but text; else in quotes, where a backslash counts only before a quote."""
+    if _PLAIN.fullmatch(text) and is_text(text):
+        return text
+    doubled = _BEFORE_QUOTE.sub(r"\1\1", text)
+    return "'" + doubled.replace("'", "\\'") + "'"
+
+
+def is_text(text: str) -> bool:
+    """Whether the bare word is text to Hydra: no number such as `.5`, no `true`, `null` or `inf`."""
+    if _SPECIAL.fullmatch(text):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False

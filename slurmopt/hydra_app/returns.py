@@ -1,0 +1,77 @@
+"""What comes back from a point: Hydra's own JobReturn, in a file of the point."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurmopt.errors import JobError, one_line
+from slurmopt.folder.layout import RunFolder
+from slurmopt.hydra_app import pickles
+
+if TYPE_CHECKING:
+    from hydra.core.utils import JobReturn
+
+_FILE = "return.pickle"
+
+
+@dataclass(frozen=True)
+class Returned:
+    """One attempt's account of a point."""
+
+    attempt: int
+    job: JobReturn
+    trace: str | None = None
+    """The traceback of what was raised: a pickled exception has none."""
+    lost: str | None = None
+    """Why the value stayed behind in the job, where it has no pickle."""
+
+
+def file_of(point: RunFolder) -> Path:
+    return point.path / _FILE
+
+
+def write(point: RunFolder, attempt: int, job: JobReturn) -> None:
+    """Leaves the return of rank 0 in the point's folder."""
+    value = job._return_value
+    raised = isinstance(value, BaseException)
+    trace = "".join(traceback.format_exception(value)) if raised else None
+    lost = _lost(value)
+    if lost is not None:
+        print(f"slurmopt: {lost}", flush=True)
+        job._return_value = JobError(headline(value)) if raised else None
+    pickles.dump(file_of(point), Returned(attempt, job, trace, lost))
+    job._return_value = value
+
+
+def _lost(value: Any) -> str | None:
+    """One line where a value cannot make the way: exceptions with arguments of their own often fail on arrival."""
+    try:
+        pickle.loads(pickles.dumps(value))  # noqa: S301 - this process's own bytes
+    except Exception as error:  # noqa: BLE001 - a value's own pickling may raise anything
+        return f"the function's {type(value).__name__} cannot go back to the launcher: {headline(error)}"
+    return None
+
+
+def headline(error: BaseException) -> str:
+    """The error in one line."""
+    return one_line(f"{type(error).__name__}: {error}")
+
+
+def read(point: RunFolder) -> Returned | None:
+    """What the point left, or None; JobError where somebody else could have written it, or where it is damaged."""
+    path = file_of(point)
+    try:
+        content = pickles.read(path)
+    except FileNotFoundError:
+        return None
+    try:
+        returned = pickle.loads(content)  # noqa: S301 - `pickles.read` lets through only what this user has written
+    except Exception as error:
+        raise JobError(f"{path} cannot be unpickled: {headline(error)}") from error
+    if not isinstance(returned, Returned):
+        raise JobError(f"{path} holds no return of a point")
+    return returned

@@ -1,0 +1,115 @@
+"""Array jobs of a sweep: which points each got, and the next one, handed over exactly once.
+
+The sweep's journal is the truth: `submitting` tells the points before Slurm is asked, `submitted` the job. `sweep.json`
+says the same for those who look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from slurmopt.folder import events
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid import submissions
+from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.submissions import Submission
+from slurmopt.runs.handover import hand_over
+from slurmopt.slurm.submit import submit_once
+from slurmopt.units import seconds
+
+if TYPE_CHECKING:
+    from slurmopt.config.schema import Settings
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The points of one array job, and how its tasks share them."""
+
+    points: Ranges
+    per_task: int
+    packed: bool
+    tasks: int | None = None
+    """Of a search: how many workers share all points."""
+
+    @property
+    def size(self) -> int:
+        """How many array tasks it needs."""
+        return self.tasks if self.tasks is not None else -(-len(self.points) // self.per_task)
+
+
+def known(sweep: SweepFolder) -> list[Submission]:
+    """The sweep's submissions as its journal tells of them, oldest first; the last may have no job yet."""
+    found: dict[str, Submission] = {}
+    for event in events.read(sweep.events):
+        token = str(event.get("token"))
+        if event["event"] == "submitting" and "points" in event:
+            found.setdefault(token, _submission(event, token))
+        elif event["event"] == "submitted" and token in found:
+            found[token] = replace(found[token], job=str(event.get("job")))
+        elif event["event"] == "submit-failed":
+            found.pop(token, None)
+    return list(found.values())
+
+
+def _submission(event: dict[str, Any], token: str) -> Submission:
+    return Submission(
+        number=int(event["number"]),
+        points=Ranges.parse(event["points"]),
+        per_task=int(event["per_task"]),
+        packed=bool(event["packed"]),
+        tasks=event.get("tasks"),
+        job=None,
+        token=token,
+    )
+
+
+def submitted(sweep: SweepFolder) -> Ranges:
+    """The points that some array job has or had."""
+    return Ranges(span for one in known(sweep) if one.job is not None for span in one.points.spans)
+
+
+def settle(sweep: SweepFolder, settings: Settings, count: int) -> None:
+    """Brings a submission whose answer was lost to its end: the same points, never twice. With the sweep's lock held."""
+    for one in known(sweep):
+        if one.job is None:
+            submit(sweep, settings, Batch(one.points, one.per_task, one.packed, one.tasks), count)
+
+
+def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int, options: Sequence[str] = ()) -> Submission:
+    """Submits one more array job of a sweep of `count` points. To be called with the sweep's lock held.
+
+    An unsettled submission must have been settled before. Raises what `slurmopt.slurm.submit.submit_once` does.
+    """
+    before = [one for one in known(sweep) if one.job is not None]
+    number = max((one.number for one in before), default=-1) + 1
+    made = Submission(
+        number=number,
+        points=batch.points,
+        per_task=batch.per_task,
+        packed=batch.packed,
+        tasks=batch.tasks,
+        job=None,
+    )
+    at_once = f"%{settings.sweep.at_once}" if settings.sweep.at_once else ""
+    options = [f"--array=0-{batch.size - 1}{at_once}", *options]
+    words = [str(number), str(batch.points), str(batch.per_task)]
+    timeout = seconds(settings.launch.submit_timeout)
+
+    def ask(token: str, retry: bool) -> tuple[str, dict[str, Any]]:
+        comment = settings.resources.comment
+        return submit_once(sweep.script, comment, token, timeout, retry, options, words), _cluster()
+
+    told = {"number": number, "points": str(batch.points), "per_task": batch.per_task, "packed": batch.packed}
+    job = hand_over(sweep.run, "sbatch", ask, **told, tasks=batch.tasks)
+    made = replace(made, job=job)
+    submissions.write(sweep.sweep_file, count, [one for one in known(sweep) if one.job is not None])
+    return made
+
+
+def _cluster() -> dict[str, str]:
+    from slurmopt.slurm.facts import cluster_name
+
+    name = cluster_name()
+    return {"cluster": name} if name else {}

@@ -1,0 +1,241 @@
+"""The points of a search: each array task asks the study for trials and tells it how they ended, on its own.
+
+A trial's number is its point's. The study's attribute `worker` of a trial names the array task that runs it; it is
+written with the trial in one record. So a worker that starts again first goes on with its own trials that have not
+ended, then takes over those of workers that have ended for good by their own journal, and only then asks for new ones.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from slurmopt.errors import ConfigError, JobError, one_line
+from slurmopt.folder.files import read_text
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.outcome import FINISHED
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.points import Points
+from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.search import Search, following, suggest
+from slurmopt.grid.start import make_point
+from slurmopt.runtime import run
+from slurmopt.runtime.pack.source import End
+from slurmopt.survival import story
+
+if TYPE_CHECKING:
+    import optuna
+
+WORKER, ERROR, PRUNED = "worker", "error", "pruned"
+"""Attributes of a trial: who runs it, why it counts as failed, the step at which it was given up."""
+
+
+class Trials:
+    """A `PointSource` that asks and tells the sweep's study, as the worker `submission`-`task`."""
+
+    def __init__(
+        self, sweep: SweepFolder, points: Points, submission: int, task: int, job: str, token: str | None
+    ) -> None:
+        """JobError where Optuna is not installed, ConfigError where the study is another sweep's or damaged."""
+        self._sweep, self._points, self._job, self._token = sweep, points, job, token
+        self._me = f"{submission}-{task}"
+        self._study = Study(sweep)
+        self._running: set[int] = set()
+
+    @property
+    def total(self) -> int | None:
+        return None
+
+    def next(self) -> int | None:
+        """An own trial of an earlier attempt, one whose worker is gone, or a new one; None: all are asked for."""
+        while (number := self._unfinished()) is not None or (number := self._study.ask(self._me)) is not None:
+            if not self._settled(number):
+                self._running.add(number)
+                return number
+        return None
+
+    def make(self, point: int) -> RunFolder:
+        values = suggest(self._points.axes, self._study.trial(point))
+        return make_point(self._sweep, self._points, point, self._job, self._token, values)
+
+    def began(self, point: int) -> None:
+        if self._study.search.prunes:
+            run.judge_by(Judge(self._sweep, point, self._study.search.metric))
+
+    def ended(self, end: End) -> None:
+        self._study.tell(end.point, end.outcome, end.error, end.metrics, end.result)
+        self._running.discard(end.point)
+
+    def _unfinished(self) -> int | None:
+        for number, worker in self._study.unfinished().items():
+            if number not in self._running and (
+                worker == self._me or (self._gone(worker) and self._study.hand_over(number, worker, self._me))
+            ):
+                return number
+        return None
+
+    def _gone(self, worker: str) -> bool:
+        """Whether the array task has ended and nobody brings it back: by its journal, for nothing else is sure."""
+        attempts = story.attempts(RunFolder(self._sweep.tasks / worker))
+        return bool(attempts) and _is_final(attempts[-1].end)
+
+    def _settled(self, number: int) -> bool:
+        """Whether nothing of the trial is to be run: its worker died between its end and telling the study of it, or
+        it is cancelled."""
+        attempts = story.attempts(self._sweep.point(number))
+        end = attempts[-1].end if attempts else None
+        if end is not None and _is_final(end):
+            self._study.tell(number, end.get("outcome"), end.get("error"), end.get("metrics"), end.get("result"))
+            return True
+        if number in self._cancelled():
+            self._study.tell(number, None, "cancelled", None, None)
+            return True
+        return False
+
+    def _cancelled(self) -> Ranges:
+        try:
+            return Ranges.parse(read_text(self._sweep.cancelled).strip())
+        except FileNotFoundError:
+            return Ranges()
+        except ValueError as error:
+            raise ConfigError(f"{self._sweep.cancelled}: {error}") from error
+
+
+def _is_final(end: Mapping[str, Any] | None) -> bool:
+    return end is not None and end.get("next") is None
+
+
+class Study:
+    """The sweep's study, as one process sees it."""
+
+    def __init__(self, sweep: SweepFolder) -> None:
+        """JobError where Optuna is not installed, ConfigError where the study is another sweep's or damaged."""
+        try:
+            from slurmopt.grid import study
+        except ImportError as error:
+            raise JobError(
+                f"{sys.executable} lacks {error.name}, which sweep.search needs: pip install 'slurmopt[search]'"
+            ) from error
+        self._open = study
+        self._name = f"{sweep.name}/{sweep.id}"
+        self._file, self._storage = study.open_storage(sweep.study)
+        self.search: Search = study.find(sweep.study, self._name, self._storage)
+        self._id = self._storage.get_study_id_from_name(self._name)
+
+    def ask(self, worker: str) -> int | None:
+        """The number of a new trial, which is `worker`'s; None where all have been asked for."""
+        from optuna.trial import TrialState, create_trial
+
+        with self._file.turn():  # or two workers could both see that one is left
+            if self._storage.get_n_trials(self._id) >= self.search.trials:
+                return None
+            new = create_trial(state=TrialState.RUNNING, user_attrs={WORKER: worker})
+            return self._storage.get_trial(self._storage.create_new_trial(self._id, new)).number
+
+    def trial(self, number: int) -> optuna.Trial:
+        """The trial, to be asked for values."""
+        import optuna
+
+        study = self._open.study_for(self._storage, self._name, self.search, number)
+        return optuna.Trial(study, self._trial_id(number))
+
+    def unfinished(self) -> dict[int, str]:
+        """The trials that have been asked for and not told of, and the worker of each."""
+        from optuna.trial import TrialState
+
+        running = self._storage.get_all_trials(self._id, deepcopy=False, states=(TrialState.RUNNING,))
+        return {trial.number: str(trial.user_attrs.get(WORKER)) for trial in running}
+
+    def hand_over(self, number: int, before: str, worker: str) -> bool:
+        """Makes the trial `worker`'s; False where it is not `before`'s any more."""
+        with self._file.turn():
+            if self.unfinished().get(number) != before:
+                return False
+            self._storage.set_trial_user_attr(self._trial_id(number), WORKER, worker)
+            return True
+
+    def tell(self, number: int, outcome: Any, error: Any, metrics: Any, result: Any) -> None:
+        """How a trial ended; nothing, where the study knows already."""
+        from optuna.trial import TrialState
+
+        trial = self._storage.get_trial(self._trial_id(number))
+        if trial.state.is_finished():
+            return
+        study = self._open.study_for(self._storage, self._name, self.search, number)
+        if outcome == FINISHED and PRUNED in trial.user_attrs:
+            study.tell(number, state=TrialState.PRUNED)
+            return
+        value = _value(self.search, metrics, result) if outcome == FINISHED else one_line(str(error or outcome))
+        if isinstance(value, float):
+            study.tell(number, value)
+            return
+        self._storage.set_trial_user_attr(self._trial_id(number), ERROR, value)
+        study.tell(number, state=TrialState.FAIL)
+        if outcome == FINISHED:  # nothing else says so
+            print(f"slurmopt: trial {number} counts as failed: {value}", file=sys.stderr, flush=True)
+
+    def _trial_id(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+
+
+def _value(search: Search, metrics: Any, result: Any) -> float | str:
+    """What the trial is worth; a text says why nobody can tell."""
+    told = metrics if isinstance(metrics, Mapping) else {}
+    returned = result if isinstance(result, Mapping) else {}
+    found = returned.get(search.metric, told.get(search.metric))
+    if found is None and not search.command:
+        found = result
+    if _is_number(found):
+        return f"{search.metric or 'the result'} is nan" if math.isnan(found) else float(found)
+    if search.metric is None:
+        return f"the function returned a {type(result).__name__}; valid: a number, or a name of one in sweep.metric"
+    there = ", ".join(sorted({*map(str, told), *map(str, returned)})) or "nothing"
+    return f"no number {search.metric!r} was returned or given to progress(); there was: {there}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+class Judge:
+    """In a trial's process: tells the study of the metric step by step, and asks whether to go on."""
+
+    def __init__(self, sweep: SweepFolder, number: int, metric: str | None) -> None:
+        self._sweep, self._number, self._metric = sweep, number, metric
+        self._trial: optuna.Trial | None = None
+        self._due = 0
+        self._given_up = False
+        self._complained = False
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Whether the trial is to be given up. A study that cannot be written ends no training: it is said once."""
+        if self._metric is None or self._metric not in metrics or step < self._due:
+            return False
+        try:
+            return self._judge(step, metrics[self._metric])
+        except OSError as error:
+            if not self._complained:
+                print(f"slurmopt: the study cannot be told of this trial: {error}", file=sys.stderr, flush=True)
+            self._complained = True
+            return False
+
+    def _judge(self, step: int, value: float) -> bool:
+        trial = self._trial = self._trial or self._begin()
+        if self._given_up or step < self._due:
+            return self._given_up
+        trial.report(value, step)
+        self._due = following(step)
+        if trial.should_prune():
+            trial.set_user_attr(PRUNED, step)
+            self._given_up = True
+        return self._given_up
+
+    def _begin(self) -> optuna.Trial:
+        """A view of its own: what the parent's process writes must not be taken for this one's."""
+        trial = Study(self._sweep).trial(self._number)
+        so_far = trial.storage.get_trial(trial._trial_id)
+        self._given_up = PRUNED in so_far.user_attrs  # in an attempt that did not live to say so
+        self._due = following(max(so_far.intermediate_values)) if so_far.intermediate_values else 0
+        return trial

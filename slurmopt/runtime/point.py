@@ -1,0 +1,92 @@
+"""A point of a sweep, as one of its ranks begins: its config is made here, and says what the rank is to do."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from slurmopt.errors import JobError
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.sweep import point_number, sweep_of
+from slurmopt.folder.variables import Unset, fill
+from slurmopt.runtime.call import Call
+
+_PATIENCE = 120.0
+"""Seconds in which rank 0 must have made the config; it needs one."""
+
+
+def of_point(call: Call, rank: int) -> Call:
+    """The call with the point's own task; the variables of its config are set. The call itself where it is no point.
+
+    Rank 0 makes the point's config, and the others wait for it. Raises JobError, ConfigError.
+    """
+    number = point_number(call.folder)
+    if number is None:
+        return call
+    if rank == 0:
+        make(call.folder, number)
+    else:
+        _await(call.folder.config)
+    config = read(call.folder)
+    set_variables(config, os.environ)
+    return with_task(call, config)
+
+
+def make(folder: RunFolder, number: int) -> None:
+    """Makes the point's config; where an earlier attempt did, nothing."""
+    sweep = sweep_of(folder)
+    if sweep is None or folder.config.exists():
+        return
+    from slurmopt.grid.points import Points
+    from slurmopt.grid.start import make_point
+
+    job = os.environ.get("SLURM_ARRAY_JOB_ID")
+    task = os.environ.get("SLURM_ARRAY_TASK_ID")
+    make_point(sweep, Points.load(sweep.points_file), number, f"{job}_{task}" if job else None, None)
+
+
+def _await(path: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise JobError(f"rank 0 has not made {path} within {_PATIENCE:g} s")
+        time.sleep(0.05)
+
+
+def read(folder: RunFolder) -> dict[str, Any]:
+    """The point's config as it is stored; what reads the environment is not filled in."""
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.to_container(OmegaConf.load(folder.config), resolve=False)
+    if not isinstance(config, dict):
+        raise JobError(f"{folder.config} is no config")
+    return {str(key): value for key, value in config.items()}
+
+
+def with_task(call: Call, config: Mapping[str, Any]) -> Call:
+    """The call with the function or command of a point's config."""
+    task = config.get("task") or {}
+    command = task.get("command")
+    if command is None:
+        return replace(call, function=task.get("_target_"), command=None)
+    return replace(call, function=None, command=[_word(word) for word in command])
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def set_variables(config: Mapping[str, Any], environ: MutableMapping[str, str]) -> None:
+    """Sets the point's `environment.variables`: the script has set those of the first point. Raises JobError."""
+    variables = (config.get("environment") or {}).get("variables") or {}
+    for name, value in variables.items():
+        if value is None:
+            continue
+        try:
+            environ[str(name)] = fill(_word(value), environ)
+        except Unset as error:
+            raise JobError(f"environment.variables.{name}: {value!r} needs {error}, which this rank lacks") from error

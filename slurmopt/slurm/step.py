@@ -1,0 +1,126 @@
+"""What starts the ranks: srun and its options, containers, the words that the runtime is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from slurmopt.config.environment import Container
+from slurmopt.config.health import checks_of
+from slurmopt.config.schema import Settings
+from slurmopt.slurm.job import Job, cpus_per_process, policy, processes_per_node
+from slurmopt.slurm.quoting import shell
+from slurmopt.units import seconds
+
+_CONTAINER_PACKAGE = "/opt/slurmopt"
+
+
+def nodes(job: Job) -> int | str:
+    """The number of nodes; of a range, the word of bash for how many this attempt has. On this machine: the least."""
+    resources = job.settings.resources
+    return resources.least_nodes if job.local or not resources.elastic else "$SLURM_JOB_NUM_NODES"
+
+
+def ranks(job: Job) -> int | str:
+    """How many processes the step starts in all: a number, or the word of bash for it."""
+    count, each = nodes(job), processes_per_node(job)
+    return count * each if isinstance(count, int) else f"$((SLURM_JOB_NUM_NODES * {each}))"
+
+
+def srun(job: Job) -> list[str]:
+    """srun's options, each one word of bash."""
+    container = job.settings.environment.container
+    words = [f"--ntasks-per-node={processes_per_node(job)}"]
+    if (cpus := cpus_per_process(job)) is not None:  # srun since 22.05 does not take it over from sbatch
+        words.append(f"--cpus-per-task={cpus}")
+    words.append("--kill-on-bad-exit=1")
+    if container.image is not None and container.runtime == "pyxis":
+        mounts = ",".join(_mounts(job, container))
+        words += [f"--container-image={container.image}", f"--container-mounts={mounts}"]
+        words += [f"--container-workdir={job.workdir}", *container.options]
+    return [f"--nodes={nodes(job)}", f"--ntasks={ranks(job)}", *map(shell, words)]
+
+
+def _mounts(job: Job, container: Container) -> list[str]:
+    package = Path(__file__).resolve().parent.parent
+    own = [f"{job.folder.path}:{job.folder.path}", f"{job.workdir}:{job.workdir}"]
+    return [*own, f"{package}:{_CONTAINER_PACKAGE}/slurmopt:ro", *container.mounts]
+
+
+def pythonpath(job: Job) -> str | None:
+    """Where a Python that has no slurmopt of its own finds it."""
+    if job.settings.environment.container.image is not None:
+        return _CONTAINER_PACKAGE
+    return str(job.folder.package) if job.settings.task.python is not None else None
+
+
+def runtime(job: Job) -> list[str]:
+    """The words that start one rank, or all of them on this machine; each is one word of bash."""
+    python = [shell(word) for word in [*_apptainer(job), *_python(job)]]
+    if job.submitit:
+        return [*python, "-m", "submitit.core._submit", '"$SLURMOPT_RUN_FOLDER/submitit"']
+    arguments = [shell(word) for word in rank_arguments(job.settings, of_point=job.sweep is not None)]
+    if job.packed:
+        return [
+            *python,
+            "-m",
+            "slurmopt.runtime.pack",
+            '"$SLURMOPT_SWEEP"',
+            '"$1"',
+            '"$2"',
+            '"$3"',
+            *_packing(job),
+            *arguments,
+        ]
+    entry = ["slurmopt.runtime"]
+    if job.local:
+        entry = ["slurmopt.runtime.spawn", "--ranks", str(ranks(job))]
+    return [*python, "-m", *entry, '"$SLURMOPT_RUN_FOLDER"', *arguments]
+
+
+def _packing(job: Job) -> list[str]:
+    """What the parent is told beside the task: resources are the array task's, and points side by side share them."""
+    assert job.sweep is not None
+    side = job.sweep.side_by_side
+    words = ["--side-by-side", side, "--ranks", max(1, job.settings.resources.ranks_per_node // side)]
+    words += ["--policy", policy(job).as_word(), *(["--search"] if job.sweep.search else [])]
+    return [shell(word) for word in words]
+
+
+def rank_arguments(settings: Settings, of_point: bool = False) -> list[str]:
+    """What `python -m slurmopt.runtime FOLDER` is told of the task; `of_point`: a point's own config says the rest."""
+    task = settings.task
+    patience = settings.restart.hang_after
+    words = ["--heartbeat", str(seconds(settings.monitor.heartbeat))]
+    words += ["--hang-after", patience if patience in ("auto", "off") else str(seconds(patience))]
+    if settings.health.enabled:
+        checkpoint = settings.checkpoint
+        checks = checks_of(settings.health, checkpoint.scratch.path, checkpoint.shared.path)
+        words += ["--health", checks.as_word()]
+    if task.command is not None or of_point:
+        words += ["--per", "node"] if task.per == "node" else []
+        words += ["--forward", settings.restart.forward] if settings.restart.forward else []
+    if task.command is not None and not of_point:
+        return [*words, "--", *map(_word, task.command)]
+    words += ["--timeout", str(seconds(settings.network.timeout)), "--backend", settings.network.backend]
+    words += [word for module in settings.launch.imports for word in ("--import", module)]
+    return [*words, "--of-point"] if of_point else [*words, "--function", str(task._target_)]
+
+
+def _word(value: Any) -> str:
+    """A word of a command; YAML's true is the word "true", not Python's."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _python(job: Job) -> list[str]:
+    task, container = job.settings.task, job.settings.environment.container
+    return [task.python or ("python3" if container.image is not None else job.python)]
+
+
+def _apptainer(job: Job) -> list[str]:
+    container = job.settings.environment.container
+    if container.image is None or container.runtime != "apptainer":
+        return []
+    binds = [word for mount in _mounts(job, container) for word in ("--bind", mount)]
+    gpus = ["--nv"] if job.settings.resources.gpus_per_node else []
+    return ["apptainer", "exec", *gpus, *binds, "--pwd", str(job.workdir), *container.options, container.image]

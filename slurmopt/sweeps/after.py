@@ -1,0 +1,54 @@
+"""`launch.after`: the runs and sweeps that a job waits for, as sbatch takes it.
+
+Slurm starts a job at once whose dependency it has forgotten, also where that had failed: the journals are asked first.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurmopt.config.launch import Launch
+from slurmopt.errors import RunError
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.sweep import SweepFolder, is_sweep
+from slurmopt.runs import arrays
+from slurmopt.runs.find import find
+from slurmopt.runs.gather import gather
+
+
+def dependency(launch: Launch) -> list[str]:
+    """sbatch's options for `launch.after`. RunError for a run that cannot be waited for."""
+    jobs: list[str] = []
+    for word in launch.after:
+        run = find(word, Path(launch.folder))
+        jobs += _of_sweep(SweepFolder(run.path)) if is_sweep(run.path) else _of_run(run, launch.after_failure)
+    if not jobs:
+        return []
+    how = "afterany" if launch.after_failure else "afterok"
+    return [f"--dependency={how}:{':'.join(jobs)}", "--kill-on-invalid-dep=yes"]
+
+
+def _of_run(run: RunFolder, any_end: bool) -> list[str]:
+    ((status,), problem) = gather([run], fresh=True)
+    if status.alive and status.journal.local:
+        raise RunError(f"launch.after: {status.label} runs on this machine, and Slurm knows nothing of it")
+    if status.alive and status.journal.job is not None:
+        return [status.journal.job]
+    if status.state == "finished" or (any_end and status.state != "unknown"):
+        return []
+    why = status.detail or problem
+    raise RunError(
+        f"launch.after: {status.label} is {status.state}{f' ({why})' if why else ''}; "
+        "bring it to its end first, or say launch.after_failure=true"
+    )
+
+
+def _of_sweep(sweep: SweepFolder) -> list[str]:
+    """Slurm judges a sweep's jobs by itself, as long as it knows them."""
+    if sweep.more.exists() and not sweep.sweep_file.exists():
+        raise RunError(f"launch.after: {sweep.name}/{sweep.id} has not been submitted; repeat its launch")
+    from slurmopt.slurm.queue import queue
+    from slurmopt.slurm.states import is_over
+
+    alive = {entry.job_id.split("_")[0] for entry in queue(fresh=True).values() if not is_over(entry.state)}
+    return [one.job for one in arrays.known(sweep) if one.job in alive]

@@ -1,0 +1,264 @@
+"""Looking at a sweep: its submissions, what points have said of themselves, and one squeue for all.
+
+The latest submission that has a point decides; within it the point's own latest word, else what Slurm has of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from slurmopt.errors import SlurmError
+from slurmopt.folder import events
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid import submissions
+from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.submissions import Submission
+from slurmopt.runs.journal import Journal, returns, whole
+from slurmopt.runs.progress import progress
+from slurmopt.runs.state import ALIVE, Slurm, of_end, state
+from slurmopt.slurm.states import OVER, plain_reason, plain_state
+from slurmopt.survival.story import number
+from slurmopt.sweeps import traces
+from slurmopt.sweeps.standing import Point, Rest, Standing
+from slurmopt.sweeps.traces import Task, Trace
+
+if TYPE_CHECKING:
+    from slurmopt.slurm.queue import Queue, QueueEntry
+
+_SKEW = 5.0
+"""Seconds by which Slurm's knowledge may lag behind the sweep's journal."""
+
+
+def standing(sweep: SweepFolder, fresh: bool = False) -> Standing:
+    """How the sweep is. `fresh`: Slurm is asked now, not through the answer that all share.
+
+    Raises ConfigError where sweep.json is damaged, OSError where the journal cannot be read.
+    """
+    tried = submissions.read(sweep.sweep_file)
+    journal = events.read(sweep.events)
+    packed = (
+        {(task.submission, task.number): task for task in traces.of_tasks(sweep)}
+        if any(one.packed for one in tried)
+        else {}
+    )
+    own = traces.of_points(sweep) if not tried or any(not one.packed for one in tried) else {}
+    made = next((event for event in journal if event["event"] == "created"), {})
+    count = whole(made.get("points")) or max((one.points.spans[-1][1] + 1 for one in tried if one.points), default=0)
+    found = Standing(sweep, count, tried, created=number(made.get("time")))
+    look = _Look(found, _cancelled(sweep), _times(journal))
+    look.ask(fresh, needed=_unsettled(count, own, packed.values()))
+    left = Ranges([(0, count - 1)] if count else [])
+    for one in reversed([one for one in tried if one.job is not None]):
+        mine = one.points.both(left)
+        look.packed(one, mine, packed) if one.packed else look.unpacked(one, mine, own)
+        left = left.minus(mine)
+    look.unsubmitted(left, own)
+    found.now = time.time()
+    return found
+
+
+def _cancelled(sweep: SweepFolder) -> Ranges:
+    """The points that must not start any more."""
+    try:
+        return Ranges.parse(sweep.cancelled.read_text(encoding="utf-8").strip())
+    except (FileNotFoundError, ValueError):
+        return Ranges()
+
+
+def _times(journal: list[dict[str, Any]]) -> dict[str, float]:
+    """Array job → when it was submitted."""
+    noted = [event for event in journal if event["event"] == "submitted"]
+    return {str(event.get("job")): number(event.get("time")) or 0.0 for event in noted}
+
+
+def _unsettled(count: int, own: dict[int, Trace], packed: Iterable[Task]) -> bool:
+    """Whether some point may still go on: else Slurm need not be asked."""
+    over = {point for point, trace in own.items() if trace.journal is None}
+    for task in packed:
+        over |= {point for point, trace in task.points.items() if trace.end is not None and not returns(trace.end)}
+    return len(over) < count
+
+
+class _Look:
+    """Judges points one submission after the other, the newest first."""
+
+    def __init__(self, found: Standing, cancelled: Ranges, submitted: dict[str, float]) -> None:
+        self._found = found
+        self._cancelled = cancelled
+        self._submitted = submitted
+        self._of_job = {one.job: one.number for one in found.submissions if one.job is not None}
+        self._tokens = {one.job: one.token for one in found.submissions}
+        self._slurm = Slurm()
+        self._queue: Queue | None = None
+
+    def ask(self, fresh: bool, needed: bool) -> None:
+        """One squeue for all array jobs of the sweep."""
+        if not needed or not self._of_job:
+            return
+        from slurmopt.slurm.queue import queue
+
+        try:
+            answer = queue(fresh)
+        except SlurmError as error:
+            self._slurm = Slurm(problem=str(error))
+            self._found.problem = str(error)
+            return
+        self._queue = type(answer)({job: entry for job, entry in answer.items() if self._mine(entry)})
+        self._slurm = Slurm(self._queue, asked=time.time() - answer.age)
+
+    def _mine(self, entry: QueueEntry) -> bool:
+        """A cluster built anew counts its jobs from 1."""
+        array = entry.job_id.partition("_")[0]
+        if array not in self._of_job:
+            return False
+        token = self._tokens[array]
+        return f"{entry.command} ".startswith(f"{self._found.sweep.script} ") or bool(token and token in entry.comment)
+
+    def unpacked(self, one: Submission, mine: Ranges, own: dict[int, Trace]) -> None:
+        """Points that are array tasks of their own."""
+        seen = []
+        for point, trace in own.items():
+            if point in mine and self._of_job.get(_array(trace.job), one.number) >= one.number:
+                self._found.points[point] = self._of_trace(point, trace)
+                seen.append(point)
+        self._waiting(one, mine.minus(Ranges.of(seen)))
+
+    def _of_trace(self, point: int, trace: Trace) -> Point:
+        if trace.journal is None and trace.end is not None:
+            word, detail = of_end(trace.end, point in self._cancelled)
+            return Point(point, word, detail, trace.job, trace.attempt, trace.started, trace.end)
+        journal = trace.journal
+        assert journal is not None
+        journal.cancelled = journal.cancelled or point in self._cancelled
+        word, detail = self._state(journal)
+        return Point(point, word, detail, trace.job, trace.attempt, trace.started, journal.ended)
+
+    def _state(self, journal: Journal) -> tuple[str, str | None]:
+        beat = None
+        if journal.attempt is not None and journal.ended is None and journal.job not in self._slurm.jobs:
+            seen = progress(journal.folder, journal.attempt.number)
+            beat = seen.heartbeat if seen else None
+        return state(journal, self._slurm, beat, time.time())
+
+    def packed(self, one: Submission, mine: Ranges, tasks: dict[tuple[int, int], Task]) -> None:
+        """Points that the parents of array tasks start."""
+        of_this = [task for (submission, _), task in tasks.items() if submission == one.number]
+        judged = [(task, *self._state(task.journal)) for task in of_this]
+        for task, word, why in judged:
+            for point, trace in task.points.items():
+                if point in mine:
+                    self._keep(self._of_packed(point, trace, task, word, why))
+        left = mine.minus(Ranges.of(point for point in self._found.points if point in mine))
+        if one.tasks is not None:
+            alive = [(word, why) for _, word, why in judged if word in ALIVE]
+            if judged and (alive or len(judged) == one.size):
+                self._add(left, "pending" if alive else _unstarted(*judged[0][1:])[0], None)
+                return
+        else:
+            for task, word, why in judged:
+                held = one.points_of(task.number).both(left)
+                self._add(held, *_unstarted(word, why))
+                left = left.minus(held)
+        self._waiting(one, left)
+
+    def _keep(self, point: Point) -> None:
+        """A point of a search may have been in several array tasks."""
+        known = self._found.points.get(point.number)
+        if known is None or (point.attempt or 0) >= (known.attempt or 0):
+            self._found.points[point.number] = point
+
+    def _of_packed(self, point: int, trace: Trace, task: Task, word: str, why: str | None) -> Point:
+        end, cancelled, detail = trace.end, point in self._cancelled, why
+        if end is not None and not returns(end):
+            word, detail = of_end(end, cancelled)
+        elif word not in ALIVE:
+            word = "cancelled" if cancelled else "lost" if word == "finished" else word
+        elif cancelled:
+            word, detail = "stopping", None
+        elif end is not None or word != "running" or _is_older(trace, task):
+            word = word if word == "stopping" else "requeued"
+        final = end if end is not None and not returns(end) else None
+        return Point(point, word, detail, trace.job, trace.attempt, trace.started, final)
+
+    def _waiting(self, one: Submission, points: Ranges) -> None:
+        """Points that have said nothing: what Slurm has of their array tasks."""
+        array = str(one.job)
+        for first, last, entry in self._entries(array):
+            some = one.points if one.tasks is not None else one.points.slice(
+                first * one.per_task, (last + 1) * one.per_task
+            )  # fmt: skip
+            some = some.both(points)
+            self._add(some, *_of_entry(entry))
+            points = points.minus(some)
+        self._add(points, *self._unlisted(array))
+
+    def _entries(self, array: str) -> Iterator[tuple[int, int, QueueEntry]]:
+        """The array's tasks in Slurm: first, last, entry."""
+        if self._queue is None:
+            return
+        for spans, entry in self._queue.waiting(array):
+            for span in spans:
+                for at in span if span.step > 1 else ():
+                    yield at, at, entry
+                if span.step == 1 and len(span):
+                    yield span[0], span[-1], entry
+        for job, entry in self._queue.items():
+            task = job.removeprefix(f"{array}_")
+            if task != job and task.isdecimal():
+                yield int(task), int(task), entry
+
+    def _unlisted(self, array: str) -> tuple[str, str | None]:
+        if self._slurm.problem is not None:
+            return "pending", "as the journal says; Slurm was not asked"
+        if self._slurm.asked - _SKEW < self._submitted.get(array, 0.0):
+            return "pending", "submitted a moment ago"
+        if self._queue is not None and any(_array(job) == array for job in self._queue):
+            # A task that is cancelled before its start leaves no trace in Slurm, while the array goes on.
+            return "cancelled", "Slurm has it no longer, and it never started"
+        return "lost", f"Slurm no longer knows job {array}, and it never started"
+
+    def unsubmitted(self, points: Ranges, own: dict[int, Trace]) -> None:
+        """Points that no array job is known to have. The answer to the submission may have been lost, though."""
+        for point, trace in own.items():
+            if point in points:
+                self._found.points[point] = self._of_trace(point, trace)
+        self._add(points.minus(Ranges.of(own)), "unsubmitted", None)
+
+    def _add(self, points: Ranges, word: str, detail: str | None) -> None:
+        gone = points.both(self._cancelled) if word in (*ALIVE, "lost", "unsubmitted") else Ranges()
+        for rest in (Rest(points.minus(gone), word, detail), Rest(gone, "cancelled")):
+            if rest.points:
+                self._found.rest.append(rest)
+
+
+def _array(job: str | None) -> str:
+    return (job or "").partition("_")[0]
+
+
+def _is_older(trace: Trace, task: Task) -> bool:
+    """Whether the array task has started again since it started the point."""
+    latest = task.journal.attempt.started if task.journal.attempt else None
+    return trace.started is not None and latest is not None and trace.started < latest
+
+
+def _unstarted(word: str, why: str | None) -> tuple[str, str | None]:
+    """The state of a point that its array task, in state `word`, has not started."""
+    if word in ("running", "stopping", "requeued", "pending"):
+        return "pending", None
+    return ("lost", "its array task ended without starting it") if word == "finished" else (word, why)
+
+
+def _of_entry(entry: QueueEntry) -> tuple[str, str | None]:
+    """The state of a point that has said nothing, by its array task."""
+    word = plain_state(entry.state)
+    if word in ("pending", "configuring", "requeued", "held"):
+        return "pending", plain_reason(entry.reason)
+    if word not in OVER:
+        return "running", None
+    if word == "cancelled":
+        return "cancelled", None
+    why = plain_reason(entry.reason)
+    said = f"Slurm says {word}{f', {why}' if why else ''}; it left no verdict"
+    return ("lost" if word == "finished" else "killed"), said

@@ -1,0 +1,117 @@
+"""python -m slurmopt.sweeps.more SWEEP: submits what had no room yet. Array tasks ask for it, and `slurmopt tend`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurmopt.errors import SlurmError, SlurmoptError, SlurmRefused
+from slurmopt.folder import events
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.ranges import Ranges
+from slurmopt.runs import arrays
+from slurmopt.runs.handover import locked
+
+if TYPE_CHECKING:
+    from slurmopt.config.schema import Settings
+    from slurmopt.sweeps.room import Room
+
+
+def left(sweep: SweepFolder) -> Ranges:
+    """The points that no array job has yet, and nobody has cancelled."""
+    count = how_many(sweep)
+    waiting = Ranges([(0, count - 1)] if count else []).minus(arrays.submitted(sweep))
+    return waiting.minus(cancelled(sweep))
+
+
+def how_many(sweep: SweepFolder) -> int:
+    """How many points the sweep has."""
+    for event in events.read(sweep.events):
+        if event["event"] == "created":
+            return int(event.get("points") or 0)
+    return 0
+
+
+def cancelled(sweep: SweepFolder) -> Ranges:
+    """The points that must not start any more."""
+    try:
+        return Ranges.parse(sweep.cancelled.read_text(encoding="utf-8").strip())
+    except FileNotFoundError:
+        return Ranges()
+
+
+def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
+    """Array jobs for the points that are left, as long as there is room. With the sweep's lock held."""
+    from slurmopt.sweeps.plan import first_batch
+    from slurmopt.sweeps.room import room
+
+    waiting, there = left(sweep), room(sweep, settings)
+    while waiting and there.tasks:
+        batch = first_batch(waiting, settings.sweep, there.tasks)
+        try:
+            made = arrays.submit(sweep, settings, batch, how_many(sweep), _options(sweep, settings))
+        except SlurmRefused as error:
+            there = _smaller(error, there, batch.size, anything=bool(arrays.submitted(sweep)))
+            continue
+        waiting, there = waiting.minus(batch.points), there.after(made.size)
+    if waiting:
+        sweep.more.write_text("later\n" if there.pending else "", encoding="utf-8")  # array.sh.j2 reads it
+        return
+    if settings.sweep.then is not None:
+        launch_then(sweep, settings.sweep.then)
+    sweep.more.unlink(missing_ok=True)
+
+
+def _smaller(error: SlurmRefused, there: Room, size: int, anything: bool) -> Room:
+    """The room after a refusal: half of what was too much, as long as the site's limit is the reason."""
+    from slurmopt.slurm.submit_limits import is_submit_limit
+
+    if not is_submit_limit(error) or (size == 1 and not anything):
+        raise error
+    return there.at_most(size // 2)
+
+
+def _options(sweep: SweepFolder, settings: Settings) -> list[str]:
+    """A throttle holds for one array job: the next one waits for the one before."""
+    before = [one.job for one in arrays.known(sweep) if one.job is not None]
+    if not before:
+        from slurmopt.sweeps.after import dependency
+
+        return dependency(settings.launch)
+    return [f"--dependency=afterany:{before[-1]}"] if settings.sweep.at_once else []
+
+
+def launch_then(sweep: SweepFolder, words: str) -> None:
+    """Launches what follows the sweep, as it would be typed where the sweep was; once, whoever asks how often."""
+    import shlex
+    import subprocess
+
+    home = next((event.get("cwd") for event in events.read(sweep.events) if event["event"] == "created"), None)
+    more = [f"launch.after=['{sweep.path}']", f"launch.id={sweep.id}-then", "launch.after_failure=true"]
+    command = [sys.executable, "-m", "slurmopt.launch", *shlex.split(words), *more]
+    done = subprocess.run(command, cwd=home, stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise SlurmError(f"sweep.then was not launched: {words} (in {home})")
+
+
+def main(argv: list[str]) -> int:
+    """Looks once. Where another does that just now, or something is wrong for now, the next array task looks again."""
+    from slurmopt.config.settings import load
+
+    sweep = SweepFolder(Path(argv[0]).absolute())
+    with locked(sweep.run, patience=0) as mine:
+        if not mine or not sweep.more.exists():
+            return 0
+        try:
+            _, settings = load(sweep.config)
+            arrays.settle(sweep, settings, how_many(sweep))
+            submit_what_fits(sweep, settings)
+        except SlurmoptError as error:
+            print(f"slurmopt: the next points are not submitted yet: {error}", file=sys.stderr)
+            return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,54 @@
+"""A sweep that is described and checked, and not submitted yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.ranges import Ranges
+from slurmopt.runs.arrays import Batch
+from slurmopt.runs.plan import Plan
+
+if TYPE_CHECKING:
+    from slurmopt.config.schema import Settings
+    from slurmopt.config.sweep import Sweep
+    from slurmopt.grid.points import Points
+
+
+@dataclass(kw_only=True)
+class SweepPlan(Plan):
+    """What the launch of a sweep would do. `job.folder` is the sweep's; `stored` is the config of its first point."""
+
+    points: Points
+    files: dict[str, bytes] = field(default_factory=dict)
+    """What else its folder gets, for the user alone: name → content."""
+
+    @property
+    def sweep(self) -> SweepFolder:
+        return SweepFolder(self.job.folder.path)
+
+
+def first_batch(points: Ranges, sweep: Sweep, most_tasks: int) -> Batch:
+    """The first of `points` that fit into one array job of at most `most_tasks` tasks, all of a search."""
+    if sweep.search is not None:
+        return Batch(points, 1, packed=True, tasks=min(workers(sweep), most_tasks))
+    return Batch(points.slice(0, most_tasks * sweep.per_task), sweep.per_task, sweep.packed)
+
+
+def workers(sweep: Sweep) -> int:
+    """How many array tasks a search runs."""
+    assert sweep.trials is not None
+    return min(sweep.workers or sweep.at_once or _WORKERS, sweep.trials)
+
+
+_WORKERS = 8
+
+
+def needs_one_node(settings: Settings) -> str | None:
+    """Why the points cannot be packed; None where they can."""
+    if settings.resources.most_nodes > 1:
+        return f"the points share one node's array task, and resources.nodes is {settings.resources.nodes}"
+    if settings.task.per == "node":
+        return "task.per=node starts its own processes; leave it out, or leave out packing"
+    return None

@@ -1,0 +1,68 @@
+"""The search of a sweep on the login side: what is checked before anything is submitted, and the study file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from slurmopt.errors import ConfigError
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid import search
+from slurmopt.grid.search import PRUNING, Search
+
+if TYPE_CHECKING:
+    from slurmopt.config.schema import Settings
+    from slurmopt.grid.axes import Axis
+
+
+def check_search(settings: Settings, axes: Sequence[Axis]) -> None:
+    """Raises ConfigError where `sweep.search` cannot be done as it stands. Nothing is written; Optuna is not loaded."""
+    sweep, task = settings.sweep, settings.task
+    if sweep.search is None:
+        return
+    for key, value, why in (
+        ("sweep.points", sweep.points, "lists the points, and a search chooses them"),
+        ("sweep.skip", sweep.skip, "leaves out points of a grid, and a search chooses its own"),
+    ):
+        if value is not None:
+            raise ConfigError(f"{why}; leave it out, or leave out sweep.search", key)
+    search.check(axes)
+    if task.command is not None and sweep.search in PRUNING:
+        raise ConfigError(
+            f"{sweep.search} ends trials from inside progress(), in the function of task._target_; for a task.command: "
+            "random, tpe",
+            "sweep.search",
+        )
+    if sweep.metric is None and (sweep.search in PRUNING or task.command is not None):
+        raise ConfigError(
+            "has no value; name what the search is to look at, as progress() has it: sweep.metric=val_loss",
+            "sweep.metric",
+        )
+    if find_spec("optuna") is None:
+        raise ConfigError("needs Optuna: pip install 'slurmopt[search]'", "sweep.search")
+
+
+def make_study(sweep: SweepFolder, settings: Settings) -> None:
+    """Writes study.journal, or what is missing of it. ConfigError where the file is another sweep's."""
+    chosen, task = settings.sweep, settings.task
+    if chosen.search is None or chosen.trials is None:
+        return
+    try:
+        from slurmopt.grid import study
+    except ImportError as error:
+        raise ConfigError(
+            f"needs Optuna here too, where the study is made: {error}; pip install 'slurmopt[search]'", "sweep.search"
+        ) from error
+    study.make(
+        sweep.study,
+        f"{sweep.name}/{sweep.id}",
+        Search(
+            method=chosen.search,
+            trials=chosen.trials,
+            metric=chosen.metric,
+            command=task.command is not None,
+            direction=chosen.direction,
+            seed=chosen.seed,
+        ),
+    )

@@ -1,0 +1,131 @@
+"""How every point of a sweep is: the states of `slurmopt.runs.state`, and `unsubmitted` of what no array job has yet.
+
+Points of which there is no more to tell than a state are kept as ranges: a million that wait
+cost no more than one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurmopt.errors import one_line
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.submissions import Submission
+from slurmopt.runs.journal import text
+from slurmopt.runs.state import ALIVE
+from slurmopt.survival.story import number
+
+BAD = ("failed", "killed", "lost")
+"""States of points that ended other than well, and not because somebody wished so."""
+
+
+@dataclass(slots=True)
+class Point:
+    """One point of which there is something to tell. Times are seconds since the epoch."""
+
+    number: int
+    state: str
+    detail: str | None = None
+    job: str | None = None
+    """The array task that it ran in last, `A_a`."""
+    attempt: int | None = None
+    started: float | None = None
+    end: dict[str, Any] | None = None
+    """How it ended; None while it may go on."""
+
+    @property
+    def error(self) -> str | None:
+        return text(self.end.get("error")) if self.end else None
+
+    @property
+    def cause(self) -> str | None:
+        return text(self.end.get("cause")) if self.end else None
+
+    @property
+    def ended(self) -> float | None:
+        return number(self.end.get("time")) if self.end else None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long its last attempt took."""
+        if self.end is None:
+            return None
+        told = number(self.end.get("seconds"))
+        if told is not None or self.started is None or self.ended is None:
+            return told
+        return max(0.0, self.ended - self.started)
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Points that are all in one state, of which there is no more to tell."""
+
+    points: Ranges
+    state: str
+    detail: str | None = None
+
+
+@dataclass
+class Standing:
+    """How a sweep is at `now`."""
+
+    sweep: SweepFolder
+    count: int
+    """How many points it has."""
+    submissions: list[Submission]
+    points: dict[int, Point] = field(default_factory=dict)
+    rest: list[Rest] = field(default_factory=list)
+    created: float | None = None
+    now: float = 0.0
+    problem: str | None = None
+    """Why Slurm could not be asked, if so."""
+
+    @property
+    def label(self) -> str:
+        """NAME/ID."""
+        return one_line(f"{self.sweep.name}/{self.sweep.id}")
+
+    def counts(self, among: Ranges | None = None) -> dict[str, int]:
+        """State → how many points are in it."""
+        found = Counter(point.state for point in self.known(among))
+        for rest in self.rest:
+            found[rest.state] += len(rest.points if among is None else rest.points.both(among))
+        return {state: found[state] for state in found if found[state]}
+
+    def known(self, among: Ranges | None = None) -> Iterable[Point]:
+        """The points of which there is something to tell."""
+        values = self.points.values()
+        return values if among is None else (point for point in values if point.number in among)
+
+    def numbers(self, *states: str) -> Ranges:
+        """The points in one of `states`."""
+        spans = [span for rest in self.rest if rest.state in states for span in rest.points.spans]
+        spans += [(point.number, point.number) for point in self.points.values() if point.state in states]
+        return Ranges(spans)
+
+    def of(self, point: int) -> Point:
+        """One point."""
+        if point in self.points:
+            return self.points[point]
+        rest = next((rest for rest in self.rest if point in rest.points), None)
+        return Point(point, rest.state, rest.detail) if rest else Point(point, "unsubmitted")
+
+    @property
+    def state(self) -> str:
+        """One word for the sweep: while a point goes on, running or pending; else the worst of its points' ends."""
+        counts = self.counts()
+        if any(word in counts for word in ("running", "stopping")):
+            return "running"
+        if any(word in counts for word in ALIVE):
+            return "pending" if set(counts) <= {"pending", "unsubmitted"} else "running"
+        order = ("unknown", "failed", "killed", "lost", "cancelled", "finished", "unsubmitted")
+        found = next((word for word in order if word in counts), "unsubmitted")
+        return "failed" if found in BAD else found
+
+    @property
+    def alive(self) -> bool:
+        return self.state in ALIVE

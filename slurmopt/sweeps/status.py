@@ -1,0 +1,203 @@
+"""`slurmopt status`: how runs, sweeps and points are.
+
+`--json` prints a list of objects. A run, and one point of a sweep, has the keys that `slurmopt.runs.status` tells of. A
+sweep, and several points of one, has these:
+
+    name id folder
+    sweep              true
+    state              while a point goes on running or pending; else the worst of its points' ends
+    points             how many there are
+    selected           which of them are meant: "0-999"; `states` and `failures` are theirs
+    states             state -> how many points: see `slurmopt.runs.state`
+    ended              how many have ended
+    created            seconds since the epoch
+    points_per_minute eta_seconds     by the latest ends; null where nothing tells
+    jobs               a list: job, points, per_task, packed
+    failures           a list, the largest first: cause, error (that of `example`), count, points, example
+    each               of several points: a list of number, state, detail, attempt, started, ended, seconds; else null
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from slurmopt.folder.layout import RunFolder
+from slurmopt.grid.ranges import Ranges
+from slurmopt.runs import status as of_runs
+from slurmopt.runs.find import Selection, all_runs, all_sweeps, created, pick
+from slurmopt.runs.gather import Status, as_dict, gather
+from slurmopt.runs.state import ALIVE
+from slurmopt.runs.status import parser, redraw, warn
+from slurmopt.runs.table import table, terminal_width
+from slurmopt.runs.view import HEADER
+from slurmopt.runs.view import cells as cells_of_run
+from slurmopt.runs.view import page as page_of_run
+from slurmopt.sweeps import view
+from slurmopt.sweeps.failures import groups
+from slurmopt.sweeps.look import standing
+from slurmopt.sweeps.standing import Point, Standing
+
+__all__ = ["main", "parser"]
+
+
+def main(argv: list[str]) -> int:
+    """The command; returns the exit status."""
+    given = parser().parse_args(argv)
+    found = _picked(given)
+    runs = [one for one in found if isinstance(one, RunFolder)]
+    if len(runs) == len(found):
+        return of_runs.show(given, runs)
+    if given.watch:
+        return redraw(lambda: _drawn(found))
+    seen = _look(found, details=not given.all)
+    warn(seen.problem)
+    print(json.dumps(seen.as_list(), allow_nan=False) if given.json else seen.text())
+    return 0
+
+
+def _picked(given: argparse.Namespace) -> list[RunFolder | Selection]:
+    if not given.all or given.runs:
+        return [pick(word, given.folder) for word in given.runs or [None]]
+    both = [*all_runs(given.folder), *[sweep.run for sweep in all_sweeps(given.folder)]]
+    sweeps = {sweep.path: Selection(sweep) for sweep in all_sweeps(given.folder)}
+    return [sweeps.get(run.path, run) for run in sorted(both, key=created, reverse=True)]
+
+
+@dataclass
+class Seen:
+    """What was found, in the order of the words: runs and points as runs; sweeps, and several points of one."""
+
+    found: list[RunFolder | Selection]
+    statuses: dict[str, Status]
+    standings: dict[str, Standing]
+    problem: str | None
+    details: bool
+
+    def as_list(self) -> list[dict[str, Any]]:
+        """What `--json` prints."""
+        return [self._dict(one) for one in self.found]
+
+    def _dict(self, one: RunFolder | Selection) -> dict[str, Any]:
+        status = self._status(one)
+        if status is not None:
+            return as_dict(status, details=self.details)
+        assert isinstance(one, Selection)
+        return sweep_dict(self.standings[str(one.sweep.path)], one.points)
+
+    def _status(self, one: RunFolder | Selection) -> Status | None:
+        """As a run, if it is one."""
+        return self.statuses.get(_path(one))
+
+    def text(self) -> str:
+        """For people: one page, or a line each."""
+        if len(self.found) > 1:
+            return table(HEADER, [self._cells(one) for one in self.found], terminal_width())
+        (one,) = self.found
+        if isinstance(one, RunFolder):
+            return page_of_run(self.statuses[_path(one)])
+        seen = self.standings[str(one.sweep.path)]
+        if one.points is None:
+            return view.page(seen)
+        if one.point is None:
+            return view.points_table(seen, one.points, terminal_width())
+        status = self.statuses[_path(one)]
+        return page_of_run(status) if status.journal.created else view.unstarted_page(seen, one.point)
+
+    def _cells(self, one: RunFolder | Selection) -> list[str]:
+        status = self._status(one)
+        if status is not None:
+            return cells_of_run(status)
+        assert isinstance(one, Selection)
+        seen = self.standings[str(one.sweep.path)]
+        return view.cells(seen) if one.points is None else view.cells_of_points(seen, one.points)
+
+    @property
+    def alive(self) -> bool:
+        """Whether anything of it can change."""
+        words = [status.state for status in self.statuses.values()]
+        for one in self.found:
+            if isinstance(one, Selection) and one.point is None:
+                words += self.standings[str(one.sweep.path)].counts(one.points)
+        return any(word in (*ALIVE, "unknown") for word in words)
+
+
+def _path(one: RunFolder | Selection) -> str:
+    if isinstance(one, RunFolder):
+        return str(one.path)
+    return str(one.sweep.point(one.point).path) if one.point is not None else ""
+
+
+def _look(found: list[RunFolder | Selection], details: bool = True) -> Seen:
+    """Each sweep once, all runs with one squeue."""
+    chosen = [one for one in found if isinstance(one, Selection)]
+    standings = {str(one.sweep.path): standing(one.sweep) for one in {one.sweep: one for one in chosen}.values()}
+    points = [(one, one.sweep.point(one.point)) for one in chosen if one.point is not None]
+    folders = [one for one in found if isinstance(one, RunFolder)] + [run for _, run in points]
+    statuses, problem = gather(folders, details=details) if folders else ([], None)
+    by_path = {str(status.folder.path): status for status in statuses}
+    for one, run in points:
+        by_path[str(run.path)] = _as_point(by_path[str(run.path)], standings[str(one.sweep.path)].of(one.point or 0))
+    problems = [problem, *(seen.problem for seen in standings.values())]
+    return Seen(found, by_path, standings, next(filter(None, problems), None), details)
+
+
+def _as_point(status: Status, point: Point) -> Status:
+    """The sweep knows of submissions and cancels that the point's own journal does not."""
+    status.state, status.detail = point.state, point.detail
+    return status
+
+
+def _drawn(found: list[RunFolder | Selection]) -> tuple[str, list[str], bool]:
+    seen = _look(found)
+    text = seen.text() + (f"\n\nSlurm was not asked: {seen.problem}" if seen.problem else "")
+    return text, [text], seen.alive
+
+
+def sweep_dict(seen: Standing, points: Ranges | None = None) -> dict[str, Any]:
+    """A sweep, or `points` of it, as `--json` prints it."""
+    counts, speed = seen.counts(points), view.pace(seen)
+    every = points if points is not None else Ranges([(0, seen.count - 1)] if seen.count else [])
+    return {
+        "name": seen.sweep.name,
+        "id": seen.sweep.id,
+        "folder": str(seen.sweep.path),
+        "sweep": True,
+        "state": seen.state,
+        "points": seen.count,
+        "selected": str(every),
+        "states": counts,
+        "ended": view.over(counts),
+        "created": seen.created,
+        "points_per_minute": speed.per_minute,
+        "eta_seconds": speed.left,
+        "jobs": [
+            {"job": one.job, "points": str(one.points), "per_task": one.per_task, "packed": one.packed}
+            for one in seen.submissions
+        ],
+        "failures": [
+            {
+                "cause": group.cause,
+                "error": group.error,
+                "count": len(group.points),
+                "points": str(group.points),
+                "example": group.example,
+            }
+            for group in groups(seen.known(points))
+        ],
+        "each": None if points is None else [_point_dict(seen.of(number)) for number in points],
+    }
+
+
+def _point_dict(point: Point) -> dict[str, Any]:
+    return {
+        "number": point.number,
+        "state": point.state,
+        "detail": point.detail,
+        "attempt": point.attempt,
+        "started": point.started,
+        "ended": point.ended,
+        "seconds": point.seconds,
+    }

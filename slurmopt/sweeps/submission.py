@@ -1,0 +1,135 @@
+"""Submitting a sweep: one array job now, and the next ones as the site's limits make room, each point exactly once."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurmopt.errors import RunError, SlurmDown, SlurmRefused, SlurmUnreachable, SubmissionUnknown
+from slurmopt.folder.files import replace_text
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.submissions import Submission
+from slurmopt.runs import arrays
+from slurmopt.runs.handover import alone
+from slurmopt.runs.prepare import discard, folder_errors, make_run
+from slurmopt.sweeps.more import how_many, left, submit_what_fits
+
+if TYPE_CHECKING:
+    from slurmopt.config.schema import Settings
+    from slurmopt.sweeps.plan import SweepPlan
+
+
+def carry_out(plan: SweepPlan, script: str) -> int:
+    """Submits the plan's sweep, and says so."""
+    submissions, repeated = submit(plan, script)
+    say(plan, submissions, repeated)
+    return 0
+
+
+def submit(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
+    """Makes the sweep, or takes the one there is, and submits what fits; also whether there was nothing left to do.
+
+    Raises SlurmRefused and SlurmDown with nothing left behind, SubmissionUnknown where nobody can tell.
+    """
+    made = _make(plan, script)
+    sweep = plan.sweep
+    with alone(sweep.run):
+        before = arrays.known(sweep)
+        try:
+            arrays.settle(sweep, plan.job.settings, len(plan.points))
+            submit_what_fits(sweep, plan.job.settings)
+        except (SlurmDown, SlurmRefused):
+            if made and not arrays.submitted(sweep):
+                discard(sweep.run)
+            raise
+        except (SlurmUnreachable, SubmissionUnknown) as error:
+            again = f"once it answers, repeat the launch with launch.id={sweep.id}: it never submits twice"
+            raise SubmissionUnknown(f"{error}; {again}") from error
+        after = arrays.known(sweep)
+    return after, len(after) == len(before)
+
+
+def _make(plan: SweepPlan, script: str) -> bool:
+    """Whether the sweep is new. One with the same ID is gone on with if it has the same script and points."""
+    run = plan.job.folder
+    if not run.path.exists():
+        try:
+            count = len(plan.points)
+            fill = functools.partial(_fill, plan)
+            make_run(plan.job, script, plan.stored, plan.overrides, plan.source, fill, points=count)
+            return True
+        except FileExistsError:
+            pass  # another launch with this ID was quicker
+    with folder_errors(run.path):
+        _refuse_another(plan, script)
+    return False
+
+
+def _fill(plan: SweepPlan, draft: Path) -> None:
+    sweep = SweepFolder(draft)
+    mode = 0o750 if plan.job.settings.launch.group_access else 0o700
+    sweep.points.mkdir(mode=mode)
+    plan.points.save(sweep.points_file)
+    for name, content in plan.files.items():
+        (draft / name).touch(mode=0o600)
+        (draft / name).write_bytes(content)
+    replace_text(sweep.more, "")
+
+
+def _refuse_another(plan: SweepPlan, script: str) -> None:
+    sweep = plan.sweep
+    same = sweep.points_file.is_file() and sweep.script.read_text(encoding="utf-8") == script
+    if same:
+        beside = sweep.path / f".points.{os.getpid()}"
+        plan.points.save(beside)
+        same = beside.read_bytes() == sweep.points_file.read_bytes()
+        beside.unlink()
+    if not same:
+        raise RunError(f"launch.id: {sweep.id!r} is taken by another run at {sweep.path}; choose another ID")
+
+
+def say(plan: SweepPlan, submissions: list[Submission], repeated: bool) -> None:
+    """What a person, or a script, wants to know of it."""
+    sweep, count = plan.sweep, len(plan.points)
+    jobs = [one.job for one in submissions]
+    if plan.job.settings.launch.json:
+        answer: dict[str, Any] = {"run": str(sweep.path), "name": plan.job.name, "backend": plan.backend}
+        print(json.dumps({**answer, "job_ids": jobs, "runs": count, "waiting": len(left(sweep))}), flush=True)
+        return
+    label = f"{sweep.name}/{sweep.id}"
+    what = "Submitted before, and not again:" if repeated else "Submitted"
+    print(f"{what} {label}, {_points(count)}, as {_jobs(submissions)}\n  folder  {sweep.path}")
+    if waiting := left(sweep):
+        print(f"  later   {_points(len(waiting))}, which the array itself submits as the site's limits make room")
+    if plan.estimate and not repeated:
+        print(f"  start   {plan.estimate}")
+    print(f"  next    slurmopt status {label} · slurmopt results {label} · slurmopt cancel {label}", flush=True)
+
+
+def _points(count: int) -> str:
+    return f"{count:,} points" if count != 1 else "1 point"
+
+
+def _jobs(submissions: list[Submission]) -> str:
+    shown = [f"job {one.job} ({one.size:,} array tasks)" for one in submissions[:3]]
+    more = [f"{len(submissions) - 3} more"] if len(submissions) > 3 else []
+    return ", ".join([*shown, *more])
+
+
+def submit_points(sweep: SweepFolder, settings: Settings, points: Ranges) -> list[Submission]:
+    """Submits points of a sweep once more, in as many array jobs as they need. With the sweep's lock held."""
+    from slurmopt.slurm.facts import facts
+    from slurmopt.sweeps.plan import first_batch
+
+    count, most = how_many(sweep), facts().max_array_size
+    arrays.settle(sweep, settings, count)
+    made = []
+    while points:
+        batch = first_batch(points, settings.sweep, most)
+        made.append(arrays.submit(sweep, settings, batch, count))
+        points = points.minus(batch.points)
+    return made

@@ -1,0 +1,156 @@
+"""Sweep folders made by hand, as launch and jobs would leave them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmopt.folder import events
+from slurmopt.folder.files import replace_text
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid import submissions
+from slurmopt.grid.axes import Axis, Column
+from slurmopt.grid.bases import Base
+from slurmopt.grid.dump import dump
+from slurmopt.grid.points import Points
+from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.submissions import Submission
+
+CONFIG = {"task": {"command": ["true"]}, "resources": {"memory": "1G", "time": "00:10:00"}}
+
+
+class MadeSweep:
+    """One sweep under the test's `runs/`."""
+
+    def __init__(self, base: Path, name: str, sweep_id: str, sweep: dict[str, Any], **axes: list[Any]) -> None:
+        self.folder = SweepFolder(base / name / sweep_id)
+        for folder in (self.folder.points, self.folder.logs):
+            folder.mkdir(parents=True)
+        columns = [Axis((Column(key=key, values=values),)) for key, values in axes.items()]
+        config = {**{key: values[0] for key, values in axes.items()}, **CONFIG, "sweep": sweep}
+        base_config = Base(picks=[], config=config, choices={})
+        self.points = Points(axes=columns, bases=[base_config], hydra=[{"job": {}, "run": {}, "runtime": {}}])
+        self.points.save(self.folder.points_file)
+        replace_text(self.folder.config, dump(self.points.config(0, self.folder.path)))
+        replace_text(self.folder.run.overrides, "[]\n")
+        replace_text(self.folder.script, "#!/bin/bash\n")
+        events.append(
+            self.folder.events, "created", name=name, id=sweep_id, points=len(self.points), cwd=str(base.parent)
+        )
+        self.submissions: list[Submission] = []
+
+    @property
+    def label(self) -> str:
+        return f"{self.folder.name}/{self.folder.id}"
+
+    def submitted(self, points: str, job: str | None, per_task: int = 1, tasks: int | None = None) -> MadeSweep:
+        """One more array job; packed where its tasks have several points, or share them (`tasks`)."""
+        number, token = len(self.submissions), f"slurmopt:{job}"
+        packed = per_task > 1 or tasks is not None
+        self.submissions.append(
+            Submission(
+                number=number,
+                points=Ranges.parse(points),
+                per_task=per_task,
+                packed=packed,
+                job=job,
+                token=token,
+                tasks=tasks,
+            )
+        )
+        told = {"number": number, "points": points, "per_task": per_task, "packed": packed, "tasks": tasks}
+        events.append(self.folder.events, "submitting", backend="sbatch", token=token, **told)
+        if job is not None:
+            events.append(self.folder.events, "submitted", backend="sbatch", token=token, job=job)
+        submissions.write(self.folder.sweep_file, len(self.points), self.submissions)
+        return self
+
+    def started(self, point: int, attempt: int = 0, log: str = "") -> RunFolder:
+        """Point as an array task of its own, which has started."""
+        job, token = self._job(point)
+        run = self.folder.point(point)
+        run.attempt_logs(attempt).mkdir(parents=True)
+        run.heartbeats.mkdir(exist_ok=True)
+        if not run.events.exists():
+            replace_text(run.config, dump(self.points.config(point, run.path)))
+            events.append(run.events, "created", name=run.name, id=run.id)
+        events.append(run.events, "submitted", token=token, backend="sbatch", job=job)
+        events.append(run.events, "attempt", attempt=attempt, job=job, nodes="node1")
+        run.rank_log(attempt, 0).write_text(log)
+        return run
+
+    def ended(self, point: int, outcome: str = "finished", attempt: int = 0, log: str = "", **fields: Any) -> RunFolder:
+        """The same, which has ended too."""
+        run = self.started(point, attempt, log)
+        events.append(run.events, "end", **_end(outcome, attempt, fields))
+        return run
+
+    def task(self, submission: int, task: int, *lines: tuple[int, str], end: str | None = None) -> RunFolder:
+        """An array task that starts its points itself: ("started" or an outcome) of each point, in that order."""
+        run = self.folder.task(submission, task)
+        job = f"{self.submissions[submission].job}_{task}"
+        if not run.path.exists():
+            run.path.mkdir(parents=True)
+            events.append(run.events, "attempt", attempt=0, job=job, nodes="node1")
+        for point, word in lines:
+            if word == "started":
+                events.append(run.events, "point", point=point, state="started", attempt=0)
+            else:
+                events.append(run.events, "point", point=point, state="ended", **_end(word, 0, {}))
+        if end is not None:
+            events.append(run.events, "end", **_end(end, 0, {}))
+        return run
+
+    def _job(self, point: int) -> tuple[str, str | None]:
+        for one in reversed(self.submissions):
+            if one.job is not None and (task := one.task_of(point)) is not None:
+                return f"{one.job}_{task}", one.token
+        raise AssertionError(f"no array job has point {point}")
+
+
+def _end(outcome: str, attempt: int, fields: dict[str, Any]) -> dict[str, Any]:
+    again = {"cause": "node failure", "next": "requeue"} if outcome == "requeue" else {"cause": outcome, "next": None}
+    return {"attempt": attempt, "outcome": outcome, "exit_code": 0, "rank": None, **again, **fields}
+
+
+@pytest.fixture
+def make_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., MadeSweep]:
+    """Makes sweeps in `runs/` of the folder that the test stands in, where no Slurm is to be found."""
+    monkeypatch.chdir(tmp_path)
+    tools = tmp_path / ".tools"
+    tools.mkdir()
+    for tool in ("bash", "env", "sleep"):
+        found = next(Path(one) / tool for one in os.environ["PATH"].split(":") if (Path(one) / tool).exists())
+        (tools / tool).symlink_to(found)
+    monkeypatch.setenv("PATH", str(tools))
+
+    def make(name: str = "mine", sweep_id: str = "20261121-120000-aaaa", sweep: Any = None, **axes: Any) -> MadeSweep:
+        axes = axes or {"lr": [0.1, 0.2], "seed": [0, 1, 2]}
+        return MadeSweep(tmp_path / "runs", name, sweep_id, sweep or {}, **axes)
+
+    return make
+
+
+@pytest.fixture
+def in_queue(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """What squeue answered a moment ago, in the words and the shape that commands share it in: job id, state, reason."""
+
+    def fill(sweep: MadeSweep, *jobs: tuple[str, str, str], ago: float = 0.0) -> None:
+        from slurmopt.slurm import cache
+
+        token = {one.job: one.token for one in sweep.submissions}
+        rows = [
+            [job, state, reason, "node1", None, 0, None, 0, "", token.get(job.partition("_")[0], ""),
+             f"{sweep.folder.script} 0 0-5 1", None, True]
+            for job, state, reason in jobs
+        ]  # fmt: skip
+        cache.write("queue", json.loads(json.dumps({"jobs": rows})), time.time() + 10 - ago)
+
+    return fill
