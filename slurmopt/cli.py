@@ -16,12 +16,14 @@ from slurmopt.errors import InputError, SlurmoptError, one_line
 COMMANDS = {
     "launch": ("slurmopt.launch", "compose a config, check it against the cluster and submit it"),
     "status": ("slurmopt.sweeps.status", "how runs and sweeps are: state, progress, why one waits or failed"),
-    "logs": ("slurmopt.runs.logs", "what the ranks wrote; --errors shows the first that failed"),
+    "logs": ("slurmopt.sweeps.logs", "what the ranks wrote; --errors shows the first that failed"),
+    "results": ("slurmopt.sweeps.results", "a sweep's best points, and what each axis does; tables and pictures"),
     "history": ("slurmopt.runs.history", "the story of a run: its attempts, why each ended, what that cost"),
     "retry": ("slurmopt.retry", "let runs that failed go on, with changed needs"),
-    "cancel": ("slurmopt.runs.cancel", "stop a run"),
+    "cancel": ("slurmopt.sweeps.cancel", "stop a run, a sweep or points of it"),
+    "throttle": ("slurmopt.sweeps.throttle", "how many array tasks of a sweep may run at a time"),
     "tend": ("slurmopt.runs.tend", "bring back runs that nobody brings back; for cron, or --watch"),
-    "list": ("slurmopt.runs.listing", "all runs, newest first"),
+    "list": ("slurmopt.sweeps.listing", "all runs and sweeps, newest first"),
     "checkpoint": ("slurmopt.checkpoint_command.main", "what a run has saved: list, verify, fetch, export, prune"),
     "completion": ("slurmopt.completion", "shell completion for bash, zsh and fish"),
 }
@@ -106,6 +108,6 @@ def _help() -> str:
 {table}
 
 slurmopt COMMAND --help says more. RUN is a name (its latest run), NAME/ID, an ID or the start of one, a folder,
-a Slurm job id, or nothing for the latest run.
+a Slurm job id, or nothing for the latest run. A sweep is named alike; its points are SWEEP/17, SWEEP/3-9.
 
 example: slurmopt launch +experiment=quickstart"""

@@ -129,4 +129,6 @@ class Requeue(JobError):
 
 def one_line(text: str) -> str:
     """`text` with every control character shown as an escape, so that a message stays one line on any terminal."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

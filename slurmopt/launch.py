@@ -98,12 +98,14 @@ def sweep_plan(
     """The plan for `points` that are described already. ConfigError where they cannot be run so."""
     from slurmopt.slurm.job import Array
     from slurmopt.sweeps.plan import needs_one_node
+    from slurmopt.sweeps.search import check_search
 
     backend = _backend(typed)
     if backend != "sbatch":
         raise ConfigError(f"sweeps go to Slurm by sbatch, not by {backend}", "launch.backend")
     if typed.sweep.packed and (why := needs_one_node(typed)) is not None:
         raise ConfigError(why, "sweep.search" if typed.sweep.search else "sweep.per_task")
+    check_search(typed, points.axes)
     _check_then(typed)
     array = Array(typed.sweep.packed, typed.sweep.side_by_side, typed.sweep.search is not None)
     job = replace(job_for(typed, run, name, source, backend, overrides), sweep=array, after=_after(typed, backend))

@@ -1,7 +1,11 @@
-"""`slurmopt retry`: runs that have ended go on in their folders, with changed needs.
+"""`slurmopt retry`: runs that have ended go on in their folders, with changed needs; so do points of a sweep.
 
 `--json` prints a list of objects, one a run: `name`, `id`, `folder`, `job` (null where it was not submitted), `changes`
-(a key → its value before and after), `error` (null where all went well) and `script` (null but with `--dry-run`).
+(a key → its value before and after), `error` (null where all went well) and `script` (null but with `--dry-run`). That
+of a sweep has `points` (those that go on, "3-9") and `jobs` too; `job` is the first of these.
+
+Of a sweep the points go on that failed, were killed, lost or cancelled, with `--failed` without the cancelled; never
+one that finished.
 
 Each run gets a line; one that cannot be retried does not stop the others. The exit status is 0 where all were
 submitted, else the highest of their errors.
@@ -15,7 +19,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slurmopt import launch
 from slurmopt.config.schema import GROUPS
@@ -23,12 +27,15 @@ from slurmopt.errors import RunError, SlurmoptError, one_line
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import options
 from slurmopt.runs import retry as retries
-from slurmopt.runs.find import all_runs, created, find
+from slurmopt.runs.find import Selection, all_runs, all_sweeps, created, pick
 from slurmopt.runs.gather import gather
 from slurmopt.runs.journal import read as read_journal
 from slurmopt.runs.plan import Plan
 from slurmopt.runs.resume import Ended, ended
 from slurmopt.runs.retry import More
+
+if TYPE_CHECKING:
+    from slurmopt.sweeps.again import Again
 
 _FAILED = ("failed", "killed", "lost")
 _MOST = 1000.0
@@ -45,6 +52,10 @@ class Answer:
     changes: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
     script: str | None = None
+    points: str | None = None
+    """Of a sweep: which points go on."""
+    jobs: list[str] = field(default_factory=list)
+    """Of a sweep: all its new array jobs."""
     status: int = 0
     """The exit status of the error."""
 
@@ -53,12 +64,13 @@ def main(argv: list[str]) -> int:
     """The command; returns the exit status."""
     given = parser().parse_intermixed_args(argv)
     names, words = _sorted(given.words)
-    runs = _runs(names, given)
+    runs, sweeps = _meant(names, given)
     if words:
         from slurmopt.config.override import parse
 
         parse(words)  # what is wrong for all is said once
     answers = [_retried(run, words, given) for run in runs]
+    answers += [_retried_points(chosen, words, given) for chosen in sweeps]
     if given.json:
         print(json.dumps([_as_dict(answer) for answer in answers]))
     return max((answer.status for answer in answers), default=0)
@@ -92,13 +104,27 @@ def _sorted(words: list[str]) -> tuple[list[str], list[str]]:
     return [word for word in words if word not in overrides], overrides
 
 
-def _runs(names: list[str], given: argparse.Namespace) -> list[RunFolder]:
+def _meant(names: list[str], given: argparse.Namespace) -> tuple[list[RunFolder], list[Selection]]:
+    """The runs, and the sweeps or points of sweeps."""
     if given.failed and not names:
-        runs = sorted(all_runs(given.folder), key=created)
-    else:
-        found = [find(name, given.folder) for name in names] or [find(None, given.folder)]
-        runs = list({run.path: run for run in found}.values())
-    if not given.failed:
+        return _failed(sorted(all_runs(given.folder), key=created), given), _with_failures(given)
+    picked = [pick(name, given.folder) for name in names] or [pick(None, given.folder)]
+    found = list(dict.fromkeys(picked))
+    runs = [one for one in found if isinstance(one, RunFolder)]
+    return _failed(runs, given), [one for one in found if isinstance(one, Selection)]
+
+
+def _with_failures(given: argparse.Namespace) -> list[Selection]:
+    from slurmopt.sweeps.look import standing
+    from slurmopt.sweeps.standing import BAD
+
+    sweeps = sorted(all_sweeps(given.folder), key=lambda sweep: created(sweep.run))
+    return [Selection(sweep) for sweep in sweeps if standing(sweep).numbers(*BAD)]
+
+
+def _failed(runs: list[RunFolder], given: argparse.Namespace) -> list[RunFolder]:
+    """With --failed the failed among them."""
+    if not given.failed or not runs:
         return runs
     statuses, problem = gather(runs, fresh=True)
     if problem:
@@ -106,6 +132,58 @@ def _runs(names: list[str], given: argparse.Namespace) -> list[RunFolder]:
     failed = [status.folder for status in statuses if status.state in _FAILED]
     print(f"slurmopt: {len(failed)} of {len(runs)} runs have failed", file=sys.stderr)
     return failed
+
+
+def _retried_points(chosen: Selection, words: list[str], given: argparse.Namespace) -> Answer:
+    """Retries points of a sweep and says so."""
+    from slurmopt.sweeps import again as sweeps
+
+    sweep = chosen.sweep
+    answer = Answer(sweep.name, sweep.id, str(sweep.path))
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            planned = sweeps.plan(chosen, words, More(given.more_memory, given.more_time), given.failed)
+            script = _script_of(planned)
+        answer.changes, answer.points = planned.changes, str(planned.points)
+        if given.dry_run:
+            _show(answer, script or sweep.script.read_text(encoding="utf-8"), given.json)
+        else:
+            answer.jobs = sweeps.submit(planned, script)
+            answer.job = answer.jobs[0]
+            _say_points(answer, len(planned.points), given.json)
+    except (SlurmoptError, OSError) as error:
+        _fail(answer, error)
+    return answer
+
+
+def _script_of(planned: Again) -> str | None:
+    """A sweep's script with the changed needs, checked against the cluster; None where it stays as it lies there."""
+    from slurmopt import backends
+    from slurmopt.slurm.job import Array
+
+    if planned.changed is None:
+        return None
+    run, typed = planned.sweep.run, planned.settings
+    kept = typed.environment.snapshot != "off"
+    source = run.code if kept else launch.workdir(typed, retries.typed_in(run) or Path.cwd())
+    overrides = [*retries.typed_words(run), *retries.as_words(planned.changes)]
+    array = Array(typed.sweep.packed, typed.sweep.side_by_side, typed.sweep.search is not None)
+    job = replace(launch.job_for(typed, run, run.name, source, "sbatch", overrides), sweep=array)
+    if typed.launch.check:
+        launch.check(typed, tolerant=False)
+    return backends.load("sbatch").script(job)
+
+
+def _say_points(answer: Answer, count: int, as_json: bool) -> None:
+    if not as_json:
+        what = f"{count:,} points" if count != 1 else f"point {answer.points}"
+        print(f"{_label(answer)}: {what} submitted as job {', '.join(answer.jobs)}{_changes(answer)}", flush=True)
+
+
+def _fail(answer: Answer, error: SlurmoptError | OSError) -> None:
+    answer.error, answer.status = one_line(str(error)), getattr(error, "exit_status", 1)
+    for line in str(error).splitlines() or [""]:
+        print(f"slurmopt: error: {_label(answer)}: {one_line(line)}", file=sys.stderr)
 
 
 def _retried(run: RunFolder, words: list[str], given: argparse.Namespace) -> Answer:
@@ -126,9 +204,7 @@ def _retried(run: RunFolder, words: list[str], given: argparse.Namespace) -> Ans
             answer.job, _ = submit(planned, backend, script)
             _say(answer, given.json)
     except (SlurmoptError, OSError) as error:
-        answer.error, answer.status = one_line(str(error)), getattr(error, "exit_status", 1)
-        for line in str(error).splitlines() or [""]:
-            print(f"slurmopt: error: {_label(answer)}: {one_line(line)}", file=sys.stderr)
+        _fail(answer, error)
     return answer
 
 
@@ -203,5 +279,5 @@ def _label(answer: Answer) -> str:
 
 def _as_dict(answer: Answer) -> dict[str, Any]:
     shown = asdict(answer)
-    del shown["status"]
-    return shown
+    of_sweeps = () if answer.points is not None else ("points", "jobs")
+    return {key: value for key, value in shown.items() if key not in ("status", *of_sweeps)}

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
+
+_INT = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][+-]?[0-9]+)?")
 
 
 def check_values(loader: Any, master: DictConfig, batch: Sequence[Sequence[str]]) -> None:
@@ -31,7 +36,7 @@ def check_values(loader: Any, master: DictConfig, batch: Sequence[Sequence[str]]
             ]
         else:
             plain += further
-    values = [_setting(word) for word in plain]
+    values = _settings(plain)
     for config in composed:
         ConfigLoaderImpl._apply_overrides_to_config(values, copy.deepcopy(config))
 
@@ -41,9 +46,28 @@ def _picks(override: Override, choices: Any) -> bool:
     return override.package is not None or override.key_or_group in choices
 
 
-def _setting(word: str) -> Override:
-    """As an override that may find the key there: the first job's has added it."""
-    return _parsed(f"+{word}" if word.startswith("+") and not word.startswith("++") else word)
+def _settings(words: list[str]) -> list[Override]:
+    """As overrides that may find their key there: the first job's have added it."""
+    numbers: dict[str, Override] = {}
+    found = []
+    for word in words:
+        key, _, text = word.partition("=")
+        number = _number(text)
+        if number is None or key not in numbers:
+            one = _parsed(f"+{word}" if key.startswith("+") and not key.startswith("++") else word)
+            if number is not None:
+                numbers[key] = one
+        else:  # Hydra's parser takes milliseconds a word, and long axes are of numbers
+            one = replace(numbers[key], _value=number, input_line=word)
+        found.append(one)
+    return found
+
+
+def _number(text: str) -> int | float | None:
+    """The number, where Hydra would read the same one."""
+    if _INT.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else None
 
 
 def _parsed(word: str) -> Override:

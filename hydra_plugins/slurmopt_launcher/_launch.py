@@ -132,7 +132,9 @@ def settings_of(multirun: Multirun) -> tuple[dict[str, Any], Settings]:
         merged = OmegaConf.create({name: OmegaConf.merge(node, given.get(name, {})) for name, node in typed.items()})
     except OmegaConfBaseException as error:
         raise translate(error) from error
-    return storable(merged, leave_out=""), settings(merged)
+    plain = OmegaConf.to_container(merged, resolve=False)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}, settings(merged)
 
 
 def _context(multirun: Multirun) -> bytes:

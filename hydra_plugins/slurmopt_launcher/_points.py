@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import Any
-
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 
 from slurmopt.grid.axes import Axis, Column
 from slurmopt.grid.bases import Base
@@ -35,26 +33,31 @@ def _told_apart(jobs: list[list[str]]) -> tuple[list[str], list[Column]]:
     keys = [word.partition("=")[0] for word in jobs[0]]
     if any([word.partition("=")[0] for word in words] != keys for words in jobs):
         return [], []
-    parse = OverridesParser.create().parse_override
     same, columns = [], []
     for words in zip(*jobs, strict=True):
-        distinct = {word: parse(word) for word in dict.fromkeys(words)}
-        if len(distinct) == 1:
+        if len(set(words)) == 1:
             same.append(words[0])
         else:
-            columns.append(_column(words, distinct))
+            columns.append(_column(words))
     return same, columns
 
 
-def _column(words: tuple[str, ...], parsed: dict[str, Override]) -> Column:
+def _column(words: tuple[str, ...]) -> Column:
+    key = words[0].partition("=")[0]
+    bare = key.lstrip("+~")
+    typed = [word.partition("=")[2] for word in words]
     return Column(
-        key=words[0].partition("=")[0].lstrip("+~"),
-        prefix=words[0][: len(words[0]) - len(words[0].lstrip("+~"))],
-        values=[_plain(parsed[word]) for word in words],
-        words={index: word.partition("=")[2] for index, word in enumerate(words)},
+        key=bare,
+        prefix=key.removesuffix(bare),
+        values=[_plain(text) for text in typed],
+        words={at: text for at, text in enumerate(typed) if _plain(text) == text},
     )
 
 
-def _plain(override: Override) -> Any:
-    value = override.value()
-    return value if value is None or isinstance(value, (bool, int, float, str)) else override.get_value_element_as_str()
+def _plain(text: str) -> Any:
+    """A number where it reads back as it was typed. Hydra's parser takes milliseconds a word."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            if str(value := kind(text)) == text:
+                return value
+    return text

@@ -1,6 +1,8 @@
-"""What `hydra.launcher.*` and `hydra.sweeper.*` hold: slurmopt's own groups, and a few words of their own."""
+"""What `hydra.launcher.*` and `hydra.sweeper.*` hold: slurmopt's own groups, and a few words of their own.
 
-from __future__ import annotations
+Hydra imports this without putting it into `sys.modules`, where dataclasses look annotations up that are text: hence no
+`from __future__ import annotations`.
+"""
 
 from dataclasses import dataclass, field
 
@@ -55,7 +57,7 @@ class SweeperConf:
 
     _target_: str = "hydra_plugins.slurmopt_launcher.sweeper.SlurmoptSweeper"
     max_batch_size: int | None = None
-    params: dict[str, str] | None = None
+    params: dict[str, str] = field(default_factory=dict)
 
 
 _store = ConfigStore.instance()

@@ -61,7 +61,8 @@ class RunFolder:
 
     @property
     def script(self) -> Path:
-        return self.path / "job.sbatch"
+        """The job script; one for all points of a sweep."""
+        return (self.path.parent.parent if self.in_sweep else self.path) / "job.sbatch"
 
     @property
     def events(self) -> Path:

@@ -14,19 +14,19 @@ from slurmopt.grid.words import word
 class Steps(Sequence[Any]):
     """Hydra's range of floats, by its formula start + i·step, computed in decimals as Hydra does."""
 
-    def __init__(self, start: str, step: str, count: int) -> None:
-        self.start, self.step, self.count = start, step, count
+    def __init__(self, start: str, step: str, size: int) -> None:
+        self.start, self.step, self.size = start, step, size
         self._start, self._step = Decimal(start), Decimal(step)
 
     def __len__(self) -> int:
-        return self.count
+        return self.size
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(self.count))]
-        if not -self.count <= index < self.count:
+            return [self[one] for one in range(*index.indices(self.size))]
+        if not -self.size <= index < self.size:
             raise IndexError(index)
-        return float(self._start + (index % self.count) * self._step)
+        return float(self._start + (index % self.size) * self._step)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Axis:
         """The values; of several columns tuples, one value a key."""
         if len(self.columns) == 1:
             return self.columns[0].values
-        return list(zip(*(column.values for column in self.columns), strict=True))  # type: ignore[arg-type]
+        return list(zip(*(column.values for column in self.columns), strict=True))
 
     @property
     def groups(self) -> tuple[Column, ...]:
@@ -118,7 +118,7 @@ def _values_json(values: Sequence[Any] | Interval) -> dict[str, Any]:
     if isinstance(values, range):
         return {"range": [values.start, values.stop, values.step]}
     if isinstance(values, Steps):
-        return {"steps": [values.start, values.step, values.count]}
+        return {"steps": [values.start, values.step, values.size]}
     return {"values": encode(list(values))}
 
 

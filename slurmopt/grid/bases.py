@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from omegaconf import BooleanNode, DictConfig, FloatNode, IntegerNode, OmegaConf, StringNode, ValueNode
@@ -49,9 +49,14 @@ class Base:
             typed=dict(held["typed"]),
         )
 
+    @cached_property
+    def asks_hydra(self) -> bool:
+        """Whether anything in it may read Hydra's node, which is half the work of a point's config."""
+        return asks_hydra(self.config)
+
     def root(self, hydra: dict[str, Any]) -> DictConfig:
         """A new config to set values on, with Hydra's node in it, closed to new keys as Hydra's is."""
-        root = OmegaConf.create({**self.config, "hydra": copy.deepcopy(hydra)})
+        root = OmegaConf.create({**self.config, "hydra": hydra})
         for key, kind in self.typed.items():
             _give_type(root, key, TYPED[kind])
         OmegaConf.set_struct(root, True)
@@ -61,13 +66,23 @@ class Base:
 
 def _give_type(root: DictConfig, key: str, kind: type[ValueNode]) -> None:
     parent_key, _, name = key.rpartition(".")
-    parent = OmegaConf.select(root, parent_key) if parent_key else root
-    parent[name] = kind(parent._get_node(name)._value())
+    parent: Any = OmegaConf.select(root, parent_key) if parent_key else root
+    node: Any = kind
+    parent[name] = node(parent._get_node(name)._value())
 
 
 def picked(picks: list[Any]) -> str:
     """The group choices as a key to look a base up by."""
     return json.dumps(encode(picks), sort_keys=True)
+
+
+def asks_hydra(value: Any) -> bool:
+    """Whether some text in it has an interpolation, and the word hydra."""
+    if isinstance(value, str):
+        return "${" in value and "hydra" in value
+    if isinstance(value, dict):
+        return any(map(asks_hydra, value.values()))
+    return isinstance(value, list) and any(map(asks_hydra, value))
 
 
 def override_dirname(words: list[str], config: dict[str, Any]) -> str:

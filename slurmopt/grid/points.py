@@ -15,7 +15,7 @@ from slurmopt.config.resolved import resolved
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.grid.assign import assign
 from slurmopt.grid.axes import Axis, Column
-from slurmopt.grid.bases import Base, override_dirname, picked
+from slurmopt.grid.bases import Base, asks_hydra, override_dirname, picked
 from slurmopt.grid.names import fill, readable
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.resolvers import hydra_answers, import_modules
@@ -107,6 +107,13 @@ class Points:
             return [f"{column.prefix}{column.key}={word(values[column.key])}" for column in self.columns]
         return [column.override(at) for column, at in self._places(point)]
 
+    def line_of(self, point: int, values: dict[str, Any] | None = None) -> list[str]:
+        """All overrides of the point, those that every point has too, in the order Hydra applies them."""
+        if values is None and self.kind == "search":
+            values = self.first
+        own = self.overrides(point, values)
+        return [own[one] if isinstance(one, int) else one for one in self.line]
+
     def config(self, point: int, run_path: Path, values: dict[str, Any] | None = None) -> dict[str, Any]:
         """What the point's config.yaml holds: resolved but for what reads the environment.
 
@@ -123,8 +130,9 @@ class Points:
         if values is None and self.kind == "search":
             values = self.first
         chosen = self.values(point) if values is None else values
-        base = self._base(chosen)
-        root = base.root(self._hydra(base, point, run_path, values))
+        base = self.base(chosen)
+        asks = base.asks_hydra or asks_hydra(chosen)
+        root = base.root(self._hydra(base, point, run_path, values) if asks else {})
         for column in self.columns:
             if not column.group and self.kind != "hydra":
                 _set(root, column, chosen[column.key])
@@ -163,7 +171,8 @@ class Points:
     def _by_picks(self) -> dict[str, Base]:
         return {picked(base.picks): base for base in self.bases}
 
-    def _base(self, values: dict[str, Any]) -> Base:
+    def base(self, values: dict[str, Any]) -> Base:
+        """What the point with these values starts from."""
         picks = [values[column.key] for column in self.columns if column.group]
         try:
             return self._by_picks[picked(picks)]
@@ -172,8 +181,7 @@ class Points:
 
     def _hydra(self, base: Base, point: int, run_path: Path, values: dict[str, Any] | None) -> dict[str, Any]:
         """Hydra's node as it is in this point's job."""
-        own = self.overrides(point, values)
-        words = [own[one] if isinstance(one, int) else one for one in self.line]
+        words = self.line_of(point, values)
         node = self.hydra[base.hydra]
         job = node.get("job", {})
         dirname = override_dirname(words, job.get("config", {}).get("override_dirname", {}))

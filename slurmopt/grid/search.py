@@ -61,7 +61,7 @@ class Search:
 
 
 def check(axes: Sequence[Axis]) -> None:
-    """Raises ConfigError for axes that cannot be searched."""
+    """Raises ConfigError for axes that cannot be searched. Each has one key."""
     if not axes:
         raise ConfigError(
             "has nothing to choose from; give axes, such as 'lr=tag(log,interval(1e-5,1e-1))' model=small,large",
@@ -71,57 +71,30 @@ def check(axes: Sequence[Axis]) -> None:
         if isinstance(values := axis.values, Interval):
             _check_interval(values, axis)
         elif not len(axis):
-            raise ConfigError("has no values to choose from", name_of(axis))
+            raise ConfigError("has no values to choose from", axis.keys[0])
         elif _is_log(axis) and not (isinstance(values, range) and abs(values.step) == 1 and min(values) > 0):
             raise ConfigError(
                 "tag(log) needs numbers above 0 without a step; valid: tag(log,interval(1e-5,1e-1)), "
                 "tag(log,range(1,100))",
-                name_of(axis),
+                axis.keys[0],
             )
 
 
 def _check_interval(interval: Interval, axis: Axis) -> None:
     low, high = interval.start, interval.end
     if not (math.isfinite(low) and math.isfinite(high)) or low > high:
-        raise ConfigError(f"interval({low},{high}) is none; valid: finite, the lower end first", name_of(axis))
+        raise ConfigError(f"interval({low},{high}) is none; valid: finite, the lower end first", axis.keys[0])
     if _is_log(axis) and low <= 0:
-        raise ConfigError(f"{low} has no logarithm; valid: an interval that starts above 0", name_of(axis))
+        raise ConfigError(f"{low} has no logarithm; valid: an interval that starts above 0", axis.keys[0])
 
 
 def suggest(axes: Sequence[Axis], trial: Suggests) -> dict[str, Any]:
     """The values of a trial, key by key: asked of `trial`, which answers the same when asked again."""
-    found: dict[str, Any] = {}
-    for axis in axes:
-        value = _suggest(axis, trial)
-        found.update({axis.keys[0]: value} if len(axis.keys) == 1 else dict(zip(axis.keys, value, strict=True)))
-    return found
-
-
-def example(axes: Sequence[Axis]) -> dict[str, Any]:
-    """Values that a trial might have: the first of each axis, for what is shown and checked before any is chosen."""
-    return suggest(axes, _First())
-
-
-class _First:
-    def suggest_categorical(self, name: str, choices: Any) -> Any:
-        return choices[0]
-
-    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
-        return low
-
-    def suggest_float(
-        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
-    ) -> float:
-        return low
-
-
-def name_of(axis: Axis) -> str:
-    """What the study calls it."""
-    return ",".join(axis.keys)
+    return {axis.keys[0]: _suggest(axis, trial) for axis in axes}
 
 
 def _suggest(axis: Axis, trial: Suggests) -> Any:
-    name, values, log = name_of(axis), axis.values, _is_log(axis)
+    name, values, log = axis.keys[0], axis.values, _is_log(axis)
     if isinstance(values, Interval):
         if isinstance(values.start, int) and isinstance(values.end, int):
             return trial.suggest_int(name, values.start, values.end, log=log)
@@ -138,7 +111,7 @@ def _suggest(axis: Axis, trial: Suggests) -> Any:
 
 
 def _is_log(axis: Axis) -> bool:
-    return any("log" in column.tags for column in axis.columns)
+    return "log" in axis.columns[0].tags
 
 
 def _words(values: Sequence[Any]) -> list[Any]:

@@ -6,7 +6,11 @@ import re
 from typing import Any
 
 _PLAIN = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.-]*")
-_SPECIAL = re.compile(r"(?:null|true|false|[+-]?(?:nan|inf))", re.IGNORECASE)
+_SPECIAL = re.compile(r"null|true|false|[+-]?(?:nan|inf)", re.IGNORECASE)
+_DIGITS = r"[0-9](?:_?[0-9])*"
+_WHOLE = r"(?:0|[1-9](?:_?[0-9])*)"
+INT = re.compile(rf"[+-]?{_WHOLE}")
+FLOAT = re.compile(rf"[+-]?(?:(?:{_WHOLE}?\.{_DIGITS}|{_WHOLE}\.)(?:[eE][+-]?{_DIGITS})?|{_WHOLE}[eE][+-]?{_DIGITS})")
 _BEFORE_QUOTE = re.compile(r"(\\+)(?='|$)")
 
 
@@ -34,11 +38,5 @@ def _text(text: str) -> str:
 
 
 def is_text(text: str) -> bool:
-    """Whether the bare word is text to Hydra: no number such as `.5`, no `true`, `null` or `inf`."""
-    if _SPECIAL.fullmatch(text):
-        return False
-    try:
-        float(text)
-    except ValueError:
-        return True
-    return False
+    """Whether the bare word is text to Hydra: no number such as `.5` (`007` is none), no `true`, `null` or `inf`."""
+    return not (_SPECIAL.fullmatch(text) or INT.fullmatch(text) or FLOAT.fullmatch(text))

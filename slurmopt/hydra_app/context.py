@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import pickle
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +40,7 @@ def dumps(context: Context) -> bytes:
     """The context file's bytes. Raises what cloudpickle raises for what has no pickle."""
     # The body needs the path to find the application's modules, so it cannot lie in the same pickle.
     head = {"python": sys.version_info[:2], "path": sys.path, "cwd": context.cwd, "body": pickles.dumps(context)}
-    return pickle.dumps(head)
+    return pickles.dumps(head)
 
 
 @functools.cache
@@ -51,14 +50,14 @@ def load(path: Path) -> Context:
     Once in a process, and so once for all points that a parent forks.
     """
     try:
-        head = pickles.load(path)
+        head = pickles.loads(pickles.read(path))
     except FileNotFoundError as error:
         raise JobError(f"{path} is not there: the launcher wrote it, and the points need it") from error
     if head["python"] != sys.version_info[:2]:
         ours, theirs = (".".join(map(str, version)) for version in (sys.version_info[:2], head["python"]))
         raise JobError(f"the application was launched with Python {theirs}, and the job's is {ours}; use the same one")
     _extend_path(head["path"], head["cwd"])
-    context: Context = pickle.loads(head["body"])  # noqa: S301 - a part of the file that `pickles.load` has checked
+    context: Context = pickles.loads(head["body"])
     _restore(context)
     return context
 
@@ -92,7 +91,6 @@ def _move_configs(context: Context) -> None:
     """Config folders of the application that lie in the snapshot are read there."""
     loader: Any = context.hydra.config_loader
     for element in loader.config_search_path.get_path():
-        scheme, found, place = element.path.partition("file://")
-        if found and not scheme:
-            element.path = f"file://{here(place, context.cwd)}"
+        if element.path is not None and element.path.startswith(("/", "file://")):
+            element.path = here(element.path.removeprefix("file://"), context.cwd)
     loader.repository.initialize_sources(loader.config_search_path)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ _SWEEP = "SLURMOPT_SWEEP"
 
 
 def run(config: Any) -> Any:
-    """Runs the point as one Hydra job; returns the function's value, or raises what it raised.
+    """Runs the point as one Hydra job; returns the function's value where JSON can hold it, or raises what it raised.
 
     `config` is the point's as slurmopt keeps it; the application's own is composed here.
     """
@@ -39,7 +40,20 @@ def run(config: Any) -> Any:
         raise value
     if here.rank.rank == 0:
         returns.write(here.folder, here.attempt, job)
-    return job.return_value
+    value = job.return_value
+    return value if _is_json(value) else None
+
+
+def _is_json(value: Any) -> bool:
+    """Whether the point's journal can hold it too, for `slurmopt results`."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+run.makes_process_group = True  # type: ignore[attr-defined]  # an application that wants one knows nothing of ours
 
 
 def _context_file() -> Path:

@@ -9,22 +9,23 @@ from __future__ import annotations
 import os
 import pickle
 import stat
+import zlib
 from pathlib import Path
 from typing import Any
 
 from slurmopt.errors import JobError
 
 
-def dump(path: Path, value: Any) -> None:
-    """Writes `value` for its owner alone, whole or not at all. What has no pickle raises what cloudpickle raises."""
-    place(path, dumps(value))
-
-
 def dumps(value: Any) -> bytes:
+    """`value` pickled, and compressed, being mostly Hydra's configs. Raises what cloudpickle raises."""
     import cloudpickle
 
-    written: bytes = cloudpickle.dumps(value)
-    return written
+    return zlib.compress(cloudpickle.dumps(value), level=1)
+
+
+def loads(content: bytes) -> Any:
+    """The value of `dumps`. Only for what `read` has let through."""
+    return pickle.loads(zlib.decompress(content))  # noqa: S301
 
 
 def place(path: Path, content: bytes) -> None:
@@ -39,11 +40,6 @@ def place(path: Path, content: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def load(path: Path) -> Any:
-    """The value in `path`. JobError where another user has, or could have, written it; FileNotFoundError."""
-    return pickle.loads(read(path))  # noqa: S301 - `read` lets through only what this user has written
 
 
 def read(path: Path) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,14 +42,14 @@ def write(point: RunFolder, attempt: int, job: JobReturn) -> None:
     if lost is not None:
         print(f"slurmopt: {lost}", flush=True)
         job._return_value = JobError(headline(value)) if raised else None
-    pickles.dump(file_of(point), Returned(attempt, job, trace, lost))
+    pickles.place(file_of(point), pickles.dumps(Returned(attempt, job, trace, lost)))
     job._return_value = value
 
 
 def _lost(value: Any) -> str | None:
     """One line where a value cannot make the way: exceptions with arguments of their own often fail on arrival."""
     try:
-        pickle.loads(pickles.dumps(value))  # noqa: S301 - this process's own bytes
+        pickles.loads(pickles.dumps(value))
     except Exception as error:  # noqa: BLE001 - a value's own pickling may raise anything
         return f"the function's {type(value).__name__} cannot go back to the launcher: {headline(error)}"
     return None
@@ -69,7 +68,7 @@ def read(point: RunFolder) -> Returned | None:
     except FileNotFoundError:
         return None
     try:
-        returned = pickle.loads(content)  # noqa: S301 - `pickles.read` lets through only what this user has written
+        returned = pickles.loads(content)
     except Exception as error:
         raise JobError(f"{path} cannot be unpickled: {headline(error)}") from error
     if not isinstance(returned, Returned):

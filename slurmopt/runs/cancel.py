@@ -13,6 +13,7 @@ import time
 
 from slurmopt.errors import RunError, SlurmError, SlurmRefused
 from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.process import alive
 from slurmopt.runs import options
 from slurmopt.runs.find import find
@@ -28,13 +29,18 @@ _SCANCEL_TIMEOUT = 30.0
 def main(argv: list[str]) -> int:
     """The command; returns the exit status."""
     given = parser().parse_args(argv)
-    (status,), _ = gather([find(given.run, given.folder)], fresh=True)
+    return cancel(find(given.run, given.folder), given.json)
+
+
+def cancel(run: RunFolder, as_json: bool) -> int:
+    """Stops the run and says so."""
+    (status,), _ = gather([run], fresh=True)
     _refuse(status)
     # First, so that a job that ends at once is known to have been cancelled.
     events.append(status.folder.events, "cancel", job=status.journal.job)
     _stop(status)
     now = _wait(status)
-    print(json.dumps(_as_dict(now)) if given.json else _said(now))
+    print(json.dumps(_as_dict(now)) if as_json else _said(now))
     return 0
 
 

@@ -23,6 +23,8 @@ from slurmopt.runs import journal
 _POINTS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _JOB = re.compile(r"\d+(_\d+)?|local-\d+")
 _FIRST_LINE = 4096
+_START_OF_ID = 6
+"""Characters from which a number that no point has may be meant as the start of an ID, which is a date."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,12 @@ def find(word: str | None, folder: Path) -> RunFolder:
         what = "is a sweep" if found.points is None else f"are {len(found.points)} points"
         name = f"{found.sweep.name}/{found.sweep.id}/{found.points[0] if found.points else 0}"
         raise RunError(f"{found.label} {what}; name one point, such as {one_line(name)}")
+    return started(found)
+
+
+def started(found: Selection) -> RunFolder:
+    """The one point as a run. RunError where it has not started yet."""
+    assert found.point is not None
     point = found.sweep.point(found.point)
     if not _is_run(point.path):
         raise RunError(f"{found.label} has not started yet; slurmopt status {found.label} says why")
@@ -185,7 +193,7 @@ def _by_points(word: str, folder: Path) -> Selection | None:
     try:
         return _within(found.sweep, Ranges.parse(last))
     except (ValueError, RunError) as error:
-        if any(run.name == head and run.id.startswith(last) for run in _all(folder)):
+        if len(last) >= _START_OF_ID and any(run.name == head and run.id.startswith(last) for run in _all(folder)):
             return None
         raise RunError(f"{one_line(word)!r}: {error}") from error
 

@@ -20,7 +20,11 @@ from slurmopt.runs.tail import Lines, Tail
 def main(argv: list[str]) -> int:
     """The command; returns the exit status."""
     given = parser().parse_args(argv)
-    run = find(given.run, given.folder)
+    return show(given, find(given.run, given.folder))
+
+
+def show(given: argparse.Namespace, run: RunFolder) -> int:
+    """Shows the logs of `run` that were asked for."""
     if given.errors:
         print(report(_status(run), given.attempt))
         return 0

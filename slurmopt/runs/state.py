@@ -108,9 +108,9 @@ def _ended(journal: Journal, end: dict[str, Any]) -> tuple[str, str | None]:
 
 def of_end(end: dict[str, Any], cancelled: bool) -> tuple[str, str | None]:
     """The state of a run that has ended with this event, and why. `cancelled`: by its owner, before."""
-    outcome, error, cause = (text(end.get(key)) for key in ("outcome", "error", "cause"))
-    if outcome == FINISHED:
+    if end.get("outcome") == FINISHED:
         return "finished", None
+    outcome, error, cause = (text(end.get(key)) for key in ("outcome", "error", "cause"))
     if cancelled or cause == causes.CANCELLED:
         return "cancelled", None
     if outcome == REQUEUE:  # it had saved and wanted to come back, and may not

@@ -9,12 +9,17 @@ from slurmopt.folder.layout import RunFolder
 
 def group(folder: RunFolder, name: str) -> dict[str, Any]:
     """One group of the stored config; empty where the file cannot be read or has no such group."""
+    found = value(folder, name)
+    return found if isinstance(found, dict) else {}
+
+
+def value(folder: RunFolder, name: str) -> Any:
+    """What stands under `name` at the top of the stored config; None where the file cannot be read or has none."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         config = yaml.load(folder.config.read_bytes(), loader)  # noqa: S506  a safe loader, written in C
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        return {}
-    found = config.get(name) if isinstance(config, dict) else None
-    return found if isinstance(found, dict) else {}
+        return None
+    return config.get(name) if isinstance(config, dict) else None

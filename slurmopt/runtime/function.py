@@ -34,7 +34,8 @@ class FunctionTask:
             if (unfit := check_gpu(self._call, self._facts)) is not None:
                 return unfit
             self._live.enter("waiting")
-            self._group.join()
+            if not (self._alone_without_torch() or getattr(function, "makes_process_group", False)):
+                self._group.join()
             self._live.enter("running")
             if self._facts.rank == 0:
                 surroundings.note(self._call.folder, self._attempt, self._facts)
@@ -44,6 +45,10 @@ class FunctionTask:
             if outcome.outcome not in (FINISHED, REQUEUE):
                 print(outcome.traceback or outcome.error, file=sys.stderr)
             return outcome
+
+    def _alone_without_torch(self) -> bool:
+        """A small point of a sweep whose module does without torch does not wait for seconds until that is imported."""
+        return self._facts.world_size == 1 and "torch" not in sys.modules and self._call.folder.in_sweep
 
     def leave(self) -> None:
         """Takes the process group down; only after the function ended well, for it waits for the other ranks."""
@@ -90,7 +95,10 @@ def load_config(call: Call) -> Any:
         from omegaconf.errors import OmegaConfBaseException
     except ImportError as error:
         raise JobError(f"{sys.executable} lacks omegaconf, which task._target_ needs: pip install omegaconf") from error
-    config = OmegaConf.load(call.folder.config)
+    from slurmopt.grid.dump import load
+
+    held = load(call.folder.config)
+    config = OmegaConf.create({} if held is None else held)
     try:
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:

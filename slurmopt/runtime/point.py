@@ -37,16 +37,21 @@ def of_point(call: Call, rank: int) -> Call:
 
 
 def make(folder: RunFolder, number: int) -> None:
-    """Makes the point's config; where an earlier attempt did, nothing."""
+    """Makes the point's config, where no earlier attempt did, and notes its array task."""
     sweep = sweep_of(folder)
-    if sweep is None or folder.config.exists():
+    if sweep is None:
         return
     from slurmopt.grid.points import Points
     from slurmopt.grid.start import make_point
 
-    job = os.environ.get("SLURM_ARRAY_JOB_ID")
-    task = os.environ.get("SLURM_ARRAY_TASK_ID")
-    make_point(sweep, Points.load(sweep.points_file), number, f"{job}_{task}" if job else None, None)
+    points = Points.load(sweep.points_file)
+    if points.kind == "search":  # the parent has made it; a Python of its own asks the study by itself
+        from slurmopt.runtime.pack.trials import join
+
+        join(sweep, number)
+        return
+    job = f"{os.environ.get('SLURM_ARRAY_JOB_ID')}_{os.environ.get('SLURM_ARRAY_TASK_ID')}"
+    make_point(sweep, points, number, job, None)
 
 
 def _await(path: Path) -> None:
@@ -59,9 +64,9 @@ def _await(path: Path) -> None:
 
 def read(folder: RunFolder) -> dict[str, Any]:
     """The point's config as it is stored; what reads the environment is not filled in."""
-    from omegaconf import OmegaConf
+    from slurmopt.grid.dump import load
 
-    config = OmegaConf.to_container(OmegaConf.load(folder.config), resolve=False)
+    config = load(folder.config)
     if not isinstance(config, dict):
         raise JobError(f"{folder.config} is no config")
     return {str(key): value for key, value in config.items()}

@@ -92,6 +92,8 @@ class ProcessGroup:
         dist = _distributed()
 
         facts, host = self._facts, self._facts.rank == 0
+        if facts.world_size == 1:  # nobody else is to be met: no port, no thread
+            return dist.HashStore()
         try:
             return dist.TCPStore(
                 facts.master_addr,

@@ -71,6 +71,8 @@ class ClusterFacts:
     controllers: list[str]
     max_array_size: int
     """The largest index of an array's task, plus one."""
+    max_job_count: int = 10_000
+    """How many jobs slurmctld keeps at once, of all users; sbatch blocks for minutes where there would be more."""
     job_requeue: bool
     """Whether jobs are requeued where they say nothing about it."""
     requeue_in_doubt: bool = False

@@ -24,6 +24,7 @@ def cluster_facts(config: str, partitions: str, nodes: str, accounts: str | None
         version=said.get("SLURM_VERSION", ""),
         controllers=[value for key, value in said.items() if re.fullmatch(r"SlurmctldHost\[\d+\]", key)],
         max_array_size=int(said.get("MaxArraySize", "1001")),
+        max_job_count=int(said.get("MaxJobCount", "10000")),
         job_requeue=said.get("JobRequeue", "1") == "1",
         requeue_in_doubt=said.get("JobRequeue") == "0" or said.get("JobSubmitPlugins", "(null)") not in ("(null)", ""),
         accounting=said.get("AccountingStorageType", "").endswith("/slurmdbd"),

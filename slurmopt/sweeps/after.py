@@ -10,9 +10,9 @@ from pathlib import Path
 from slurmopt.config.launch import Launch
 from slurmopt.errors import RunError
 from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.sweep import SweepFolder, is_sweep
+from slurmopt.folder.sweep import SweepFolder
 from slurmopt.runs import arrays
-from slurmopt.runs.find import find
+from slurmopt.runs.find import pick
 from slurmopt.runs.gather import gather
 
 
@@ -20,8 +20,11 @@ def dependency(launch: Launch) -> list[str]:
     """sbatch's options for `launch.after`. RunError for a run that cannot be waited for."""
     jobs: list[str] = []
     for word in launch.after:
-        run = find(word, Path(launch.folder))
-        jobs += _of_sweep(SweepFolder(run.path)) if is_sweep(run.path) else _of_run(run, launch.after_failure)
+        found = pick(word, Path(launch.folder))
+        if isinstance(found, RunFolder):
+            jobs += _of_run(found, launch.after_failure)
+        else:
+            jobs += _of_sweep(found.sweep)
     if not jobs:
         return []
     how = "afterany" if launch.after_failure else "afterok"

@@ -39,8 +39,6 @@ class Fixed:
     @property
     def word(self) -> str:
         """As Hydra's own sweeper would pass it on."""
-        if self.override.is_delete() and "=" not in self.typed:
-            return self.typed
         return f"{self.override.get_key_element()}={self.override.get_value_element_as_str()}"
 
 
@@ -120,7 +118,8 @@ def _choices(elements: list[Any]) -> tuple[list[Any], dict[int, str]]:
 
 
 def _range(sweep: RangeSweep) -> Sequence[Any]:
-    found = _without_end(sweep) or sweep.range()
+    _refuse_endless(sweep)
+    found = sweep.range()
     values: Sequence[Any] = found if isinstance(found, range) else _steps(sweep, list(found))
     if not sweep.shuffle:
         return values
@@ -129,7 +128,7 @@ def _range(sweep: RangeSweep) -> Sequence[Any]:
     return mixed
 
 
-def _without_end(sweep: RangeSweep) -> None:
+def _refuse_endless(sweep: RangeSweep) -> None:
     """ValueError for a range that never ends, or hardly."""
     start, stop, step = (Decimal(one or 0) for one in (sweep.start, sweep.stop, sweep.step))
     if not step:

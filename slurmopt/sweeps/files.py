@@ -16,12 +16,10 @@ from hydra.errors import HydraException
 
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.grid.axes import Axis, Column
-from slurmopt.grid.words import is_text
+from slurmopt.grid.words import FLOAT, INT, is_text
 
 KEY = "sweep.points"
 _HEAD = re.compile(r"(\+{0,2})([^+~=\s][^=\s]*)")
-_WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _MEANT = "[{'\""
 
@@ -111,14 +109,14 @@ def cell_value(cell: str) -> Any:
     """What Hydra's grammar makes of a cell; text that it cannot read is text. ValueError for an unclosed bracket or
     quote."""
     text = cell.strip()
-    if _WHOLE.fullmatch(text):
+    if INT.fullmatch(text):
         return int(text)
-    if _NUMBER.fullmatch(text) and not text.lstrip("+-").isdigit():
+    if FLOAT.fullmatch(text):
         return float(text)
     if _BARE.fullmatch(text) and is_text(text):
         return text
     try:
-        return Override._convert_value(OverridesParser.create().parse_rule(text, "element"))  # noqa: SLF001
+        return Override._convert_value(OverridesParser.create().parse_rule(text, "element"))
     except HydraException as error:
         if text[0] in _MEANT:
             said = one_line(str(error).partition("\nSee https")[0].replace("\n", " "))
@@ -139,7 +137,7 @@ def _json_row(path: Path, number: int, line: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}:{number} is not valid JSON: {one_line(str(error))}", KEY) from error
     if not isinstance(row, dict):
-        raise ConfigError(f"{path}:{number} is no object; valid: {{\"lr\": 0.1}}", KEY)
+        raise ConfigError(f'{path}:{number} is no object; valid: {{"lr": 0.1}}', KEY)
     return row
 
 

@@ -6,6 +6,7 @@ The latest submission that has a point decides; within it the point's own latest
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ def standing(sweep: SweepFolder, fresh: bool = False) -> Standing:
     made = next((event for event in journal if event["event"] == "created"), {})
     count = whole(made.get("points")) or max((one.points.spans[-1][1] + 1 for one in tried if one.points), default=0)
     found = Standing(sweep, count, tried, created=number(made.get("time")))
-    look = _Look(found, _cancelled(sweep), _times(journal))
+    look = _Look(found, cancelled(sweep), _times(journal))
     look.ask(fresh, needed=_unsettled(count, own, packed.values()))
     left = Ranges([(0, count - 1)] if count else [])
     for one in reversed([one for one in tried if one.job is not None]):
@@ -59,7 +60,7 @@ def standing(sweep: SweepFolder, fresh: bool = False) -> Standing:
     return found
 
 
-def _cancelled(sweep: SweepFolder) -> Ranges:
+def cancelled(sweep: SweepFolder) -> Ranges:
     """The points that must not start any more."""
     try:
         return Ranges.parse(sweep.cancelled.read_text(encoding="utf-8").strip())
@@ -119,8 +120,9 @@ class _Look:
     def unpacked(self, one: Submission, mine: Ranges, own: dict[int, Trace]) -> None:
         """Points that are array tasks of their own."""
         seen = []
-        for point, trace in own.items():
-            if point in mine and self._of_job.get(_array(trace.job), one.number) >= one.number:
+        for point in _among(sorted(own), mine):
+            trace = own[point]
+            if self._of_job.get(_array(trace.job), one.number) >= one.number:
                 self._found.points[point] = self._of_trace(point, trace)
                 seen.append(point)
         self._waiting(one, mine.minus(Ranges.of(seen)))
@@ -231,6 +233,12 @@ class _Look:
         for rest in (Rest(points.minus(gone), word, detail), Rest(gone, "cancelled")):
             if rest.points:
                 self._found.rest.append(rest)
+
+
+def _among(numbers: list[int], points: Ranges) -> Iterator[int]:
+    """Those of the sorted `numbers` that are in `points`."""
+    for first, last in points.spans:
+        yield from numbers[bisect_left(numbers, first) : bisect_right(numbers, last)]
 
 
 def _array(job: str | None) -> str:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from slurmopt.config.schema import GROUPS
 from slurmopt.errors import ConfigError
-from slurmopt.grid.axes import Column
-from slurmopt.grid.resolvers import hydra_answers
+from slurmopt.grid.axes import Column, Interval
 from slurmopt.sweeps.values import node_at, shown
 
 _FREE = ("task", "checkpoint", "environment.variables")
 """What may differ between points."""
-_FIXED = ("task.per", "task.python", "environment", *(name for name in GROUPS if name not in ("task", "checkpoint", "environment")))
+_FIXED = (
+    "task.per",
+    "task.python",
+    "environment",
+    *(name for name in GROUPS if name not in ("task", "checkpoint", "environment")),
+)
+_TRACER = "slurmopt.swept"
 _WAY_OUT = "the points of a sweep share one array job and so one set of needs; launch those apart"
 
 
@@ -44,7 +49,7 @@ def _leaves(config: DictConfig, key: str) -> Iterator[tuple[str, Any]]:
         return
     node: Any = node_at(config, key)
     if isinstance(node, DictConfig) and not node._is_none() and not node._is_interpolation():
-        for name in node:
+        for name in map(str, node):
             yield from _leaves(config, f"{key}.{name}")
         return
     yield key, _plain(OmegaConf.select(config, key))
@@ -54,27 +59,59 @@ def _plain(value: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True) if isinstance(value, (DictConfig, ListConfig)) else value
 
 
-def moving(config: DictConfig) -> list[str]:
-    """The keys the script is made from that are interpolations, or hold some."""
-    return [key for name in _FIXED for key in _moving(config, name)]
+def depends(config: DictConfig) -> bool:
+    """Whether anything that the script is made from is an interpolation, so that an axis might change it."""
+    return any(_has_interpolation(config, key) for key in _FIXED)
 
 
-def _moving(config: DictConfig, key: str) -> Iterator[str]:
-    if key == "environment.variables":
-        return
+def _has_interpolation(config: DictConfig, key: str) -> bool:
     node: Any = node_at(config, key)
-    if node is None:
-        return
-    if node._is_interpolation() or isinstance(node, ListConfig):
-        if node._is_interpolation() or any(part._is_interpolation() for part in node._iter_ex(resolve=False) if hasattr(part, "_is_interpolation")):
-            yield key
-    elif isinstance(node, DictConfig) and not node._is_none() and not node._is_missing():
-        for name in node:
-            yield from _moving(config, f"{key}.{name}")
+    if node is None or key == "environment.variables":
+        return False
+    if node._is_interpolation():
+        return True
+    if isinstance(node, ListConfig) and not (node._is_none() or node._is_missing()):
+        parts: list[Any] = [node._get_node(index) for index in range(len(node))]
+        return any(part._is_interpolation() for part in parts)
+    if isinstance(node, DictConfig) and not (node._is_none() or node._is_missing()):
+        return any(_has_interpolation(config, f"{key}.{name}") for name in map(str, node))
+    return False
+
+
+def refuse_influence(config: DictConfig, column: Column, first: dict[str, Any]) -> None:
+    """ConfigError where another value of the column changes `first`, the needs of the first point, which `config` is
+    of."""
+    if isinstance(column.values, Interval):
+        if _reads(config, column):
+            raise ConfigError(f"is read by what all points share; {_WAY_OUT}", column.key)
+    elif _reads(config, column):
+        again = copy.deepcopy(config)
+        for value in column.values:
+            OmegaConf.update(again, column.key, value, merge=True, force_add=True)
+            refuse_difference(first, needs(again), column.key, value)
+
+
+def _reads(config: DictConfig, column: Column) -> bool:
+    """Whether anything that the script is made from reads the swept key."""
+    asked: list[str] = []
+
+    def answer(*_: Any) -> Any:
+        asked.append(column.key)
+        return column.first
+
+    OmegaConf.register_new_resolver(_TRACER, answer, replace=True)
+    try:
+        again = copy.deepcopy(config)
+        OmegaConf.update(again, column.key, f"${{{_TRACER}:}}", merge=False, force_add=True)
+        needs(again)
+    finally:
+        OmegaConf.clear_resolver(_TRACER)
+    return bool(asked)
 
 
 def refuse_difference(before: dict[str, Any], after: dict[str, Any], axis: str, value: Any) -> None:
     """ConfigError where a value of an axis changes what the script is made from."""
     for key, one in before.items():
         if (other := after.get(key)) != one:
-            raise ConfigError(f"{shown(value)} changes {key} (from {one!r} to {other!r}); {_WAY_OUT}", axis)
+            by = "" if value is None else f"{shown(value)} "
+            raise ConfigError(f"{by}changes {key} (from {one!r} to {other!r}); {_WAY_OUT}", axis)

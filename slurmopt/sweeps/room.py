@@ -18,7 +18,7 @@ class Room:
     pending: int
     """Array tasks of the sweep that wait in the queue."""
     array_size: int
-    """Tasks of the largest array that the site allows."""
+    """Tasks of the largest array that is submitted."""
     submit: int | None
     """How many more jobs the user may submit; None is without limit."""
 
@@ -52,7 +52,9 @@ def room(sweep: SweepFolder, settings: Settings) -> Room:
 
     known = facts()
     pending = _pending(sweep) if sweep.sweep_file.exists() else 0  # of the first array job nothing waits yet
-    return Room(pending, known.max_array_size, submit_room(settings.resources, known))
+    # An array that would bring slurmctld over its count of jobs is not refused: sbatch waits for minutes.
+    largest = min(known.max_array_size, max(1, known.max_job_count // 2))
+    return Room(pending, largest, submit_room(settings.resources, known))
 
 
 def _pending(sweep: SweepFolder) -> int:

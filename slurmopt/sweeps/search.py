@@ -21,12 +21,6 @@ def check_search(settings: Settings, axes: Sequence[Axis]) -> None:
     sweep, task = settings.sweep, settings.task
     if sweep.search is None:
         return
-    for key, value, why in (
-        ("sweep.points", sweep.points, "lists the points, and a search chooses them"),
-        ("sweep.skip", sweep.skip, "leaves out points of a grid, and a search chooses its own"),
-    ):
-        if value is not None:
-            raise ConfigError(f"{why}; leave it out, or leave out sweep.search", key)
     search.check(axes)
     if task.command is not None and sweep.search in PRUNING:
         raise ConfigError(

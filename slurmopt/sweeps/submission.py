@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from slurmopt.runs import arrays
 from slurmopt.runs.handover import alone
 from slurmopt.runs.prepare import discard, folder_errors, make_run
 from slurmopt.sweeps.more import how_many, left, submit_what_fits
+from slurmopt.sweeps.search import make_study
 
 if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
@@ -38,9 +38,10 @@ def submit(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
     made = _make(plan, script)
     sweep = plan.sweep
     with alone(sweep.run):
+        make_study(sweep, plan.job.settings)
         before = arrays.known(sweep)
         try:
-            arrays.settle(sweep, plan.job.settings, len(plan.points))
+            arrays.settle(sweep, plan.job.settings, how_many(sweep))
             submit_what_fits(sweep, plan.job.settings)
         except (SlurmDown, SlurmRefused):
             if made and not arrays.submitted(sweep):
@@ -81,20 +82,17 @@ def _fill(plan: SweepPlan, draft: Path) -> None:
 
 
 def _refuse_another(plan: SweepPlan, script: str) -> None:
+    """The sweep that is there is taken as it is: a shuffle of the same axes is another one each time."""
     sweep = plan.sweep
     same = sweep.points_file.is_file() and sweep.script.read_text(encoding="utf-8") == script
-    if same:
-        beside = sweep.path / f".points.{os.getpid()}"
-        plan.points.save(beside)
-        same = beside.read_bytes() == sweep.points_file.read_bytes()
-        beside.unlink()
     if not same:
         raise RunError(f"launch.id: {sweep.id!r} is taken by another run at {sweep.path}; choose another ID")
 
 
 def say(plan: SweepPlan, submissions: list[Submission], repeated: bool) -> None:
     """What a person, or a script, wants to know of it."""
-    sweep, count = plan.sweep, len(plan.points)
+    sweep = plan.sweep
+    count = how_many(sweep)
     jobs = [one.job for one in submissions]
     if plan.job.settings.launch.json:
         answer: dict[str, Any] = {"run": str(sweep.path), "name": plan.job.name, "backend": plan.backend}

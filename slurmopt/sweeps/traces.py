@@ -20,7 +20,7 @@ _END = b'"event": "end"'
 _ATTEMPT = b'"event": "attempt"'
 _CANCEL = b'"event": "cancel'
 _OF_POINT = b'"event": "point"'
-_LARGEST = 1 << 24
+_PIECE = 1 << 16
 
 
 @dataclass(slots=True)
@@ -76,7 +76,9 @@ def _read(base: str, name: str) -> Trace | None:
         journal = Journal(RunFolder(Path(base, name)), problem=f"cannot read events.jsonl: {error.strerror or error}")
         return Trace(None, None, None, journal=journal)
     try:
-        text = os.read(descriptor, _LARGEST)
+        text = piece = os.read(descriptor, _PIECE)
+        while len(piece) == _PIECE:
+            text += (piece := os.read(descriptor, _PIECE))
     except OSError:  # a folder by that name, say
         text = b""
     finally:

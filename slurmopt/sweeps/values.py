@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,8 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from slurmopt.config.check import did_you_mean
 from slurmopt.config.compose import split_command
+from slurmopt.config.schema import GROUPS
+from slurmopt.config.settings import typed_group
 from slurmopt.config.translate import translate
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.grid.assign import assign
@@ -24,26 +27,51 @@ _SHOWN = 60
 
 
 def checked(column: Column, config: DictConfig) -> Column:
-    """The column with its values as the typed config converts them; `config` has the first one set then."""
-    if isinstance(column.values, Interval):
-        _set(config, column, column.first, column.prefix)
-        return column
-    before = OmegaConf.masked_copy(config, split_key(column.key)[:1])
+    """The column with its values as the typed config converts them; `config` has the first one set then.
+
+    Raises ConfigError naming axis and value.
+    """
+    before = _before(column, config)
     first = _set(config, column, column.first, column.prefix)
-    if isinstance(column.values, Sequence) and _takes_anything(config, column):
+    if isinstance(column.values, Interval):
+        _set(config, column, column.values.end, _again(column))
+        _set(config, column, column.first, _again(column))
         return column
-    rest = (_converted(column, value, config, before) for value in column.values[1:])
-    values = [first, *rest]
-    _set(config, column, first, "++" if column.prefix else "")
+    if _takes_anything(config, column):
+        return column
+    values = [first, *(_converted(column, value, config, before) for value in column.values[1:])]
+    if not isinstance(first, dict):
+        _set(config, column, first, _again(column))
     same = all(type(one) is type(other) and one == other for one, other in zip(values, column.values, strict=True))
     return column if same else replace(column, values=values)
 
 
+def check_on(column: Column, config: DictConfig) -> None:
+    """Sets the first value on another composition, where the key can be missing; mappings all, for they merge."""
+    if not isinstance(column.values, (Interval, range)):
+        before = _before(column, config)
+        for value in column.values[1:]:
+            if isinstance(value, dict):
+                _set(_copy(before), column, value, column.prefix)
+    _set(config, column, column.first, column.prefix)
+
+
+def _before(column: Column, config: DictConfig) -> DictConfig:
+    """What a mapping is merged into: the groups are resolved to be checked, which needs all of the config."""
+    root = split_key(column.key)[0]
+    return copy.deepcopy(config) if root in GROUPS else _copy(OmegaConf.masked_copy(config, root))
+
+
+def _again(column: Column) -> str:
+    """The prefix for a key that has been set before."""
+    return "++" if column.prefix else ""
+
+
 def _takes_anything(config: DictConfig, column: Column) -> bool:
-    """Whether the key's place is untyped and the values are numbers, so that none can be wrong."""
-    if not isinstance(node_at(config, column.key), AnyNode):
+    """Whether the key's place is untyped, so that no plain value can be wrong."""
+    if split_key(column.key)[0] in GROUPS or not isinstance(node_at(config, column.key), AnyNode):
         return False
-    return not isinstance(column.values, list) or all(_plain(value) for value in column.values)
+    return not isinstance(column.values, list) or all(map(_plain, column.values))
 
 
 def _plain(value: Any) -> bool:
@@ -53,14 +81,13 @@ def _plain(value: Any) -> bool:
 
 
 def _converted(column: Column, value: Any, config: DictConfig, before: DictConfig) -> Any:
-    if not isinstance(value, (dict, list)) and not isinstance(node_at(config, column.key), Container):
-        return _set(config, column, value, "++" if column.prefix else "")
-    again = _copy(before)
-    return _set(again, column, value, column.prefix)
+    if isinstance(value, dict) or isinstance(node_at(config, column.key), DictConfig):
+        return _set(_copy(before), column, value, column.prefix)
+    return _set(config, column, value, _again(column))
 
 
 def _copy(config: DictConfig) -> DictConfig:
-    again = OmegaConf.masked_copy(config, [str(key) for key in config])
+    again = copy.deepcopy(config)
     OmegaConf.set_struct(again, True)
     return again
 
@@ -78,6 +105,12 @@ def _set(config: DictConfig, column: Column, value: Any, prefix: str) -> Any:
         raise _named(column, value, translate(error)) from error
     if isinstance(value, str) and value == "???":
         raise _named(column, value, ConfigError("has no value (???)", column.key))
+    root = split_key(column.key)[0]
+    if root in GROUPS:
+        try:
+            typed_group(config, root)
+        except ConfigError as error:
+            raise _named(column, value, error) from error
     return _as_held(node_at(config, column.key), value)
 
 
@@ -87,7 +120,8 @@ def node_at(config: DictConfig, key: str) -> Node | None:
     for part in split_key(key):
         if not isinstance(node, (DictConfig, ListConfig)) or node._is_none() or node._is_missing():
             return None
-        node = node._get_node(int(part) if isinstance(node, ListConfig) else part)
+        place: Any = int(part) if isinstance(node, ListConfig) else part
+        node = node._get_node(place)
     return node if isinstance(node, Node) else None
 
 
@@ -126,9 +160,11 @@ def _unknown(column: Column, config: DictConfig, error: Exception) -> ConfigErro
 def _keys_beside(config: DictConfig, parts: list[str]) -> Iterator[str]:
     """The keys at the place where the path leaves the config."""
     node: Any = config
-    for depth, part in enumerate(parts):
+    path: list[str] = []
+    for part in parts:
         if not isinstance(node, DictConfig) or node._is_none() or node._is_missing() or part not in node:
             break
         node = node._get_node(part)
+        path.append(part)
     if isinstance(node, DictConfig):
-        yield from (".".join([*parts[:depth], str(key)]) for key in node if key != "hydra")
+        yield from (".".join([*path, str(key)]) for key in node if key != "hydra")

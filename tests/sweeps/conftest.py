@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -11,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
@@ -41,9 +41,7 @@ class MadeSweep:
         replace_text(self.folder.config, dump(self.points.config(0, self.folder.path)))
         replace_text(self.folder.run.overrides, "[]\n")
         replace_text(self.folder.script, "#!/bin/bash\n")
-        events.append(
-            self.folder.events, "created", name=name, id=sweep_id, points=len(self.points), cwd=str(base.parent)
-        )
+        _append(self.folder.events, "created", name=name, id=sweep_id, points=len(self.points), cwd=str(base.parent))
         self.submissions: list[Submission] = []
 
     @property
@@ -66,9 +64,9 @@ class MadeSweep:
             )
         )
         told = {"number": number, "points": points, "per_task": per_task, "packed": packed, "tasks": tasks}
-        events.append(self.folder.events, "submitting", backend="sbatch", token=token, **told)
+        _append(self.folder.events, "submitting", backend="sbatch", token=token, **told)
         if job is not None:
-            events.append(self.folder.events, "submitted", backend="sbatch", token=token, job=job)
+            _append(self.folder.events, "submitted", backend="sbatch", token=token, job=job)
         submissions.write(self.folder.sweep_file, len(self.points), self.submissions)
         return self
 
@@ -80,16 +78,16 @@ class MadeSweep:
         run.heartbeats.mkdir(exist_ok=True)
         if not run.events.exists():
             replace_text(run.config, dump(self.points.config(point, run.path)))
-            events.append(run.events, "created", name=run.name, id=run.id)
-        events.append(run.events, "submitted", token=token, backend="sbatch", job=job)
-        events.append(run.events, "attempt", attempt=attempt, job=job, nodes="node1")
+            _append(run.events, "created", name=run.name, id=run.id)
+        _append(run.events, "submitted", token=token, backend="sbatch", job=job)
+        _append(run.events, "attempt", attempt=attempt, job=job, nodes="node1")
         run.rank_log(attempt, 0).write_text(log)
         return run
 
     def ended(self, point: int, outcome: str = "finished", attempt: int = 0, log: str = "", **fields: Any) -> RunFolder:
         """The same, which has ended too."""
         run = self.started(point, attempt, log)
-        events.append(run.events, "end", **_end(outcome, attempt, fields))
+        _append(run.events, "end", **_end(outcome, attempt, fields))
         return run
 
     def task(self, submission: int, task: int, *lines: tuple[int, str], end: str | None = None) -> RunFolder:
@@ -98,21 +96,36 @@ class MadeSweep:
         job = f"{self.submissions[submission].job}_{task}"
         if not run.path.exists():
             run.path.mkdir(parents=True)
-            events.append(run.events, "attempt", attempt=0, job=job, nodes="node1")
+            _append(run.events, "attempt", attempt=0, job=job, nodes="node1")
         for point, word in lines:
             if word == "started":
-                events.append(run.events, "point", point=point, state="started", attempt=0)
+                _append(run.events, "point", point=point, state="started", attempt=0)
             else:
-                events.append(run.events, "point", point=point, state="ended", **_end(word, 0, {}))
+                _append(run.events, "point", point=point, state="ended", **_end(word, 0, {}))
         if end is not None:
-            events.append(run.events, "end", **_end(end, 0, {}))
+            _append(run.events, "end", **_end(end, 0, {}))
         return run
+
+    def packed_end(self, run: RunFolder, point: int, outcome: str = "finished", **fields: Any) -> None:
+        """A line of the parent's journal."""
+        _append(run.events, "point", point=point, state="started", attempt=0)
+        _append(run.events, "point", point=point, state="ended", **_end(outcome, 0, fields))
 
     def _job(self, point: int) -> tuple[str, str | None]:
         for one in reversed(self.submissions):
             if one.job is not None and (task := one.task_of(point)) is not None:
                 return f"{one.job}_{task}", one.token
         raise AssertionError(f"no array job has point {point}")
+
+
+_CLOCK = itertools.count()
+
+
+def _append(path: Path, event: str, **fields: Any) -> None:
+    """As `slurmopt.folder.events.append` does, a minute ago: what squeue answers is newer."""
+    when = round(time.time() - 60 + next(_CLOCK) / 1000, 3)
+    with path.open("a") as file:
+        file.write(json.dumps({"time": when, "event": event, **fields}) + "\n")
 
 
 def _end(outcome: str, attempt: int, fields: dict[str, Any]) -> dict[str, Any]:
@@ -140,9 +153,9 @@ def make_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
 @pytest.fixture
 def in_queue(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """What squeue answered a moment ago, in the words and the shape that commands share it in: job id, state, reason."""
+    """What squeue answered a moment ago, in the shape in which commands share it: job id, state, reason."""
 
-    def fill(sweep: MadeSweep, *jobs: tuple[str, str, str], ago: float = 0.0) -> None:
+    def fill(sweep: MadeSweep, *jobs: tuple[str, str, str]) -> None:
         from slurmopt.slurm import cache
 
         token = {one.job: one.token for one in sweep.submissions}
@@ -151,6 +164,6 @@ def in_queue(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
              f"{sweep.folder.script} 0 0-5 1", None, True]
             for job, state, reason in jobs
         ]  # fmt: skip
-        cache.write("queue", json.loads(json.dumps({"jobs": rows})), time.time() + 10 - ago)
+        cache.write("queue", json.loads(json.dumps({"jobs": rows})), time.time())
 
     return fill

@@ -21,15 +21,15 @@ from optuna.storages.journal import JournalFileBackend
 
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.outcome import FINISHED
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.points import Points
 from slurmopt.grid.study import StudyFile
 from slurmopt.runtime import failures, run
 from slurmopt.runtime.live import LiveRank
+from slurmopt.runtime.pack.journal import TaskJournal
 from slurmopt.runtime.pack.source import End
 from slurmopt.runtime.pack.trials import Trials
-from slurmopt.runtime.ranks import RankFacts
+from slurmopt.runtime.ranks import launched_facts
 
 
 def main() -> int:
@@ -46,9 +46,8 @@ def main() -> int:
     own.path.mkdir(parents=True, exist_ok=True)
     attempt = len(events.read(own.events))
     events.append(own.events, "attempt", attempt=attempt)
-    source = Trials(
-        sweep, Points.load(sweep.points_file), options.submission, options.task, f"7_{options.task}", "token"
-    )
+    points, job = Points.load(sweep.points_file), f"7_{options.task}"
+    source = Trials(sweep, points, options.submission, options.task, job, TaskJournal(own))
     while (number := source.next()) is not None:
         source.ended(run_trial(source, number))
     events.append(own.events, "end", attempt=attempt, outcome="finished", next=None)
@@ -61,21 +60,19 @@ def run_trial(source: Trials, number: int) -> End:
     events.append(folder.events, "attempt", attempt=attempt, worker=os.getpid())
     child = os.fork()
     if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         os._exit(in_child(source, number, folder))
     os.waitpid(child, 0)
     told = json.loads((folder.path / "said").read_text())
-    end = {key: told.get(key) for key in ("outcome", "error", "result")} | {"metrics": told["metrics"]}
-    events.append(folder.events, "end", attempt=attempt, next=None, **end)
-    return End(point=number, attempt=attempt, cause="finished", next=None, **end)
+    end = {key: told[key] for key in ("outcome", "error", "result", "pruned", "metrics")}
+    events.append(folder.events, "end", attempt=attempt, cause=told["outcome"], next=None, **end)
+    return End(point=number, attempt=attempt, cause=told["outcome"], next=None, **end)
 
 
 def in_child(source: Trials, number: int, folder: RunFolder) -> int:
     from omegaconf import OmegaConf
 
     os.environ.update({run.FOLDER: str(folder.path), run.ATTEMPT: "0"})
-    facts = RankFacts(rank=0, local_rank=0, world_size=1, local_world_size=1, node_rank=0, nodes=("here",))
-    live = LiveRank(folder.heartbeat(0, 0), facts, 10, lambda: None)
+    live = LiveRank(folder.heartbeat(0, 0), launched_facts(os.environ), 10, lambda: None)
     live.start()
     run.become(live)
     source.began(number)
@@ -86,7 +83,6 @@ def in_child(source: Trials, number: int, folder: RunFolder) -> int:
     live.end(outcome)
     told = {**outcome.as_dict(), "metrics": live._heartbeat.metrics}
     (folder.path / "said").write_text(json.dumps(told))
-    assert outcome.outcome != FINISHED or "result" in told
     return 0
 
 

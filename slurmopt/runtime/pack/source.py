@@ -3,9 +3,9 @@
 The parent knows nothing of grids and searches. It has one `PointSource`, and calls it in its main thread, which is the
 only one, so an answer should take milliseconds:
 
-    total           how many points this array task is to bring to an end, as far as that is known
-    next()          the number of a point to start now, because a place is free. None: none now. It is asked again when a
-                    point has ended; the pack is over once nothing runs and the answer is None
+    total           how many points this array task is to bring to an end; None where nobody knows
+    next()          the number of a point to start now, because a place is free. None: none now. It is asked again when
+                    a point has ended; the pack is over once nothing runs and the answer is None
     make(point)     the point's folder with its config.yaml; called before every attempt, so it must not mind that all
                     is there already. An error is the point's own: it ends by it, and the others go on
     began(point)    in the forked process of the point's rank 0, just before the task: here a search hooks into
@@ -16,6 +16,8 @@ A point whose attempt ends with "requeue" is started again by the parent itself:
 for that. Where the array task must leave, its unfinished points are not told of; the array task's next attempt asks a
 new source, whose `next` must name them again (their folders have attempts without a final end). `next` and `ended` may
 raise OSError or SlurmoptError: then the pack starts no more points, waits for those that run, and ends with that error.
+
+`slurmopt.runtime.pack.parent.source_of` chooses the source by `Points.kind`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from slurmopt.folder.layout import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """How a point ended: what the `point` event of the array task's journal tells."""
+    """How a point's attempt ended: what the `point` event of the array task's journal tells."""
 
     point: int
     attempt: int | None
@@ -41,12 +43,14 @@ class End:
     """None: for good. "requeue": the point is started again."""
     error: str | None = None
     seconds: float | None = None
-    """Of its last attempt."""
+    """How long the attempt took."""
     step: int | None = None
     metrics: dict[str, float] | None = None
     """The last values that rank 0 gave to `progress()`."""
     result: Any = None
     """What the function returned, where JSON can hold it in 16 KB."""
+    pruned: bool = False
+    """Whether its search gave it up before its end."""
 
 
 class PointSource(Protocol):

@@ -12,18 +12,19 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import ConfigError, JobError, one_line
-from slurmopt.folder.files import read_text
+from slurmopt.errors import JobError, one_line
 from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.outcome import FINISHED
+from slurmopt.folder.outcome import FINISHED, KILLED
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.points import Points
-from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.search import Search, following, suggest
 from slurmopt.grid.start import make_point
 from slurmopt.runtime import run
+from slurmopt.runtime.conclusion import say
+from slurmopt.runtime.pack.fixed import cancelled
+from slurmopt.runtime.pack.journal import TaskJournal, end_of_event
 from slurmopt.runtime.pack.source import End
-from slurmopt.survival import story
+from slurmopt.survival import causes, story
 
 if TYPE_CHECKING:
     import optuna
@@ -36,10 +37,10 @@ class Trials:
     """A `PointSource` that asks and tells the sweep's study, as the worker `submission`-`task`."""
 
     def __init__(
-        self, sweep: SweepFolder, points: Points, submission: int, task: int, job: str, token: str | None
+        self, sweep: SweepFolder, points: Points, submission: int, task: int, job: str, journal: TaskJournal
     ) -> None:
         """JobError where Optuna is not installed, ConfigError where the study is another sweep's or damaged."""
-        self._sweep, self._points, self._job, self._token = sweep, points, job, token
+        self._sweep, self._points, self._job, self._journal = sweep, points, job, journal
         self._me = f"{submission}-{task}"
         self._study = Study(sweep)
         self._running: set[int] = set()
@@ -58,14 +59,14 @@ class Trials:
 
     def make(self, point: int) -> RunFolder:
         values = suggest(self._points.axes, self._study.trial(point))
-        return make_point(self._sweep, self._points, point, self._job, self._token, values)
+        return make_point(self._sweep, self._points, point, self._job, None, values)
 
     def began(self, point: int) -> None:
         if self._study.search.prunes:
             run.judge_by(Judge(self._sweep, point, self._study.search.metric))
 
     def ended(self, end: End) -> None:
-        self._study.tell(end.point, end.outcome, end.error, end.metrics, end.result)
+        self._study.tell(end)
         self._running.discard(end.point)
 
     def _unfinished(self) -> int | None:
@@ -85,22 +86,17 @@ class Trials:
         """Whether nothing of the trial is to be run: its worker died between its end and telling the study of it, or
         it is cancelled."""
         attempts = story.attempts(self._sweep.point(number))
-        end = attempts[-1].end if attempts else None
-        if end is not None and _is_final(end):
-            self._study.tell(number, end.get("outcome"), end.get("error"), end.get("metrics"), end.get("result"))
-            return True
-        if number in self._cancelled():
-            self._study.tell(number, None, "cancelled", None, None)
-            return True
-        return False
-
-    def _cancelled(self) -> Ranges:
-        try:
-            return Ranges.parse(read_text(self._sweep.cancelled).strip())
-        except FileNotFoundError:
-            return Ranges()
-        except ValueError as error:
-            raise ConfigError(f"{self._sweep.cancelled}: {error}") from error
+        last = attempts[-1] if attempts else None
+        if last is not None and last.since_retry and last.end is not None and _is_final(last.end):
+            end = end_of_event(number, last.number, last.end)
+            if not self._journal.has_ended(number):
+                self._journal.end(end)
+        elif number in cancelled(self._sweep):
+            end = End(point=number, attempt=None, outcome=KILLED, cause=causes.CANCELLED, next=None, error="cancelled")
+        else:
+            return False
+        self._study.tell(end)
+        return True
 
 
 def _is_final(end: Mapping[str, Any] | None) -> bool:
@@ -156,31 +152,37 @@ class Study:
             self._storage.set_trial_user_attr(self._trial_id(number), WORKER, worker)
             return True
 
-    def tell(self, number: int, outcome: Any, error: Any, metrics: Any, result: Any) -> None:
+    def tell(self, end: End) -> None:
         """How a trial ended; nothing, where the study knows already."""
         from optuna.trial import TrialState
 
-        trial = self._storage.get_trial(self._trial_id(number))
-        if trial.state.is_finished():
+        trial_id = self._trial_id(end.point)
+        if self._storage.get_trial(trial_id).state.is_finished():
             return
-        study = self._open.study_for(self._storage, self._name, self.search, number)
-        if outcome == FINISHED and PRUNED in trial.user_attrs:
-            study.tell(number, state=TrialState.PRUNED)
+        study = self._open.study_for(self._storage, self._name, self.search, end.point)
+        if end.pruned:
+            study.tell(end.point, state=TrialState.PRUNED)
             return
-        value = _value(self.search, metrics, result) if outcome == FINISHED else one_line(str(error or outcome))
+        value = self._value(end)
         if isinstance(value, float):
-            study.tell(number, value)
+            study.tell(end.point, value)
             return
-        self._storage.set_trial_user_attr(self._trial_id(number), ERROR, value)
-        study.tell(number, state=TrialState.FAIL)
-        if outcome == FINISHED:  # nothing else says so
-            print(f"slurmopt: trial {number} counts as failed: {value}", file=sys.stderr, flush=True)
+        self._storage.set_trial_user_attr(trial_id, ERROR, value)
+        study.tell(end.point, state=TrialState.FAIL)
+        if end.outcome == FINISHED:  # nothing else says so
+            say(f"trial {end.point} counts as failed: {value}")
+
+    def _value(self, end: End) -> float | str:
+        """What the trial is worth; a text says why nobody can tell."""
+        if end.outcome != FINISHED:
+            return one_line(end.error or end.cause)
+        return value_of(self.search, end.metrics, end.result)
 
     def _trial_id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
 
-def _value(search: Search, metrics: Any, result: Any) -> float | str:
+def value_of(search: Search, metrics: Any, result: Any) -> float | str:
     """What the trial is worth; a text says why nobody can tell."""
     told = metrics if isinstance(metrics, Mapping) else {}
     returned = result if isinstance(result, Mapping) else {}
@@ -197,6 +199,13 @@ def _value(search: Search, metrics: Any, result: Any) -> float | str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def join(sweep: SweepFolder, number: int) -> None:
+    """From here on `progress` asks whether the trial is worth going on. For a Python that the parent did not fork."""
+    search = Study(sweep).search
+    if search.prunes:
+        run.judge_by(Judge(sweep, number, search.metric))
 
 
 class Judge:
@@ -217,7 +226,7 @@ class Judge:
             return self._judge(step, metrics[self._metric])
         except OSError as error:
             if not self._complained:
-                print(f"slurmopt: the study cannot be told of this trial: {error}", file=sys.stderr, flush=True)
+                say(f"the study cannot be told of this trial: {error}")
             self._complained = True
             return False
 

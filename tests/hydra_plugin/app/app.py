@@ -60,8 +60,8 @@ def main(config: Config) -> Any:
         os.kill(os.getpid(), 9)
     if config.fail == "exit":
         raise SystemExit(0)
-    if config.fail == "lambda":
-        return (one for one in "generators have no pickle")
+    if config.fail == "generator":
+        return (one for one in "has no pickle")
     seen = {
         "num": job.num,
         "mode": HydraConfig.get().mode.name,

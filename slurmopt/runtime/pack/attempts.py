@@ -1,0 +1,172 @@
+"""An attempt of a point, from the claim of its number to the verdict: what the batch shell does for other runs."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE
+from slurmopt.runtime import verdict
+from slurmopt.runtime.conclusion import Conclusion, conclude, forget_wish, say
+from slurmopt.runtime.pack.source import End
+from slurmopt.runtime.pack.words import Pack
+from slurmopt.runtime.verdict import Beats, Verdict, follow_up, verdict_on
+from slurmopt.survival import causes, story
+from slurmopt.survival.policy import Policy
+from slurmopt.survival.story import Attempt
+
+
+class Attempts:
+    """The attempts of the points of one array task. All raise OSError where a file cannot be written."""
+
+    def __init__(self, pack: Pack, task_attempt: int) -> None:
+        """`task_attempt`: which attempt of the array task this is."""
+        self._pack, self._task_attempt = pack, task_attempt
+        # A node cannot be left out for one point of many.
+        self._policy: Policy = replace(pack.policy, exclude_nodes=0, excluded=None)
+
+    def begin(self, run: RunFolder) -> int:
+        """Claims the next attempt's number and notes it; what an attempt before left unsaid is said here."""
+        mode = run.path.stat().st_mode & 0o750
+        attempt = max(run.attempts(), default=-1) + 1
+        while True:
+            try:
+                run.attempt_logs(attempt).mkdir(mode=mode)
+                break
+            except FileExistsError:
+                attempt += 1
+        run.stop_request(attempt).parent.mkdir(mode=mode, parents=True, exist_ok=True)
+        said: dict[str, Any] = {"job": self._pack.job, "nodes": self._pack.nodes, "log_from": self._log_size(run)}
+        events.append(
+            run.events, "attempt", attempt=attempt, **said, task=self._pack.name, task_attempt=self._task_attempt
+        )
+        return attempt
+
+    def _log_size(self, run: RunFolder) -> int:
+        try:
+            return run.job_log(self._pack.job).stat().st_size
+        except OSError:
+            return 0
+
+    def look_back(self, run: RunFolder, point: int, attempt: int) -> End | None:
+        """The verdict on attempts before `attempt` that ended without one; the End where that leaves no further one."""
+        journal = events.read(run.events)
+        attempts = [one for one in story.of_events(journal) if one.number < attempt]
+        end = None
+        for index, one in enumerate(attempts):
+            end = None
+            if one.end is None:
+                end = self._late(run, point, attempts[: index + 1], _place(journal, one.number))
+                attempts[index] = _again(run, one.number)
+        if end is None or end.next is not None:
+            return None
+        return end
+
+    def not_started(self, run: RunFolder, over: End, attempt: int) -> End:
+        """Where the attempts before have used up what the point may use, this one has nothing to do."""
+        said = {"outcome": over.outcome, "cause": over.cause, "next": None, "reason": "the run had ended"}
+        events.append(
+            run.events, "end", attempt=attempt, **said, error="not started: the run had ended", step=over.step
+        )
+        say(f"point {over.point} is not started again: {over.cause}")
+        return replace(over, attempt=attempt)
+
+    def _late(self, run: RunFolder, point: int, attempts: list[Attempt], place: tuple[str, int] | None) -> End:
+        """Where all ranks have left a word before the parent died, theirs counts; else why the array task ended."""
+        number = attempts[-1].number
+        beats = verdict.read_all(run, number)
+        if len(beats) == self._pack.ranks and all(beat.outcome for beat in beats.values()):
+            return self.end(run, point, number, beats, None)
+        cause = self._cause_of_task(place)
+        conclusion = conclude(run, attempts, cause, None, beats, self._policy)
+        forget_wish(run)
+        said = Verdict(KILLED, number, EXIT_STATUS[KILLED], error="it left no word when its array task ended")
+        return self._note(run, point, said, conclusion, beats, None, by="next attempt")
+
+    def _cause_of_task(self, place: tuple[str, int] | None) -> str:
+        """What ended the attempt of the array task that the point's ran in."""
+        if place is None:
+            return causes.UNKNOWN
+        folder = RunFolder(self._pack.sweep.tasks / place[0])
+        cause = next((one.cause for one in story.attempts(folder) if one.number == place[1]), None)
+        if cause == causes.CANCELLED:  # somebody wanted it back
+            return causes.REQUEUED
+        return causes.UNKNOWN if cause in (None, causes.FINISHED, causes.USER_ERROR) else cause
+
+    def end(
+        self, run: RunFolder, point: int, attempt: int, beats: Beats, seconds: float | None, known: str | None = None
+    ) -> End:
+        """The verdict on an attempt, in the point's journal. `known`: the cause, where the parent has ended it."""
+        ranks = self._pack.ranks
+        finished = len(beats) == ranks and all(
+            (beat.outcome or {}).get("outcome") == FINISHED for beat in beats.values()
+        )
+        said = verdict_on(run, attempt, ranks, 0 if finished else 1, beats)
+        known = None if said.outcome == FINISHED else known
+        conclusion = follow_up(run, said, beats, ranks, self._policy, [], known)
+        forget_wish(run)
+        end = self._note(run, point, said, conclusion, beats, seconds)
+        if said.outcome not in (FINISHED, REQUEUE):
+            say(f"point {point}, {verdict.story_of(said, conclusion, run)}")
+        return end
+
+    def _note(
+        self,
+        run: RunFolder,
+        point: int,
+        said: Verdict,
+        conclusion: Conclusion,
+        beats: Beats,
+        seconds: float | None,
+        **more: Any,
+    ) -> End:
+        told = {"outcome": said.outcome, "exit_code": said.exit_code, "rank": said.rank, "node": said.node}
+        of_point = verdict.of_point(said, beats)
+        took = {} if seconds is None else {"seconds": round(seconds, 3)}
+        pruned = any((beat.outcome or {}).get("pruned") for beat in beats.values())
+        more |= {"pruned": True} if pruned else {}
+        told |= {"error": said.error, **conclusion.as_fields(), **of_point, **took, **more}
+        events.append(run.events, "end", attempt=said.attempt, **told)
+        return End(
+            point=point,
+            attempt=said.attempt,
+            outcome=said.outcome,
+            cause=conclusion.cause,
+            next=conclusion.decision.next,
+            error=said.error,
+            seconds=took.get("seconds"),
+            step=conclusion.step,
+            metrics=of_point["metrics"],
+            result=of_point["result"],
+            pruned=pruned,
+        )
+
+
+def cannot(point: int, attempt: int | None, error: str) -> End:
+    """The End of a point that the array task itself could not start, or whose end it could not write down."""
+    return End(
+        point=point, attempt=attempt, outcome=INFRASTRUCTURE, cause=causes.INFRASTRUCTURE, next=None, error=error
+    )
+
+
+def forget_heartbeats(run: RunFolder) -> None:
+    """A point that has ended keeps no heartbeats: its journal tells all that they told."""
+    shutil.rmtree(run.heartbeats, ignore_errors=True)
+
+
+def _place(journal: list[dict[str, Any]], attempt: int) -> tuple[str, int] | None:
+    """In which array task's which attempt an attempt of a point ran."""
+    for event in journal:
+        if event["event"] == "attempt" and event.get("attempt") == attempt:
+            task, number = event.get("task"), story.whole(event.get("task_attempt"))
+            return (task, number) if isinstance(task, str) and Path(task).name == task and number is not None else None
+    return None
+
+
+def _again(run: RunFolder, number: int) -> Attempt:
+    """An attempt as its journal tells of it by now."""
+    return next(one for one in story.attempts(run) if one.number == number)

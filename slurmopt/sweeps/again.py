@@ -1,0 +1,136 @@
+"""Points that ended other than well go on in their folders, as new array jobs: `slurmopt retry` of a sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurmopt.config.check import did_you_mean
+from slurmopt.errors import ConfigError, RunError
+from slurmopt.folder import events
+from slurmopt.folder.files import replace_text
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.ranges import Ranges
+from slurmopt.runs import retry as retries
+from slurmopt.runs.find import Selection
+from slurmopt.runs.handover import alone
+from slurmopt.runs.retry import Changed, More
+from slurmopt.sweeps.look import cancelled, standing
+from slurmopt.sweeps.standing import BAD, Standing
+from slurmopt.sweeps.view import states
+
+if TYPE_CHECKING:
+    from slurmopt.config.schema import Settings
+
+_CHANGEABLE = ("resources", "restart", "health", "network", "monitor", "environment", "launch", "sweep")
+"""Groups that the array job is made from. What points read is in points.json, which never changes."""
+_FIXED_IN_SWEEP = ("points", "zip", "skip", "folder", "search", "trials", "seed", "metric", "direction", "then")
+
+
+@dataclass(frozen=True)
+class Again:
+    """A retry that is checked, and not submitted yet."""
+
+    sweep: SweepFolder
+    points: Ranges
+    settings: Settings
+    changed: Changed | None
+    """None: config and script stay as they lie there."""
+
+    @property
+    def changes(self) -> dict[str, list[Any]]:
+        """A key → its value before and after."""
+        return self.changed.changes if self.changed is not None else {}
+
+
+def plan(chosen: Selection, words: list[str], more: More, failed_only: bool) -> Again:
+    """Which points go on, with which needs. Nothing is written. Raises RunError, ConfigError."""
+    points = to_retry(standing(chosen.sweep, fresh=True), chosen, failed_only)
+    if not words and more == More():
+        from slurmopt.config.settings import load
+
+        return Again(chosen.sweep, points, load(chosen.sweep.config)[1], None)
+    stored = retries.stored_config(chosen.sweep.run)
+    changed = retries.changed(stored, words, more)
+    for key in changed.changes:
+        _refuse(key)
+    return Again(chosen.sweep, points, changed.settings, changed)
+
+
+def to_retry(seen: Standing, chosen: Selection, failed_only: bool) -> Ranges:
+    """Of the chosen points those that ended other than well; RunError where there is none, or nobody can tell."""
+    if seen.problem and seen.numbers("unknown", "pending", "running"):
+        raise RunError(f"{seen.label}: points may be alive: {seen.problem}")
+    words = BAD if failed_only else (*BAD, "cancelled")
+    points = seen.numbers(*words)
+    points = points if chosen.points is None else points.both(chosen.points)
+    if not points:
+        what = "has failed" if failed_only else "has failed or was cancelled"
+        counts = states(seen.counts(chosen.points))
+        raise RunError(f"{chosen.label}: no point {what}, so there is nothing to retry: {counts}")
+    return points
+
+
+def _refuse(key: str) -> None:
+    group, _, name = key.partition(".")
+    fixed = group == "sweep" and name.partition(".")[0] in _FIXED_IN_SWEEP
+    if group not in _CHANGEABLE or fixed or key.startswith("environment.variables"):
+        hint = did_you_mean(group, _CHANGEABLE) if group not in (*_CHANGEABLE, "task", "checkpoint") else ""
+        raise ConfigError(
+            f"points stay what they are{hint}; a retry can change {', '.join(_CHANGEABLE[:-1])} and "
+            "sweep.at_once, per_task, side_by_side; for other points launch a sweep of its own",
+            key,
+        )
+
+
+def submit(again: Again, script: str | None) -> list[str]:
+    """Submits the points; the new array jobs. `script`: the changed one, None where it stays.
+
+    Each point's journal notes the `retry`: its budgets count from there. Raises what a submission does; config and
+    script are then as they were, unless something was submitted.
+    """
+    from slurmopt.runs import arrays
+    from slurmopt.sweeps.submission import submit_points
+
+    sweep = again.sweep
+    with alone(sweep.run):
+        _refuse_overtaken(again)
+        before = {path: path.read_text(encoding="utf-8", errors="surrogateescape") for path in _files(sweep)}
+        ban, tried = cancelled(sweep), len(arrays.known(sweep))
+        _change(again, script)
+        try:
+            made = submit_points(sweep, again.settings, again.points)
+        except Exception:
+            if len(arrays.known(sweep)) <= tried:  # Slurm has nothing of it
+                for path, text in before.items():
+                    replace_text(path, text)
+                replace_text(sweep.cancelled, f"{ban}\n")
+            raise
+    return [str(one.job) for one in made]
+
+
+def _files(sweep: SweepFolder) -> tuple[Path, Path]:
+    return sweep.config, sweep.script
+
+
+def _refuse_overtaken(again: Again) -> None:
+    """Another retry may have been quicker."""
+    now = standing(again.sweep, fresh=True)
+    if lost := again.points.minus(now.numbers(*BAD, "cancelled")):
+        raise RunError(f"points {lost} of {now.label} go on already; see: slurmopt status {now.label}")
+
+
+def _change(again: Again, script: str | None) -> None:
+    from omegaconf import OmegaConf
+
+    sweep = again.sweep
+    if again.changed is not None and script is not None:
+        replace_text(sweep.config, OmegaConf.to_yaml(OmegaConf.create(again.changed.stored)))
+        replace_text(sweep.script, script)
+    replace_text(sweep.cancelled, f"{cancelled(sweep).minus(again.points)}\n")
+    events.append(sweep.events, "retry", points=str(again.points), changes=again.changes)
+    for point in again.points:
+        run = sweep.point(point)
+        if run.events.exists():
+            events.append(run.events, "retry", changes=again.changes)

@@ -1,0 +1,194 @@
+"""`slurmopt cancel`: stopping runs, sweeps and points, and making sure that they have stopped.
+
+`--json` prints one object. Of a run: see `slurmopt.runs.cancel`. Of a sweep or points of one: `name`, `id`, `folder`,
+`points` (those that were told, "3-9"), `jobs` (array jobs and tasks as scancel got them), `states` (how the points are
+now: state -> how many) and `gone` (a bool).
+
+A point that has not started never starts: the sweep's file `cancelled` names it, which array tasks look at before they
+start one. Of a point that shares its array task with others the parent alone is told: by that file, and by the point's
+stop request.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+
+from slurmopt.errors import RunError, SlurmRefused
+from slurmopt.folder import events
+from slurmopt.folder.files import replace_text
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.submissions import Submission
+from slurmopt.runs import cancel as of_runs
+from slurmopt.runs.cancel import parser
+from slurmopt.runs.find import Selection, pick
+from slurmopt.runs.handover import alone
+from slurmopt.runs.state import ALIVE
+from slurmopt.sweeps.look import cancelled, standing
+from slurmopt.sweeps.standing import Standing
+from slurmopt.sweeps.view import short, states
+
+__all__ = ["main", "parser"]
+
+_PATIENCE = 10.0
+_POLL = 0.3
+_SCANCEL_TIMEOUT = 60.0
+_SPANS = 2000
+"""Ranges in one word of scancel: the kernel takes 128 KiB a word."""
+_MAY_GO_ON = (*ALIVE, "unknown", "unsubmitted")
+
+
+def main(argv: list[str]) -> int:
+    """The command; returns the exit status."""
+    given = parser().parse_args(argv)
+    found = pick(given.run, given.folder)
+    if isinstance(found, RunFolder):
+        return of_runs.cancel(found, given.json)
+    seen = standing(found.sweep, fresh=True)
+    going = _going(seen, found)
+    jobs = cancel(seen, going)
+    now = _wait(seen.sweep, going)
+    print(json.dumps(_as_dict(now, going, jobs)) if given.json else _said(now, going))
+    return 0
+
+
+def _going(seen: Standing, found: Selection) -> Ranges:
+    """The chosen points that have not ended."""
+    going = seen.numbers(*_MAY_GO_ON)
+    going = going if found.points is None else going.both(found.points)
+    if not going:
+        one = found.point is not None
+        raise RunError(f"{found.label} {'has' if one else 'have'} ended already: {states(seen.counts(found.points))}")
+    return going
+
+
+def cancel(seen: Standing, points: Ranges) -> list[str]:
+    """Tells these points to end, and not to start; the words that scancel got. Where it does not reach Slurm, the
+    journals take it back."""
+    sweep = seen.sweep
+    # First, so that a job that ends at once is known to have been cancelled.
+    _note(sweep, "cancel", points, lambda before: before.union(points))
+    told = _tell(seen, points)
+    try:
+        words = list(_words(seen, points))
+        _scancel(words)
+        _ask_parents(seen, points)
+    except BaseException:
+        _note(sweep, "cancel-failed", points, lambda before: before.minus(points))
+        for run in told:
+            events.append(run.events, "cancel-failed")
+        raise
+    return words
+
+
+def _note(sweep: SweepFolder, word: str, points: Ranges, change: Callable[[Ranges], Ranges]) -> None:
+    with alone(sweep.run):
+        replace_text(sweep.cancelled, f"{change(cancelled(sweep))}\n")
+        events.append(sweep.events, word, points=str(points))
+
+
+def _tell(seen: Standing, points: Ranges) -> list[RunFolder]:
+    """Notes it in the journals of the points that have started."""
+    told = []
+    for point in seen.known(points):
+        run = seen.sweep.point(point.number)
+        if run.events.exists():
+            events.append(run.events, "cancel", job=point.job)
+            told.append(run)
+    return told
+
+
+def _words(seen: Standing, points: Ranges) -> Iterator[str]:
+    """What scancel is to end: whole array jobs, or array tasks whose points all end."""
+    left, running = points, seen.numbers(*_MAY_GO_ON)
+    for one in reversed(seen.submissions):
+        mine = one.points.both(left)
+        left = left.minus(mine)
+        if one.job is None or not mine:
+            continue
+        if not one.points.both(running).minus(mine):
+            yield one.job
+        elif one.tasks is None:
+            yield from _of_tasks(one, _whole_tasks(one, mine, running))
+
+
+def _whole_tasks(one: Submission, points: Ranges, running: Ranges) -> Ranges:
+    """The array tasks none of whose points go on but `points`."""
+    of_points = _tasks_of(one, points)
+    return of_points.minus(_tasks_of(one, one.points.both(running).minus(points)))
+
+
+def _tasks_of(one: Submission, points: Ranges) -> Ranges:
+    """The array tasks of these of its points."""
+    places = [(one.points.position(first), one.points.position(last)) for first, last in points.spans]
+    return Ranges((first // one.per_task, last // one.per_task) for first, last in places)
+
+
+def _of_tasks(one: Submission, tasks: Ranges) -> Iterator[str]:
+    for start in range(0, len(tasks.spans), _SPANS):
+        yield f"{one.job}_[{Ranges(tasks.spans[start : start + _SPANS])}]"
+
+
+def _scancel(words: list[str]) -> None:
+    from slurmopt.slurm import client
+
+    for word in words:
+        try:
+            client.run(["scancel", word], _SCANCEL_TIMEOUT)
+        except SlurmRefused as error:
+            if "already" not in str(error) and "Invalid job id" not in str(error):  # it may have ended a moment ago
+                raise
+
+
+def _ask_parents(seen: Standing, points: Ranges) -> None:
+    """Points that run beside others in their array task are asked to leave by their parent."""
+    packed = Ranges(span for one in seen.submissions if one.packed for span in one.points.spans)
+    for point in seen.known(points.both(packed)):
+        request = seen.sweep.point(point.number).stop_request(point.attempt or 0)
+        if point.state in ALIVE and request.parent.is_dir():
+            request.touch()
+
+
+def _wait(sweep: SweepFolder, points: Ranges) -> Standing:
+    """The sweep once the points are gone, or as it is when patience ends."""
+    deadline, pause = time.monotonic() + _PATIENCE, _POLL
+    while True:
+        now = standing(sweep, fresh=True)
+        if not _alive(now, points) or time.monotonic() >= deadline:
+            return now
+        time.sleep(pause)
+        pause *= 2
+
+
+def _alive(now: Standing, points: Ranges) -> int:
+    counts = now.counts(points)
+    return sum(counts.get(word, 0) for word in (*ALIVE, "unknown"))
+
+
+def _said(now: Standing, points: Ranges) -> str:
+    counts = now.counts(points)
+    label = now.label if len(points) == now.count else f"{now.label}/{short(points)}"
+    if alive := _alive(now, points):
+        return (
+            f"{label}: {len(points):,} points were told to stop, and {alive:,} still do: {states(counts)}; "
+            f"to see them end: slurmopt status {now.label} --watch"
+        )
+    if set(counts) == {"cancelled"}:
+        what = "the point is" if len(points) == 1 else f"{len(points):,} points are"
+        return f"{label}: {what} cancelled; slurmopt retry {label} goes on with them"
+    return f"{label}: {states(counts)}"
+
+
+def _as_dict(now: Standing, points: Ranges, jobs: list[str]) -> dict[str, object]:
+    return {
+        "name": now.sweep.name,
+        "id": now.sweep.id,
+        "folder": str(now.sweep.path),
+        "points": str(points),
+        "jobs": jobs,
+        "states": now.counts(points),
+        "gone": not _alive(now, points),
+    }

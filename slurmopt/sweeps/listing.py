@@ -1,0 +1,89 @@
+"""`slurmopt list`: all runs and sweeps, newest first; a sweep is one line, however many points it has.
+
+`--json` prints a list of objects with `name`, `id`, `folder`, `state` and `created` (seconds since the epoch); those of
+sweeps have `points`, how many there are, and `states`, how many are in each.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from slurmopt.errors import SlurmoptError, one_line
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.runs.find import all_runs, all_sweeps, created
+from slurmopt.runs.gather import gather
+from slurmopt.runs.listing import as_dict, parser, row
+from slurmopt.runs.state import age
+from slurmopt.runs.table import table, terminal_width
+from slurmopt.sweeps.look import standing
+from slurmopt.sweeps.standing import Standing
+from slurmopt.sweeps.view import states
+
+__all__ = ["main", "parser"]
+
+_HEADER = ["NAME", "ID", "STATE", "LAUNCHED"]
+
+
+def main(argv: list[str]) -> int:
+    """The command; returns the exit status."""
+    given = parser().parse_args(argv)
+    runs, sweeps = all_runs(given.folder), all_sweeps(given.folder)
+    statuses, problem = gather(runs)
+    shown: dict[RunFolder, tuple[list[str], dict[str, Any]]] = {
+        status.folder: (row(status), as_dict(status)) for status in statuses
+    }
+    problems = [problem]
+    for sweep in sweeps:
+        seen = _standing(sweep, problems)
+        shown[sweep.run] = (_row(seen), _as_dict(seen)) if seen else (_broken_row(sweep), _broken(sweep))
+    if problem := next(filter(None, problems), None):
+        print(f"slurmopt: Slurm was not asked: {problem}", file=sys.stderr)
+    ordered = [shown[run] for run in sorted(shown, key=created, reverse=True)]
+    if given.json:
+        print(json.dumps([found for _, found in ordered]))
+    elif ordered:
+        print(table(_HEADER, [cells for cells, _ in ordered], terminal_width()))
+    else:
+        print(f"no runs in {str(given.folder)!r}; start one with `slurmopt launch`", file=sys.stderr)
+    return 0
+
+
+def _standing(sweep: SweepFolder, problems: list[str | None]) -> Standing | None:
+    """None of a sweep that cannot be read: the others are shown all the same."""
+    try:
+        seen = standing(sweep)
+    except (SlurmoptError, OSError) as error:
+        print(f"slurmopt: {one_line(f'{sweep.name}/{sweep.id}: {error}')}", file=sys.stderr)
+        return None
+    problems.append(seen.problem)
+    return seen
+
+
+def _row(seen: Standing) -> list[str]:
+    launched = f"{age(seen.created, seen.now)}  {seen.count:,} points: {states(seen.counts())}"
+    return [one_line(seen.sweep.name), one_line(seen.sweep.id), seen.state, launched]
+
+
+def _as_dict(seen: Standing) -> dict[str, Any]:
+    sweep = seen.sweep
+    return {
+        "name": sweep.name,
+        "id": sweep.id,
+        "folder": str(sweep.path),
+        "state": seen.state,
+        "created": seen.created,
+        "points": seen.count,
+        "states": seen.counts(),
+    }
+
+
+def _broken_row(sweep: SweepFolder) -> list[str]:
+    return [one_line(sweep.name), one_line(sweep.id), "unknown", "-"]
+
+
+def _broken(sweep: SweepFolder) -> dict[str, Any]:
+    found = {"name": sweep.name, "id": sweep.id, "folder": str(sweep.path)}
+    return {**found, "state": "unknown", "created": None, "points": None, "states": {}}

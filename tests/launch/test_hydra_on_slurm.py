@@ -1,0 +1,159 @@
+"""A third-party Hydra application under `hydra/launcher=slurmopt`, on a real Slurm, beside Hydra's own launcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+from private_cluster import wait_until
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+APP = CHECKOUT / "tests" / "hydra_plugin" / "app"
+OURS = ("hydra/launcher=slurmopt", "hydra.launcher.resources.time=5m")
+PENDING = "+hydra.launcher.resources.extra.begin=now+9999"
+
+
+class Application:
+    """The application's folder, in which the user types."""
+
+    def __init__(self, project: Any) -> None:
+        self.project = project
+        self.path: Path = project.path
+        shutil.copytree(APP, self.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        (self.path / "data.txt").write_text("relative")
+        _show_plugins(self.path / "plugins" / "hydra_plugins")
+        self.environment = {
+            "PYTHONPATH": str(self.path / "plugins"),
+            "XDG_CACHE_HOME": str(self.path / "cache"),
+            "COPIED": "from the launch",
+        }
+        subprocess.run(["chown", "-R", project.user, self.path], check=True)
+
+    def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "app.py", "-m", *words]
+        return self.project.run(argv, env=self.environment, check=check, timeout=120)  # type: ignore[no-any-return]
+
+    def seen(self, folder: str) -> dict[str, dict[str, Any]]:
+        """Job folder → what the job saw, and what Hydra stored of it."""
+        return {path.parent.name: _seen(path.parent) for path in (self.path / folder).glob("*/seen.json")}
+
+    def notes(self) -> list[dict[str, Any]]:
+        """What the callbacks wrote since the last time."""
+        file = self.path / "notes.jsonl"
+        found = [json.loads(line) for line in file.read_text().splitlines()]
+        file.unlink()
+        return found
+
+    def sweep(self, folder: str) -> Path:
+        (path,) = (self.path / folder / ".slurmopt" / "app").iterdir()
+        return path
+
+
+def _show_plugins(folder: Path) -> None:
+    """Of an editable installation's plugins Hydra sees nothing."""
+    installed = Path(sysconfig.get_paths()["purelib"]) / "hydra_plugins" / "slurmopt_launcher"
+    if not installed.is_dir():
+        (folder / "slurmopt_launcher").symlink_to(CHECKOUT / "hydra_plugins" / "slurmopt_launcher")
+
+
+def _seen(folder: Path) -> dict[str, Any]:
+    seen: dict[str, Any] = json.loads((folder / "seen.json").read_text())
+    assert Path(seen.pop("output")) == Path(seen.pop("cwd")) == folder
+    stored = {name: (folder / ".hydra" / name).read_text() for name in ("config.yaml", "overrides.yaml")}
+    return {**seen, **stored, "log": (folder / "app.log").exists()}
+
+
+@pytest.fixture
+def application(project: Any) -> Application:
+    return Application(project)
+
+
+def test_jobs_see_what_hydras_own_launcher_shows_them(application: Application) -> None:
+    words = ("lr=0.1,0.2", "db=mysql,postgres", "seed=3", r"note='$(touch pwned) \'${lr}\' %j;'")
+    application.run(*words, "hydra.sweep.dir=theirs")
+    expected = application.notes()
+    done = application.run(*words, "hydra.sweep.dir=ours", *OURS)
+    assert "4 finished" in done.stderr or "running" in done.stderr
+    theirs, ours = application.seen("theirs"), application.seen("ours")
+    assert len(ours) == 4
+    assert ours == theirs
+    assert {job["copied"] for job in ours.values()} == {"from the launch"}
+    notes = application.notes()
+    assert sorted(map(str, notes)) == sorted(map(str, expected))
+    assert (notes[0], notes[-1]) == ({"event": "multirun start"}, {"event": "multirun end"})
+    assert not list(application.path.rglob("pwned"))
+    table = application.project.slurmopt("results", str(application.sweep("ours")), "--csv").stdout
+    assert "0.2,postgres" in table
+
+
+def test_a_sweeper_that_needs_values_gets_them(application: Application) -> None:
+    application.run("hydra/sweeper=best", "hydra.sweep.dir=theirs")
+    expected = json.loads((application.path / "best.json").read_text())
+    application.run("hydra/sweeper=best", "hydra.sweep.dir=ours", *OURS, "hydra.launcher.per_task=2")
+    assert json.loads((application.path / "best.json").read_text()) == expected
+    assert [job["num"] for job in expected] == [0, 1, 2]
+    assert all(job["own class"] for job in expected)
+
+
+def test_of_packed_jobs_each_fails_for_itself(application: Application) -> None:
+    packing = ("hydra.launcher.per_task=6", "hydra.launcher.side_by_side=2", "hydra/sweeper=slurmopt")
+    done = application.run("fail=no,value,own,kill,exit,generator", *OURS, *packing, check=False)
+    assert done.returncode == 1
+    assert "3 of 6 jobs failed" in done.stderr
+    assert "ValueError: lr 0.1 is no good" in done.stderr
+    assert 'app.py", line' in done.stderr
+    assert "job 2: the function's OutOfIdeas cannot go back" in done.stderr
+    ended = {note["num"]: note["status"] for note in application.notes() if note["event"] == "job end"}
+    assert ended == {0: "COMPLETED", 1: "FAILED", 2: "FAILED", 5: "COMPLETED"}
+    assert [seen["num"] for seen in application.seen("out").values()] == [0]
+    failures = application.project.slurmopt("status", str(application.sweep("out"))).stdout
+    assert "3 finished · 2 failed · 1 killed" in failures
+
+
+def test_not_waiting_returns_at_once_and_refuses_who_needs_values(application: Application) -> None:
+    unwaited = ("hydra.launcher.wait=false", PENDING, *OURS)
+    refused = application.run("hydra/sweeper=best", *unwaited, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("hydra.launcher.wait: false does not go with hydra_plugins.best_sweeper")
+    assert not (application.path / "out" / ".slurmopt").exists()
+    done = application.run("lr=1,2", *unwaited)
+    sweep = application.sweep("out").relative_to(application.path)
+    assert f"slurmopt cancel {sweep}" in done.stderr
+    assert application.project.run(["squeue", "-h", "-r"]).stdout.count("\n") == 2
+
+
+def test_ctrl_c_lets_go_of_the_jobs(application: Application) -> None:
+    argv = [sys.executable, "app.py", "-m", "lr=1,2", PENDING, *OURS]
+    environment = {**application.project.environment(), **application.environment}
+    options = {"cwd": application.path, "env": environment, "user": application.project.user, "text": True}
+    waiting = subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, **options)
+    assert waiting.stderr is not None
+    said = waiting.stderr.readline()
+    assert "2 pending" in said
+    os.kill(waiting.pid, signal.SIGINT)
+    said = waiting.communicate(timeout=60)[1]
+    assert waiting.returncode == 130
+    assert "let go of the jobs, which go on" in said
+    assert application.project.run(["squeue", "-h", "-r"]).stdout.count("\n") == 2
+    application.project.slurmopt("cancel", str(application.sweep("out")))
+    wait_until(lambda: not application.project.run(["squeue", "-h"]).stdout, 60, "the jobs are gone")
+
+
+def test_what_slurmopt_refuses_is_one_line_in_hydras_words(application: Application) -> None:
+    refused = application.run("lr=1,2", *OURS, "hydra.launcher.resources.nodes=9", check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("hydra.launcher.resources.nodes: 9 are more than")
+    assert "Traceback" not in refused.stderr
+    assert not (application.path / "out" / ".slurmopt").exists()
+    script = application.run("lr=1,2", *OURS, "hydra.launcher.dry_run=true").stdout
+    assert script.startswith("#!/bin/bash")
+    assert "--time=" in script
+    assert not (application.path / "out" / ".slurmopt").exists()

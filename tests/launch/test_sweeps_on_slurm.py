@@ -1,0 +1,291 @@
+"""Sweeps on a real Slurm: each point once, whatever happens to launcher, nodes and array tasks on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launch.conftest import COMMAND, Project
+from private_cluster import PrivateCluster, new_folder, require_slurm, unprivileged_user, wait_until
+
+from slurmopt.folder import events
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid import submissions
+
+TRAIN = '''
+"""Points that finish, fail, crash and wait for a word."""
+import os
+import time
+from pathlib import Path
+
+import slurmopt
+
+
+def note(config):
+    """Each start of user code leaves a line: a point that ran twice would have two."""
+    with open("started", "a") as file:
+        file.write(f"{slurmopt.current_run().folder.path.name} {os.getpid()}\\n")
+
+
+def short(config):
+    note(config)
+    slurmopt.progress(1, total=1, loss=config.lr * (1 + config.seed))
+    return {"score": config.lr + config.seed}
+
+
+def until_told(config):
+    """The first attempt goes on until it is told to stop; a later one finishes."""
+    note(config)
+    saved = slurmopt.current_run().folder.path / "saved"
+    if not saved.exists():
+        step = 0
+        while not slurmopt.stop_requested():
+            step += 1
+            slurmopt.progress(step)
+            time.sleep(0.05)
+        saved.write_text("yes")
+        raise slurmopt.Requeue("saved")
+    return {"score": config.seed}
+
+
+def held(config):
+    note(config)
+    while not Path("go").exists():
+        time.sleep(0.1)
+    return {"score": config.seed}
+
+
+def some_fail(config):
+    note(config)
+    if config.seed == 1 and not Path("mended").exists():
+        raise ValueError(f"no luck with seed {config.seed}")
+    if config.seed == 2 and not Path("mended").exists():
+        os.kill(os.getpid(), 11)
+    return {"score": config.seed}
+'''
+
+EXPERIMENT = """
+# @package _global_
+task: {_target_: points.short}
+resources: {time: 5m, cpus_per_task: 1}
+restart: {budgets: {killed: 0}}
+lr: 0.1
+seed: 0
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PrivateCluster]:
+    """Its arrays have at most six tasks."""
+    require_slurm()
+    made = PrivateCluster.start(new_folder(), "--nodes", "3", "--gpus", "0", "--max-array-size", "6")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def site(project: Project) -> Project:
+    (project.path / "points.py").write_text(TRAIN)
+    folder = project.path / "conf" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "points.yaml").write_text(textwrap.dedent(EXPERIMENT))
+    return project
+
+
+def launch(site: Project, *words: str) -> tuple[SweepFolder, dict[str, Any]]:
+    answer = site.submit("-m", "+experiment=points", *words)
+    return SweepFolder(Path(answer["run"])), answer
+
+
+def status(site: Project, sweep: SweepFolder) -> dict[str, Any]:
+    (told,) = json.loads(site.slurmopt("status", str(sweep.path), "--json").stdout)
+    assert isinstance(told, dict)
+    return told
+
+
+def finish(site: Project, sweep: SweepFolder, timeout: float = 90, **counts: int) -> None:
+    """Waits until so many points are in each state."""
+    wait_until(
+        lambda: status(site, sweep)["states"] == counts, timeout, f"{counts}", lambda: status(site, sweep)
+    )
+
+
+def starts(site: Project) -> list[str]:
+    """The points whose user code began, sorted; twice where it began twice."""
+    path = site.path / "started"
+    return sorted(line.split()[0] for line in path.read_text().splitlines()) if path.exists() else []
+
+
+def numbers(*points: int) -> list[str]:
+    return [f"{point:05d}" for point in points]
+
+
+@pytest.mark.parametrize("packing", [[], ["sweep.per_task=4", "sweep.side_by_side=2"]], ids=["each a task", "packed"])
+def test_each_point_finishes_once_in_a_folder_of_its_own(site: Project, packing: list[str]) -> None:
+    sweep, answer = launch(site, "lr=0.1,0.2", "seed=range(4)", *packing)
+    assert answer["runs"] == 8
+    finish(site, sweep, finished=8)
+    assert starts(site) == numbers(*range(8))
+    for number in range(8):
+        point = sweep.point(number)
+        (end,) = (event for event in events.read(point.events) if event["event"] == "end")
+        lr, seed = (0.1, 0.2)[number // 4], number % 4
+        assert end["result"] == {"score": lr + seed}
+        assert end["metrics"]["loss"] == pytest.approx(lr * (1 + seed))
+        left = [path for path in point.path.rglob("*") if path.is_file()]
+        assert len(left) <= 4, left
+    table = json.loads(site.slurmopt("results", str(sweep.path), "--sort", "score", "--json").stdout)
+    assert [row["point"] for row in table["points"]] == [0, 4, 1, 5, 2, 6, 3, 7]
+
+
+def test_a_sweep_larger_than_an_array_goes_on_by_itself(site: Project) -> None:
+    """MaxArraySize is 6 here: 20 points are four arrays, of which the first is submitted from the terminal."""
+    sweep, answer = launch(site, "seed=range(20)")
+    assert len(answer["job_ids"]) == 1
+    assert answer["waiting"] == 14
+    finish(site, sweep, timeout=150, finished=20)
+    assert starts(site) == numbers(*range(20))
+    assert str(submissions.read(sweep.sweep_file)[0].points) == "0-5"
+    assert not sweep.more.exists()
+
+
+def test_a_launcher_killed_anywhere_and_started_again_submits_each_point_once(site: Project) -> None:
+    words = ["-m", "+experiment=points", "seed=range(9)", "launch.id=mine", "launch.name=again"]
+    sweep = SweepFolder(site.path / "runs" / "again" / "mine")
+    for moment in ("points.json", "sweep.json"):
+        launcher = subprocess.Popen(
+            [*COMMAND, "launch", *words],
+            cwd=site.path,
+            user=unprivileged_user(),
+            env={**site.environment(), "XDG_CACHE_HOME": str(site.path / "cache")},
+            stdout=subprocess.DEVNULL,
+        )
+        wait_until(lambda: (sweep.path / moment).exists() or launcher.poll() is not None, 60, moment)  # noqa: B023
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait()
+    site.launch(*words)
+    site.launch(*words)
+    finish(site, sweep, finished=9)
+    assert starts(site) == numbers(*range(9))
+
+
+def test_failed_points_are_told_apart_and_tried_again(site: Project) -> None:
+    sweep, _ = launch(site, "task._target_=points.some_fail", "seed=range(4)", "sweep.per_task=4")
+    finish(site, sweep, finished=2, failed=1, killed=1)
+    said = site.slurmopt("status", str(sweep.path)).stdout
+    assert "no luck with seed" in said
+    assert "ValueError: no luck with seed 1" in site.slurmopt("logs", f"{sweep.path}/1").stdout
+    (site.path / "mended").touch()
+    site.slurmopt("retry", str(sweep.path), "--failed")
+    finish(site, sweep, finished=4)
+    assert starts(site) == numbers(0, 1, 1, 2, 2, 3)
+    assert str(submissions.read(sweep.sweep_file)[-1].points) == "1-2"
+
+
+@pytest.mark.parametrize("packing", [[], ["sweep.per_task=3"]], ids=["each a task", "packed"])
+def test_an_array_task_that_is_requeued_goes_on_with_its_points(site: Project, packing: list[str]) -> None:
+    sweep, answer = launch(site, "task._target_=points.until_told", "seed=range(3)", *packing)
+    (job,) = answer["job_ids"]
+    first = 1 if packing else 3  # one after the other in a pack
+    wait_until(lambda: len(starts(site)) == first, 60, "user code runs")
+    tasks = [f"{job}_{task}" for task in range(1 if packing else 3)]
+    site.cluster.run(["scontrol", "requeue", ",".join(tasks)])
+    if packing:
+        for more in (3, 5):  # the first finishes in its second attempt, and the next is told to stop in its first
+            wait_until(lambda: len(starts(site)) == more, 60, "the next point runs")  # noqa: B023
+            site.cluster.run(["scontrol", "requeue", *tasks])
+    finish(site, sweep, finished=3)
+    assert starts(site) == numbers(0, 0, 1, 1, 2, 2)
+    for number in range(3):
+        assert sweep.point(number).attempts() == [0, 1]
+
+
+@pytest.mark.parametrize("packing", [[], ["sweep.per_task=6", "sweep.side_by_side=6"]], ids=["each a task", "packed"])
+def test_a_node_that_dies_in_the_middle_loses_no_point(site: Project, packing: list[str]) -> None:
+    sweep, answer = launch(site, "task._target_=points.held", "seed=range(6)", *packing)
+    (job,) = answer["job_ids"]
+    wait_until(lambda: len(starts(site)) == 6, 60, "user code runs")
+    (node, *_) = site.cluster.run(["squeue", "-h", "-j", job, "-o", "%N", "-t", "R"]).stdout.split()
+    site.cluster.kill_node(node)
+    (site.path / "go").touch()
+    try:
+        finish(site, sweep, timeout=120, finished=6)
+    finally:
+        site.cluster.restore_node(node)
+    assert set(starts(site)) == set(numbers(*range(6)))
+    for number in range(6):
+        ends = [event for event in events.read(sweep.point(number).events) if event["event"] == "end"]
+        assert [end["outcome"] for end in ends if end["next"] is None] == ["finished"]
+
+
+def test_cancelled_points_do_not_start_and_the_others_go_on(site: Project) -> None:
+    words = ["task._target_=points.held", "seed=range(8)", "sweep.at_once=2"]
+    sweep, _ = launch(site, *words)
+    wait_until(lambda: len(starts(site)) == 2, 60, "two run")
+    site.slurmopt("cancel", f"{sweep.path}/1,4-6")
+    (site.path / "go").touch()
+    finish(site, sweep, finished=4, cancelled=4)
+    assert starts(site) == numbers(0, 1, 2, 3, 7)
+
+
+def test_what_follows_starts_once_all_points_have_ended(site: Project) -> None:
+    then = "+experiment=points task._target_=points.short launch.name=evaluation seed=77"
+    sweep, _ = launch(site, "task._target_=points.some_fail", "seed=range(3)", f"sweep.then='{then}'")
+    finish(site, sweep, finished=1, failed=1, killed=1)
+    (after,) = (site.path / "runs" / "evaluation").iterdir()
+    site.wait_for({"run": str(after)}, "finished")
+    begun = [line.split()[0] for line in (site.path / "started").read_text().splitlines()]
+    assert begun[-1] == after.name
+    assert sorted(begun[:-1]) == numbers(0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sede=1,2"], "sede"),
+        (["seed=1,1"], "equal"),
+        (["seed=[]"], ""),
+        (["resources.nodes=1,2"], "resources.nodes"),
+        (["seed=1,2", "sweep.per_task=2", "resources.nodes=2"], "sweep.per_task"),
+        (["seed=1,2", "sweep.then=+experiment=nope"], "sweep.then"),
+        (["seed=1,2", "launch.backend=local"], "launch.backend"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_submitted(site: Project, words: list[str], said: str) -> None:
+    done = site.launch("-m", "+experiment=points", *words, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert not (site.path / "runs").exists()
+
+
+def test_hostile_values_stay_values(site: Project) -> None:
+    nasty = "$(touch ../broken); `id` ' \\\" | \n é"
+    (site.path / "points.jsonl").write_text("\n".join(json.dumps({"+text": text}) for text in (nasty, "../../x")))
+    sweep, _ = launch(site, "sweep.points=points.jsonl", "sweep.folder='${text}'", "sweep.per_task=2")
+    finish(site, sweep, finished=2)
+    from omegaconf import OmegaConf
+
+    assert OmegaConf.load(sweep.point(0).config)["text"] == nasty
+    assert not list(site.path.rglob("broken"))
+    for link in sweep.by_name.iterdir():
+        assert link.resolve().parent == sweep.points
+
+
+def test_the_login_side_writes_few_files_however_many_points(site: Project) -> None:
+    sweep, _ = launch(site, "lr=0.1,0.2", "seed=range(500000)", "launch.check=false", "sweep.at_once=1")
+    site.cluster.run(["scancel", "--user", site.user])
+    mine = [
+        path
+        for path in sweep.path.rglob("*")
+        if path.is_file() and "logs" not in path.parts and "points" not in path.parts
+    ]
+    assert len(mine) <= 10, mine
+    assert sum(os.path.getsize(path) for path in mine) < 100_000

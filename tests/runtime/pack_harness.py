@@ -1,0 +1,112 @@
+"""A sweep folder and a real parent in it, for the tests of packed points."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runtime.harness import DEADLINE, REPOSITORY
+
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.axes import Axis, Column
+from slurmopt.grid.bases import Base
+from slurmopt.grid.points import Points
+from slurmopt.survival.policy import Policy
+
+
+@dataclass
+class Packer:
+    """Starts attempts of one array task, as the batch shell would."""
+
+    sweep: SweepFolder
+    code: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    attempt: int = 0
+    count: int = 0
+    output: str = ""
+
+    @property
+    def task(self) -> RunFolder:
+        return self.sweep.task(0, 0)
+
+    def points(self, count: int, config: dict[str, Any] | None = None, axis: str = "n") -> None:
+        """A grid of `count` points, whose key `axis` is 0, 1, …"""
+        self.count = count
+        task = {"_target_": "train.main", "command": None}
+        base = Base(picks=[], config={axis: 0, "task": task, **(config or {})}, choices={})
+        axes = [Axis((Column(key=axis, values=range(count)),))]
+        Points(axes=axes, bases=[base], hydra=[{}]).save(self.sweep.points_file)
+
+    def module(self, text: str) -> None:
+        """Writes the user's module; the parent finds it in its working directory."""
+        (self.code / "train.py").write_text(text)
+
+    def start(self, *words: str, task: tuple[str, ...] = ("--function", "train.main")) -> subprocess.Popen[str]:
+        for part in (self.task.logs, self.task.heartbeats):
+            (part / f"attempt-{self.attempt}").mkdir(parents=True, exist_ok=True)
+        events.append(self.task.events, "attempt", attempt=self.attempt, job="7_0")
+        own = [str(self.sweep.path), "0", f"0-{self.count - 1}", str(self.count)]
+        if "--policy" not in words:
+            words = ("--policy", Policy().as_word(), *words)
+        if "--heartbeat" not in words:
+            words = (*words, "--heartbeat", "0.3")
+        return subprocess.Popen(
+            [sys.executable, "-m", "slurmopt.runtime.pack", *own, *words, *task],
+            cwd=self.code,
+            env=self._environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *words: str, task: tuple[str, ...] = ("--function", "train.main")) -> int:
+        return self.finish(self.start(*words, task=task))
+
+    def finish(self, process: subprocess.Popen[str]) -> int:
+        """The parent's exit status; the next start is another attempt of the array task."""
+        self.output = process.communicate(timeout=DEADLINE)[0]
+        self.attempt += 1
+        return process.returncode
+
+    def _environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "PET_")) and k != "RANK"}
+        ours = {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
+        ours |= {"SLURMOPT_RUN_FOLDER": str(self.task.path), "SLURMOPT_ATTEMPT": str(self.attempt)}
+        ours |= {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "0", "SLURM_JOB_NODELIST": "node1"}
+        return kept | ours | self.environment
+
+    def log(self, point: int, attempt: int = 0, rank: int = 0) -> str:
+        path = self.sweep.point(point).rank_log(attempt, rank)
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def events(self, point: int, word: str = "end") -> list[dict[str, Any]]:
+        return [event for event in events.read(self.sweep.point(point).events) if event["event"] == word]
+
+    def end(self, point: int) -> dict[str, Any]:
+        """The point's last `end`."""
+        return self.events(point)[-1]
+
+    def outcome(self) -> dict[str, Any]:
+        """The parent's own, of its last attempt."""
+        from slurmopt.folder import heartbeat
+
+        beat = heartbeat.read(self.task.heartbeat(self.attempt - 1, 0))
+        assert beat is not None
+        assert beat.outcome is not None, self.output
+        return beat.outcome
+
+    def told(self, state: str = "ended") -> list[dict[str, Any]]:
+        """What the array task's journal tells of its points."""
+        found = [event for event in events.read(self.task.events) if event["event"] == "point"]
+        return [event for event in found if event["state"] == state]
+
+
+def lines(text: str, *, of: Callable[[str], bool]) -> list[str]:
+    return [line for line in text.splitlines() if of(line)]

@@ -1,0 +1,99 @@
+"""`slurmopt cancel` and `slurmopt throttle` of sweeps: what is told to whom. tests/launch has them on a real Slurm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slurmopt.cli import main
+from slurmopt.folder import events
+from slurmopt.grid.ranges import Ranges
+from slurmopt.runs.find import Selection
+from slurmopt.sweeps import cancel as command
+from slurmopt.sweeps.look import standing
+
+
+def words(made: Any, in_queue: Any, points: str, *jobs: tuple[str, str, str]) -> list[str]:
+    """What scancel would get for these points, as Slurm has the jobs."""
+    in_queue(made, *jobs)
+    seen = standing(made.folder)
+    going = command._going(seen, Selection(made.folder, Ranges.parse(points) if points else None))
+    return list(command._words(seen, going))
+
+
+def test_a_whole_sweep_is_its_array_jobs(make_sweep: Any, in_queue: Any) -> None:
+    made = make_sweep().submitted("0-2", "7").submitted("3-5", "8")
+    made.ended(0)
+    jobs = (("7_[1-2]", "PENDING", "Priority"), ("8_[0-2]", "PENDING", "Priority"))
+    assert words(made, in_queue, "", *jobs) == ["8", "7"]
+
+
+def test_points_are_array_tasks_of_the_job_that_has_them_now(make_sweep: Any, in_queue: Any) -> None:
+    made = make_sweep().submitted("0-5", "7")
+    for point in (2, 4):
+        made.ended(point, "user error", error="no")
+    made.submitted("2,4", "8")
+    jobs = (("7_[0-1,3,5]", "PENDING", "Priority"), ("8_[0-1]", "PENDING", "Priority"))
+    assert words(made, in_queue, "1-2,4-5", *jobs) == ["8", "7_[1,5]"]
+
+
+def test_array_tasks_with_other_points_go_on(make_sweep: Any, in_queue: Any) -> None:
+    made = make_sweep(lr=list(range(9))).submitted("0-8", "7", per_task=3)
+    made.task(0, 0, (0, "started"), (0, "finished"), (1, "started"))
+    jobs = (("7_0", "RUNNING", "None"), ("7_[1-2]", "PENDING", "Priority"))
+    assert words(made, in_queue, "1,3-5", *jobs) == ["7_[1]"]  # point 2 still waits in the first array task
+    assert words(made, in_queue, "1-5", *jobs) == ["7_[0-1]"]
+
+
+def test_a_running_point_of_a_pack_is_asked_alone(make_sweep: Any, in_queue: Any) -> None:
+    made = make_sweep().submitted("0-5", "7", per_task=6)
+    made.task(0, 0, (0, "started"), (1, "started"))
+    for point in (0, 1):
+        made.folder.point(point).stop_request(0).parent.mkdir(parents=True)
+    in_queue(made, ("7_0", "RUNNING", "None"))
+    seen = standing(made.folder)
+    command.cancel(seen, Ranges.parse("1,4"))  # where there is no scancel, and none is needed
+    assert made.folder.cancelled.read_text() == "1,4\n"
+    assert made.folder.point(1).stop_request(0).exists()
+    assert not made.folder.point(0).stop_request(0).exists()
+    in_queue(made, ("7_0", "RUNNING", "None"))
+    assert {point: standing(made.folder).of(point).state for point in range(6)} == {
+        0: "running", 1: "stopping", 2: "pending", 3: "pending", 4: "cancelled", 5: "pending",
+    }  # fmt: skip
+
+
+def test_a_cancel_that_does_not_reach_slurm_is_taken_back(make_sweep: Any, capsys: Any) -> None:
+    made = make_sweep().submitted("0-5", "7")
+    run = made.started(1)
+    assert main(["cancel", "mine"]) == 2
+    assert "scancel is not installed here" in capsys.readouterr().err
+    assert made.folder.cancelled.read_text() == "\n"
+    assert [event["event"] for event in events.read(run.events)][-2:] == ["cancel", "cancel-failed"]
+    assert "cancelled" not in standing(made.folder).counts()
+
+
+def test_many_scattered_points_fit_into_the_words_of_a_command(make_sweep: Any, in_queue: Any) -> None:
+    made = make_sweep(lr=list(range(100)), seed=list(range(100))).submitted("0-9999", "7")
+    told = words(made, in_queue, ",".join(map(str, range(0, 10000, 2))), ("7_[0-9999]", "PENDING", "Priority"))
+    assert len(told) == 3
+    assert max(map(len, told)) < 100_000
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["mine", "x"], "'x' is not valid; valid: 0 (no limit), 1, 2"),
+        (["mine", "-1"], "valid"),
+        (["mine/3", "4"], "no sweep as such"),
+        (["mine", "4"], "has ended already: finished"),
+    ],
+)
+def test_bad_throttles(make_sweep: Any, capsys: Any, given: list[str], said: str) -> None:
+    made = make_sweep().submitted("0-5", "7")
+    for point in range(6):
+        made.ended(point)
+    assert main(["throttle", *given]) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert shown.count("\n") == 1
