@@ -22,7 +22,7 @@ COMMANDS = {
     "retry": ("slurmopt.retry", "let runs that failed go on, with changed needs"),
     "cancel": ("slurmopt.sweeps.cancel", "stop a run, a sweep or points of it"),
     "throttle": ("slurmopt.sweeps.throttle", "how many array tasks of a sweep may run at a time"),
-    "tend": ("slurmopt.runs.tend", "bring back runs that nobody brings back; for cron, or --watch"),
+    "tend": ("slurmopt.sweeps.tend", "bring back runs that nobody brings back; for cron, or --watch"),
     "list": ("slurmopt.sweeps.listing", "all runs and sweeps, newest first"),
     "checkpoint": ("slurmopt.checkpoint_command.main", "what a run has saved: list, verify, fetch, export, prune"),
     "completion": ("slurmopt.completion", "shell completion for bash, zsh and fish"),

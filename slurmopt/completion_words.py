@@ -11,8 +11,11 @@ from slurmopt.cli import COMMANDS
 
 _SHELLS = ("bash", "zsh", "fish")
 _WITH_RUN = ("status", "logs", "history", "retry", "cancel")
+_WITH_SWEEP = ("results", "throttle")
 _HARMLESS = re.compile(r"[\w./=+:@%,~-]*")
-_VALUED = ("--folder", "--rank", "--attempt", "--to", "--key", "--keep", "--more-memory", "--more-time")
+_VALUED = (
+    "--folder", "--rank", "--attempt", "--to", "--key", "--keep", "--more-memory", "--more-time", "--sort", "--plot",
+)  # fmt: skip
 """Options whose value is no RUN."""
 _CHOICES = {"--tier": "scratch shared s3", "--from": "scratch shared s3", "--format": "torch safetensors dcp"}
 
@@ -42,7 +45,9 @@ def candidates(line: str) -> list[str]:
         return []
     if current.startswith("-"):
         return _options(COMMANDS[command][0], current)
-    return _runs(given, current) if command in _WITH_RUN else []
+    if command in _WITH_SWEEP:
+        return _named(given, current, sweeps_only=True)
+    return _named(given, current) if command in _WITH_RUN else []
 
 
 def _checkpoint(given: list[str], current: str) -> list[str]:
@@ -57,7 +62,7 @@ def _checkpoint(given: list[str], current: str) -> list[str]:
         return []
     if current.startswith("-"):
         return _options(OF_CHECKPOINT[given[0]][0], current)
-    return _runs(given, current) if len(_words(given)) == 1 else []
+    return _named(given, current) if len(_words(given)) == 1 else []
 
 
 def _words(given: list[str]) -> list[str]:
@@ -71,14 +76,15 @@ def _options(module: str, current: str) -> list[str]:
     return sorted({option for option in re.findall(r"--[a-z-]+", text) if option.startswith(current)})
 
 
-def _runs(given: list[str], current: str) -> list[str]:
-    """Names first; IDs once a name stands, or where the word begins one."""
-    from slurmopt.runs.find import all_runs, created
+def _named(given: list[str], current: str, sweeps_only: bool = False) -> list[str]:
+    """Runs and sweeps: names first; IDs once a name stands, or where the word begins one."""
+    from slurmopt.runs.find import all_runs, all_sweeps, created
 
     folder = Path(os.environ.get("SLURMOPT_FOLDER") or "runs")
     if "--folder" in given[:-1]:
         folder = Path(given[given.index("--folder") + 1])
-    runs = sorted(all_runs(folder), key=created, reverse=True)
+    both = [*([] if sweeps_only else all_runs(folder)), *(sweep.run for sweep in all_sweeps(folder))]
+    runs = sorted(both, key=created, reverse=True)
     if "/" in current:
         found = [f"{run.name}/{run.id}" for run in runs]
     else:

@@ -13,6 +13,7 @@ from slurmopt.folder.sweep import SweepFolder
 from slurmopt.hydra_app import returns
 from slurmopt.runs.follow import Note
 from slurmopt.runs.state import ALIVE
+from slurmopt.sweeps import more
 from slurmopt.sweeps.look import standing
 from slurmopt.sweeps.standing import Point, Standing
 
@@ -20,7 +21,10 @@ _POLL = 0.5
 """Seconds between looks, at the least."""
 _SHARE = 4.0
 """A look at many points takes a while; that many times as long nothing is looked at."""
-_OPEN = (*ALIVE, "unknown", "unsubmitted")
+_LAG = 10.0
+"""Seconds until another look, where a shared file system may not show yet what a job wrote before it ended."""
+_SAY = 30.0
+"""Seconds between lines, where they are not rewritten in place."""
 
 
 def wait(sweep: SweepFolder, jobs: list[list[str]]) -> list[JobReturn]:
@@ -38,16 +42,39 @@ def wait(sweep: SweepFolder, jobs: list[list[str]]) -> list[JobReturn]:
 
 
 def _until_over(sweep: SweepFolder) -> Standing:
-    note = Note()
+    said, doubted = Progress(), False
     while True:
         began = time.monotonic()
         found = standing(sweep)
         counts = found.counts()
-        if not any(word in counts for word in _OPEN):
-            note.clear()
-            return found
-        note.show(", ".join(f"{count} {word}" for word, count in counts.items()))
-        time.sleep(max(_POLL, _SHARE * (time.monotonic() - began)))
+        alive = any(word in counts for word in ALIVE)
+        pause = max(_POLL, _SHARE * (time.monotonic() - began))
+        if not alive and "unsubmitted" in counts:
+            more.main([str(sweep.path)])  # no array task is left that would do it
+            pause = _LAG
+        elif not alive and "unknown" not in counts:
+            if doubted or "lost" not in counts:
+                said.end()
+                return found
+            doubted, pause = True, _LAG
+        said.show(counts)
+        time.sleep(pause)
+
+
+class Progress:
+    """How many jobs are in which state, in one line: rewritten in place on a terminal, now and then elsewhere."""
+
+    def __init__(self) -> None:
+        self._note = Note()
+        self._next = 0.0
+
+    def show(self, counts: dict[str, int]) -> None:
+        if sys.stderr.isatty() or time.monotonic() >= self._next:
+            self._next = time.monotonic() + _SAY
+            self._note.show(", ".join(f"{count:,} {word}" for word, count in counts.items()))
+
+    def end(self) -> None:
+        self._note.clear()
 
 
 def _returned(found: Standing, number: int, words: list[str]) -> JobReturn:

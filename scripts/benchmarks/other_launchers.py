@@ -67,7 +67,7 @@ def bench(bench: Workbench, report: Report, runs: int) -> None:
     sources = _sources(bench)
     launchers = _launchers(bench, report, sources)
     warm = refresher(lambda: _know_the_cluster(bench), FACTS_SERVE)
-    with _busy_cluster(bench):
+    with busy_cluster(bench):
         samples = side_by_side([_case(bench, launcher, warm) for launcher in launchers], runs)
         notes = {launcher.name: _counted(bench, _case(bench, launcher, warm)) for launcher in launchers}
     if find_spec("hydra_plugins.hydra_submitit_launcher"):
@@ -117,7 +117,7 @@ def _case(bench: Workbench, launcher: Launcher, warm: Callable[[], None]) -> Cas
         cwd,
         {**bench.env, "XDG_CACHE_HOME": str(cache)},
         before,
-        lambda: _cancel(bench),
+        lambda: cancel_all(bench),
         cwd / launcher.until if launcher.until else None,
     )
 
@@ -134,7 +134,7 @@ def _counted(bench: Workbench, case: Case) -> str:
     def count() -> None:
         nonlocal files
         files = sum(path.is_file() for path in (bench.folder / "launched").rglob("*"))
-        _cancel(bench)
+        cancel_all(bench)
 
     once(replace(case, env={**case.env, "PATH": calls.env["PATH"]}, after=count))
     return f"{files} files; {calls}"
@@ -148,9 +148,9 @@ def _to_return(bench: Workbench, submitted: Case, samples: Samples, notes: dict[
 
 
 @contextlib.contextmanager
-def _busy_cluster(bench: Workbench) -> Iterator[None]:
+def busy_cluster(bench: Workbench, nodes: int = 2) -> Iterator[None]:
     """A job on all nodes, named so that it outlives the cancelling of the others."""
-    bench.run(["sbatch", "--job-name=busy", "--nodes=2", "--exclusive", "--time=60", "--output=/dev/null",
+    bench.run(["sbatch", "--job-name=busy", f"--nodes={nodes}", "--exclusive", "--time=60", "--output=/dev/null",
                "--wrap=sleep 3600"])  # fmt: skip
     _wait(lambda: "busy" in bench.run(["squeue", "-h", "-t", "R", "-o", "%j"]), "the job that takes all nodes runs")
     try:
@@ -160,7 +160,8 @@ def _busy_cluster(bench: Workbench) -> Iterator[None]:
         _wait(lambda: not bench.run(["squeue", "-h"]).strip(), "the cluster is free again")
 
 
-def _cancel(bench: Workbench) -> None:
+def cancel_all(bench: Workbench) -> None:
+    """All jobs but the one that keeps the nodes busy."""
     jobs = [line.split() for line in bench.run(["squeue", "-h", "-o", "%A %j"]).splitlines()]
     mine = [job for job, name in jobs if name != "busy"]
     if mine:

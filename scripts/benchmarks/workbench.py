@@ -104,20 +104,18 @@ def workbench(slurm: bool) -> Iterator[Workbench]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED)}
     env.update(PYTHONPATH=str(ROOT), XDG_CACHE_HOME=str(folder / "cache"))
     try:
-        with _cluster(folder / "slurm", slurm) as words:
+        with private_cluster(folder / "slurm", 2) if slurm else contextlib.nullcontext({}) as words:
             yield Workbench(folder, {**env, **words}, slurm)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _cluster(folder: Path, wanted: bool) -> Iterator[dict[str, str]]:
-    if not wanted:
-        yield {}
-        return
+def private_cluster(folder: Path, nodes: int, *options: str) -> Iterator[dict[str, str]]:
+    """A cluster in `folder`, with further options of scripts/slurm-cluster: what the environment needs to reach it."""
     script = [sys.executable, str(ROOT / "scripts" / "slurm-cluster")]
     started = subprocess.run(
-        [*script, "start", "--nodes", "2", "--folder", str(folder)], capture_output=True, text=True
+        [*script, "start", "--nodes", str(nodes), "--folder", str(folder), *options], capture_output=True, text=True
     )
     if started.returncode:
         raise BenchError(f"the private cluster does not start\n{started.stderr[-2000:]}")

@@ -140,6 +140,8 @@ def compose_errors(config_dir: str | None) -> Iterator[None]:
         raise ConfigError(f"cannot read {error.filename or 'a config'}: {(error.strerror or '').lower()}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"not valid UTF-8: {', '.join(_not_utf8(user_folder(config_dir)))}") from error
+    except (ValueError, TypeError, AssertionError) as error:  # Hydra's for a group choice that is a number or null
+        raise ConfigError(one_line(str(error).partition("\n")[0]) or type(error).__name__) from error
 
 
 def _not_utf8(folder: Path | None) -> list[str]:

@@ -61,7 +61,9 @@ def append(path: Path, event: str, **fields: Any) -> None:
         with _locked(descriptor):
             if _torn(descriptor):  # a full disk or a crash cut the last line: keep ours apart from it
                 line = "\n" + line
-            os.write(descriptor, line.encode())
+            data = line.encode()
+            if os.write(descriptor, data) < len(data):  # a part of it filled the disk: the line is lost, and torn
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     finally:
         os.close(descriptor)
 

@@ -53,7 +53,9 @@ class RunFolder:
 
     @property
     def config(self) -> Path:
-        return self.path / "config.yaml"
+        """The composed config; an array task of a sweep has none but the sweep's."""
+        of_sweep = self.path.parent.name == "tasks" and self.in_sweep
+        return (self.path.parent.parent if of_sweep else self.path) / "config.yaml"
 
     @property
     def overrides(self) -> Path:

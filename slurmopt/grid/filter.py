@@ -62,7 +62,7 @@ def condition(text: str) -> Condition:
     if "${" in python:
         raise ConfigError(f"{one_line(text)!r} has a ${{…}} that is not a plain key", KEY)
     try:
-        tree = ast.parse(f"({python}\n)", mode="eval")
+        tree = ast.parse(" ".join(python.split("\n")).strip(), mode="eval")
         for node in ast.walk(tree):
             _refuse_others(node)
         code = compile(tree, KEY, "eval")

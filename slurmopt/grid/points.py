@@ -121,18 +121,22 @@ class Points:
         point with the first value of each axis would have. Raises ConfigError naming the key.
         """
         import_modules(self.imports)
-        root = self.root(point, run_path, values)
+        root = self._root(point, run_path, values, lean=True)
         with hydra_answers(root, self.described):
             return resolved(root, "hydra", _explain)
 
     def root(self, point: int, run_path: Path, values: dict[str, Any] | None = None) -> DictConfig:
         """The point's config with Hydra's node in it, not resolved yet."""
+        return self._root(point, run_path, values, lean=False)
+
+    def _root(self, point: int, run_path: Path, values: dict[str, Any] | None, lean: bool) -> DictConfig:
+        """`lean`: without Hydra's node, where nothing reads it."""
         if values is None and self.kind == "search":
             values = self.first
         chosen = self.values(point) if values is None else values
         base = self.base(chosen)
-        asks = base.asks_hydra or asks_hydra(chosen)
-        root = base.root(self._hydra(base, point, run_path, values) if asks else {})
+        leave_out = lean and not (base.asks_hydra or asks_hydra(chosen))
+        root = base.root({} if leave_out else self._hydra(base, point, run_path, values))
         for column in self.columns:
             if not column.group and self.kind != "hydra":
                 _set(root, column, chosen[column.key])

@@ -33,7 +33,7 @@ def make_point(
     _make_folders(sweep, run)
     if not run.config.exists():
         replace_text(run.config, dump(points.config(point, run.path, values)))
-    _note(run, points, job, token)
+    _note(run, points, job, token, values)
     if (name := points.name(point, values)) is not None:
         _link(sweep, run, name)
     return run
@@ -46,10 +46,11 @@ def _make_folders(sweep: SweepFolder, run: RunFolder) -> None:
         folder.mkdir(mode=mode, exist_ok=True)
 
 
-def _note(run: RunFolder, points: Points, job: str, token: str | None) -> None:
+def _note(run: RunFolder, points: Points, job: str, token: str | None, values: dict[str, Any] | None) -> None:
     known = events.read(run.events)
+    told = {} if values is None else {"values": values}  # which nothing else tells of a search
     if not any(event["event"] == "created" for event in known):
-        events.append(run.events, "created", name=run.name, id=run.id, cwd=points.cwd)
+        events.append(run.events, "created", name=run.name, id=run.id, cwd=points.cwd, **told)
     submitted = [event for event in known if event["event"] == "submitted"]
     if not submitted or (submitted[-1].get("job"), submitted[-1].get("token")) != (job, token):
         events.append(run.events, "submitted", token=token, backend="sbatch", job=job)

@@ -11,6 +11,7 @@ _DIGITS = r"[0-9](?:_?[0-9])*"
 _WHOLE = r"(?:0|[1-9](?:_?[0-9])*)"
 INT = re.compile(rf"[+-]?{_WHOLE}")
 FLOAT = re.compile(rf"[+-]?(?:(?:{_WHOLE}?\.{_DIGITS}|{_WHOLE}\.)(?:[eE][+-]?{_DIGITS})?|{_WHOLE}[eE][+-]?{_DIGITS})")
+_ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]")
 _BEFORE_QUOTE = re.compile(r"(\\+)(?='|$)")
 
 
@@ -25,7 +26,7 @@ def word(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(word, value)) + "]"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{word(key)}:{word(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{_key(key)}:{word(item)}" for key, item in value.items()) + "}"
     return _text(str(value))
 
 
@@ -35,6 +36,11 @@ def _text(text: str) -> str:
         return text
     doubled = _BEFORE_QUOTE.sub(r"\1\1", text)
     return "'" + doubled.replace("'", "\\'") + "'"
+
+
+def _key(key: Any) -> str:
+    """A key of a mapping, which Hydra's grammar takes without quotes only."""
+    return _ESCAPED.sub(r"\\\g<0>", key) if isinstance(key, str) else word(key)
 
 
 def is_text(text: str) -> bool:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 from slurmopt.errors import RunError
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
-from slurmopt.runs.handover import hand_over
+from slurmopt.folder.sweep import SweepFolder, point_number, sweep_of
+from slurmopt.grid.ranges import Ranges
+from slurmopt.runs import arrays
+from slurmopt.runs.handover import alone, hand_over
 from slurmopt.runs.journal import text
 from slurmopt.slurm.facts import cluster_name
 from slurmopt.slurm.quoting import shell
@@ -31,18 +34,46 @@ def submit_again(run: RunFolder, backend: str, settings: Settings, after: str | 
     if nodes := _excluded(run, settings):
         options.append(f"--exclude={nodes}")
     timeout = seconds(settings.launch.submit_timeout)
+    sweep = sweep_of(run)
 
     def submit(token: str, retry: bool) -> tuple[str, dict[str, Any]]:
-        job = submit_once(run.script, settings.resources.comment, token, timeout, retry, options)
+        if sweep is not None:
+            job = _of_sweep(sweep, run, settings, options, retry)
+        else:
+            job = submit_once(run.script, settings.resources.comment, token, timeout, retry, options)
         cluster = cluster_name()
         return job, {"by": "tend", **({"cluster": cluster} if cluster else {})}
 
     return hand_over(run, backend, submit)
 
 
+def _of_sweep(sweep: SweepFolder, run: RunFolder, settings: Settings, options: list[str], retry: bool) -> str:
+    """Another array job for the point, or the points of the array task, that `run` is; the id of its one task."""
+    number = point_number(run)
+    with alone(sweep.run):
+        count = arrays.how_many(sweep)
+        before = arrays.known(sweep)
+        arrays.settle(sweep, settings, count)
+        if number is not None:
+            batch = arrays.Batch(Ranges.of([number]), 1, packed=False)
+        else:
+            of, task = map(int, run.path.name.split("-"))
+            one = next(one for one in before if one.number == of)
+            points = one.points_of(task)
+            batch = arrays.Batch(points, max(1, len(points)), packed=True, tasks=1 if one.tasks is not None else None)
+        last = before[-1] if retry and before else None  # an earlier try may have come as far as this
+        made = (
+            last
+            if last is not None and last.points == batch.points
+            else arrays.submit(sweep, settings, batch, count, options)
+        )
+    return f"{made.job}_0"
+
+
 def _refuse_a_copy(run: RunFolder) -> None:
     """The script of a copied run folder works in the original."""
-    line = f"export SLURMOPT_RUN_FOLDER={shell(run.path)}"
+    sweep = sweep_of(run)
+    line = f"export SLURMOPT_SWEEP={shell(sweep.path)}" if sweep else f"export SLURMOPT_RUN_FOLDER={shell(run.path)}"
     if line not in run.script.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         raise RunError(f"{run.script} was made for another folder; slurmopt retry {run.path} makes it anew")
 

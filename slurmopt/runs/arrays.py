@@ -65,13 +65,21 @@ def _submission(event: dict[str, Any], token: str) -> Submission:
     )
 
 
+def how_many(sweep: SweepFolder) -> int:
+    """How many points the sweep has, as its launch noted."""
+    for event in events.read(sweep.events):
+        if event["event"] == "created":
+            return int(event.get("points") or 0)
+    return 0
+
+
 def submitted(sweep: SweepFolder) -> Ranges:
     """The points that some array job has or had."""
     return Ranges(span for one in known(sweep) if one.job is not None for span in one.points.spans)
 
 
 def settle(sweep: SweepFolder, settings: Settings, count: int) -> None:
-    """Brings a submission whose answer was lost to its end: the same points, never twice. With the sweep's lock held."""
+    """Brings a submission whose answer was lost to its end: the same points, not twice. With the sweep's lock held."""
     for one in known(sweep):
         if one.job is None:
             submit(sweep, settings, Batch(one.points, one.per_task, one.packed, one.tasks), count)

@@ -117,7 +117,7 @@ def _status(journal: Journal, slurm: Slurm, details: bool) -> Status:
 def of_the_run(journal: Journal, slurm: Slurm) -> Slurm:
     """Without a job that only has the number of the run's: a cluster built anew counts from 1, and people edit."""
     entry = slurm.jobs.get(journal.job or "")
-    if entry is None or entry.command == str(journal.folder.script):
+    if entry is None or entry.runs(str(journal.folder.script)):
         return slurm
     if journal.token is None and not entry.command:  # neither says whose it is
         return slurm

@@ -58,7 +58,8 @@ def make_run(
 ) -> None:
     """Makes the run folder beside its place and renames it there, so that a run folder is whole or is not there.
 
-    `fill` puts more into it, and `told` into the journal's first line. Raises FolderError, and leaves nothing behind then; FileExistsError where the run is there already.
+    `fill` puts more into it, and `told` into the journal's first line. Raises FolderError, and leaves nothing behind
+    then; FileExistsError where the run is there already.
     """
     final = job.folder
     draft = RunFolder(final.path.with_name(f".{final.id}.{os.getpid()}"))

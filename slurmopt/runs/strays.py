@@ -107,7 +107,7 @@ def may_stray(journal: Journal) -> bool:
 def _look(journal: Journal, jobs: Queue, asked: float) -> Stray | None:
     """The run as a stray, unless its job, or another of the run's, may still do something by itself."""
     script = str(journal.folder.script)
-    if any(entry.command == script and not is_over(entry.state) for entry in jobs.values()):
+    if not journal.folder.in_sweep and any(entry.runs(script) and not is_over(entry.state) for entry in jobs.values()):
         return None
     entry = of_the_run(journal, Slurm(jobs, asked)).jobs.get(journal.job or "")
     if entry is not None and not is_over(entry.state):

@@ -16,7 +16,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, Any
 from slurmopt.errors import InputError, RunError, SlurmError, SlurmoptError, one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.sweep import SweepFolder, point_number
+from slurmopt.grid.ranges import Ranges
+from slurmopt.runs import arrays, options
 from slurmopt.runs import journal as journals
-from slurmopt.runs import options
-from slurmopt.runs.find import all_runs, find
+from slurmopt.runs.find import Selection, all_runs, all_sweeps, find, pick
 from slurmopt.runs.handover import alone, locked
 from slurmopt.runs.journal import returns, text, whole
 from slurmopt.runs.strays import Stray, may_stray, strays
@@ -64,14 +66,16 @@ class Deed:
         return one_line(f"{self.name}/{self.id}: {said[self.did]}")
 
 
-def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
+def main(argv: list[str], first: Callable[[Path], None] = lambda folder: None) -> int:
+    """The command; returns the exit status. `first` is done before each look at the runs of a folder."""
     given = parser().parse_args(argv)
     if given.from_job is not None:
         return _from_job(given.from_job, given.runs)
     every = _seconds(given.watch) if given.watch is not None else None
     if every is not None:
-        return _watch(given, every)
+        return _watch(given, every, first)
+    if not given.dry_run:
+        first(given.folder)
     deeds = list(tend(_runs(given), given.dry_run))
     if given.json:
         print(json.dumps([asdict(deed) for deed in deeds]))
@@ -109,7 +113,35 @@ def _seconds(text: str) -> int:
 
 
 def _runs(given: argparse.Namespace) -> list[RunFolder]:
-    return [find(word, given.folder) for word in given.runs] if given.runs else all_runs(given.folder)
+    """Those that were named, else all, and what of sweeps may be left alone: points, or array tasks that start them."""
+    if given.runs:
+        return [run for word in given.runs for run in _of(pick(word, given.folder))]
+    return [*all_runs(given.folder), *(run for sweep in all_sweeps(given.folder) for run in parts(sweep))]
+
+
+def _of(found: RunFolder | Selection) -> list[RunFolder]:
+    if isinstance(found, RunFolder):
+        return [found]
+    wanted = found.points
+    return [run for run in parts(found.sweep) if wanted is None or (point_number(run) or 0) in wanted]
+
+
+def parts(sweep: SweepFolder) -> list[RunFolder]:
+    """What of a sweep has begun and has a job of its own: points that are array tasks, and tasks that start theirs."""
+    own = Ranges(span for one in arrays.known(sweep) if not one.packed for span in one.points.spans)
+    begun = [sweep.point(number) for number in _numbers(sweep.points) if number in own]
+    return [*map(RunFolder, _folders(sweep.tasks)), *begun]
+
+
+def _numbers(folder: Path) -> list[int]:
+    return sorted(int(path.name) for path in _folders(folder) if path.name.isdecimal())
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
 
 
 def _print(deeds: list[Deed], dry_run: bool) -> None:
@@ -118,12 +150,14 @@ def _print(deeds: list[Deed], dry_run: bool) -> None:
         print(("slurmopt: " if failed else "") + deed.line(dry_run), file=sys.stderr if failed else None, flush=True)
 
 
-def _watch(given: argparse.Namespace, every: int) -> int:
+def _watch(given: argparse.Namespace, every: int, first: Callable[[Path], None]) -> int:
     """Round after round; what was said of a run in the last round is not said again."""
     before: list[str] = []
     while True:
         said = []
         try:
+            if not given.dry_run:
+                first(given.folder)
             for deed in tend(_runs(given), given.dry_run):
                 said.append(deed.line(given.dry_run))
                 _print([deed] if said[-1] not in before else [], given.dry_run)

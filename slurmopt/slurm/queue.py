@@ -58,6 +58,10 @@ class QueueEntry:
     requeue: bool | None = None
     """Whether Slurm may start it again; None where it does not say."""
 
+    def runs(self, script: str) -> bool:
+        """Whether it was submitted with `script`; squeue shows the script's arguments behind it, without quotes."""
+        return f"{self.command} ".startswith(f"{script} ")
+
     @property
     def never_ran(self) -> bool:
         """Whether Slurm refused it: sbatch says no, and yet a FAILED job without nodes is in the books."""

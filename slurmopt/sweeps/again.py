@@ -50,12 +50,22 @@ def plan(chosen: Selection, words: list[str], more: More, failed_only: bool) -> 
     if not words and more == More():
         from slurmopt.config.settings import load
 
-        return Again(chosen.sweep, points, load(chosen.sweep.config)[1], None)
+        settings = load(chosen.sweep.config)[1]
+        return Again(chosen.sweep, _left(chosen.sweep, points, settings), settings, None)
     stored = retries.stored_config(chosen.sweep.run)
     changed = retries.changed(stored, words, more)
     for key in changed.changes:
         _refuse(key)
-    return Again(chosen.sweep, points, changed.settings, changed)
+    return Again(chosen.sweep, _left(chosen.sweep, points, changed.settings), changed.settings, changed)
+
+
+def _left(sweep: SweepFolder, points: Ranges, settings: Settings) -> Ranges:
+    """Of a search those that have not been tried."""
+    if settings.sweep.search is None:
+        return points
+    from slurmopt.sweeps.search import left_to_try
+
+    return left_to_try(sweep, points)
 
 
 def to_retry(seen: Standing, chosen: Selection, failed_only: bool) -> Ranges:

@@ -5,8 +5,7 @@
 now: state -> how many) and `gone` (a bool).
 
 A point that has not started never starts: the sweep's file `cancelled` names it, which array tasks look at before they
-start one. Of a point that shares its array task with others the parent alone is told: by that file, and by the point's
-stop request.
+start one. The parent of points that share an array task looks there too, every few seconds, and ends the point alone.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ def cancel(seen: Standing, points: Ranges) -> list[str]:
     try:
         words = list(_words(seen, points))
         _scancel(words)
-        _ask_parents(seen, points)
     except BaseException:
         _note(sweep, "cancel-failed", points, lambda before: before.minus(points))
         for run in told:
@@ -143,15 +141,6 @@ def _scancel(words: list[str]) -> None:
                 raise
 
 
-def _ask_parents(seen: Standing, points: Ranges) -> None:
-    """Points that run beside others in their array task are asked to leave by their parent."""
-    packed = Ranges(span for one in seen.submissions if one.packed for span in one.points.spans)
-    for point in seen.known(points.both(packed)):
-        request = seen.sweep.point(point.number).stop_request(point.attempt or 0)
-        if point.state in ALIVE and request.parent.is_dir():
-            request.touch()
-
-
 def _wait(sweep: SweepFolder, points: Ranges) -> Standing:
     """The sweep once the points are gone, or as it is when patience ends."""
     deadline, pause = time.monotonic() + _PATIENCE, _POLL
@@ -177,8 +166,8 @@ def _said(now: Standing, points: Ranges) -> str:
             f"to see them end: slurmopt status {now.label} --watch"
         )
     if set(counts) == {"cancelled"}:
-        what = "the point is" if len(points) == 1 else f"{len(points):,} points are"
-        return f"{label}: {what} cancelled; slurmopt retry {label} goes on with them"
+        what, them = ("the point is", "it") if len(points) == 1 else (f"{len(points):,} points are", "them")
+        return f"{label}: {what} cancelled; slurmopt retry {label} goes on with {them}"
     return f"{label}: {states(counts)}"
 
 

@@ -58,7 +58,7 @@ def _described(sweep: Draft, session: Composer) -> Described:
     now = time.time()
     for column in sweep.columns:
         refuse_needs(column)
-    refuse_equal_values(sweep.axes)
+    refuse_equal_values([axis for axis in sweep.axes if axis.groups])
     picks, *others = combinations(sweep.axes)
     hydra: list[dict[str, Any]] = []
     config = sweep.config

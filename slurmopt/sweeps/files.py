@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from slurmopt.errors import ConfigError, one_line
@@ -116,7 +115,8 @@ def cell_value(cell: str) -> Any:
     if _BARE.fullmatch(text) and is_text(text):
         return text
     try:
-        return Override._convert_value(OverridesParser.create().parse_rule(text, "element"))
+        override = OverridesParser.create().parse_override(f"cell={text}")
+        return cell if override.is_sweep_override() else override.value()
     except HydraException as error:
         if text[0] in _MEANT:
             said = one_line(str(error).partition("\nSee https")[0].replace("\n", " "))

@@ -229,7 +229,7 @@ class _Look:
         self._add(points.minus(Ranges.of(own)), "unsubmitted", None)
 
     def _add(self, points: Ranges, word: str, detail: str | None) -> None:
-        gone = points.both(self._cancelled) if word in (*ALIVE, "lost", "unsubmitted") else Ranges()
+        gone = points.both(self._cancelled) if word in (*ALIVE, "lost", "unsubmitted", "cancelled") else Ranges()
         for rest in (Rest(points.minus(gone), word, detail), Rest(gone, "cancelled")):
             if rest.points:
                 self._found.rest.append(rest)

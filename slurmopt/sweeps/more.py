@@ -20,17 +20,9 @@ if TYPE_CHECKING:
 
 def left(sweep: SweepFolder) -> Ranges:
     """The points that no array job has yet, and nobody has cancelled."""
-    count = how_many(sweep)
+    count = arrays.how_many(sweep)
     waiting = Ranges([(0, count - 1)] if count else []).minus(arrays.submitted(sweep))
     return waiting.minus(cancelled(sweep))
-
-
-def how_many(sweep: SweepFolder) -> int:
-    """How many points the sweep has."""
-    for event in events.read(sweep.events):
-        if event["event"] == "created":
-            return int(event.get("points") or 0)
-    return 0
 
 
 def cancelled(sweep: SweepFolder) -> Ranges:
@@ -50,7 +42,7 @@ def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
     while waiting and there.tasks:
         batch = first_batch(waiting, settings.sweep, there.tasks)
         try:
-            made = arrays.submit(sweep, settings, batch, how_many(sweep), _options(sweep, settings))
+            made = arrays.submit(sweep, settings, batch, arrays.how_many(sweep), _options(sweep, settings))
         except SlurmRefused as error:
             there = _smaller(error, there, batch.size, anything=bool(arrays.submitted(sweep)))
             continue
@@ -105,7 +97,7 @@ def main(argv: list[str]) -> int:
             return 0
         try:
             _, settings = load(sweep.config)
-            arrays.settle(sweep, settings, how_many(sweep))
+            arrays.settle(sweep, settings, arrays.how_many(sweep))
             submit_what_fits(sweep, settings)
         except SlurmoptError as error:
             print(f"slurmopt: the next points are not submitted yet: {error}", file=sys.stderr)

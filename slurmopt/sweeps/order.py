@@ -27,15 +27,15 @@ def merged(params: list[Part], typed: list[Part]) -> list[Part]:
 
 
 def arranged(parts: Sequence[Part], zipped: list[list[str]], file: Axis | None) -> list[Axis]:
-    """The axes; those of a file come first. ConfigError for keys that collide, and where nothing is swept."""
+    """The axes; `file`, whose columns are among the parts, comes first. ConfigError for keys that collide, and where nothing is swept."""
     columns = [part for part in parts if isinstance(part, Column)]
-    everything = [*(file.columns if file else ()), *columns]
-    if not everything:
+    if not columns:
         raise ConfigError("nothing is swept; give a key several values, such as lr=1e-4,3e-4 or 'seed=range(5)'", "-m")
-    _refuse_twice(parts, everything)
-    _refuse_nested(everything)
-    axes = _zipped(columns, zipped)
-    return [file, *axes] if file else axes
+    _refuse_twice(parts, columns)
+    _refuse_nested(columns)
+    if file is None:
+        return _zipped(columns, zipped)
+    return [file, *_zipped([column for column in columns if column not in file.columns], zipped)]
 
 
 def _refuse_twice(parts: Sequence[Part], columns: list[Column]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from slurmopt.config.check import did_you_mean
 from slurmopt.errors import RunError, one_line
+from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.grid.points import Points
-from slurmopt.runs import stored
 from slurmopt.sweeps.standing import Point, Standing
 
 RESULT = "result"
@@ -52,26 +52,18 @@ def table(standing: Standing) -> Table:
 
 def _row(standing: Standing, points: Points, axes: list[str], point: Point) -> Row:
     if points.kind == "search":
-        values = _searched(standing.sweep.point(point.number), axes, point)
+        values = _searched(standing.sweep.point(point.number), axes)
     else:
         values = points.values(point.number) if point.number < len(points) else {}
     return Row(point, values, metrics_of(point.end))
 
 
-def _searched(run: RunFolder, axes: list[str], point: Point) -> dict[str, Any]:
-    """The values that a search chose: as the parent noted them, else as the point's config has them."""
-    told = (point.end or {}).get("values")
-    if isinstance(told, dict):
-        return {axis: told[axis] for axis in axes if axis in told}
-    found = {}
-    for axis in axes:
-        group, *keys = axis.split(".")
-        value: Any = stored.group(run, group) if keys else stored.value(run, group)
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        if value is not None:
-            found[axis] = value
-    return found
+def _searched(run: RunFolder, axes: list[str]) -> dict[str, Any]:
+    """The values that a search chose, as the point's journal noted them when it was made."""
+    for event in events.parse(events.lines(run.events)[:1]):
+        if isinstance(told := event.get("values"), dict):
+            return {axis: told[axis] for axis in axes if axis in told}
+    return {}
 
 
 def metrics_of(end: dict[str, Any] | None) -> dict[str, float]:
@@ -138,6 +130,6 @@ def in_order(rows: list[Row], name: str, maximize: bool) -> list[Row]:
             texts.append((str(value), row))
         else:
             rest.append(row)
-    numbers.sort(key=lambda pair: pair[0])
+    numbers.sort(key=lambda pair: -pair[0])
     texts.sort(key=lambda pair: pair[0], reverse=maximize)
     return [row for _, row in numbers] + [row for _, row in texts] + rest

@@ -9,13 +9,14 @@
     metric             what `best` and `effects` are by; null where nothing was asked for and nothing is certain
     direction          minimize or maximize
     best               the number of the best point that finished; null where none has the metric
-    rows               a list of objects, sorted by the metric: point, state, values (axis -> value), metrics,
-                       seconds, attempt, error; points that have not started are left out
+    rows               a list of objects, sorted by the metric: point, state, pruned (a search gave it up), values
+                       (axis -> value), metrics, seconds, attempt, error; points that have not started are left out
     effects            a list of axis, share (of the metric's variance: 0 to 1) and levels (value, last, count, mean,
                        median, best), the largest share first: see `slurmopt.sweeps.effects`
 
 A metric is what the point's rank 0 gave to `progress` last, or a number in what its function returned; a metric that is
-no finite number is null. `--csv` prints a line a point. Metrics of points that did not finish count nowhere.
+no finite number is null. `--csv` prints a line a point. Metrics of points that did not finish, or that a search gave
+up, count nowhere.
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ class Ranking:
         self.found = found
         self.metric = metric
         self.maximize = maximize
-        finished = [row for row in found.rows if row.point.state == "finished"]
-        others = [row for row in found.rows if row.point.state != "finished"]
+        finished = [row for row in found.rows if _counts(row)]
+        others = [row for row in found.rows if not _counts(row)]
         if metric is not None:
             finished = outcomes.in_order(finished, metric, maximize)
         self.rows = [*finished, *others]
@@ -120,6 +121,11 @@ class Ranking:
         axes = [axis for axis in self.found.axes if axis != self.metric]
         pairs = sorted(self.numbers, key=lambda pair: pair[0].point.number)  # so that words keep the order of the axis
         return effects([(row.values, value) for row, value in pairs], axes, self.maximize)
+
+
+def _counts(row: Row) -> bool:
+    """Whether the point came to its end: what a search gave up had no time to become good."""
+    return row.point.state == "finished" and not row.point.pruned
 
 
 def rank(found: Table, asked: str | None, maximize: bool) -> Ranking:
@@ -157,7 +163,8 @@ def _cells(row: Row, axes: list[str], metrics: list[str]) -> list[str]:
     numbers = [_cell(row.metrics[name]) if name in row.metrics else "" for name in metrics]
     took = human_seconds(row.point.seconds) if row.point.seconds is not None else ""
     error = f": {one_line(row.point.error)}" if row.point.error and row.point.state != "finished" else ""
-    return [str(row.point.number), *values, *numbers, took, f"{row.point.state}{error}"]
+    state = "pruned" if row.point.pruned else row.point.state
+    return [str(row.point.number), *values, *numbers, took, f"{state}{error}"]
 
 
 def _cell(value: Any) -> str:
@@ -239,6 +246,7 @@ def _row_dict(row: Row) -> dict[str, Any]:
     return {
         "point": row.point.number,
         "state": row.point.state,
+        "pruned": row.point.pruned,
         "values": {key: _finite(value) for key, value in row.values.items()},
         "metrics": {key: _finite(value) for key, value in row.metrics.items()},
         "seconds": row.point.seconds,

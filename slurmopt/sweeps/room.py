@@ -62,4 +62,4 @@ def _pending(sweep: SweepFolder) -> int:
 
     script = str(sweep.script)
     jobs = queue(fresh=True).values()
-    return sum(entry.state == "PENDING" and entry.command.split(" ")[0] == script for entry in jobs)
+    return sum(entry.state == "PENDING" and entry.runs(script) for entry in jobs)

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from slurmopt.errors import ConfigError
-from slurmopt.grid.axes import Axis, Interval
+from slurmopt.grid.axes import Axis, Column, Interval
 from slurmopt.grid.codec import encode
 from slurmopt.sweeps.values import shown
 
@@ -15,7 +15,7 @@ from slurmopt.sweeps.values import shown
 def refuse_equal_values(axes: list[Axis]) -> None:
     """ConfigError where an axis has the same value twice; of keys that advance together, the same values."""
     for axis in axes:
-        if isinstance(axis.columns[0].values, (Interval, range)) and len(axis.columns) == 1:
+        if len(axis.columns) == 1 and _plainly_different(axis.columns[0]):
             continue
         seen: dict[Hashable, int] = {}
         for index in axis:
@@ -27,6 +27,13 @@ def refuse_equal_values(axes: list[Axis]) -> None:
                     f"{said} comes twice (value {first + 1} and {index + 1}), which would run the same point twice",
                     ", ".join(axis.keys),
                 )
+
+
+def _plainly_different(column: Column) -> bool:
+    """The quick answer for many numbers or texts."""
+    if isinstance(column.values, (Interval, range)):
+        return True
+    return set(map(type, column.values)) in ({int}, {str}) and len(set(column.values)) == len(column.values)
 
 
 def _identity(value: Any) -> Hashable:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import ConfigError
+from slurmopt.errors import ConfigError, RunError
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import search
+from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.search import PRUNING, Search
 
 if TYPE_CHECKING:
@@ -37,18 +38,30 @@ def check_search(settings: Settings, axes: Sequence[Axis]) -> None:
         raise ConfigError("needs Optuna: pip install 'slurmopt[search]'", "sweep.search")
 
 
+def left_to_try(sweep: SweepFolder, points: Ranges) -> Ranges:
+    """Those of `points` whose trials the study has not been told of, failed ones included: it is told once. RunError
+    where there is none, ConfigError where the study is another sweep's or damaged."""
+    study = _study()
+    name = f"{sweep.name}/{sweep.id}"
+    _, storage = study.open_storage(sweep.study)
+    study.find(sweep.study, name, storage)
+    (held,) = storage.get_all_studies()
+    trials = storage.get_all_trials(held._study_id, deepcopy=False)
+    left = points.minus(Ranges.of(trial.number for trial in trials if trial.state.is_finished()))
+    if not left:
+        raise RunError(
+            f"{name}: a search counts a failed trial as tried, and learns from it: none of {points} is left to try; "
+            "for more trials launch a search of its own"
+        )
+    return left
+
+
 def make_study(sweep: SweepFolder, settings: Settings) -> None:
     """Writes study.journal, or what is missing of it. ConfigError where the file is another sweep's."""
     chosen, task = settings.sweep, settings.task
     if chosen.search is None or chosen.trials is None:
         return
-    try:
-        from slurmopt.grid import study
-    except ImportError as error:
-        raise ConfigError(
-            f"needs Optuna here too, where the study is made: {error}; pip install 'slurmopt[search]'", "sweep.search"
-        ) from error
-    study.make(
+    _study().make(
         sweep.study,
         f"{sweep.name}/{sweep.id}",
         Search(
@@ -60,3 +73,12 @@ def make_study(sweep: SweepFolder, settings: Settings) -> None:
             seed=chosen.seed,
         ),
     )
+
+
+def _study() -> Any:
+    """The one room that loads Optuna."""
+    try:
+        from slurmopt.grid import study
+    except ImportError as error:
+        raise ConfigError(f"needs Optuna: {error}; pip install 'slurmopt[search]'", "sweep.search") from error
+    return study

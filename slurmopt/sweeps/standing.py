@@ -46,6 +46,11 @@ class Point:
         return text(self.end.get("cause")) if self.end else None
 
     @property
+    def pruned(self) -> bool:
+        """Whether its search gave it up before its end."""
+        return bool(self.end and self.end.get("pruned"))
+
+    @property
     def ended(self) -> float | None:
         return number(self.end.get("time")) if self.end else None
 

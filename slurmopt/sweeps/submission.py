@@ -15,7 +15,7 @@ from slurmopt.grid.submissions import Submission
 from slurmopt.runs import arrays
 from slurmopt.runs.handover import alone
 from slurmopt.runs.prepare import discard, folder_errors, make_run
-from slurmopt.sweeps.more import how_many, left, submit_what_fits
+from slurmopt.sweeps.more import left, submit_what_fits
 from slurmopt.sweeps.search import make_study
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def submit(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
         make_study(sweep, plan.job.settings)
         before = arrays.known(sweep)
         try:
-            arrays.settle(sweep, plan.job.settings, how_many(sweep))
+            arrays.settle(sweep, plan.job.settings, arrays.how_many(sweep))
             submit_what_fits(sweep, plan.job.settings)
         except (SlurmDown, SlurmRefused):
             if made and not arrays.submitted(sweep):
@@ -92,7 +92,7 @@ def _refuse_another(plan: SweepPlan, script: str) -> None:
 def say(plan: SweepPlan, submissions: list[Submission], repeated: bool) -> None:
     """What a person, or a script, wants to know of it."""
     sweep = plan.sweep
-    count = how_many(sweep)
+    count = arrays.how_many(sweep)
     jobs = [one.job for one in submissions]
     if plan.job.settings.launch.json:
         answer: dict[str, Any] = {"run": str(sweep.path), "name": plan.job.name, "backend": plan.backend}
@@ -123,7 +123,7 @@ def submit_points(sweep: SweepFolder, settings: Settings, points: Ranges) -> lis
     from slurmopt.slurm.facts import facts
     from slurmopt.sweeps.plan import first_batch
 
-    count, most = how_many(sweep), facts().max_array_size
+    count, most = arrays.how_many(sweep), facts().max_array_size
     arrays.settle(sweep, settings, count)
     made = []
     while points:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
+import hydra_application
 import pytest
 from private_cluster import wait_until
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-APP = CHECKOUT / "tests" / "hydra_plugin" / "app"
 OURS = ("hydra/launcher=slurmopt", "hydra.launcher.resources.time=5m")
 PENDING = "+hydra.launcher.resources.extra.begin=now+9999"
 
@@ -27,14 +24,7 @@ class Application:
     def __init__(self, project: Any) -> None:
         self.project = project
         self.path: Path = project.path
-        shutil.copytree(APP, self.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-        (self.path / "data.txt").write_text("relative")
-        _show_plugins(self.path / "plugins" / "hydra_plugins")
-        self.environment = {
-            "PYTHONPATH": str(self.path / "plugins"),
-            "XDG_CACHE_HOME": str(self.path / "cache"),
-            "COPIED": "from the launch",
-        }
+        self.environment = {**hydra_application.place(self.path), "XDG_CACHE_HOME": str(self.path / "cache")}
         subprocess.run(["chown", "-R", project.user, self.path], check=True)
 
     def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -57,13 +47,6 @@ class Application:
         return path
 
 
-def _show_plugins(folder: Path) -> None:
-    """Of an editable installation's plugins Hydra sees nothing."""
-    installed = Path(sysconfig.get_paths()["purelib"]) / "hydra_plugins" / "slurmopt_launcher"
-    if not installed.is_dir():
-        (folder / "slurmopt_launcher").symlink_to(CHECKOUT / "hydra_plugins" / "slurmopt_launcher")
-
-
 def _seen(folder: Path) -> dict[str, Any]:
     seen: dict[str, Any] = json.loads((folder / "seen.json").read_text())
     assert Path(seen.pop("output")) == Path(seen.pop("cwd")) == folder
@@ -80,8 +63,7 @@ def test_jobs_see_what_hydras_own_launcher_shows_them(application: Application) 
     words = ("lr=0.1,0.2", "db=mysql,postgres", "seed=3", r"note='$(touch pwned) \'${lr}\' %j;'")
     application.run(*words, "hydra.sweep.dir=theirs")
     expected = application.notes()
-    done = application.run(*words, "hydra.sweep.dir=ours", *OURS)
-    assert "4 finished" in done.stderr or "running" in done.stderr
+    application.run(*words, "hydra.sweep.dir=ours", *OURS)
     theirs, ours = application.seen("theirs"), application.seen("ours")
     assert len(ours) == 4
     assert ours == theirs

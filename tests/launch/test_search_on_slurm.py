@@ -103,10 +103,9 @@ def test_workers_share_a_search_and_a_requeued_one_goes_on_with_its_trials(site:
     assert table["rows"][0]["point"] == study(sweep).best_trial.number
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_trials_that_do_badly_are_given_up_on_all_ranks(site: Project, ranks: int) -> None:
+def test_trials_that_do_badly_are_given_up_on_all_ranks(site: Project) -> None:
     words = ["sweep.search=asha", "sweep.trials=12", "sweep.workers=1", "sweep.metric=loss", "sweep.seed=1"]
-    sweep, _ = launch(site, *words, f"resources.tasks_per_node={ranks}", f"ranks={ranks}")
+    sweep, _ = launch(site, *words, "resources.tasks_per_node=2", "ranks=2")
     finish(site, sweep, finished=12)
     trials = study(sweep).trials
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED}
@@ -127,5 +126,24 @@ def test_the_trial_of_a_worker_that_is_cancelled_is_taken_over(site: Project) ->
         lambda: any(event["event"] == "end" for event in events.read(sweep.task(0, 0).events)), 60, "its worker ended"
     )
     (site.path / "go").touch()
-    wait_until(lambda: len(study(sweep).get_trials(states=[TrialState.COMPLETE])) == 4, 60, "all trials are complete")
+    wait_until(
+        lambda: len(study(sweep).get_trials(states=[TrialState.COMPLETE])) == 4,
+        60,
+        "all trials are complete",
+        lambda: sweep.task(0, 0).events.read_text() + str(study(sweep).trials),
+    )
     assert study(sweep).trials[mine].user_attrs["worker"] == "0-1"
+    finish(site, sweep, finished=4)
+
+
+def test_a_search_whose_workers_were_all_cancelled_goes_on_with_new_ones(site: Project) -> None:
+    words = ["sweep.search=random", "sweep.trials=5", "sweep.workers=2", "sweep.metric=loss", "wait=true"]
+    sweep, job = launch(site, *words)
+    wait_until(lambda: all((sweep.point(one).path / "begun").exists() for one in (0, 1)), 60, "two trials have begun")
+    site.cluster.run(["scancel", job])
+    wait_until(lambda: not site.cluster.run(["squeue", "--noheader", "--job", job], check=False).stdout, 60, "all left")
+    assert [trial.state for trial in study(sweep).trials] == [TrialState.RUNNING] * 2
+    (site.path / "go").touch()
+    site.slurmopt("retry", str(sweep.path))
+    finish(site, sweep, finished=5)
+    assert [trial.state for trial in study(sweep).trials] == [TrialState.COMPLETE] * 5

@@ -112,15 +112,17 @@ def status(site: Project, sweep: SweepFolder) -> dict[str, Any]:
 
 def finish(site: Project, sweep: SweepFolder, timeout: float = 90, **counts: int) -> None:
     """Waits until so many points are in each state."""
-    wait_until(
-        lambda: status(site, sweep)["states"] == counts, timeout, f"{counts}", lambda: status(site, sweep)
-    )
+    wait_until(lambda: status(site, sweep)["states"] == counts, timeout, f"{counts}", lambda: status(site, sweep))
 
 
 def starts(site: Project) -> list[str]:
     """The points whose user code began, sorted; twice where it began twice."""
     path = site.path / "started"
     return sorted(line.split()[0] for line in path.read_text().splitlines()) if path.exists() else []
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def numbers(*points: int) -> list[str]:
@@ -139,10 +141,9 @@ def test_each_point_finishes_once_in_a_folder_of_its_own(site: Project, packing:
         lr, seed = (0.1, 0.2)[number // 4], number % 4
         assert end["result"] == {"score": lr + seed}
         assert end["metrics"]["loss"] == pytest.approx(lr * (1 + seed))
-        left = [path for path in point.path.rglob("*") if path.is_file()]
-        assert len(left) <= 4, left
+        wait_until(lambda: len(files(point.path)) <= 4, 30, "its heartbeat is gone", lambda: files(point.path))  # noqa: B023
     table = json.loads(site.slurmopt("results", str(sweep.path), "--sort", "score", "--json").stdout)
-    assert [row["point"] for row in table["points"]] == [0, 4, 1, 5, 2, 6, 3, 7]
+    assert [row["point"] for row in table["rows"]] == [0, 4, 1, 5, 2, 6, 3, 7]
 
 
 def test_a_sweep_larger_than_an_array_goes_on_by_itself(site: Project) -> None:
@@ -225,6 +226,24 @@ def test_a_node_that_dies_in_the_middle_loses_no_point(site: Project, packing: l
         assert [end["outcome"] for end in ends if end["next"] is None] == ["finished"]
 
 
+@pytest.mark.parametrize("packing", [[], ["sweep.per_task=3", "sweep.side_by_side=3"]], ids=["each a task", "packed"])
+def test_points_that_slurm_gives_up_are_brought_back_by_tend(site: Project, packing: list[str]) -> None:
+    sweep, answer = launch(site, "task._target_=points.held", "seed=range(3)", *packing)
+    (job,) = answer["job_ids"]
+    wait_until(lambda: len(starts(site)) == 3, 60, "user code runs")
+    site.cluster.run(["scontrol", "update", f"JobId={job}", "Requeue=0"])
+    (node, *_) = site.cluster.run(["squeue", "-h", "-j", job, "-o", "%N", "-t", "R"]).stdout.split()
+    site.cluster.kill_node(node)
+    (site.path / "go").touch()
+    try:
+        wait_until(lambda: not site.cluster.run(["squeue", "-h", "-j", job]).stdout.strip(), 90, "Slurm gave it up")
+        wait_until(lambda: "submitted again" in site.slurmopt("tend").stdout, 60, "tend brings it back")
+        finish(site, sweep, finished=3)
+    finally:
+        site.cluster.restore_node(node)
+    assert "submitted" not in site.slurmopt("tend").stdout
+
+
 def test_cancelled_points_do_not_start_and_the_others_go_on(site: Project) -> None:
     words = ["task._target_=points.held", "seed=range(8)", "sweep.at_once=2"]
     sweep, _ = launch(site, *words)
@@ -250,7 +269,7 @@ def test_what_follows_starts_once_all_points_have_ended(site: Project) -> None:
     ("words", "said"),
     [
         (["sede=1,2"], "sede"),
-        (["seed=1,1"], "equal"),
+        (["seed=1,1"], "same point twice"),
         (["seed=[]"], ""),
         (["resources.nodes=1,2"], "resources.nodes"),
         (["seed=1,2", "sweep.per_task=2", "resources.nodes=2"], "sweep.per_task"),

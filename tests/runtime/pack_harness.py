@@ -31,10 +31,11 @@ class Packer:
     attempt: int = 0
     count: int = 0
     output: str = ""
+    submission: int = 0
 
     @property
     def task(self) -> RunFolder:
-        return self.sweep.task(0, 0)
+        return self.sweep.task(self.submission, 0)
 
     def points(self, count: int, config: dict[str, Any] | None = None, axis: str = "n") -> None:
         """A grid of `count` points, whose key `axis` is 0, 1, …"""
@@ -52,7 +53,7 @@ class Packer:
         for part in (self.task.logs, self.task.heartbeats):
             (part / f"attempt-{self.attempt}").mkdir(parents=True, exist_ok=True)
         events.append(self.task.events, "attempt", attempt=self.attempt, job="7_0")
-        own = [str(self.sweep.path), "0", f"0-{self.count - 1}", str(self.count)]
+        own = [str(self.sweep.path), str(self.submission), f"0-{self.count - 1}", str(self.count)]
         if "--policy" not in words:
             words = ("--policy", Policy().as_word(), *words)
         if "--heartbeat" not in words:

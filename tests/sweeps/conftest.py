@@ -29,14 +29,18 @@ CONFIG = {"task": {"command": ["true"]}, "resources": {"memory": "1G", "time": "
 class MadeSweep:
     """One sweep under the test's `runs/`."""
 
-    def __init__(self, base: Path, name: str, sweep_id: str, sweep: dict[str, Any], **axes: list[Any]) -> None:
+    def __init__(
+        self, base: Path, name: str, sweep_id: str, sweep: dict[str, Any], search: int | None = None, **axes: list[Any]
+    ) -> None:
         self.folder = SweepFolder(base / name / sweep_id)
         for folder in (self.folder.points, self.folder.logs):
             folder.mkdir(parents=True)
         columns = [Axis((Column(key=key, values=values),)) for key, values in axes.items()]
         config = {**{key: values[0] for key, values in axes.items()}, **CONFIG, "sweep": sweep}
         base_config = Base(picks=[], config=config, choices={})
-        self.points = Points(axes=columns, bases=[base_config], hydra=[{"job": {}, "run": {}, "runtime": {}}])
+        hydra: list[dict[str, Any]] = [{"job": {}, "run": {}, "runtime": {}}]
+        kind = "grid" if search is None else "search"
+        self.points = Points(axes=columns, bases=[base_config], hydra=hydra, kind=kind, trials=search)
         self.points.save(self.folder.points_file)
         replace_text(self.folder.config, dump(self.points.config(0, self.folder.path)))
         replace_text(self.folder.run.overrides, "[]\n")

@@ -49,14 +49,10 @@ def test_array_tasks_with_other_points_go_on(make_sweep: Any, in_queue: Any) -> 
 def test_a_running_point_of_a_pack_is_asked_alone(make_sweep: Any, in_queue: Any) -> None:
     made = make_sweep().submitted("0-5", "7", per_task=6)
     made.task(0, 0, (0, "started"), (1, "started"))
-    for point in (0, 1):
-        made.folder.point(point).stop_request(0).parent.mkdir(parents=True)
     in_queue(made, ("7_0", "RUNNING", "None"))
     seen = standing(made.folder)
     command.cancel(seen, Ranges.parse("1,4"))  # where there is no scancel, and none is needed
     assert made.folder.cancelled.read_text() == "1,4\n"
-    assert made.folder.point(1).stop_request(0).exists()
-    assert not made.folder.point(0).stop_request(0).exists()
     in_queue(made, ("7_0", "RUNNING", "None"))
     assert {point: standing(made.folder).of(point).state for point in range(6)} == {
         0: "running", 1: "stopping", 2: "pending", 3: "pending", 4: "cancelled", 5: "pending",

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from slurmopt.cli import main
+from slurmopt.grid.start import make_point
 from slurmopt.sweeps import results as command
 from slurmopt.sweeps.effects import effects, explained
 
@@ -203,3 +204,19 @@ def test_many_different_numbers_are_looked_at_in_bins() -> None:
     assert len(found.levels) == 5
     assert min(found.levels, key=lambda level: level.mean).label == "0.4 … 0.59"
     assert found.share > 0.8
+
+
+def test_a_search_shows_the_values_it_chose_and_what_it_gave_up(make_sweep: Any, capsys: Any) -> None:
+    made = make_sweep(search=3, sweep={"metric": "loss"}, lr=[0.1, 0.2]).submitted("0-2", "7", tasks=1)
+    run = made.task(0, 0)
+    for point, lr in enumerate((0.15, 0.17, 0.11)):
+        make_point(made.folder, made.points, point, "7_0", None, {"lr": lr})
+        made.packed_end(run, point, metrics={"loss": lr}, pruned=point == 2)
+    found = json.loads(printed(capsys, "results", "mine", "--json"))
+    assert [(row["values"], row["pruned"]) for row in found["rows"]] == [
+        ({"lr": 0.15}, False),
+        ({"lr": 0.17}, False),
+        ({"lr": 0.11}, True),
+    ]
+    assert found["best"] == 0  # a trial that was given up early had no time to become good
+    assert "pruned" in printed(capsys, "results", "mine")

@@ -18,17 +18,18 @@ from optuna.trial import TrialState
 from private_cluster import wait_until
 
 from slurmopt.config.settings import settings
-from slurmopt.errors import ConfigError
+from slurmopt.errors import ConfigError, RunError
 from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.axes import Axis, Column, Interval, Steps
 from slurmopt.grid.bases import Base
 from slurmopt.grid.points import Points
+from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.search import Search, following, suggest
-from slurmopt.grid.study import make
+from slurmopt.grid.study import StudyFile, make
 from slurmopt.runtime.pack.journal import TaskJournal
 from slurmopt.runtime.pack.trials import WORKER, Study, Trials
-from slurmopt.sweeps.search import check_search, make_study
+from slurmopt.sweeps.search import check_search, left_to_try, make_study
 
 WORKER_SCRIPT = Path(__file__).with_name("search_worker.py")
 X = Axis(columns=(Column(key="x", values=Interval(0.0, 10.0)),))
@@ -83,6 +84,21 @@ def test_workers_share_the_trials_and_optuna_reads_them(sweep: SweepFolder) -> N
         point = sweep.point(trial.number)
         assert f"x: {trial.params['x']}" in point.config.read_text()
         assert Counter(event["event"] for event in events.read(point.events))["attempt"] == 1
+
+
+def test_workers_that_ask_for_the_last_trial_at_once_get_one(tmp_path: Path) -> None:
+    sweep = new_sweep(tmp_path, trials=1)
+    with StudyFile(sweep.study).turn():
+        workers = [worker(sweep, task) for task in range(3)]
+        wait_until(lambda: all(waits(one) for one in workers), 60, "all workers wait for their turn")
+    finish(*workers)
+    assert len(study(sweep).trials) == 1
+
+
+def waits(worker: subprocess.Popen[bytes]) -> bool:
+    """Whether it has the study's lock file open."""
+    fds = Path(f"/proc/{worker.pid}/fd")
+    return any(os.path.basename(os.readlink(fd)) == ".study.journal" for fd in fds.iterdir() if fd.is_symlink())
 
 
 def test_what_is_tried_depends_on_the_seed_and_not_on_the_workers(tmp_path: Path) -> None:
@@ -157,6 +173,14 @@ def test_failed_trials_count_and_say_why(sweep: SweepFolder) -> None:
     assert trials[0].user_attrs["error"] == "ValueError: no"
 
 
+def test_what_has_failed_is_told_once_and_not_retried(sweep: SweepFolder) -> None:
+    change(sweep, fail=True)
+    assert left_to_try(sweep, Ranges([(0, 11)])) == Ranges([(0, 11)])
+    finish(worker(sweep, 0))
+    with pytest.raises(RunError, match=r"hunt/1: a search counts a failed trial as tried.* none of 2-3 is left"):
+        left_to_try(sweep, Ranges([(2, 3)]))
+
+
 def test_a_metric_that_is_not_there_fails_the_trial_and_names_those_that_are(tmp_path: Path) -> None:
     sweep = new_sweep(tmp_path, metric="val_los", trials=1)
     finish(worker(sweep, 0))
@@ -205,6 +229,8 @@ def test_a_study_of_another_sweep_is_refused_on_both_sides(sweep: SweepFolder, t
     before = sweep.study.read_bytes()
     with pytest.raises(ConfigError, match=r"study\.journal holds the study of another sweep \(other/7\).*hunt/1"):
         make_study(sweep, typed("sweep.search=tpe", "sweep.trials=3"))
+    with pytest.raises(ConfigError, match="another sweep"):
+        left_to_try(sweep, Ranges([(0, 11)]))
     with pytest.raises(ConfigError, match="another sweep"):
         Trials(sweep, Points.load(sweep.points_file), 0, 0, "7_0", TaskJournal(sweep.task(0, 0)))
     assert sweep.study.read_bytes() == before

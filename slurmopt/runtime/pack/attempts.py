@@ -30,7 +30,7 @@ class Attempts:
         self._policy: Policy = replace(pack.policy, exclude_nodes=0, excluded=None)
 
     def begin(self, run: RunFolder) -> int:
-        """Claims the next attempt's number and notes it; what an attempt before left unsaid is said here."""
+        """Claims the next attempt's number and notes it."""
         mode = run.path.stat().st_mode & 0o750
         attempt = max(run.attempts(), default=-1) + 1
         while True:
@@ -52,28 +52,17 @@ class Attempts:
         except OSError:
             return 0
 
-    def look_back(self, run: RunFolder, point: int, attempt: int) -> End | None:
-        """The verdict on attempts before `attempt` that ended without one; the End where that leaves no further one."""
+    def look_back(self, run: RunFolder, point: int) -> End | None:
+        """The verdict on attempts that ended without one; the End where the last of them leaves no further one."""
         journal = events.read(run.events)
-        attempts = [one for one in story.of_events(journal) if one.number < attempt]
+        attempts = story.of_events(journal)
         end = None
         for index, one in enumerate(attempts):
             end = None
             if one.end is None:
                 end = self._late(run, point, attempts[: index + 1], _place(journal, one.number))
                 attempts[index] = _again(run, one.number)
-        if end is None or end.next is not None:
-            return None
-        return end
-
-    def not_started(self, run: RunFolder, over: End, attempt: int) -> End:
-        """Where the attempts before have used up what the point may use, this one has nothing to do."""
-        said = {"outcome": over.outcome, "cause": over.cause, "next": None, "reason": "the run had ended"}
-        events.append(
-            run.events, "end", attempt=attempt, **said, error="not started: the run had ended", step=over.step
-        )
-        say(f"point {over.point} is not started again: {over.cause}")
-        return replace(over, attempt=attempt)
+        return end if end is not None and end.next is None else None
 
     def _late(self, run: RunFolder, point: int, attempts: list[Attempt], place: tuple[str, int] | None) -> End:
         """Where all ranks have left a word before the parent died, theirs counts; else why the array task ended."""

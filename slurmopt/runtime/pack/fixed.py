@@ -31,7 +31,10 @@ class FixedPoints:
         for point in self._left:
             if self._journal.has_ended(point):
                 continue
-            end = end_in_own_journal(point, self._sweep.point(point).events, self._job)
+            try:
+                end = end_in_own_journal(point, self._sweep.point(point).events, self._job)
+            except OSError:  # whoever starts it will say what is wrong with its folder
+                return point
             if end is not None:  # who died between the two lines is spoken for here
                 self._journal.end(end)
             elif point not in cancelled(self._sweep):

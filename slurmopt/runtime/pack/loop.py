@@ -113,10 +113,11 @@ class Loop:
         attempt = None
         try:
             folder = self._source.make(point)
-            attempt = self._attempts.begin(folder)
-            if (over := self._attempts.look_back(folder, point, attempt)) is not None:
-                self._write_down(self._attempts.not_started(folder, over, attempt), folder)
+            if (over := self._attempts.look_back(folder, point)) is not None:
+                say(f"point {point} is not started again: {over.cause}")
+                self._write_down(over, folder)
                 return
+            attempt = self._attempts.begin(folder)
             self._journal.start(point, attempt)
             self._start_ranks(Running(point, folder, attempt, self._free[0], self._port(), self._pack.ranks))
         except OSError as error:

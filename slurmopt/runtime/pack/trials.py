@@ -25,6 +25,7 @@ from slurmopt.runtime.pack.fixed import cancelled
 from slurmopt.runtime.pack.journal import TaskJournal, end_of_event
 from slurmopt.runtime.pack.source import End
 from slurmopt.survival import causes, story
+from slurmopt.survival.story import Attempt
 
 if TYPE_CHECKING:
     import optuna
@@ -66,8 +67,10 @@ class Trials:
             run.judge_by(Judge(self._sweep, point, self._study.search.metric))
 
     def ended(self, end: End) -> None:
-        self._study.tell(end)
-        self._running.discard(end.point)
+        """A trial that ends because its worker is cancelled is not over: another worker goes on with it."""
+        if end.cause != causes.CANCELLED or end.point in cancelled(self._sweep):
+            self._study.tell(end)
+            self._running.discard(end.point)
 
     def _unfinished(self) -> int | None:
         for number, worker in self._study.unfinished().items():
@@ -87,7 +90,7 @@ class Trials:
         it is cancelled."""
         attempts = story.attempts(self._sweep.point(number))
         last = attempts[-1] if attempts else None
-        if last is not None and last.since_retry and last.end is not None and _is_final(last.end):
+        if last is not None and last.end is not None and _is_over(last):
             end = end_of_event(number, last.number, last.end)
             if not self._journal.has_ended(number):
                 self._journal.end(end)
@@ -101,6 +104,11 @@ class Trials:
 
 def _is_final(end: Mapping[str, Any] | None) -> bool:
     return end is not None and end.get("next") is None
+
+
+def _is_over(last: Attempt) -> bool:
+    """Whether a trial needs no further attempt: its end is final, and was not just its worker's."""
+    return _is_final(last.end) and last.since_retry and last.cause != causes.CANCELLED
 
 
 class Study:
