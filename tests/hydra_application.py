@@ -10,11 +10,11 @@ _CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 def place(path: Path) -> dict[str, str]:
-    """Copies the application to `path`; what its processes need in their environment."""
+    """Copies the application to `path`, its script to `source/`; what its processes need in their environment."""
     source = _CHECKOUT / "tests" / "hydra_plugin" / "app"
-    shutil.copytree(source, path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(source, path / "source", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     (path / "data.txt").write_text("relative")
-    plugins = path / "plugins"
+    plugins = path / "source" / "plugins"
     installed = Path(sysconfig.get_paths()["purelib"]) / "hydra_plugins" / "slurmopt_launcher"
     if not installed.is_dir():  # of an editable installation's plugins Hydra sees nothing
         (plugins / "hydra_plugins" / installed.name).symlink_to(_CHECKOUT / "hydra_plugins" / installed.name)

@@ -77,7 +77,7 @@ def launch(multirun: Multirun) -> list[JobReturn]:
     try:
         return _launch(multirun)
     except SlurmoptError as error:
-        raise
+        raise CompactHydraException(_in_hydras_words(error)) from error
 
 
 def _launch(multirun: Multirun) -> list[JobReturn]:

@@ -138,6 +138,7 @@ def _accounting(layout: Layout, settings: Settings) -> str:
             f"AccountingStoragePort={settings.slurmdbd_port}",
             f"AccountingStoragePass={layout.munge_socket}",  # not AuthInfo: munge's socket for slurmdbd
             "AccountingStorageTRES=gres/gpu",
+            f"AccountingStorageEnforce={'limits,qos' if settings.limits else 'none'}",
         ]
     )
 

@@ -42,6 +42,8 @@ def check_users(wanted: Settings) -> None:
     """An association for somebody whom the machine does not know is a misspelt name."""
     if wanted.users and not wanted.accounting:
         raise UsageError("--user needs --accounting")
+    if wanted.limits and not wanted.accounting:
+        raise UsageError("--limits needs --accounting")
     for user in wanted.users:
         try:
             pwd.getpwnam(user)

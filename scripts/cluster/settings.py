@@ -23,6 +23,8 @@ class Settings:
     """Whether slurmdbd and MariaDB run."""
     users: list[str]
     """Who gets an association in the accounting database, besides root."""
+    limits: bool
+    """Whether the limits of users, accounts and QOS are enforced."""
     cgroups: bool
     """Whether memory limits are real."""
 

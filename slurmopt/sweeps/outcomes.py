@@ -130,6 +130,6 @@ def in_order(rows: list[Row], name: str, maximize: bool) -> list[Row]:
             texts.append((str(value), row))
         else:
             rest.append(row)
-    numbers.sort(key=lambda pair: -pair[0])
+    numbers.sort(key=lambda pair: pair[0])
     texts.sort(key=lambda pair: pair[0], reverse=maximize)
     return [row for _, row in numbers] + [row for _, row in texts] + rest

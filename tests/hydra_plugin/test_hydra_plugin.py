@@ -29,7 +29,7 @@ class Application:
     environment: dict[str, str]
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.python("app.py", "-m", *words)
+        return self.python("source/app.py", "-m", *words)
 
     def python(self, *words: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **self.environment}
@@ -77,6 +77,7 @@ def test_long_axes_are_checked_without_composing_each(application: Application) 
     assert "Error merging override lr=x" in done.stderr
     done = application.run("seed=1,2,3.5", OURS)
     assert "Error merging override seed=3.5" in done.stderr
+    assert not application.jobs("out")
 
 
 def test_the_start_of_any_application_stays_light(application: Application) -> None:
@@ -137,11 +138,12 @@ def test_the_return_of_an_earlier_attempt_is_not_taken_for_the_last_ones(tmp_pat
     sweep = SweepFolder(tmp_path / "sweep")
     run_folder = sweep.point(0)
     run_folder.path.mkdir(parents=True, mode=0o700)
-    returns.write(run_folder, 0, JobReturn(overrides=["lr=1"], status=JobStatus.COMPLETED, _return_value=1.5))
-    end = {"error": "out of memory"}
-    found = Standing(sweep, 1, [], points={0: Point(0, "finished", attempt=0)})
-    assert _wait._returned(found, 0, ["lr=1"]).return_value == 1.5
-    found.points[0] = Point(0, "killed", attempt=1, end=end)
+    torn = JobReturn(overrides=["lr=1"], status=JobStatus.FAILED, _return_value=RuntimeError("the network was torn"))
+    returns.write(run_folder, 0, torn)
+    found = Standing(sweep, 1, [], points={0: Point(0, "failed", attempt=0)})
+    with pytest.raises(RuntimeError, match="the network was torn"):
+        _ = _wait._returned(found, 0, ["lr=1"]).return_value
+    found.points[0] = Point(0, "killed", attempt=1, end={"error": "out of memory"})
     left = _wait._returned(found, 0, ["lr=1"])
     assert (left.status, left.overrides) == (JobStatus.FAILED, ["lr=1"])
     with pytest.raises(JobError, match=r"point 0 of .* killed: out of memory"):

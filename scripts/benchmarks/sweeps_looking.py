@@ -1,0 +1,113 @@
+"""`slurmopt status` and `slurmopt results` of ten thousand points that have ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Case, median, side_by_side
+from benchmarks.report import Report
+from benchmarks.workbench import ROOT, Workbench
+from slurmopt.folder import events
+from slurmopt.folder.files import replace_text
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid import submissions
+from slurmopt.grid.axes import Axis, Column
+from slurmopt.grid.bases import Base
+from slurmopt.grid.dump import dump
+from slurmopt.grid.points import Points
+from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.start import make_point
+from slurmopt.grid.submissions import Submission
+from slurmopt.runtime.pack.journal import TaskJournal
+from slurmopt.runtime.pack.source import End
+
+COUNT = 10_000
+PER_TASK = 25
+LIMITS = {"status": 1.0, "results": 2.0}
+CONFIG = {"task": {"_target_": "points.main"}, "resources": {"time": "10m"}, "sweep": {"metric": "loss"}}
+RATES = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]
+FAILED_EVERY = 100
+
+
+def bench(bench: Workbench, report: Report, runs: int, count: int = COUNT) -> None:
+    cwd = bench.place("sweeps-looking")
+    ways = {"unpacked": 1, "packed": PER_TASK}
+    cases = []
+    for way, per_task in ways.items():
+        sweep = make_sweep(cwd / "runs" / way / "20261121-120000-aaaa", count, per_task)
+        for word in LIMITS:
+            argv = [bench.python, "-m", "slurmopt", word, str(sweep.path)]
+            cases.append(Case(f"{word}, {count:,} points, {way}", argv, cwd, bench.env))
+    samples = side_by_side(cases, runs)
+    report.table("looking at sweeps", samples)
+    for case in cases:
+        report.target(case.name, median(samples[case.name]), LIMITS[case.name.partition(",")[0]], "s")
+
+
+def make_sweep(path: Path, count: int, per_task: int) -> SweepFolder:
+    """A sweep of `count` points that have ended, one in a hundred by an error of the user's, as jobs leave it."""
+    sweep = SweepFolder(path)
+    for folder in (sweep.points, sweep.logs):
+        folder.mkdir(parents=True)
+    points = _points(count)
+    points.save(sweep.points_file)
+    replace_text(sweep.config, dump(points.config(0, sweep.path)))
+    events.append(sweep.events, "created", name=sweep.name, id=sweep.id, points=count, cwd=str(ROOT))
+    packed = per_task > 1
+    made = Submission(
+        number=0, points=Ranges([(0, count - 1)]), per_task=per_task, packed=packed, job="900000000", token="slurmopt:0"
+    )
+    told = {"number": 0, "points": str(made.points), "per_task": per_task, "packed": packed, "tasks": None}
+    events.append(sweep.events, "submitting", backend="sbatch", token=made.token, **told)
+    events.append(sweep.events, "submitted", backend="sbatch", token=made.token, job=made.job)
+    submissions.write(sweep.sweep_file, count, [made])
+    for task in range(made.size):
+        _end_task(sweep, points, made, task)
+    return sweep
+
+
+def _points(count: int) -> Points:
+    axes: list[dict[str, list[Any]]] = [{"lr": RATES}, {"seed": list(range(-(-count // len(RATES))))}]
+    columns = [Axis((Column(key=key, values=values),)) for axis in axes for key, values in axis.items()]
+    base = Base(picks=[], config={"lr": 0.1, "seed": 0, **CONFIG}, choices={})
+    return Points(axes=columns, bases=[base], hydra=[{"job": {}, "run": {}, "runtime": {}}], kind="grid", trials=None)
+
+
+def _end_task(sweep: SweepFolder, points: Points, made: Submission, task: int) -> None:
+    job = f"{made.job}_{task}"
+    journal = _task_journal(sweep, made, task, job) if made.packed else None
+    for point in made.points_of(task):
+        run = make_point(sweep, points, point, job, made.token)
+        run.heartbeats.rmdir()
+        run.attempt_logs(0).mkdir()
+        run.rank_log(0, 0).touch()
+        end = _end(point)
+        events.append(run.events, "attempt", attempt=0, job=job, nodes="node1", log_from=0)
+        said = {name: value for name, value in vars(end).items() if name not in ("point", "attempt")}
+        events.append(run.events, "end", attempt=0, exit_code=0, rank=None, **said)
+        if journal is not None:
+            journal.start(point, 0)
+            journal.end(end)
+    if made.packed:
+        events.append(sweep.task(0, task).events, "end", attempt=0, outcome="finished", cause="finished", next=None)
+
+
+def _task_journal(sweep: SweepFolder, made: Submission, task: int, job: str) -> TaskJournal:
+    folder = sweep.task(made.number, task)
+    os.makedirs(folder.attempt_logs(0))
+    events.append(folder.events, "attempt", attempt=0, job=job, nodes="node1", log_from=0)
+    return TaskJournal(folder)
+
+
+def _end(point: int) -> End:
+    took = {"seconds": 10 + point % 7, "step": 100}
+    if point % FAILED_EVERY == FAILED_EVERY - 1:
+        error = f"ValueError: no luck with {point}"
+        return End(point=point, attempt=0, outcome="user_error", cause="user error", next=None, error=error, **took)
+    metrics = {"loss": 1 / (point % 1000 + 1), "time": time.time()}
+    return End(
+        point=point, attempt=0, outcome="finished", cause="finished", next=None, metrics=metrics, result=metrics, **took
+    )
