@@ -113,7 +113,7 @@ def planned(multirun: Multirun) -> SweepPlan:
     words = [shlex.quote(word) for word in multirun.config.hydra.overrides.task]
     points = points_of(multirun.jobs, multirun.first, stored)
     plan = sweep_plan(typed, points, run_folder(name, typed.launch), name, workdir(typed, Path.cwd()), words)
-    return replace(plan, files={FILE: _context(multirun)})
+    return replace(plan, files={FILE: _context(multirun, plan.source)})
 
 
 def settings_of(multirun: Multirun) -> tuple[dict[str, Any], Settings]:
@@ -137,7 +137,7 @@ def settings_of(multirun: Multirun) -> tuple[dict[str, Any], Settings]:
     return {str(key): value for key, value in plain.items()}, settings(merged)
 
 
-def _context(multirun: Multirun) -> bytes:
+def _context(multirun: Multirun, source: Path) -> bytes:
     """What the jobs need. Raises ConfigError where it has no pickle."""
     from hydra.core.singleton import Singleton
 
@@ -149,6 +149,7 @@ def _context(multirun: Multirun) -> bytes:
         hydra=multirun.hydra,
         singletons=Singleton.get_state(),
         cwd=os.getcwd(),
+        source=str(source.absolute()),
         first=multirun.first,
         jobs=multirun.jobs,
     )

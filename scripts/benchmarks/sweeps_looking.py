@@ -77,9 +77,11 @@ def _points(count: int) -> Points:
 
 
 def _end_task(sweep: SweepFolder, points: Points, made: Submission, task: int) -> None:
-    job = f"{made.job}_{task}"
+    job, config = f"{made.job}_{task}", sweep.config.read_text()
     journal = _task_journal(sweep, made, task, job) if made.packed else None
     for point in made.points_of(task):
+        sweep.point(point).path.mkdir()
+        replace_text(sweep.point(point).config, config)  # any will do: nobody who looks reads it
         run = make_point(sweep, points, point, job, made.token)
         run.heartbeats.rmdir()
         run.attempt_logs(0).mkdir()

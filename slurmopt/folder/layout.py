@@ -157,12 +157,13 @@ class RunFolder:
     def ranks_with_heartbeats(self, attempt: int) -> list[int]:
         return sorted(_numbers(self.heartbeats / f"attempt-{attempt}", _RANK_FILE))
 
-    def make(self, group_access: bool = False) -> None:
-        """Makes the folder, private to the user; FileExistsError where it stands already."""
+    def make(self, group_access: bool = False, of_sweep: bool = False) -> None:
+        """Makes the folder, private to the user; FileExistsError where it stands already. A sweep's has points."""
         mode = 0o750 if group_access else 0o700
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.mkdir(mode=mode)
-        for part in (self.logs, self.heartbeats, self.checkpoints):
+        parts = (self.logs, self.path / "points") if of_sweep else (self.logs, self.heartbeats, self.checkpoints)
+        for part in parts:
             part.mkdir(mode=mode)
 
 

@@ -25,7 +25,7 @@ ABOUT = "slurmopt"
 """The study's attribute that tells how it is searched."""
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 _STALE, _STALE_ALONE = 30, 3  # seconds
-_TAIL = 2**20
+_LONGEST_LINE = 2**20
 
 
 class StudyFile(BaseJournalBackend):
@@ -83,13 +83,12 @@ class StudyFile(BaseJournalBackend):
             print(f"slurmopt: {self._path}: its lock was broken by somebody who took us for dead", file=sys.stderr)
 
     def _cut_torn_line(self) -> None:
-        with open(self._path, "r+b") as file:
+        with open(self._path, "r+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
-            start = max(0, end - _TAIL)
-            file.seek(start)
-            tail = file.read()
-            if tail and not tail.endswith(b"\n"):
-                file.truncate(start + tail.rfind(b"\n") + 1)
+            if end == 0 or os.pread(file.fileno(), 1, end - 1) == b"\n":
+                return
+            start = max(0, end - _LONGEST_LINE)
+            file.truncate(start + os.pread(file.fileno(), end - start, start).rfind(b"\n") + 1)
 
 
 class _Held:

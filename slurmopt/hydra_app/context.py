@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import JobError
+from slurmopt.folder.layout import RunFolder
 from slurmopt.hydra_app import pickles
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Context:
     singletons: Any
     cwd: str
     """Where the launch was typed."""
+    source: str
+    """The jobs' working directory as it was then, of which a snapshot is a copy."""
     first: int
     """The number in the multirun of this sweep's point 0: a sweeper may ask for several batches."""
     jobs: list[list[str]]
@@ -39,7 +42,12 @@ class Context:
 def dumps(context: Context) -> bytes:
     """The context file's bytes. Raises what cloudpickle raises for what has no pickle."""
     # The body needs the path to find the application's modules, so it cannot lie in the same pickle.
-    head = {"python": sys.version_info[:2], "path": sys.path, "cwd": context.cwd, "body": pickles.dumps(context)}
+    head = {
+        "python": sys.version_info[:2],
+        "path": [os.path.abspath(place) for place in sys.path],
+        "source": context.source,
+        "body": pickles.dumps(context),
+    }
     return pickles.dumps(head)
 
 
@@ -56,25 +64,28 @@ def load(path: Path) -> Context:
     if head["python"] != sys.version_info[:2]:
         ours, theirs = (".".join(map(str, version)) for version in (sys.version_info[:2], head["python"]))
         raise JobError(f"the application was launched with Python {theirs}, and the job's is {ours}; use the same one")
-    _extend_path(head["path"], head["cwd"])
+    moved = Moved(head["source"], str(RunFolder(path.parent).code))
+    wanted = [moved.place(one) for one in head["path"]]
+    # The application's modules come first, as they did at launch: its script's folder, above all.
+    sys.path[:0] = [one for one in dict.fromkeys(wanted) if one not in sys.path]
     context: Context = pickles.loads(head["body"])
     _restore(context)
+    _move_configs(context, moved)
     return context
 
 
-def here(place: str, cwd: str) -> str:
-    """`place`, moved with the code where the job works on a snapshot of the folder the launch was typed in."""
-    now = os.getcwd()
-    if now == cwd or not os.path.isabs(place) or os.path.commonpath([cwd, place]) != cwd:
-        return place
-    moved = os.path.join(now, os.path.relpath(place, cwd))
-    return moved if os.path.exists(moved) else place
+@dataclass(frozen=True)
+class Moved:
+    """Where things are in the job: with a snapshot in `code`, a copy of the folder `source`; else where they were."""
 
+    source: str
+    code: str
 
-def _extend_path(launched_with: list[str], cwd: str) -> None:
-    """The application's modules come first, as they did at launch: its script's folder, above all."""
-    wanted = [here(place, cwd) if place else os.getcwd() for place in launched_with]
-    sys.path[:0] = [place for place in dict.fromkeys(wanted) if place not in sys.path]
+    def place(self, path: str) -> str:
+        if not os.path.isdir(self.code) or os.path.commonpath([self.source, path]) != self.source:
+            return path
+        there = os.path.join(self.code, os.path.relpath(path, self.source))
+        return there if os.path.exists(there) else path
 
 
 def _restore(context: Context) -> None:
@@ -83,14 +94,12 @@ def _restore(context: Context) -> None:
 
     Singleton.set_state(context.singletons)
     setup_globals()
-    if os.getcwd() != context.cwd:
-        _move_configs(context)
 
 
-def _move_configs(context: Context) -> None:
-    """Config folders of the application that lie in the snapshot are read there."""
+def _move_configs(context: Context, moved: Moved) -> None:
     loader: Any = context.hydra.config_loader
     for element in loader.config_search_path.get_path():
-        if element.path is not None and element.path.startswith(("/", "file://")):
-            element.path = here(element.path.removeprefix("file://"), context.cwd)
+        place = (element.path or "").removeprefix("file://")
+        if os.path.isabs(place) and moved.place(place) != place:
+            element.path = moved.place(place)
     loader.repository.initialize_sources(loader.config_search_path)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from hydra.core.utils import JobReturn
     from omegaconf import DictConfig
 
-_SWEEP = "SLURMOPT_SWEEP"
+_SWEEP, _POINT = "SLURMOPT_SWEEP", "SLURMOPT_POINT"
 
 
 def run(config: Any) -> Any:
@@ -103,5 +104,14 @@ def _run(context: Context, config: DictConfig) -> JobReturn:
     )
 
 
-if os.environ.get(_SWEEP) and os.path.exists(_context_file()):
-    contexts.load(_context_file())  # now, so that a parent that forks points has done it for all of them
+def _prepare() -> None:
+    """Loads what all points share when this module is imported, so that a parent that forks them does it for all."""
+    if not os.environ.get(_SWEEP) or not os.path.exists(_context_file()):
+        return
+    context = contexts.load(_context_file())
+    if _POINT not in os.environ:  # such a parent: Hydra's first composing fills the caches of its parsers
+        with contextlib.suppress(Exception):  # a mistake in the first job is that job's to tell
+            _compose(context, context.first, context.jobs[0])
+
+
+_prepare()

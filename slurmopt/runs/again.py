@@ -55,17 +55,16 @@ def _of_sweep(sweep: SweepFolder, run: RunFolder, settings: Settings, options: l
         before = arrays.known(sweep)
         arrays.settle(sweep, settings, count)
         if number is not None:
-            batch = arrays.Batch(Ranges.of([number]), 1, packed=False)
+            batch = arrays.Batch(Ranges.of([number]), 1, packed=False, options=tuple(options))
         else:
             of, task = map(int, run.path.name.split("-"))
             one = next(one for one in before if one.number == of)
             points = one.points_of(task)
-            batch = arrays.Batch(points, max(1, len(points)), packed=True, tasks=1 if one.tasks is not None else None)
+            workers = 1 if one.tasks is not None else None
+            batch = arrays.Batch(points, max(1, len(points)), packed=True, tasks=workers, options=tuple(options))
         last = before[-1] if retry and before else None  # an earlier try may have come as far as this
         made = (
-            last
-            if last is not None and last.points == batch.points
-            else arrays.submit(sweep, settings, batch, count, options)
+            last if last is not None and last.points == batch.points else arrays.submit(sweep, settings, batch, count)
         )
     return f"{made.job}_0"
 

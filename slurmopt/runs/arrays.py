@@ -6,7 +6,6 @@ says the same for those who look.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,8 @@ class Batch:
     packed: bool
     tasks: int | None = None
     """Of a search: how many workers share all points."""
+    options: tuple[str, ...] = ()
+    """sbatch's options beside, such as what it waits for."""
 
     @property
     def size(self) -> int:
@@ -82,10 +83,16 @@ def settle(sweep: SweepFolder, settings: Settings, count: int) -> None:
     """Brings a submission whose answer was lost to its end: the same points, not twice. With the sweep's lock held."""
     for one in known(sweep):
         if one.job is None:
-            submit(sweep, settings, Batch(one.points, one.per_task, one.packed, one.tasks), count)
+            options = _options(sweep, one.token)
+            submit(sweep, settings, Batch(one.points, one.per_task, one.packed, one.tasks, options), count)
 
 
-def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int, options: Sequence[str] = ()) -> Submission:
+def _options(sweep: SweepFolder, token: str | None) -> tuple[str, ...]:
+    tried = [event for event in events.read(sweep.events) if event["event"] == "submitting"]
+    return next((tuple(map(str, event.get("options", ()))) for event in tried if event.get("token") == token), ())
+
+
+def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int) -> Submission:
     """Submits one more array job of a sweep of `count` points. To be called with the sweep's lock held.
 
     An unsettled submission must have been settled before. Raises what `slurmopt.slurm.submit.submit_once` does.
@@ -101,7 +108,7 @@ def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int, opt
         job=None,
     )
     at_once = f"%{settings.sweep.at_once}" if settings.sweep.at_once else ""
-    options = [f"--array=0-{batch.size - 1}{at_once}", *options]
+    options = [f"--array=0-{batch.size - 1}{at_once}", *batch.options]
     words = [str(number), str(batch.points), str(batch.per_task)]
     timeout = seconds(settings.launch.submit_timeout)
 
@@ -110,7 +117,7 @@ def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int, opt
         return submit_once(sweep.script, comment, token, timeout, retry, options, words), _cluster()
 
     told = {"number": number, "points": str(batch.points), "per_task": batch.per_task, "packed": batch.packed}
-    job = hand_over(sweep.run, "sbatch", ask, **told, tasks=batch.tasks)
+    job = hand_over(sweep.run, "sbatch", ask, **told, tasks=batch.tasks, options=list(batch.options))
     made = replace(made, job=job)
     submissions.write(sweep.sweep_file, count, [one for one in known(sweep) if one.job is not None])
     return made

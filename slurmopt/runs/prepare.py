@@ -66,7 +66,7 @@ def make_run(
     with folder_errors(final.path):
         _refuse_foreign_link(final.path.parent)
         try:
-            draft.make(job.settings.launch.group_access)
+            draft.make(job.settings.launch.group_access, of_sweep=job.sweep is not None)
             _fill(draft, job, script, stored, overrides, snapshot_from)
             if fill is not None:
                 fill(draft.path)

@@ -41,6 +41,7 @@ def make(folder: RunFolder, number: int) -> None:
     sweep = sweep_of(folder)
     if sweep is None:
         return
+    from slurmopt.grid import submissions
     from slurmopt.grid.points import Points
     from slurmopt.grid.start import make_point
 
@@ -50,8 +51,9 @@ def make(folder: RunFolder, number: int) -> None:
 
         join(sweep, number)
         return
-    job = f"{os.environ.get('SLURM_ARRAY_JOB_ID')}_{os.environ.get('SLURM_ARRAY_TASK_ID')}"
-    make_point(sweep, points, number, job, None)
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    tokens = {one.job: one.token for one in submissions.read(sweep.sweep_file)}
+    make_point(sweep, points, number, f"{array}_{task}", tokens.get(array))
 
 
 def _await(path: Path) -> None:

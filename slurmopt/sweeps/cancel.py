@@ -107,7 +107,7 @@ def _words(seen: Standing, points: Ranges) -> Iterator[str]:
         left = left.minus(mine)
         if one.job is None or not mine:
             continue
-        if False:
+        if not one.points.both(running).minus(mine):
             yield one.job
         elif one.tasks is None:
             yield from _of_tasks(one, _whole_tasks(one, mine, running))

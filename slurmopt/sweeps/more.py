@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,9 +41,9 @@ def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
 
     waiting, there = left(sweep), room(sweep, settings)
     while waiting and there.tasks:
-        batch = first_batch(waiting, settings.sweep, there.tasks)
+        batch = replace(first_batch(waiting, settings.sweep, there.tasks), options=_options(sweep, settings))
         try:
-            made = arrays.submit(sweep, settings, batch, arrays.how_many(sweep), _options(sweep, settings))
+            made = arrays.submit(sweep, settings, batch, arrays.how_many(sweep))
         except SlurmRefused as error:
             there = _smaller(error, there, batch.size, anything=bool(arrays.submitted(sweep)))
             continue
@@ -64,14 +65,14 @@ def _smaller(error: SlurmRefused, there: Room, size: int, anything: bool) -> Roo
     return there.at_most(size // 2)
 
 
-def _options(sweep: SweepFolder, settings: Settings) -> list[str]:
+def _options(sweep: SweepFolder, settings: Settings) -> tuple[str, ...]:
     """A throttle holds for one array job: the next one waits for the one before."""
     before = [one.job for one in arrays.known(sweep) if one.job is not None]
     if not before:
         from slurmopt.sweeps.after import dependency
 
-        return dependency(settings.launch)
-    return [f"--dependency=afterany:{before[-1]}"] if settings.sweep.at_once else []
+        return tuple(dependency(settings.launch))
+    return (f"--dependency=afterany:{before[-1]}",) if settings.sweep.at_once else ()
 
 
 def launch_then(sweep: SweepFolder, words: str) -> None:

@@ -33,7 +33,10 @@ def first_batch(points: Ranges, sweep: Sweep, most_tasks: int) -> Batch:
     """The first of `points` that fit into one array job of at most `most_tasks` tasks, all of a search."""
     if sweep.search is not None:
         return Batch(points, 1, packed=True, tasks=min(workers(sweep), most_tasks))
-    return Batch(points.slice(0, most_tasks * sweep.per_task), sweep.per_task, sweep.packed)
+    points = points.slice(0, most_tasks * sweep.per_task)
+    while len(str(points)) > _LONGEST_WORD:  # of a retry the numbers may be far between
+        points = points.slice(0, len(points) // 2)
+    return Batch(points, sweep.per_task, sweep.packed)
 
 
 def workers(sweep: Sweep) -> int:
@@ -43,6 +46,8 @@ def workers(sweep: Sweep) -> int:
 
 
 _WORKERS = 8
+_LONGEST_WORD = 60_000
+"""Characters of the points in a job's command line; Linux takes 128 KiB a word."""
 
 
 def needs_one_node(settings: Settings) -> str | None:

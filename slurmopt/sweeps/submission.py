@@ -72,8 +72,6 @@ def _make(plan: SweepPlan, script: str) -> bool:
 
 def _fill(plan: SweepPlan, draft: Path) -> None:
     sweep = SweepFolder(draft)
-    mode = 0o750 if plan.job.settings.launch.group_access else 0o700
-    sweep.points.mkdir(mode=mode)
     plan.points.save(sweep.points_file)
     for name, content in plan.files.items():
         (draft / name).touch(mode=0o600)

@@ -265,6 +265,33 @@ def test_what_follows_starts_once_all_points_have_ended(site: Project) -> None:
     assert sorted(begun[:-1]) == numbers(0, 1, 2)
 
 
+def test_a_run_waits_for_those_it_comes_after(site: Project) -> None:
+    words = ["+experiment=points", "task._target_=points.held"]
+    first = site.submit(*words, "launch.name=first")
+    wait_until(lambda: starts(site), 60, "the first runs")
+    sweep, _ = launch(site, "seed=range(2)", f"launch.after=[{first['run']}]")
+    last = site.submit("+experiment=points", "launch.name=last", f"launch.after=['{sweep.path}',first]")
+    assert status(site, sweep)["states"] == {"pending": 2}
+    assert "Dependency" in site.cluster.run(["squeue", "-h", "-j", last["job_ids"][0], "-o", "%r"]).stdout
+    (site.path / "go").touch()
+    site.wait_for(last, "finished")
+    order = [line.split()[0] for line in (site.path / "started").read_text().splitlines()]
+    assert (order[0], order[-1]) == (Path(first["run"]).name, Path(last["run"]).name)
+    after = site.submit("+experiment=points", "launch.name=after", "launch.after=[first]")  # it has finished long since
+    site.wait_for(after, "finished")
+
+
+def test_nothing_waits_for_a_run_that_has_failed(site: Project) -> None:
+    failed = site.submit("+experiment=points", "task._target_=points.some_fail", "seed=1", "launch.name=failed")
+    site.wait_for(failed, "failed")
+    done = site.launch("+experiment=points", "launch.after=[failed]", check=False)
+    assert done.returncode == 2
+    assert "launch.after" in done.stderr
+    assert "after_failure" in done.stderr
+    anyway = site.submit("+experiment=points", "launch.after=[failed]", "launch.after_failure=true")
+    site.wait_for(anyway, "finished")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -81,6 +81,15 @@ def test_a_plain_number_that_a_function_returned_is_a_metric(make_sweep: Any, ca
     assert "best: point 5, smallest result 5" in printed(capsys, "results", "mine")
 
 
+def test_what_is_no_finite_number_is_never_the_best(make_sweep: Any, capsys: Any) -> None:
+    made = make_sweep(lr=[1, 2, 3, 4, 5]).submitted("0-4", "7")
+    for point, loss in enumerate((float("nan"), 3.0, float("-inf"), 1.0, float("nan"))):
+        made.ended(point, metrics={"loss": loss})
+    found = json.loads(printed(capsys, "results", "mine", "--json"))
+    assert [row["point"] for row in found["rows"]] == [3, 1, 0, 2, 4]
+    assert found["best"] == 3
+
+
 def test_packed_points_have_results_too(make_sweep: Any, capsys: Any) -> None:
     made = make_sweep().submitted("0-5", "7", per_task=3)
     for task in range(2):

@@ -176,11 +176,11 @@ def test_errors_of_a_sweep_are_one_traceback_a_kind(mixed: Any, capsys: Any) -> 
 
 
 def test_what_a_job_wrote_stays_one_line_on_the_terminal(make_sweep: Any, capsys: Any) -> None:
-    made = make_sweep().submitted("0-5", "7")
+    made = make_sweep("min\x1b[2Je").submitted("0-5", "7")
     for point in range(6):
         made.ended(point, "user error", error="bad\x1b[2J\nnews")
-    assert "\x1b" not in printed(capsys, "status", "mine")
-    assert "\x1b" not in printed(capsys, "logs", "mine", "--errors")
+    for words in (["status"], ["list"], ["logs", "--errors"], ["status", "20261121/3"], ["results"]):
+        assert "\x1b" not in printed(capsys, *words)
 
 
 def test_watch_ends_when_all_points_have(make_sweep: Any, capsys: Any) -> None:
