@@ -43,6 +43,8 @@ class Case:
     """Not timed."""
     until: Path | None = None
     """Timed until submitit's submission file appears here; None is until the command ends."""
+    patience: float = TIMEOUT
+    """Seconds that it may take at most."""
 
 
 Samples = dict[str, list[Sample]]
@@ -77,7 +79,7 @@ def _timed(case: Case) -> Sample:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT,
+        timeout=case.patience,
         check=False,
     )
     words = done.stdout.split()

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.measure import Case, Samples, median, once, ratio, side_by_side
 from benchmarks.other_launchers import FACTS_SERVE, busy_cluster, cancel_all
 from benchmarks.report import Report
-from benchmarks.sweeps_project import SUBMITIT, project
+from benchmarks.sweeps_project import PATIENCE, SUBMITIT, project
 from benchmarks.workbench import Calls, Workbench, refresher
 
 ONE_RUN, HYDRA = "one run", "hydra-submitit, 1,000 points"
@@ -67,7 +67,7 @@ def _ours(bench: Workbench, cwd: Path, name: str, words: list[str]) -> Case:
 
 def _theirs(bench: Workbench, cwd: Path) -> Case:
     argv = [bench.python, "with_hydra.py", *SUBMITIT, *swept(1_000)]
-    return Case(HYDRA, argv, cwd, bench.env, after=lambda: cancel_all(bench), until=cwd / "submitit")
+    return Case(HYDRA, argv, cwd, bench.env, after=lambda: cancel_all(bench), until=cwd / "submitit", patience=PATIENCE)
 
 
 def _counted(bench: Workbench, case: Case) -> tuple[int, str]:

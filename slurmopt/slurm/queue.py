@@ -63,6 +63,12 @@ class QueueEntry:
         return f"{self.command} ".startswith(f"{script} ")
 
     @property
+    def tasks(self) -> int:
+        """How many jobs it stands for: of an array all those that wait have one entry."""
+        several = _SEVERAL.fullmatch(self.job_id)
+        return sum(map(len, indices(several[2]))) if several else 1
+
+    @property
     def never_ran(self) -> bool:
         """Whether Slurm refused it: sbatch says no, and yet a FAILED job without nodes is in the books."""
         return self.state == "FAILED" and not self.nodes

@@ -1,8 +1,9 @@
-"""python -m slurmopt.sweeps.more SWEEP: submits what had no room yet. Array tasks ask for it, and `slurmopt tend`."""
+"""python -m slurmopt.sweeps.more SWEEP [SECONDS]: submits what had no room yet. Array tasks ask for it, and `tend`."""
 
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from slurmopt.runs.handover import locked
 if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
     from slurmopt.sweeps.room import Room
+
+_PAUSE = 2.0
 
 
 def left(sweep: SweepFolder) -> Ranges:
@@ -88,21 +91,37 @@ def launch_then(sweep: SweepFolder, words: str) -> None:
         raise SlurmError(f"sweep.then was not launched: {words} (in {home})")
 
 
-def main(argv: list[str]) -> int:
-    """Looks once. Where another does that just now, or something is wrong for now, the next array task looks again."""
+def go_on(sweep: SweepFolder, patience: float = 0.0) -> None:
+    """Submits what fits now. `patience`: seconds for another that looks just now, and for room that is being made.
+
+    Raises SlurmoptError where something is wrong for now.
+    """
     from slurmopt.config.settings import load
 
-    sweep = SweepFolder(Path(argv[0]).absolute())
-    with locked(sweep.run, patience=0) as mine:
-        if not mine or not sweep.more.exists():
-            return 0
-        try:
+    deadline, pause = time.monotonic() + patience, _PAUSE
+    while sweep.more.exists():
+        with locked(sweep.run, max(0.0, deadline - time.monotonic())) as mine:
+            if not mine or not sweep.more.exists():
+                return
             _, settings = load(sweep.config)
             arrays.settle(sweep, settings, arrays.how_many(sweep))
             submit_what_fits(sweep, settings)
-        except SlurmoptError as error:
-            print(f"slurmopt: the next points are not submitted yet: {error}", file=sys.stderr)
-            return error.exit_status
+            # Where nothing waits any more nobody starts who would look again: tasks that end just now still count.
+            done = not sweep.more.exists() or sweep.more.read_text(encoding="utf-8") != ""
+        if done or time.monotonic() + pause > deadline:
+            return
+        time.sleep(pause)
+        pause *= 2
+
+
+def main(argv: list[str]) -> int:
+    """Looks once, or for so many seconds. Where something is wrong for now, the next array task looks again."""
+    sweep = SweepFolder(Path(argv[0]).absolute())
+    try:
+        go_on(sweep, float(argv[1]) if len(argv) > 1 else 0.0)
+    except SlurmoptError as error:
+        print(f"slurmopt: the next points are not submitted yet: {error}", file=sys.stderr)
+        return error.exit_status
     return 0
 
 

@@ -53,7 +53,7 @@ def room(sweep: SweepFolder, settings: Settings) -> Room:
     known = facts()
     pending = _pending(sweep) if sweep.sweep_file.exists() else 0  # of the first array job nothing waits yet
     # An array that would bring slurmctld over its count of jobs is not refused: sbatch waits for minutes.
-    largest = min(known.max_array_size, max(1, known.max_job_count // 2))
+    largest = min(known.max_array_size, max(1, known.max_job_count // 4))
     return Room(pending, largest, submit_room(settings.resources, known))
 
 
@@ -61,5 +61,4 @@ def _pending(sweep: SweepFolder) -> int:
     from slurmopt.slurm.queue import queue
 
     script = str(sweep.script)
-    jobs = queue(fresh=True).values()
-    return sum(entry.state == "PENDING" and entry.runs(script) for entry in jobs)
+    return sum(entry.tasks for entry in queue(fresh=True).values() if entry.state == "PENDING" and entry.runs(script))

@@ -113,12 +113,11 @@ def test_not_waiting_returns_at_once_and_refuses_who_needs_values(application: A
 
 
 def test_a_snapshot_keeps_code_and_configs_as_they_were(application: Application) -> None:
-    held = ("hydra.launcher.wait=false", "+hydra.launcher.resources.extra.hold=true", *OURS)
-    application.run("seed=3,4", "hydra.launcher.environment.snapshot=copy", *held)
+    application.run("seed=3,4", "hydra.launcher.environment.snapshot=copy", "hydra.launcher.wait=false", PENDING, *OURS)
     (application.path / "source" / "neighbour.py").write_text("raise SystemExit('edited')\n")
     (application.path / "source" / "conf" / "db" / "mysql.yaml").write_text("port: 1\n")
     job = application.project.run(["squeue", "-h", "-o", "%F"]).stdout.split()[0]
-    application.project.run(["scontrol", "release", job])
+    application.project.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])
     wait_until(lambda: len(application.seen("out")) == 2, 60, "both have run")
     assert [(job["twice"], job["port"]) for _, job in sorted(application.seen("out").items())] == [(6, 3306), (8, 3306)]
 

@@ -103,3 +103,18 @@ def test_failed_points_go_on_as_a_new_array_job(made: Any, capsys: pytest.Captur
     assert load(made.folder.config)[1].resources.time == "00:20:00"
     assert main(["cancel", "mine"]) == 0
     assert standing(made.folder, fresh=True).counts() == {"finished": 3, "cancelled": 3}
+
+
+def test_the_indices_of_a_large_array_are_not_cut(cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    from slurmopt.slurm.queue import queue
+
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    wanted = ",".join(str(2 * index) for index in range(100))
+    command = ["sbatch", "--parsable", "--hold", f"--array={wanted}", "--output=/dev/null", "--wrap=true"]
+    job = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        found = queue(fresh=True)
+        assert [f"{job}_{index}" in found for index in (0, 1, 198, 199)] == [True, False, True, False]
+        assert len([one for one in found if one.startswith(f"{job}_")]) == 1
+    finally:
+        subprocess.run(["scancel", job], check=True)

@@ -50,6 +50,13 @@ def test_a_point_is_made_once(sweep: SweepFolder) -> None:
     assert (sweep.by_name / "2-1").resolve() == run.path.resolve()
 
 
+def test_what_a_point_has_is_never_replaced(sweep: SweepFolder) -> None:
+    run = make_point(sweep, points(), 2, "7_1", "token")
+    run.config.write_text("lr: changed by a retry\n")
+    make_point(sweep, points(), 2, "8_1", "other")
+    assert run.config.read_text() == "lr: changed by a retry\n"
+
+
 def test_modes_are_those_of_the_sweep(sweep: SweepFolder) -> None:
     run = make_point(sweep, points(), 0, "7_0", None)
     assert run.path.stat().st_mode & 0o777 == 0o750

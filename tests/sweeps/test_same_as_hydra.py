@@ -27,6 +27,8 @@ FILES = {
     "data/books.yaml": "# @package data.train\npath: /books/${model.layers}\nsize: .inf\n",
     "opt/sgd.yaml": "name: sgd\nbetas: [0.9, 0.99]\nschedule: {warmup: 10, 3: three}\n",
     "opt/adam.yaml": "defaults: [sgd]\nname: adam\neps: 1e-8\n",
+    "mode/fast.yaml": "# @package _global_\nlr: 5\nnested: {a: {b: 9}}\nmodel: {layers: 3}\n",
+    "mode/slow.yaml": "# @package _global_\nseed: 3\n",
     "experiment/x.yaml": """# @package _global_
 defaults:
   - /model: small
@@ -74,6 +76,7 @@ CASES: dict[str, list[str]] = {
     "floats": ["+experiment=x", "lr=range(0.1,1.2,0.3)", "seed=sort(range(5),reverse=true)", "flag=bool(0,1)"],
     "casts": ["+experiment=x", "lr=float(range(1,3))", "seed=int(1.5,2.5)", "text=choice(a,b)"],
     "groups": ["+experiment=x", "model=small,large,tiny", "data=glob(*)", "lr=0.1,0.2", "opt=adam,sgd"],
+    "one choice leaves no trace in another": ["+experiment=x", "+mode=fast,slow", "seed=1,2"],
     "glob": ["+experiment=x", "model=glob([s*,t*],exclude=tiny)", "seed=1,2"],
     "packages": ["+experiment=x", "act@second.act=relu,gelu", "+opt@third=sgd,adam", "second.act.slope=1,2"],
     "new experiments": ["+experiment=x,y", "lr=5,6", "seed=range(2)"],

@@ -82,7 +82,8 @@ class Loop:
                 "points are left" if total is None else f"{total - done} of {total} points are left"
             )
         if failed := self._journal.failed:
-            return failures.user_error(f"{len(failed)} of {total or done} points failed: {numbers(failed)}")
+            error = f"{len(failed)} of {total or done} points failed: {numbers(failed)}"
+            return failures.user_error(error, trace=error)  # the points' own tracebacks are not this rank's
         return failures.finished()
 
     # ---- starting ----------------------------------------------------------------------------------------------------
