@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import asdict, fields, is_dataclass
@@ -12,20 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sweeps.conftest import MadeSweep
 
 from slurmopt.cli import COMMANDS
 from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.config.restart import Budgets
 from slurmopt.config.schema import Settings
+from slurmopt.config.sweep import Sweep
 from slurmopt.config.task import Task
 from slurmopt.folder import events
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, Outcome
+from slurmopt.folder.sweep import SweepFolder
 from slurmopt.runs import state
 from slurmopt.slurm.job import Job
 from slurmopt.slurm.script import context
 from slurmopt.survival import causes
+from slurmopt.sweeps.describe import describe
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -278,6 +283,91 @@ def test_every_key_of_the_json_is_documented(readme_run: RunFolder) -> None:
         ended = subprocess.run(argv, cwd=readme_run.path, capture_output=True, text=True, check=True, timeout=DEADLINE)
         (answer,) = json.loads(ended.stdout)
         assert [key for key in answer if f"`{key}`" not in page] == []
+
+
+def names_in(value: Any) -> set[str]:
+    """All keys of a JSON value, but those that are a user's: an axis, a metric, a state, a key that a retry changed."""
+    if isinstance(value, list):
+        return set().union(*map(names_in, value))
+    if not isinstance(value, dict):
+        return set()
+    users = ("values", "metrics", "states", "changes")
+    return set(value).union(*(names_in(item) for key, item in value.items() if key not in users))
+
+
+def test_every_key_of_a_sweeps_json_is_documented(tmp_path: Path) -> None:
+    sweep = MadeSweep(tmp_path / "runs", "mine", "1", {}, lr=[0.1, 0.2, 0.3, 0.4]).submitted("0-3", "77")
+    for point in range(3):
+        sweep.ended(point, metrics={"loss": point % 2})
+    sweep.ended(3, "user error", error="ValueError: no")
+    page = text("docs/commands.md")
+    for words in (["status", "mine"], ["status", "mine/1-2"], ["results", "mine"], ["list"]):
+        argv = [sys.executable, "-m", "slurmopt", *words, "--json"]
+        ended = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=DEADLINE)
+        names = names_in(json.loads(ended.stdout))
+        assert len(names) > 5
+        assert [name for name in sorted(names) if f"`{name}`" not in page] == [], words
+
+
+def sweeps_experiment(folder: Path) -> list[str]:
+    """The experiment of the sweeps page, pasted into `folder`; the words that pick it."""
+    (folder / "train.py").write_text(blocks("docs/sweeps.md", "python")[0])
+    (folder / "conf" / "model").mkdir(parents=True)
+    for name, width in re.findall(r"`conf/model/(\w+\.yaml)` \(`(width: \d+)`\)", text("docs/sweeps.md")):
+        (folder / "conf" / "model" / name).write_text(width)
+    return configured(folder, blocks("docs/sweeps.md", "yaml")[0])
+
+
+@needs_torch
+def test_the_training_of_the_sweeps_page_runs(tmp_path: Path) -> None:
+    _, result = run_of(tmp_path, *sweeps_experiment(tmp_path), "steps=2", "model=large")
+    assert list(result["result"]) == ["val_loss"]
+
+
+def sweeps_typed_on(page: str) -> list[list[str]]:
+    """The overrides of each `slurmopt launch -m` in a page's consoles."""
+    typed = re.findall(r"^\$ slurmopt launch -m (.*)$", "".join(blocks(page, "console")), re.MULTILINE)
+    return [shlex.split(line, comments=True) for line in typed]
+
+
+def test_the_sweeps_of_the_sweeps_page_have_the_points_that_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeps_experiment(tmp_path)
+    rows = blocks("docs/sweeps.md", "text")[0]
+    assert rows.startswith("lr,model,seed,+note\n")
+    (tmp_path / "points.csv").write_text(rows)
+    monkeypatch.chdir(tmp_path)
+    typed = sweeps_typed_on("docs/sweeps.md")
+    assert [len(describe(words).points) for words in typed] == [18, 6, 1000, 20]
+    assert len(describe(["+experiment=mine", "sweep.points=points.csv", "steps=1,2"]).points) == 6
+    params, skip = blocks("docs/sweeps.md", "yaml")[1:3]
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(blocks("docs/sweeps.md", "yaml")[0] + params)
+    assert len(describe(["+experiment=mine"]).points) == 10
+    condition = skip.partition("skip: ")[2].strip()
+    words = ["+experiment=mine", "lr=1e-4,1e-2", "model=small,large", "seed=0", f'sweep.skip="{condition}"']
+    assert len(describe(words).points) == 3
+
+
+def test_the_readmes_sweeps_have_twelve_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(tmp_path, blocks("README.md", "yaml")[0])
+    (tmp_path / "train.py").write_text(blocks("README.md", "python")[0])
+    monkeypatch.chdir(tmp_path)
+    assert [len(describe(words).points) for words in sweeps_typed_on("README.md")] == [12, 12]
+
+
+def test_every_key_of_the_sweep_group_is_on_a_page() -> None:
+    page = text("docs/sweeps.md") + text("docs/search.md")
+    names = [item.name for item in fields(Sweep)]
+    assert [name for name in names if not re.search(rf"\bsweep\.{name}\b|^  {name}: ", page, re.MULTILINE)] == []
+
+
+def test_every_file_of_a_sweep_is_documented() -> None:
+    sweep = SweepFolder(Path("/runs/name/id"))
+    named = [getattr(sweep, name) for name, kind in vars(SweepFolder).items() if isinstance(kind, property)]
+    section = text("docs/run-folder.md").partition("## Sweeps")[2].partition("## The journal")[0]
+    for path in (path.relative_to(sweep.path) for path in named if isinstance(path, Path) and path != sweep.path):
+        assert f"`{path}`" in section or f"`{path}/" in section, path
 
 
 def test_every_command_has_its_section() -> None:

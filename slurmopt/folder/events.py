@@ -24,6 +24,8 @@ Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank
     checkpoint-damaged  one was found broken and set aside  attempt, checkpoint, tier, reason
     checkpoint-pruned  these were deleted as `keep` says    attempt, tier, checkpoints
     restored    the training goes on from one               attempt, step, tier, checkpoint
+    point       in an array task's journal: one of its points started or ended  point, state, attempt; of an end also
+                                                            outcome, cause, next, error, seconds, step, metrics, result
 
 `cause` is a word of `slurmopt.survival.causes`. `next` tells who brings the run back: "requeue", the batch shell;
 "slurm", Slurm itself; "submit", a fresh submission; null: it has ended. `step` is the last one reported, `durable` the

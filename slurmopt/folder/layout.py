@@ -95,6 +95,11 @@ class RunFolder:
         return self.path / "code"
 
     @property
+    def task(self) -> Path:
+        """What a point's ranks are to do, where their Python may lack what reading its config needs."""
+        return self.path / "task.json"
+
+    @property
     def package(self) -> Path:
         """Holds a link to slurmopt, for a job's Python that has none."""
         return self.path / "python"

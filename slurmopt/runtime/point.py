@@ -1,15 +1,20 @@
-"""A point of a sweep, as one of its ranks begins: its config is made here, and says what the rank is to do."""
+"""A point of a sweep, as one of its ranks begins: its config is made here, and says what the rank is to do.
+
+python -m slurmopt.runtime.point FOLDER: makes it beforehand, for a rank whose Python may lack what that needs.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slurmopt.errors import JobError
+from slurmopt.errors import JobError, SlurmoptError
+from slurmopt.folder.files import read_json, replace_json
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import point_number, sweep_of
 from slurmopt.folder.variables import Unset, fill
@@ -27,11 +32,12 @@ def of_point(call: Call, rank: int) -> Call:
     number = point_number(call.folder)
     if number is None:
         return call
-    if rank == 0:
+    config = read_json(call.folder.task)  # made beforehand
+    if config is None and rank == 0:
         make(call.folder, number)
-    else:
+    elif config is None:
         _await(call.folder.config)
-    config = read(call.folder)
+    config = config or read(call.folder)
     set_variables(config, os.environ)
     return with_task(call, config)
 
@@ -54,6 +60,25 @@ def make(folder: RunFolder, number: int) -> None:
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     tokens = {one.job: one.token for one in submissions.read(sweep.sweep_file)}
     make_point(sweep, points, number, f"{array}_{task}", tokens.get(array))
+
+
+def main(argv: list[str]) -> int:
+    """Makes the point's config, and says without YAML what a rank has to know of it."""
+    folder = RunFolder(Path(argv[0]).absolute())
+    number = point_number(folder)
+    if number is None:
+        print(f"slurmopt: {folder.path} is no point of a sweep", file=sys.stderr)
+        return 2
+    try:
+        make(folder, number)
+        config = read(folder)
+        variables = (config.get("environment") or {}).get("variables")
+        replace_json(folder.task, {"task": config.get("task"), "environment": {"variables": variables}})
+    except (SlurmoptError, OSError) as error:
+        print(f"slurmopt: point {number} cannot be made: {error}", file=sys.stderr)
+        return 1
+    print("made", flush=True)
+    return 0
 
 
 def _await(path: Path) -> None:
@@ -97,3 +122,7 @@ def set_variables(config: Mapping[str, Any], environ: MutableMapping[str, str]) 
             environ[str(name)] = fill(_word(value), environ)
         except Unset as error:
             raise JobError(f"environment.variables.{name}: {value!r} needs {error}, which this rank lacks") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

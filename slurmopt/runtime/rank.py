@@ -99,9 +99,9 @@ def run_call(call: Call, attempt: int, prepare: Callable[[Call, int], Call] = of
     live = come_alive(call, attempt, facts)
     try:
         call = prepare(call, facts.rank)
-    except SlurmoptError as error:
-        print(f"slurmopt: {error}", file=sys.stderr)
-        outcome = failures.user_error(str(error))
+    except (SlurmoptError, OSError, ImportError) as error:
+        outcome = _unprepared(error)
+        print(f"slurmopt: {outcome.error}", file=sys.stderr)
         live.end(outcome)
         return outcome
     task = _task(call, attempt, facts, live)
@@ -112,6 +112,15 @@ def run_call(call: Call, attempt: int, prepare: Callable[[Call, int], Call] = of
     if outcome.outcome in (FINISHED, REQUEUE) and not outcome.pruned:  # the others know nothing of that: no goodbye
         task.leave()
     return outcome
+
+
+def _unprepared(error: Exception) -> Outcome:
+    """A point that could not be made: by a disk or a quota that is full, or a Python that lacks what that needs."""
+    if isinstance(error, ImportError):
+        return failures.user_error(
+            f"{sys.executable} lacks {error.name}, which a point's config needs: install it there"
+        )
+    return failures.outcome_of(error) if isinstance(error, OSError) else failures.user_error(str(error))
 
 
 def export(call: Call, attempt: int) -> RankFacts:

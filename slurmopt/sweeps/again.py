@@ -72,7 +72,7 @@ def to_retry(seen: Standing, chosen: Selection, failed_only: bool) -> Ranges:
     """Of the chosen points those that ended other than well; RunError where there is none, or nobody can tell."""
     if seen.problem and seen.numbers("unknown", "pending", "running"):
         raise RunError(f"{seen.label}: points may be alive: {seen.problem}")
-    words = (*BAD, "cancelled") if failed_only else (*BAD, "cancelled")
+    words = BAD if failed_only else (*BAD, "cancelled")
     points = seen.numbers(*words)
     points = points if chosen.points is None else points.both(chosen.points)
     if not points:

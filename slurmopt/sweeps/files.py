@@ -136,9 +136,19 @@ def _json_row(path: Path, number: int, line: str) -> dict[str, Any]:
         row = json.loads(line, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}:{number} is not valid JSON: {one_line(str(error))}", KEY) from error
+    if "\\u" in line and not _encodable(row):
+        raise ConfigError(f"{path}:{number} has half of a character (\\ud800 to \\udfff), which is no text", KEY)
     if not isinstance(row, dict):
         raise ConfigError(f'{path}:{number} is no object; valid: {{"lr": 0.1}}', KEY)
     return row
+
+
+def _encodable(row: Any) -> bool:
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurmopt.errors import SlurmError, SlurmoptError, SlurmRefused
+from slurmopt.errors import SlurmError, SlurmoptError, SlurmRefused, SlurmUnreachable
 from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
@@ -92,26 +92,36 @@ def launch_then(sweep: SweepFolder, words: str) -> None:
 
 
 def go_on(sweep: SweepFolder, patience: float = 0.0) -> None:
-    """Submits what fits now. `patience`: seconds for another that looks just now, and for room that is being made.
+    """Submits what fits now. `patience`: seconds for another that looks just now, for room that is being made, and for
+    a slurmctld that is away.
 
-    Raises SlurmoptError where something is wrong for now.
+    Raises SlurmoptError where something is wrong then.
     """
-    from slurmopt.config.settings import load
-
     deadline, pause = time.monotonic() + patience, _PAUSE
     while sweep.more.exists():
-        with locked(sweep.run, max(0.0, deadline - time.monotonic())) as mine:
-            if not mine or not sweep.more.exists():
+        late = time.monotonic() + pause > deadline
+        try:
+            if _look(sweep, max(0.0, deadline - time.monotonic())) or late:
                 return
-            _, settings = load(sweep.config)
-            arrays.settle(sweep, settings, arrays.how_many(sweep))
-            submit_what_fits(sweep, settings)
-            # Where nothing waits any more nobody starts who would look again: tasks that end just now still count.
-            done = not sweep.more.exists() or sweep.more.read_text(encoding="utf-8") != ""
-        if done or time.monotonic() + pause > deadline:
-            return
+        except SlurmUnreachable:
+            if late:
+                raise
         time.sleep(pause)
         pause *= 2
+
+
+def _look(sweep: SweepFolder, patience: float) -> bool:
+    """Submits what fits; whether nobody needs to look again soon."""
+    from slurmopt.config.settings import load
+
+    with locked(sweep.run, patience) as mine:
+        if not mine or not sweep.more.exists():
+            return True
+        _, settings = load(sweep.config)
+        arrays.settle(sweep, settings, arrays.how_many(sweep))
+        submit_what_fits(sweep, settings)
+        # Where nothing waits any more nobody starts who would look again: tasks that end just now still count.
+        return not sweep.more.exists() or sweep.more.read_text(encoding="utf-8") != ""
 
 
 def main(argv: list[str]) -> int:

@@ -27,7 +27,10 @@ def merged(params: list[Part], typed: list[Part]) -> list[Part]:
 
 
 def arranged(parts: Sequence[Part], zipped: list[list[str]], file: Axis | None) -> list[Axis]:
-    """The axes; `file`, whose columns are among the parts, comes first. ConfigError for keys that collide, and where nothing is swept."""
+    """The axes; `file`, whose columns are among the parts, comes first.
+
+    Raises ConfigError for keys that collide, and where nothing is swept.
+    """
     columns = [part for part in parts if isinstance(part, Column)]
     if not columns:
         raise ConfigError("nothing is swept; give a key several values, such as lr=1e-4,3e-4 or 'seed=range(5)'", "-m")

@@ -257,16 +257,17 @@ def test_a_config_that_cannot_be_made_is_that_points_error(packer: Packer) -> No
 def test_what_a_point_leaves_behind_ends_with_it(packer: Packer) -> None:
     packer.points(2)
     packer.module(
-        "import os, subprocess, time\n"
+        "import subprocess, time\nfrom pathlib import Path\n"
         "def main(config):\n"
         "    if config.n == 0:\n"
         "        return subprocess.Popen(['sleep', '1000']).pid\n"
-        "    time.sleep(1)\n"
+        "    while not Path('go').exists():\n"
+        "        time.sleep(0.05)\n"
     )
     process = packer.start()
     pid = wait_for(lambda: [event["result"] for event in packer.told()], "the end of point 0")[0]
     wait_for(lambda: not alive(pid), "the end of its child")
-    assert process.poll() is None
+    (packer.code / "go").touch()
     assert packer.finish(process) == 0
 
 
@@ -282,3 +283,24 @@ def test_signals_reach_a_point_as_they_would_a_rank(packer: Packer) -> None:
     )
     assert packer.run() == 0, packer.output
     assert packer.told()[0]["result"] == [-signal.SIGTERM, [int(signal.SIGUSR1)]]
+
+
+@needs_torch
+def test_where_an_import_has_initialised_cuda_each_point_starts_a_python(packer: Packer) -> None:
+    """There is no GPU here: torch is made to say so."""
+    packer.points(1)
+    packer.module(
+        "import torch\nprint('imported', flush=True)\ntorch.cuda.is_initialized = lambda: True\n"
+        "def main(config):\n    return config.n\n"
+    )
+    assert packer.run(task=("--of-point",)) == 0, packer.output
+    assert packer.log(0).count("imported") == 1
+    assert packer.output.count("each point starts a Python of its own") == 1
+    assert [event["cause"] for event in packer.events(0)] == ["finished"]
+    assert packer.told()[0]["result"] == 0
+
+
+def test_a_word_that_is_none_ends_the_parent_at_once(packer: Packer) -> None:
+    packer.points(1)
+    assert packer.run("--side-by-side", "none") == 2
+    assert "'none' is no whole number above 0" in packer.output

@@ -80,6 +80,8 @@ def refused(*words: str) -> str:
         (["+lr=1,2"], r"lr: 1: is there already; leave out the \+"),
         (["lr=???,1"], r"lr: '\?\?\?': has no value"),
         (["lr='${nope','b'"], r"lr: '\$\{nope'"),
+        (["lr=1,???"], r"lr: '\?\?\?': has no value"),
+        (["lr=a,'${nope'"], r"lr: '\$\{nope'"),
         (["~lr=1,2"], "deletes a key"),
         (["lr=range(5,5)"], "lr: 'lr=range.* has no values"),
         (["lr=range(1,5,0)"], "a step of 0"),
@@ -177,13 +179,16 @@ def test_names_are_harmless_and_unlike(tmp_path: Path) -> None:
 
 def test_a_csv_file_has_typed_values(tree: Path) -> None:
     (tree / "p.csv").write_text(
-        '\ufefflr, model, +tag, text\n1e-3,small,1,"[1,{a: b}]"\n.5,large,007,\'1\'\n1,small,null,"a, $(b) = c"\n'
+        "\ufefflr, model, +tag, text\n"
+        "1e-3,small,1,\"[1,{a: b}]\"\n.5,large,007,'1'\n"
+        '1,small,null,"a, $(b) = c"\n2,small,"x,y",range(3)\n'
     )
     points = sweep("sweep.points=p.csv", "seed=range(2)").points
     assert all_values(points)[::2] == [
         (0.001, "small", 1, [1, {"a": "b"}], 0),
         (0.5, "large", "007", "1", 0),
         (1, "small", None, "a, $(b) = c", 0),
+        (2, "small", "x,y", "range(3)", 0),
     ]
     assert points.config(2, Path("x"))["model"] == {"layers": 12, "wide": 1}
 
@@ -213,6 +218,7 @@ def test_a_jsonl_file_keeps_its_types(tree: Path) -> None:
         ("a.jsonl", '{"lr": 1}\n[1]\n', r"a.jsonl:2 is no object"),
         ("a.jsonl", '{"lr": 1}\n{"seed": 1}\n', r"a.jsonl:2 lacks 'lr', unlike line 1"),
         ("a.jsonl", '{"lr": 1, "lr": 2}\n', "a key comes twice"),
+        ("a.jsonl", '{"text": "\\ud800"}\n', "a.jsonl:1 has half of a character"),
         ("a.jsonl", "{}\n", "names no key"),
     ],
 )
@@ -237,6 +243,7 @@ HOSTILE = [
     "'",
     "\\",
     "- a: b # c",
+    *("x" * 70_000, "null", "1e-3", "", "0x10", "yes", "\x07\x1b[0m", "\x85\ufeff\udc80"[:2]),
 ]
 
 
@@ -245,10 +252,7 @@ def test_hostile_values_arrive_unchanged(tree: Path) -> None:
 
     from slurmopt.grid.dump import dump
 
-    values = [*HOSTILE, "x" * 70_000, "null", "1e-3", "", "0x10", "yes", "\x07\x1b[0m"]
-    (tree / "p.jsonl").write_text(
-        "".join(json.dumps({"text": value, "seed": n}) + "\n" for n, value in enumerate(values))
-    )
+    (tree / "p.jsonl").write_text("".join(json.dumps({"text": value}) + "\n" for value in HOSTILE))
     points = sweep("sweep.points=p.jsonl").points
     points.save(tree / "points.json")
     points = Points.load(tree / "points.json")

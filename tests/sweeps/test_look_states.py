@@ -181,6 +181,17 @@ def test_cancelled_points_are_so_wherever_they_were(make_sweep: Any, in_queue: A
     }
 
 
+def test_a_point_that_was_cancelled_was_not_killed(make_sweep: Any) -> None:
+    made = make_sweep(lr=[1, 2]).submitted("0-1", "7")
+    for point in range(2):
+        run = made.started(point)
+        events.append(run.events, "cancel", job=f"7_{point}")
+        if point == 0:
+            events.append(run.events, "cancel-failed")
+        events.append(run.events, "end", attempt=0, outcome="killed", cause="killed", next=None)
+    assert {point: standing(made.folder).of(point).state for point in range(2)} == {0: "killed", 1: "cancelled"}
+
+
 @pytest.mark.parametrize(
     "text", ["", "not json\n", '{"event": "end"}\n', '["end"]\n', '{"time": 1, "event": "end", "next']
 )

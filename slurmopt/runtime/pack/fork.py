@@ -33,6 +33,7 @@ _PR_SET_PDEATHSIG = 1
 _LAST_SECONDS = 10
 _MOST_OF_A_WORD = 2000
 _MAIN = os.path.join(os.path.dirname(ranks.__file__), "__main__.py")
+_OF_POINT = "--of-point"
 _OOM_SCORE = "500"
 """Where the kernel must end something for want of memory, it is to be a point and not the parent."""
 
@@ -194,6 +195,8 @@ def _start_python(order: Order) -> NoReturn:
     """A Python of its own, because CUDA has been initialised in the parent; then a point costs seconds."""
     release_signals()
     words = ["-m", "slurmopt.runtime", str(order.folder.path), *order.words]
+    if _OF_POINT in words:  # that would be a rank which judges itself; the point's config says which function anyway
+        words = [*(word for word in words if word != _OF_POINT), "--function", "that.of.the.point"]
     os.environ[run.ATTEMPT] = str(order.attempt)
     os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - no shell
 

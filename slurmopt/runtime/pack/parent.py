@@ -56,7 +56,7 @@ def _run(pack: Pack, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome:
     if (unfit := check_gpus(pack.call, facts)) is not None:
         return unfit
     if imported.cuda:
-        say("a module has initialised CUDA when it was imported: each point starts a Python of its own, which costs")
+        say("an import has initialised CUDA: each point starts a Python of its own, which takes seconds")
     journal = TaskJournal(pack.folder)
     source = source_of(pack, points, journal)
     surroundings.note(pack.folder, attempt, facts)

@@ -102,6 +102,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(word: str) -> int:
-    if int(word) < 1:
-        raise ValueError(word)
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number above 0")
     return int(word)
