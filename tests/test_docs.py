@@ -339,7 +339,7 @@ def test_the_sweeps_of_the_sweeps_page_have_the_points_that_it_says(
     (tmp_path / "points.csv").write_text(rows)
     monkeypatch.chdir(tmp_path)
     typed = sweeps_typed_on("docs/sweeps.md")
-    assert [len(describe(words).points) for words in typed] == [18, 6, 1000, 20]
+    assert [len(describe(words).points) for words in typed] == [18, 6, 20, 1000, 20]
     assert len(describe(["+experiment=mine", "sweep.points=points.csv", "steps=1,2"]).points) == 6
     params, skip = blocks("docs/sweeps.md", "yaml")[1:3]
     (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(blocks("docs/sweeps.md", "yaml")[0] + params)

@@ -49,7 +49,7 @@ def _make_folders(sweep: SweepFolder, run: RunFolder) -> None:
 def _note(run: RunFolder, points: Points, job: str, token: str | None, values: dict[str, Any] | None) -> None:
     known = events.read(run.events)
     told = {} if values is None else {"values": values}  # which nothing else tells of a search
-    if not known:
+    if not any(event["event"] == "created" for event in known):  # an array task's shell may have written before
         events.append(run.events, "created", name=run.name, id=run.id, cwd=points.cwd, **told)
     submitted = [event for event in known if event["event"] == "submitted"]
     if not submitted or (submitted[-1].get("job"), submitted[-1].get("token")) != (job, token):

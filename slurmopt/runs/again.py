@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
 
 
+_PATIENCE = 300.0
+"""Seconds: at a common end, such as a maintenance, all array tasks of a sweep ask at once."""
+
+
 def submit_again(run: RunFolder, backend: str, settings: Settings, after: str | None = None) -> str:
     """Submits the run's script once more and returns the new job's id. To be called with the run's lock held.
 
@@ -50,7 +54,7 @@ def submit_again(run: RunFolder, backend: str, settings: Settings, after: str | 
 def _of_sweep(sweep: SweepFolder, run: RunFolder, settings: Settings, options: list[str], retry: bool) -> str:
     """Another array job for the point, or the points of the array task, that `run` is; the id of its one task."""
     number = point_number(run)
-    with alone(sweep.run):
+    with alone(sweep.run, _PATIENCE):
         count = arrays.how_many(sweep)
         before = arrays.known(sweep)
         arrays.settle(sweep, settings, count)

@@ -14,6 +14,7 @@ from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
+from slurmopt.runs.claim import claimed
 from slurmopt.runs.handover import hand_over
 from slurmopt.slurm.submit import submit_once
 from slurmopt.units import seconds
@@ -85,6 +86,14 @@ def settle(sweep: SweepFolder, settings: Settings, count: int) -> None:
         if one.job is None:
             options = _options(sweep, one.token)
             submit(sweep, settings, Batch(one.points, one.per_task, one.packed, one.tasks, options), count)
+    _tell(sweep, count)
+
+
+def _tell(sweep: SweepFolder, count: int) -> None:
+    """Brings sweep.json up to the journal, also where a launch was killed between the two."""
+    made = [one for one in known(sweep) if one.job is not None]
+    if made and submissions.read(sweep.sweep_file) != made:
+        submissions.write(sweep.sweep_file, count, made)
 
 
 def _options(sweep: SweepFolder, token: str | None) -> tuple[str, ...]:
@@ -117,10 +126,10 @@ def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int) -> 
         return submit_once(sweep.script, comment, token, timeout, retry, options, words), _cluster()
 
     told = {"number": number, "points": str(batch.points), "per_task": batch.per_task, "packed": batch.packed}
-    job = hand_over(sweep.run, "sbatch", ask, **told, tasks=batch.tasks, options=list(batch.options))
-    made = replace(made, job=job)
-    submissions.write(sweep.sweep_file, count, [one for one in known(sweep) if one.job is not None])
-    return made
+    with claimed(sweep.path / f".submission-{number}"):
+        job = hand_over(sweep.run, "sbatch", ask, **told, tasks=batch.tasks, options=list(batch.options))
+    _tell(sweep, count)
+    return replace(made, job=job)
 
 
 def _cluster() -> dict[str, str]:

@@ -20,10 +20,10 @@ _LOCK_PATIENCE = 10.0
 
 
 @contextlib.contextmanager
-def alone(run: RunFolder) -> Iterator[None]:
+def alone(run: RunFolder, patience: float = _LOCK_PATIENCE) -> Iterator[None]:
     """Two submissions of one run at the same moment would both find nothing submitted yet. RunError where it is not
-    alone for too long."""
-    with locked(run, _LOCK_PATIENCE) as mine:
+    alone for `patience` seconds."""
+    with locked(run, patience) as mine:
         if not mine:
             raise RunError(f"another launch of {run.path} is under way")
         yield

@@ -26,6 +26,7 @@ from slurmopt.runs.cancel import parser
 from slurmopt.runs.find import Selection, pick
 from slurmopt.runs.handover import alone
 from slurmopt.runs.state import ALIVE
+from slurmopt.sweeps import more
 from slurmopt.sweeps.look import cancelled, standing
 from slurmopt.sweeps.standing import Standing
 from slurmopt.sweeps.view import short, states
@@ -49,9 +50,19 @@ def main(argv: list[str]) -> int:
     seen = standing(found.sweep, fresh=True)
     going = _going(seen, found)
     jobs = cancel(seen, going)
+    _go_on(found)
     now = _wait(seen.sweep, going)
     print(json.dumps(_as_dict(now, going, jobs)) if given.json else _said(now, going))
     return 0
+
+
+def _go_on(found: Selection) -> None:
+    """A sweep that is cancelled as a whole has nothing that follows; of another the tasks may be gone that would have
+    submitted what waits."""
+    if found.points is None:
+        found.sweep.more.unlink(missing_ok=True)
+    elif found.sweep.more.exists():
+        more.main([str(found.sweep.path)])
 
 
 def _going(seen: Standing, found: Selection) -> Ranges:

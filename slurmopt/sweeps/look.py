@@ -16,6 +16,7 @@ from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
+from slurmopt.runs import arrays
 from slurmopt.runs.journal import Journal, returns, whole
 from slurmopt.runs.progress import progress
 from slurmopt.runs.state import ALIVE, Slurm, of_end, state
@@ -37,7 +38,7 @@ def standing(sweep: SweepFolder, fresh: bool = False) -> Standing:
 
     Raises ConfigError where sweep.json is damaged, OSError where the journal cannot be read.
     """
-    tried = submissions.read(sweep.sweep_file)
+    tried = arrays.known(sweep) or submissions.read(sweep.sweep_file)  # a launch may have died between the two
     journal = events.read(sweep.events)
     packed = (
         {(task.submission, task.number): task for task in traces.of_tasks(sweep)}

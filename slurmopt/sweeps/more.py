@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurmopt.errors import SlurmError, SlurmoptError, SlurmRefused, SlurmUnreachable
+from slurmopt.errors import SlurmoptError, SlurmRefused, SlurmUnreachable
 from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.words import word
 from slurmopt.runs import arrays
 from slurmopt.runs.handover import locked
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from slurmopt.sweeps.room import Room
 
 _PAUSE = 2.0
+_THEN_AGAIN = 60.0
 
 
 def left(sweep: SweepFolder) -> Ranges:
@@ -54,9 +58,8 @@ def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
     if waiting:
         sweep.more.write_text("later\n" if there.pending else "", encoding="utf-8")  # array.sh.j2 reads it
         return
-    if settings.sweep.then is not None:
-        launch_then(sweep, settings.sweep.then)
-    sweep.more.unlink(missing_ok=True)
+    if settings.sweep.then is None or launch_then(sweep, settings.sweep.then):
+        sweep.more.unlink(missing_ok=True)
 
 
 def _smaller(error: SlurmRefused, there: Room, size: int, anything: bool) -> Room:
@@ -78,17 +81,24 @@ def _options(sweep: SweepFolder, settings: Settings) -> tuple[str, ...]:
     return (f"--dependency=afterany:{before[-1]}",) if settings.sweep.at_once else ()
 
 
-def launch_then(sweep: SweepFolder, words: str) -> None:
-    """Launches what follows the sweep, as it would be typed where the sweep was; once, whoever asks how often."""
-    import shlex
-    import subprocess
+def launch_then(sweep: SweepFolder, words: str) -> bool:
+    """Launches what follows the sweep, as it would be typed where the sweep was; once, whoever asks how often.
 
-    home = next((event.get("cwd") for event in events.read(sweep.events) if event["event"] == "created"), None)
-    more = [f"launch.after=['{sweep.path}']", f"launch.id={sweep.id}-then", "launch.after_failure=true"]
+    Whether it stands; where it does not, the journal tells why, and it is tried again a minute later at the earliest.
+    """
+    journal = events.read(sweep.events)
+    failed = [float(event.get("time") or 0) for event in journal if event["event"] == "then-failed"]
+    if failed and time.time() - failed[-1] < _THEN_AGAIN:
+        return False
+    home = next((event.get("cwd") for event in journal if event["event"] == "created"), None)
+    more = [f"launch.after={word([str(sweep.path)])}", f"launch.id={sweep.id}-then", "launch.after_failure=true"]
     command = [sys.executable, "-m", "slurmopt.launch", *shlex.split(words), *more]
-    done = subprocess.run(command, cwd=home, stdout=sys.stderr, check=False)
+    done = subprocess.run(command, cwd=home, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        raise SlurmError(f"sweep.then was not launched: {words} (in {home})")
+        said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        events.append(sweep.events, "then-failed", reason=said)
+        print(f"slurmopt: sweep.then is not launched yet: {said}", file=sys.stderr)
+    return done.returncode == 0
 
 
 def go_on(sweep: SweepFolder, patience: float = 0.0) -> None:

@@ -111,7 +111,7 @@ def _points(count: int) -> str:
 
 
 def _jobs(submissions: list[Submission]) -> str:
-    shown = [f"job {one.job} ({one.size:,} array tasks)" for one in submissions[:3]]
+    shown = [f"job {one.job} ({one.size:,} array task{'s' if one.size != 1 else ''})" for one in submissions[:3]]
     more = [f"{len(submissions) - 3} more"] if len(submissions) > 3 else []
     return ", ".join([*shown, *more])
 

@@ -63,7 +63,7 @@ def test_what_nobody_knows_any_more_is_lost(make_sweep: Any, in_queue: Any) -> N
 def test_a_job_of_the_same_number_is_not_the_sweeps(make_sweep: Any, in_queue: Any) -> None:
     made = make_sweep().submitted("0-5", "7")
     other = make_sweep("other").submitted("0-5", "7")
-    replace_text(other.folder.sweep_file, other.folder.sweep_file.read_text().replace("slurmopt:7", "slurmopt:other"))
+    replace_text(other.folder.events, other.folder.events.read_text().replace("slurmopt:7", "slurmopt:other"))
     in_queue(made, ("7_[0-5]", "PENDING", "Priority"))
     assert counts(made) == {"pending": 6}
     assert counts(other) == {"lost": 6}

@@ -190,8 +190,3 @@ def test_watch_ends_when_all_points_have(make_sweep: Any, capsys: Any) -> None:
     assert "6 finished" in printed(capsys, "status", "mine", "--watch")
 
 
-def test_a_broken_sweep_file_names_itself(mixed: Any, capsys: Any) -> None:
-    mixed.folder.sweep_file.write_text('{"points": 20, "submissions": [{}]}')
-    assert "sweep.json is damaged" in refused(capsys, "status", "mine")
-    assert "unknown" in printed(capsys, "list")
-    events.append(mixed.folder.events, "cancel", points="0")
