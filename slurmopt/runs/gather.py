@@ -12,7 +12,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import budgets, checkpoints
 from slurmopt.runs import journal as journals
 from slurmopt.runs.journal import Journal, text, whole
-from slurmopt.runs.progress import Progress, progress
+from slurmopt.runs.progress import Progress, of_end, progress
 from slurmopt.runs.state import ALIVE, Slurm, state
 from slurmopt.survival.story import number
 
@@ -107,7 +107,7 @@ def _status(journal: Journal, slurm: Slurm, details: bool) -> Status:
     seen = None
     if journal.attempt is not None and (details or journal.ended is None):
         seen = progress(journal.folder, journal.attempt.number)
-    seen = seen or Progress()
+    seen = seen or of_end(journal.ended or {}) or Progress()
     slurm = of_the_run(journal, slurm)
     word, detail = state(journal, slurm, seen.heartbeat, now)
     entry = slurm.jobs.get(journal.job) if journal.job is not None and _in_slurm(journal) else None

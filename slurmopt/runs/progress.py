@@ -60,6 +60,12 @@ def of(beat: Heartbeat) -> Progress:
     )
 
 
+def of_end(end: dict[str, Any]) -> Progress | None:
+    """What the `end` of a sweep's point tells: its heartbeats are gone then. None where it tells nothing."""
+    step, metrics = whole(end.get("step")), _metrics(end.get("metrics"))
+    return Progress(step=step, metrics=metrics) if step is not None or metrics else None
+
+
 def _rate(beat: Heartbeat, step: int | None) -> float | None:
     first, since, now = whole(beat.first_step), number(beat.first_step_time), number(beat.time)
     if step is None or first is None or since is None or now is None or now <= since or step <= first:

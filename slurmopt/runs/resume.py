@@ -46,7 +46,10 @@ def resume(asked: Launch) -> tuple[Ended, dict[str, Any], Settings]:
     """
     from slurmopt.config.settings import load
 
-    found = ended(find(asked.run, Path(asked.folder)), _WHO)
+    run = find(asked.run, Path(asked.folder))
+    if run.in_sweep:
+        raise RunError(f"{_WHO}{run.name}/{run.id} is a point of a sweep; slurmopt retry {run.name}/{run.id}")
+    found = ended(run, _WHO)
     stored, typed = load(found.run.config)
     if asked.backend not in ("auto", found.backend):
         raise ConfigError(f"the script of {found.run.id} was made for {found.backend}; leave it out", "launch.backend")

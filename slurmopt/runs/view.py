@@ -162,7 +162,8 @@ def _result(status: Status) -> str:
     if status.state != "finished":
         return ""
     try:
-        result = (read_json(status.folder.result) or {}).get("result")
+        told = read_json(status.folder.result) or status.journal.ended or {}  # of a sweep's point the journal has it
+        result = told.get("result")
     except OSError as error:
         return f"cannot be read: {error}"
     return "" if result is None or result == 0 else cut(json.dumps(result), _LONGEST_RESULT)

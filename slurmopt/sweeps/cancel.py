@@ -173,8 +173,8 @@ def _said(now: Standing, points: Ranges) -> str:
     label = now.label if len(points) == now.count else f"{now.label}/{short(points)}"
     if alive := _alive(now, points):
         return (
-            f"{label}: {len(points):,} points were told to stop, and {alive:,} still do: {states(counts)}; "
-            f"to see them end: slurmopt status {now.label} --watch"
+            f"{label}: {alive:,} of {len(points):,} told to stop have not ended yet: {states(counts)}; what runs has "
+            f"half a minute; to see it end: slurmopt status {now.label} --watch"
         )
     if set(counts) == {"cancelled"}:
         what, them = ("the point is", "it") if len(points) == 1 else (f"{len(points):,} points are", "them")
