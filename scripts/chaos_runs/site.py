@@ -92,6 +92,7 @@ class Site:
             first_port=ports.free_block(settings.ports_needed(NODES)),
             accounting=False,
             users=[],
+            limits=False,
             cgroups=cgroups,
         )
         lifecycle.start(self.layout, wanted)

@@ -75,8 +75,8 @@ def _rooms(record: Mapping[str, str]) -> Iterator[int]:
 
 def _of_qos(line: str, account: str, uid: int) -> Iterator[int]:
     groups = re.search(r"GrpSubmitJobs=(\S*)", line)
-    user = re.search(rf"\b{uid}={{[^}}]*MaxSubmitJobsPU=(\S+)", line)
-    whole = re.search(rf"\b{re.escape(account)}={{[^}}]*MaxSubmitJobsPA=(\S+)", line) if account else None
+    user = re.search(rf"\b{uid}={{[^}}]*MaxSubmitJobsPU=([^\s}}]+)", line)
+    whole = re.search(rf"\b{re.escape(account)}={{[^}}]*MaxSubmitJobsPA=([^\s}}]+)", line) if account else None
     for found in (groups, user, whole):
         if found is not None and (match := _COUNT.fullmatch(found[1])) is not None:
             yield int(match[1]) - int(match[2])

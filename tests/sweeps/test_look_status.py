@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.folder import events
 from slurmopt.sweeps import status as command
 
 
@@ -188,5 +187,3 @@ def test_watch_ends_when_all_points_have(make_sweep: Any, capsys: Any) -> None:
     for point in range(6):
         made.ended(point)
     assert "6 finished" in printed(capsys, "status", "mine", "--watch")
-
-

@@ -1,0 +1,113 @@
+"""How much of a sweep is submitted at once, and that two on different nodes never submit the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurmopt.config.resources import Resources
+from slurmopt.config.sweep import Sweep
+from slurmopt.errors import RunError
+from slurmopt.grid.ranges import Ranges
+from slurmopt.runs.claim import claimed
+from slurmopt.slurm.submit_limits import parse_room
+from slurmopt.sweeps.plan import first_batch
+from slurmopt.sweeps.room import Room
+
+# As `scontrol --oneliner show assoc_mgr flags=assoc,qos users=ada` says it (22.05), what is of no interest left out.
+LIMITS = """\
+Current Association Manager state
+Association Records
+ClusterName=c Account=root UserName= ParentAccount= DefAssoc=No GrpSubmitJobs=N(5) MaxSubmitJobs=
+ClusterName=c Account=lab UserName= ParentAccount=root(1) DefAssoc=No GrpSubmitJobs=100(60) MaxSubmitJobs=
+ClusterName=c Account=lab UserName=ada({uid}) ParentAccount= DefAssoc=Yes GrpSubmitJobs=N(5) MaxSubmitJobs=70(20)
+ClusterName=c Account=other UserName=ada({uid}) ParentAccount= DefAssoc=No GrpSubmitJobs=N(0) MaxSubmitJobs=
+QOS Records
+QOS=tight(2) GrpSubmitJobs=N(5) Account Limits= lab={{MaxSubmitJobsPA=N(5)}} User Limits= {uid}={{MaxSubmitJobsPU=20(5)}}
+QOS=normal(1) GrpSubmitJobs=N(0) Account Limits= No Accounts User Limits= No Users
+""".format(uid=os.geteuid())
+
+
+@pytest.mark.parametrize(
+    ("asked", "room"),
+    [
+        ({}, 40),  # what the account has left is less than what the user has
+        ({"qos": "tight"}, 15),
+        ({"account": "other"}, None),
+    ],
+)
+def test_the_tightest_limit_counts(asked: dict[str, str], room: int | None) -> None:
+    assert parse_room(LIMITS, "ada", Resources(**asked)) == room
+
+
+def test_a_user_who_is_not_told_has_no_known_limit() -> None:
+    assert parse_room("", "ada", Resources()) is None
+
+
+@pytest.mark.parametrize(
+    ("pending", "submit", "tasks"),
+    [
+        (0, None, 1001),
+        (1000, None, 1001),
+        (1001, None, 0),  # as many wait as an array has
+        (0, 7, 7),
+        (0, 0, 0),
+        (0, -3, 0),  # the limit was lowered
+        (8, 7, 0),  # not a job for each place that becomes free
+        (7, 7, 7),
+    ],
+)
+def test_a_next_array_comes_when_it_is_of_use(pending: int, submit: int | None, tasks: int) -> None:
+    assert Room(pending, 1001, submit).tasks == tasks
+
+
+def test_an_array_job_takes_what_fits() -> None:
+    batch = first_batch(Ranges.parse("0-99"), Sweep(per_task=4), 6)
+    assert (str(batch.points), batch.size, batch.packed) == ("0-23", 6, True)
+    assert first_batch(Ranges.parse("0-9"), Sweep(per_task=4), 6).size == 3
+
+
+def test_the_words_of_a_job_stay_short() -> None:
+    """Linux takes 128 KiB a word."""
+    batch = first_batch(Ranges.of(range(0, 200_000, 2)), Sweep(), 100_000)
+    assert len(batch.points) > 1000
+    assert len(str(batch.points)) < 100_000
+
+
+def test_a_search_has_workers_that_share_its_points() -> None:
+    batch = first_batch(Ranges.parse("0-63"), Sweep(search="tpe", trials=64, workers=5), 1001)
+    assert (str(batch.points), batch.size) == ("0-63", 5)
+
+
+def test_a_claim_is_held_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "claim"
+    with claimed(path), pytest.raises(RunError, match="another submits"), claimed(path):
+        pass
+    assert not path.exists()
+
+
+def test_a_claim_of_a_process_that_was_killed_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "claim"
+    code = (
+        "import os, signal, sys; from pathlib import Path; from slurmopt.runs.claim import claimed\n"
+        "with claimed(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert path.exists()
+    with claimed(path):
+        pass
+    assert not path.exists()
+
+
+def test_a_claim_of_another_node_stands_until_it_is_stale(tmp_path: Path) -> None:
+    path = tmp_path / "claim"
+    path.write_text('{"host": "elsewhere", "pid": 1, "pid_started": 1}')
+    with pytest.raises(RunError, match="another submits"), claimed(path):
+        pass
+    os.utime(path, (1, 1))
+    with claimed(path):
+        pass
