@@ -31,6 +31,8 @@ from slurmopt.survival.policy import Policy, from_word
 from slurmopt.survival.traces import tail
 
 _SETTLE_SECONDS = 10.0
+_PROBE = 8192
+"""Bytes: what a log and a heartbeat need to begin."""
 _LARGEST_RESULT = 16384
 """Characters of a point's result in the journal."""
 
@@ -130,8 +132,22 @@ def numbers(ranks: list[int]) -> str:
 def verdict_on(folder: RunFolder, attempt: int, ranks: int, step_exit: int, beats: Beats) -> Verdict:
     """`judge`, with what the run folder tells beside the heartbeats."""
     verdict = _with_log(judge(_wished(beats, folder), attempt, ranks, step_exit), folder)
+    if not beats and (full := _cannot_write(folder)) is not None:
+        verdict.error = f"{verdict.error}; {full}"
     verdict.others = _others(verdict, beats, ranks)
     return verdict
+
+
+def _cannot_write(folder: RunFolder) -> str | None:
+    """A disk or a quota that is full keeps ranks from starting, and their logs from saying so."""
+    probe = folder.logs / f".probe.{os.getpid()}"
+    try:
+        probe.write_bytes(bytes(_PROBE))
+    except OSError as error:
+        return f"cannot write into {folder.logs}: {error.strerror}"
+    finally:
+        probe.unlink(missing_ok=True)
+    return None
 
 
 def settled(folder: RunFolder, attempt: int, ranks: int, step_exit: int) -> Beats:

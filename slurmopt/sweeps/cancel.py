@@ -10,6 +10,8 @@ start one. The parent of points that share an array task looks there too, every 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +26,6 @@ from slurmopt.grid.submissions import Submission
 from slurmopt.runs import cancel as of_runs
 from slurmopt.runs.cancel import parser
 from slurmopt.runs.find import Selection, pick
-from slurmopt.runs.handover import alone
 from slurmopt.runs.state import ALIVE
 from slurmopt.sweeps import more
 from slurmopt.sweeps.look import cancelled, standing
@@ -81,6 +82,7 @@ def cancel(seen: Standing, points: Ranges) -> list[str]:
     sweep = seen.sweep
     # First, so that a job that ends at once is known to have been cancelled.
     _note(sweep, "cancel", points, lambda before: before.union(points))
+    seen = standing(sweep, fresh=True)  # an array job may have been submitted since
     told = _tell(seen, points)
     try:
         words = list(_words(seen, points))
@@ -94,7 +96,10 @@ def cancel(seen: Standing, points: Ranges) -> list[str]:
 
 
 def _note(sweep: SweepFolder, word: str, points: Ranges, change: Callable[[Ranges], Ranges]) -> None:
-    with alone(sweep.run):
+    # Not the sweep's lock, which a submission to a slow Slurm holds for long.
+    with open(sweep.path / ".cancelled", "ab") as lock:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
         replace_text(sweep.cancelled, f"{change(cancelled(sweep))}\n")
         events.append(sweep.events, word, points=str(points))
 

@@ -54,7 +54,8 @@ def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
         except SlurmRefused as error:
             there = _smaller(error, there, batch.size, anything=bool(arrays.submitted(sweep)))
             continue
-        waiting, there = waiting.minus(batch.points), there.after(made.size)
+        # Somebody may have cancelled some meanwhile.
+        waiting, there = waiting.minus(batch.points).minus(cancelled(sweep)), there.after(made.size)
     if waiting:
         sweep.more.write_text("later\n" if there.pending else "", encoding="utf-8")  # array.sh.j2 reads it
         return
@@ -139,9 +140,9 @@ def main(argv: list[str]) -> int:
     sweep = SweepFolder(Path(argv[0]).absolute())
     try:
         go_on(sweep, float(argv[1]) if len(argv) > 1 else 0.0)
-    except SlurmoptError as error:
+    except (SlurmoptError, OSError) as error:  # a disk that is full tells nobody by a traceback
         print(f"slurmopt: the next points are not submitted yet: {error}", file=sys.stderr)
-        return error.exit_status
+        return 1
     return 0
 
 

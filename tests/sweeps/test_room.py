@@ -27,7 +27,7 @@ ClusterName=c Account=lab UserName= ParentAccount=root(1) DefAssoc=No GrpSubmitJ
 ClusterName=c Account=lab UserName=ada({uid}) ParentAccount= DefAssoc=Yes GrpSubmitJobs=N(5) MaxSubmitJobs=70(20)
 ClusterName=c Account=other UserName=ada({uid}) ParentAccount= DefAssoc=No GrpSubmitJobs=N(0) MaxSubmitJobs=
 QOS Records
-QOS=tight(2) GrpSubmitJobs=N(5) Account Limits= lab={{MaxSubmitJobsPA=N(5)}} User Limits= {uid}={{MaxSubmitJobsPU=20(5)}}
+QOS=tight(2) GrpSubmitJobs=N(5) A Limits= lab={{MaxSubmitJobsPA=N(5)}} User Limits= {uid}={{MaxSubmitJobsPU=20(5)}}
 QOS=normal(1) GrpSubmitJobs=N(0) Account Limits= No Accounts User Limits= No Users
 """.format(uid=os.geteuid())
 
