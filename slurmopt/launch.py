@@ -131,7 +131,7 @@ def _after(typed: Settings, backend: str) -> tuple[str, ...]:
         raise ConfigError("only Slurm can wait for another job; launch it once that has finished", "launch.after")
     from slurmopt.sweeps.after import dependency
 
-    return tuple(dependency(typed.launch))
+    return tuple(dependency(typed.launch, Path.cwd()))
 
 
 def _plan_of_existing(asked: Launch, overrides: list[str]) -> Plan:
@@ -308,13 +308,15 @@ def _needs_tending(settings: Settings, resources: Resources, known: ClusterFacts
 
 def _show(plan: Plan, script: str) -> int:
     run = plan.job.folder
+    count = len(plan.points) if isinstance(plan, SweepPlan) else 1
     if plan.job.settings.launch.json:
-        answer = {"run": str(run.path), "name": plan.job.name, "backend": plan.backend, "job_ids": [], "runs": 1}
+        answer = {"run": str(run.path), "name": plan.job.name, "backend": plan.backend, "job_ids": [], "runs": count}
         script = json.dumps({**answer, "script": script}) + "\n"
     sys.stdout.write(script)
     sys.stdout.flush()
+    what = f"{count:,} points" if isinstance(plan, SweepPlan) else "it"
     print(
-        f"slurmopt: dry run, nothing submitted; it would go to {run.path} by {plan.backend}; "
+        f"slurmopt: dry run, nothing submitted; {what} would go to {run.path} by {plan.backend}; "
         f"launch.id={run.id} submits this very script",
         file=sys.stderr,
     )

@@ -171,11 +171,12 @@ def _refuse_others(path: Path, name: str, storage: JournalStorage) -> None:
         )
 
 
-def study_for(storage: JournalStorage, name: str, search: Search, trial: int) -> optuna.Study:
-    """The study with the dice and the judgement of one trial: a fresh view, which knows what all workers have told."""
+def study_for(storage: JournalStorage, name: str, search: Search, trial: int, steps: int | None = None) -> optuna.Study:
+    """The study with the dice and the judgement of one trial, which is to make so many `steps`: a fresh view, which
+    knows what all workers have told."""
     with _quiet():
         return optuna.load_study(
-            study_name=name, storage=storage, sampler=_sampler(search, trial), pruner=_pruner(search)
+            study_name=name, storage=storage, sampler=_sampler(search, trial), pruner=_pruner(search, steps)
         )
 
 
@@ -187,12 +188,12 @@ def _sampler(search: Search, trial: int) -> optuna.samplers.BaseSampler:
     return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
 
 
-def _pruner(search: Search) -> optuna.pruners.BasePruner:
-    pruners = {
-        "asha": optuna.pruners.SuccessiveHalvingPruner,
-        "hyperband": optuna.pruners.HyperbandPruner,
-        "median": optuna.pruners.MedianPruner,
-    }
+def _pruner(search: Search, steps: int | None) -> optuna.pruners.BasePruner:
+    if search.method == "asha":
+        # Optuna would take the first rung from the first trial that has completed; those that run beside it then enter
+        # the rungs with the values of their last steps, which no later trial reaches at its first.
+        return optuna.pruners.SuccessiveHalvingPruner(min_resource=max(1, (steps or 0) // 100))
+    pruners = {"hyperband": optuna.pruners.HyperbandPruner, "median": optuna.pruners.MedianPruner}
     return pruners.get(search.method, optuna.pruners.NopPruner)()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurmopt.errors import ConfigError
-from slurmopt.folder.files import read_json, replace_json
+from slurmopt.errors import ConfigError, one_line
+from slurmopt.folder.files import read_json, read_text, replace_json
+from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
 
 
@@ -79,6 +80,22 @@ def _submission(value: Mapping[str, Any]) -> Submission:
         token=value.get("token"),
         tasks=int(value["tasks"]) if value.get("shared") else None,
     )
+
+
+def newer(submissions: Iterable[Submission], number: int) -> Ranges:
+    """The points that submissions after `number` have: a point is its newest submission's. Of a search none, for its
+    array tasks share the points."""
+    return Ranges(span for one in submissions if one.number > number and one.tasks is None for span in one.points.spans)
+
+
+def cancelled(sweep: SweepFolder) -> Ranges:
+    """The points that must not start any more. OSError where nobody can tell, ConfigError where the file is damaged."""
+    try:
+        return Ranges.parse(read_text(sweep.cancelled).strip())
+    except FileNotFoundError:
+        return Ranges()
+    except ValueError as error:
+        raise ConfigError(f"{sweep.cancelled} is damaged: {one_line(str(error))}") from error
 
 
 def write(path: Path, count: int, submissions: list[Submission]) -> None:

@@ -27,7 +27,7 @@ _live: LiveRank | None = None  # in the rank's own process
 _child: tuple[int, ChildReports | None] | None = None  # in a child: its process id, and where it reports
 _asked = 0  # the process id of a child that has asked whether to stop
 _looked = float("-inf")
-_judge: Callable[[int, dict[str, float]], bool] | None = None  # of a search: whether to give this trial up
+_judge: Callable[[int, int | None, dict[str, float]], bool] | None = None  # of a search: whether to give this trial up
 _hook: object = None
 _warned = False
 
@@ -59,7 +59,7 @@ def progress(step: int, total: int | None = None, **metrics: float) -> None:
     if reports is not None:
         numbers = {name: float(value) for name, value in metrics.items()}
         reports.report(int(step), None if total is None else int(total), numbers)
-        if _judge is not None and _is_rank_process() and _judge(int(step), numbers):
+        if _judge is not None and _is_rank_process() and _judge(int(step), total, numbers):
             raise Pruned(f"given up at step {step}: other trials did better")
 
 
@@ -159,8 +159,8 @@ def become(live: LiveRank) -> None:
     _live = live
 
 
-def judge_by(judge: Callable[[int, dict[str, float]], bool]) -> None:
-    """From now on `progress` asks `judge` with each step whether this trial is to be given up."""
+def judge_by(judge: Callable[[int, int | None, dict[str, float]], bool]) -> None:
+    """From now on `progress` asks `judge`, with step, total and metrics, whether this trial is to be given up."""
     global _judge
     _judge = judge
 

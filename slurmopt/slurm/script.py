@@ -13,6 +13,7 @@ from slurmopt.slurm.directives import directives
 from slurmopt.slurm.job import Job, lead, policy
 from slurmopt.slurm.quoting import comment_line, shell, shell_deferred
 from slurmopt.slurm.step import nodes, pythonpath, ranks, runtime, srun
+from slurmopt.survival import causes
 from slurmopt.units import seconds
 
 
@@ -82,7 +83,9 @@ _NO_END = 1_000_000
 def _policy(job: Job) -> str:
     found = policy(job)
     if job.packed:  # each point has its own budget; the array task comes back as long as it has points
-        found = replace(found, no_progress=_NO_END, checkpoints=None)
+        # A user error of the parent's is "3 of 40 points failed": it would be the same the next time.
+        budgets = found.budgets | {causes.key(causes.USER_ERROR): 0}
+        found = replace(found, budgets=budgets, no_progress=_NO_END, checkpoints=None)
     return found.as_word()
 
 

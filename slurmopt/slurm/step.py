@@ -10,7 +10,7 @@ from slurmopt.config.health import checks_of
 from slurmopt.config.schema import Settings
 from slurmopt.slurm.job import Job, cpus_per_process, policy, processes_per_node
 from slurmopt.slurm.quoting import shell
-from slurmopt.units import seconds
+from slurmopt.units import mebibytes, seconds
 
 _CONTAINER_PACKAGE = "/opt/slurmopt"
 
@@ -83,8 +83,22 @@ def _packing(job: Job) -> list[str]:
     assert job.sweep is not None
     side = job.sweep.side_by_side
     words = ["--side-by-side", side, "--ranks", max(1, job.settings.resources.ranks_per_node // side)]
+    if (memory := _memory(job)) is not None:
+        words += ["--memory", memory // side]
+    words += ["--deadline", seconds(job.settings.checkpoint.deadline)]
     words += ["--policy", policy(job).as_word(), *(["--search"] if job.sweep.search else [])]
     return [shell(word) for word in words]
+
+
+def _memory(job: Job) -> int | None:
+    """Bytes that a packed array task asks for; None where its needs do not say, as where it gets all of a node's."""
+    resources = job.settings.resources
+    each, times = resources.memory, 1
+    if resources.memory_per_cpu is not None and not resources.exclusive:
+        each, times = resources.memory_per_cpu, processes_per_node(job) * (cpus_per_process(job) or 1)
+    elif resources.memory_per_gpu is not None:
+        each, times = resources.memory_per_gpu, resources.gpus_per_node
+    return None if each is None else (mebibytes(each) * times << 20) or None
 
 
 def rank_arguments(settings: Settings, of_point: bool = False) -> list[str]:

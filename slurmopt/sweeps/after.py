@@ -14,17 +14,22 @@ from slurmopt.folder.sweep import SweepFolder
 from slurmopt.runs import arrays
 from slurmopt.runs.find import pick
 from slurmopt.runs.gather import gather
+from slurmopt.sweeps.look import standing
+from slurmopt.sweeps.standing import BAD
+from slurmopt.sweeps.view import states
 
 
-def dependency(launch: Launch) -> list[str]:
-    """sbatch's options for `launch.after`. RunError for a run that cannot be waited for."""
+def dependency(launch: Launch, home: Path) -> list[str]:
+    """sbatch's options for `launch.after`, as typed in `home`. RunError for a run that cannot be waited for."""
     jobs: list[str] = []
     for word in launch.after:
-        found = pick(word, Path(launch.folder))
+        found = pick(word, home / Path(launch.folder).expanduser())
         if isinstance(found, RunFolder):
             jobs += _of_run(found, launch.after_failure)
+        elif found.point is not None:
+            jobs += _of_run(found.sweep.point(found.point), launch.after_failure)
         else:
-            jobs += _of_sweep(found.sweep)
+            jobs += _of_sweep(found.sweep, launch.after_failure)
     if not jobs:
         return []
     how = "afterany" if launch.after_failure else "afterok"
@@ -46,12 +51,19 @@ def _of_run(run: RunFolder, any_end: bool) -> list[str]:
     )
 
 
-def _of_sweep(sweep: SweepFolder) -> list[str]:
-    """Slurm judges a sweep's jobs by itself, as long as it knows them."""
+def _of_sweep(sweep: SweepFolder, any_end: bool) -> list[str]:
+    """Slurm judges a sweep's jobs by itself while they go on; what has ended before it may have forgotten."""
     if sweep.more.exists() and not sweep.sweep_file.exists():
         raise RunError(f"launch.after: {sweep.name}/{sweep.id} has not been submitted; repeat its launch")
     from slurmopt.slurm.queue import queue
     from slurmopt.slurm.states import is_over
 
+    seen = standing(sweep, fresh=True)
+    bad = seen.numbers(*BAD, "cancelled")
+    if bad and not any_end:
+        raise RunError(
+            f"launch.after: {len(bad)} points of {seen.label} have ended other than well ({states(seen.counts())}); "
+            f"first: slurmopt retry {seen.label} --failed; or say launch.after_failure=true"
+        )
     alive = {entry.job_id.split("_")[0] for entry in queue(fresh=True).values() if not is_over(entry.state)}
     return [one.job for one in arrays.known(sweep) if one.job in alive]

@@ -12,11 +12,12 @@ from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.submissions import cancelled
 from slurmopt.runs import retry as retries
 from slurmopt.runs.find import Selection
 from slurmopt.runs.handover import alone
 from slurmopt.runs.retry import Changed, More
-from slurmopt.sweeps.look import cancelled, standing
+from slurmopt.sweeps.look import standing
 from slurmopt.sweeps.standing import BAD, Standing
 from slurmopt.sweeps.view import states
 

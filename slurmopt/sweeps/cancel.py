@@ -22,13 +22,13 @@ from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
-from slurmopt.grid.submissions import Submission
+from slurmopt.grid.submissions import Submission, cancelled
 from slurmopt.runs import cancel as of_runs
 from slurmopt.runs.cancel import parser
 from slurmopt.runs.find import Selection, pick
 from slurmopt.runs.state import ALIVE
 from slurmopt.sweeps import more
-from slurmopt.sweeps.look import cancelled, standing
+from slurmopt.sweeps.look import standing
 from slurmopt.sweeps.standing import Standing
 from slurmopt.sweeps.view import short, states
 

@@ -36,7 +36,7 @@ _SKEW = 5.0
 def standing(sweep: SweepFolder, fresh: bool = False) -> Standing:
     """How the sweep is. `fresh`: Slurm is asked now, not through the answer that all share.
 
-    Raises ConfigError where sweep.json is damaged, OSError where the journal cannot be read.
+    Raises ConfigError where sweep.json or `cancelled` is damaged, OSError where the journal cannot be read.
     """
     tried = arrays.known(sweep) or submissions.read(sweep.sweep_file)  # a launch may have died between the two
     journal = events.read(sweep.events)
@@ -49,7 +49,7 @@ def standing(sweep: SweepFolder, fresh: bool = False) -> Standing:
     made = next((event for event in journal if event["event"] == "created"), {})
     count = whole(made.get("points")) or max((one.points.spans[-1][1] + 1 for one in tried if one.points), default=0)
     found = Standing(sweep, count, tried, created=number(made.get("time")))
-    look = _Look(found, cancelled(sweep), _times(journal))
+    look = _Look(found, submissions.cancelled(sweep), _times(journal))
     look.ask(fresh, needed=_unsettled(count, own, packed.values()))
     left = Ranges([(0, count - 1)] if count else [])
     for one in reversed([one for one in tried if one.job is not None]):
@@ -59,14 +59,6 @@ def standing(sweep: SweepFolder, fresh: bool = False) -> Standing:
     look.unsubmitted(left, own)
     found.now = time.time()
     return found
-
-
-def cancelled(sweep: SweepFolder) -> Ranges:
-    """The points that must not start any more."""
-    try:
-        return Ranges.parse(sweep.cancelled.read_text(encoding="utf-8").strip())
-    except (FileNotFoundError, ValueError):
-        return Ranges()
 
 
 def _times(journal: list[dict[str, Any]]) -> dict[str, float]:

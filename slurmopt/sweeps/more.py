@@ -14,6 +14,7 @@ from slurmopt.errors import SlurmoptError, SlurmRefused, SlurmUnreachable
 from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.submissions import cancelled
 from slurmopt.grid.words import word
 from slurmopt.runs import arrays
 from slurmopt.runs.handover import locked
@@ -31,14 +32,6 @@ def left(sweep: SweepFolder) -> Ranges:
     count = arrays.how_many(sweep)
     waiting = Ranges([(0, count - 1)] if count else []).minus(arrays.submitted(sweep))
     return waiting.minus(cancelled(sweep))
-
-
-def cancelled(sweep: SweepFolder) -> Ranges:
-    """The points that must not start any more."""
-    try:
-        return Ranges.parse(sweep.cancelled.read_text(encoding="utf-8").strip())
-    except FileNotFoundError:
-        return Ranges()
 
 
 def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
@@ -73,13 +66,21 @@ def _smaller(error: SlurmRefused, there: Room, size: int, anything: bool) -> Roo
 
 
 def _options(sweep: SweepFolder, settings: Settings) -> tuple[str, ...]:
-    """A throttle holds for one array job: the next one waits for the one before."""
-    before = [one.job for one in arrays.known(sweep) if one.job is not None]
-    if not before:
-        from slurmopt.sweeps.after import dependency
+    """What the next array job waits for: `launch.after`; and, as a throttle holds for one array job, the one before."""
+    from slurmopt.sweeps.after import dependency
 
-        return tuple(dependency(settings.launch))
-    return (f"--dependency=afterany:{before[-1]}",) if settings.sweep.at_once else ()
+    before = [one.job for one in arrays.known(sweep) if one.job is not None]
+    waits = dependency(settings.launch, _home(sweep))
+    if not (before and settings.sweep.at_once):
+        return tuple(waits)
+    chained = f"afterany:{before[-1]}"
+    return (f"{waits[0]},{chained}", *waits[1:]) if waits else (f"--dependency={chained}",)
+
+
+def _home(sweep: SweepFolder) -> Path:
+    """Where the sweep's launch was typed."""
+    created = (event for event in events.read(sweep.events) if event["event"] == "created")
+    return Path(str(next(created, {}).get("cwd") or sweep.path))
 
 
 def launch_then(sweep: SweepFolder, words: str) -> bool:
@@ -91,10 +92,9 @@ def launch_then(sweep: SweepFolder, words: str) -> bool:
     failed = [float(event.get("time") or 0) for event in journal if event["event"] == "then-failed"]
     if failed and time.time() - failed[-1] < _THEN_AGAIN:
         return False
-    home = next((event.get("cwd") for event in journal if event["event"] == "created"), None)
     more = [f"launch.after={word([str(sweep.path)])}", f"launch.id={sweep.id}-then", "launch.after_failure=true"]
     command = [sys.executable, "-m", "slurmopt.launch", *shlex.split(words), *more]
-    done = subprocess.run(command, cwd=home, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, cwd=_home(sweep), stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         events.append(sweep.events, "then-failed", reason=said)

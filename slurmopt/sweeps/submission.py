@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,24 @@ def carry_out(plan: SweepPlan, script: str) -> int:
     """Submits the plan's sweep, and says so."""
     submissions, repeated = submit(plan, script)
     say(plan, submissions, repeated)
-    return 0
+    return _watch(plan) if plan.job.settings.launch.wait else 0
+
+
+def _watch(plan: SweepPlan) -> int:
+    """Shows the sweep until it ends; the exit status is 1 where a point ended other than well."""
+    from slurmopt.sweeps import status
+    from slurmopt.sweeps.look import standing
+
+    sweep = plan.sweep
+    try:
+        with contextlib.redirect_stdout(sys.stderr if plan.job.settings.launch.json else sys.stdout):
+            status.main([str(sweep.path), "--watch"])
+    except KeyboardInterrupt:
+        print(
+            f"\nslurmopt: let go of the sweep, which goes on; to end it: slurmopt cancel {sweep.path}", file=sys.stderr
+        )
+        return 130
+    return 0 if set(standing(sweep).counts()) == {"finished"} else 1
 
 
 def submit(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:

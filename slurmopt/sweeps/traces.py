@@ -11,15 +11,18 @@ from typing import Any
 
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.outcome import FINISHED
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.runs import journal as journals
 from slurmopt.runs.journal import Journal, returns, whole
+from slurmopt.survival import story
 from slurmopt.survival.story import number as seconds
 
 _END = b'"event": "end"'
 _ATTEMPT = b'"event": "attempt"'
 _CANCEL = b'"event": "cancel'
 _OF_POINT = b'"event": "point"'
+_FINISHED = b'"outcome": "finished"'
 _PIECE = 1 << 16
 
 
@@ -108,11 +111,22 @@ def _time(event: dict[str, Any]) -> float | None:
 
 
 def _open(folder: RunFolder, text: bytes) -> Trace:
-    lines = (line for line in text.splitlines() if journals.OF_CHECKPOINTS not in line)
+    lines = [line for line in text.splitlines() if journals.OF_CHECKPOINTS not in line]
+    if _FINISHED in text and (trace := _finished(lines)) is not None:
+        return trace
     journal = journals.take(Journal(folder), lines)
     attempt = journal.attempt
     number, started = (attempt.number, attempt.started) if attempt else (None, None)
     return Trace(journal.job, number, started, attempt.end if attempt else None, journal)
+
+
+def _finished(lines: list[bytes]) -> Trace | None:
+    """A point that has finished stays so: when Slurm starts its array task again, that attempt has nothing to do."""
+    for attempt in story.of_events(list(events.parse(lines))):
+        end = attempt.end
+        if end is not None and end.get("outcome") == FINISHED and attempt.since_retry and not returns(end):
+            return Trace(journals.text(attempt.job), attempt.number, attempt.started, end)
+    return None
 
 
 def of_tasks(sweep: SweepFolder) -> Iterator[Task]:

@@ -208,6 +208,34 @@ def test_an_array_task_that_is_requeued_goes_on_with_its_points(site: Project, p
         assert sweep.point(number).attempts() == [0, 1]
 
 
+@pytest.mark.parametrize("packing", [[], ["sweep.per_task=3"]], ids=["each a task", "packed"])
+def test_an_array_task_that_is_requeued_after_its_points_finished_runs_none_again(
+    site: Project, packing: list[str]
+) -> None:
+    sweep, answer = launch(site, "seed=range(3)", *packing)
+    (job,) = answer["job_ids"]
+    finish(site, sweep, finished=3)
+    tasks = [f"{job}_{task}" for task in range(1 if packing else 3)]
+    runs = [sweep.task(0, 0)] if packing else [sweep.point(point) for point in range(3)]
+    wait_until(lambda: not site.cluster.run(["squeue", "-h", "-j", job]).stdout.strip(), 60, "the array tasks are over")
+    site.cluster.run(["scontrol", "requeue", ",".join(tasks)])
+
+    def ends() -> list[int]:
+        return [sum(event["event"] == "end" for event in events.read(run.events)) for run in runs]
+
+    wait_until(lambda: set(ends()) == {2}, 60, "they have started again", ends)
+    finish(site, sweep, finished=3)
+    assert starts(site) == numbers(0, 1, 2)
+    for task in tasks:  # what waits for them by afterok may start
+        wait_until(lambda: "JobState=COMPLETED" in _shown(site, task), 60, task, lambda: _shown(site, task))  # noqa: B023
+    table = json.loads(site.slurmopt("results", str(sweep.path), "--json").stdout)
+    assert [row["metrics"]["score"] for row in table["rows"]] == [0.1, 1.1, 2.1]
+
+
+def _shown(site: Project, job: str) -> str:
+    return site.cluster.run(["scontrol", "show", "job", job]).stdout
+
+
 @pytest.mark.parametrize("packing", [[], ["sweep.per_task=6", "sweep.side_by_side=6"]], ids=["each a task", "packed"])
 def test_a_node_that_dies_in_the_middle_loses_no_point(site: Project, packing: list[str]) -> None:
     sweep, answer = launch(site, "task._target_=points.held", "seed=range(6)", *packing)

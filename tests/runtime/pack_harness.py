@@ -37,13 +37,13 @@ class Packer:
     def task(self) -> RunFolder:
         return self.sweep.task(self.submission, 0)
 
-    def points(self, count: int, config: dict[str, Any] | None = None, axis: str = "n") -> None:
-        """A grid of `count` points, whose key `axis` is 0, 1, …"""
+    def points(self, count: int, config: dict[str, Any] | None = None, axis: str = "n", kind: str = "grid") -> None:
+        """`count` points, whose key `axis` is 0, 1, …"""
         self.count = count
         task = {"_target_": "train.main", "command": None}
         base = Base(picks=[], config={axis: 0, "task": task, **(config or {})}, choices={})
         axes = [Axis((Column(key=axis, values=range(count)),))]
-        Points(axes=axes, bases=[base], hydra=[{}]).save(self.sweep.points_file)
+        Points(axes=axes, bases=[base], hydra=[{}], kind=kind).save(self.sweep.points_file)
 
     def module(self, text: str) -> None:
         """Writes the user's module; the parent finds it in its working directory."""

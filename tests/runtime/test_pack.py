@@ -239,6 +239,13 @@ def test_variables_of_the_points_config_are_set_before_its_module_is_imported(pa
     assert [event["result"] for event in packer.told()] == ["0b", "1b"]
 
 
+def test_what_hydras_own_sweep_calls_environment_is_the_users_and_the_module_is_imported_once(packer: Packer) -> None:
+    packer.points(2, axis="environment.wind", kind="hydra")
+    packer.module("print('imported', flush=True)\ndef main(config):\n    pass\n")
+    assert packer.run() == 0, packer.output
+    assert packer.output.count("imported") == 1
+
+
 def test_a_result_that_is_too_large_is_left_out(packer: Packer) -> None:
     packer.points(1)
     packer.module("def main(config):\n    return 'x' * 20000\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,15 +12,21 @@ from pathlib import Path
 import pytest
 
 import slurmopt
+from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.config.environment import Container, Environment
 from slurmopt.config.launch import Launch
 from slurmopt.config.network import Network
 from slurmopt.config.resources import Resources
-from slurmopt.config.restart import Restart
+from slurmopt.config.restart import Budgets, Restart
 from slurmopt.config.schema import Settings
+from slurmopt.config.sweep import Sweep
 from slurmopt.config.task import Task
 from slurmopt.folder.layout import RunFolder
-from slurmopt.slurm.job import Job
+from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid import submissions
+from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.submissions import Submission
+from slurmopt.slurm.job import Array, Job
 from slurmopt.slurm.quoting import directive, shell_deferred
 from slurmopt.slurm.script import render
 
@@ -197,3 +204,58 @@ def test_a_template_of_the_users_own_can_build_on_the_shipped_one(tmp_path: Path
     settings = Settings(task=FUNCTION, launch=Launch(template=str(mine)))
     plain = job("function")
     assert "# mine\n" in render(dataclasses.replace(plain, settings=settings))
+
+
+def of_sweep(path: Path, packed: bool, **groups: object) -> str:
+    settings = Settings(task=FUNCTION, sweep=Sweep(per_task=4, side_by_side=2), **groups)  # type: ignore[arg-type]
+    made = dataclasses.replace(job("function"), folder=RunFolder(path), settings=settings)
+    return render(dataclasses.replace(made, sweep=Array(packed=packed, side_by_side=2)))
+
+
+@pytest.mark.parametrize(
+    ("resources", "share"),
+    [
+        (Resources(memory="8G"), 4 << 30),
+        (Resources(memory_per_cpu="1G", cpus_per_task=3, tasks_per_node=2), 3 << 30),
+        (Resources(memory_per_gpu="6G", gpus_per_node=4), 12 << 30),
+        (Resources(memory="0"), None),
+        (Resources(memory_per_cpu="1G", exclusive=True), None),  # it gets all of the node's CPUs
+        (Resources(), None),
+    ],
+)
+def test_the_parent_of_points_is_told_what_each_may_use(resources: Resources, share: int | None) -> None:
+    path = Path("/home/ada/runs/many/1")
+    script = of_sweep(path, packed=True, resources=resources, checkpoint=Checkpoint(deadline="90s"))
+    words = next(line for line in script.splitlines() if "-m slurmopt.runtime.pack" in line).split()
+    told = words[words.index("--memory") + 1] if "--memory" in words else None
+    assert told == (None if share is None else str(share))
+    assert words[words.index("--deadline") + 1] == "90"
+
+
+def test_an_array_task_of_which_points_failed_does_not_come_back_for_that() -> None:
+    budgets = Restart(budgets=Budgets(user_error=3))
+    script = of_sweep(Path("/home/ada/runs/many/1"), packed=True, restart=budgets)
+    word = next(line for line in script.splitlines() if line.startswith("slurmopt_policy="))
+    assert '"user_error":0' in word
+    assert '"user_error":3' in script  # of each point
+
+
+@pytest.mark.parametrize(("submission", "point", "started"), [(0, 4, True), (0, 17, False), (1, 17, True)])
+def test_an_array_task_leaves_alone_what_a_newer_array_job_has(
+    tmp_path: Path, submission: int, point: int, started: bool
+) -> None:
+    """The script up to where it would make the point's folder, by a real bash."""
+    sweep = SweepFolder(tmp_path / "it's $(one)")
+    sweep.path.mkdir()
+    mine = Submission(number=0, points=Ranges.parse("0-19"), per_task=1, packed=False, job="7", token="slurmopt:a")
+    newer = Submission(number=1, points=Ranges.parse("3,9,15-17,19"), per_task=1, packed=False, job="8", token="b")
+    submissions.write(sweep.sweep_file, 20, [mine, newer])
+    script = of_sweep(sweep.path, packed=False).partition("(umask ")[0] + "\necho started"
+    words = [str(submission), str((mine, newer)[submission].points), "1"]
+    task = (mine, newer)[submission].task_of(point)
+    environment = {"SLURM_ARRAY_TASK_ID": str(task), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        ["bash", "-s", *words], input=script, env=environment, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout == "started\n") is started, done.stderr
+    assert ("a newer array job has it" in done.stderr) is not started

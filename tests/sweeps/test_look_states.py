@@ -32,6 +32,27 @@ def test_points_that_ended_need_no_slurm(make_sweep: Callable[..., Any]) -> None
     assert (seen.of(4).error, seen.of(5).cause) == ("ValueError: lr 0.2 is too large", "out of memory")
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_a_point_that_finished_stays_so_when_slurm_starts_its_array_task_again(
+    make_sweep: Any, in_queue: Any, told: bool
+) -> None:
+    made = make_sweep().submitted("0-1", "7")
+    made.ended(0, metrics={"loss": 0.5}, seconds=3.0)
+    made.ended(1, "user error")
+    for point in range(2):
+        run = made.started(point, attempt=1)
+    if told:
+        run = made.folder.point(0)
+        events.append(run.events, "end", attempt=1, outcome="finished", cause="finished", next=None, by="next attempt")
+    in_queue(made, ("7_0", "RUNNING", "None"), ("7_1", "RUNNING", "None"))
+    seen = standing(made.folder)
+    assert (seen.of(0).state, seen.of(1).state) == ("finished", "running")
+    assert (seen.of(0).attempt, seen.of(0).end["metrics"], seen.of(0).seconds) == (0, {"loss": 0.5}, 3.0)
+    events.append(made.folder.point(0).events, "retry", changes={})
+    made.started(0, attempt=2)
+    assert standing(made.folder).of(0).state == "running"
+
+
 def test_waiting_tasks_are_ranges_and_each_may_differ(make_sweep: Any, in_queue: Any) -> None:
     made = make_sweep(lr=list(range(1000)), seed=list(range(1000))).submitted("0-999999", "7")
     made.ended(0)

@@ -11,13 +11,19 @@ from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE
 from slurmopt.runtime import verdict
-from slurmopt.runtime.conclusion import Conclusion, conclude, forget_wish, say
-from slurmopt.runtime.pack.source import End
+from slurmopt.runtime.aftermath import lives
+from slurmopt.runtime.conclusion import Conclusion, conclude, forget_wish, last_step, say
+from slurmopt.runtime.pack.running import Running
+from slurmopt.runtime.pack.source import OVERTAKEN, End
 from slurmopt.runtime.pack.words import Pack
 from slurmopt.runtime.verdict import Beats, Verdict, follow_up, verdict_on
-from slurmopt.survival import causes, story
+from slurmopt.survival import causes, decision, story
+from slurmopt.survival.decision import Decision
 from slurmopt.survival.policy import Policy
 from slurmopt.survival.story import Attempt
+
+_BEATS = 3
+"""A rank that has missed so many heartbeats is gone."""
 
 
 class Attempts:
@@ -59,10 +65,16 @@ class Attempts:
         end = None
         for index, one in enumerate(attempts):
             end = None
-            if one.end is None:
-                end = self._late(run, point, attempts[: index + 1], _place(journal, one.number))
+            place = _place(journal, one.number)
+            if one.end is None and not self._lives_elsewhere(run, one, place):
+                end = self._late(run, point, attempts[: index + 1], place)
                 attempts[index] = _again(run, one.number)
         return end if end is not None and end.next is None else None
+
+    def _lives_elsewhere(self, run: RunFolder, attempt: Attempt, place: tuple[str, int] | None) -> bool:
+        """Whether another array task runs it still: it learns of the newer attempt by itself, and says how it ended."""
+        elsewhere = attempt.job != self._pack.job if place is None else place[0] != self._pack.name
+        return elsewhere and lives(run, attempt.number, _BEATS * self._pack.call.heartbeat)
 
     def _late(self, run: RunFolder, point: int, attempts: list[Attempt], place: tuple[str, int] | None) -> End:
         """Where all ranks have left a word before the parent died, theirs counts; else why the array task ended."""
@@ -86,15 +98,35 @@ class Attempts:
             return causes.REQUEUED
         return causes.UNKNOWN if cause in (None, causes.FINISHED, causes.USER_ERROR) else cause
 
+    def end_of_running(self, running: Running, beats: Beats, seconds: float) -> End:
+        """The verdict on an attempt of this array task, when its ranks have ended."""
+        run, number = running.run, running.attempt
+        if is_followed(run, number) and not self._have_finished(beats):
+            return self._overtaken(running, beats, seconds)
+        return self.end(run, running.point, number, beats, seconds, running.cause)
+
+    def _overtaken(self, running: Running, beats: Beats, seconds: float) -> End:
+        """Another array task has started the point again, and its ranks here have given up for that: the next attempt
+        is the other's, and this end says nothing of the point."""
+        run, number, error = running.run, running.attempt, "another array task has started the point again"
+        said = Verdict(KILLED, number, EXIT_STATUS[KILLED], error=error)
+        goes_on = Decision(decision.REQUEUE, "another array task goes on with the point")
+        conclusion = Conclusion(causes.REQUEUED, goes_on, last_step(beats), None, None, None)
+        end = self._note(run, running.point, said, conclusion, beats, seconds, by="array task")
+        say(f"point {running.point}, attempt {number}: {error}")
+        return replace(end, cause=OVERTAKEN, next=None)
+
+    def _have_finished(self, beats: Beats) -> bool:
+        return len(beats) == self._pack.ranks and all(
+            (beat.outcome or {}).get("outcome") == FINISHED for beat in beats.values()
+        )
+
     def end(
         self, run: RunFolder, point: int, attempt: int, beats: Beats, seconds: float | None, known: str | None = None
     ) -> End:
         """The verdict on an attempt, in the point's journal. `known`: the cause, where the parent has ended it."""
         ranks = self._pack.ranks
-        finished = len(beats) == ranks and all(
-            (beat.outcome or {}).get("outcome") == FINISHED for beat in beats.values()
-        )
-        said = verdict_on(run, attempt, ranks, 0 if finished else 1, beats)
+        said = verdict_on(run, attempt, ranks, 0 if self._have_finished(beats) else 1, beats)
         known = None if said.outcome == FINISHED else known
         conclusion = follow_up(run, said, beats, ranks, self._policy, [], known)
         forget_wish(run)
@@ -140,6 +172,11 @@ def cannot(point: int, attempt: int | None, error: str) -> End:
     return End(
         point=point, attempt=attempt, outcome=INFRASTRUCTURE, cause=causes.INFRASTRUCTURE, next=None, error=error
     )
+
+
+def is_followed(run: RunFolder, attempt: int | None) -> bool:
+    """Whether the point has been started again since."""
+    return attempt is not None and max(run.attempts(), default=-1) > attempt
 
 
 def forget_heartbeats(run: RunFolder) -> None:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from slurmopt.errors import one_line
-from slurmopt.folder.files import read_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.points import Points
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.start import make_point
-from slurmopt.runtime.conclusion import say
 from slurmopt.runtime.pack.journal import TaskJournal, end_in_own_journal
+from slurmopt.runtime.pack.ownership import Ownership
 from slurmopt.runtime.pack.source import End
 
 
 class FixedPoints:
     """A `PointSource`."""
 
-    def __init__(self, sweep: SweepFolder, points: Points, mine: Ranges, journal: TaskJournal, job: str) -> None:
+    def __init__(
+        self,
+        sweep: SweepFolder,
+        points: Points,
+        mine: Ranges,
+        journal: TaskJournal,
+        job: str,
+        ownership: Ownership,
+    ) -> None:
         """`mine`: the points of this array task, whose name is `job`."""
         self._sweep, self._points, self._journal, self._job = sweep, points, journal, job
-        self._mine = mine
+        self._mine, self._ownership = mine, ownership
         self._left = iter(mine)
 
     @property
@@ -37,7 +43,7 @@ class FixedPoints:
                 return point
             if end is not None:  # who died between the two lines is spoken for here
                 self._journal.end(end)
-            elif point not in cancelled(self._sweep):
+            elif point not in self._ownership.cancelled():
                 return point
         return None
 
@@ -49,14 +55,3 @@ class FixedPoints:
 
     def ended(self, end: End) -> None:
         """The journals tell it."""
-
-
-def cancelled(sweep: SweepFolder) -> Ranges:
-    """The points that the user has cancelled."""
-    try:
-        return Ranges.parse(read_text(sweep.cancelled).strip())
-    except FileNotFoundError:
-        return Ranges()
-    except (OSError, ValueError) as error:
-        say(f"{sweep.cancelled} cannot be read: {one_line(str(error))}")
-        return Ranges()

@@ -51,8 +51,9 @@ def _functions(pack: Pack, points: Points) -> list[str]:
 
 
 def _differs_by_point(points: Points) -> bool:
-    """Whether points have environment variables of their own: modules may read them when they are imported."""
-    return any(key.startswith("environment.") for axis in points.axes for key in axis.keys)
+    """Whether points have environment variables of their own: modules may read them when they are imported. The axes of
+    Hydra's own sweeps are another config's keys."""
+    return points.kind != "hydra" and any(key.startswith("environment.") for axis in points.axes for key in axis.keys)
 
 
 def _mentions_torch(function: str) -> bool:

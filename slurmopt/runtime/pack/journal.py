@@ -9,7 +9,7 @@ from typing import Any
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED, INFRASTRUCTURE
-from slurmopt.runtime.pack.source import End
+from slurmopt.runtime.pack.source import OVERTAKEN, End
 from slurmopt.survival import causes, story
 
 STARTED, ENDED = "started", "ended"
@@ -26,7 +26,7 @@ class TaskJournal:
             if event["event"] == "point" and event.get("state") == ENDED and event.get("next") is None:
                 point = story.whole(event.get("point"))
                 if point is not None:
-                    self._outcomes[point] = str(event.get("outcome"))
+                    self._take(point, str(event.get("outcome")), event.get("cause"))
 
     def has_ended(self, point: int) -> bool:
         """Whether this array task is done with the point."""
@@ -55,7 +55,11 @@ class TaskJournal:
         told = {name: value for name, value in asdict(end).items() if name != "point"}
         events.append(self._folder.events, "point", point=end.point, state=ENDED, **told)
         if end.next is None:
-            self._outcomes[end.point] = end.outcome
+            self._take(end.point, end.outcome, end.cause)
+
+    def _take(self, point: int, outcome: str, cause: Any) -> None:
+        """What another array task goes on with has not failed."""
+        self._outcomes[point] = FINISHED if cause == OVERTAKEN else outcome
 
 
 def end_in_own_journal(point: int, path: Path, job: str) -> End | None:

@@ -11,19 +11,19 @@ import time
 
 from slurmopt.errors import SlurmoptError, one_line
 from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.outcome import USER_ERROR, Outcome
+from slurmopt.folder.outcome import REQUEUE, USER_ERROR, Outcome
 from slurmopt.runtime import failures, run, signals
 from slurmopt.runtime.conclusion import say
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.pack import processes, shares, watch
-from slurmopt.runtime.pack.attempts import Attempts, cannot, forget_heartbeats
-from slurmopt.runtime.pack.fixed import cancelled
+from slurmopt.runtime.pack.attempts import Attempts, cannot, forget_heartbeats, is_followed
 from slurmopt.runtime.pack.fork import Order, fork_rank
 from slurmopt.runtime.pack.fresh import Imported
 from slurmopt.runtime.pack.journal import TaskJournal
+from slurmopt.runtime.pack.ownership import Ownership
 from slurmopt.runtime.pack.running import Running
 from slurmopt.runtime.pack.shares import Share
-from slurmopt.runtime.pack.source import End, PointSource
+from slurmopt.runtime.pack.source import OVERTAKEN, End, PointSource
 from slurmopt.runtime.pack.words import Pack
 from slurmopt.runtime.verdict import numbers
 from slurmopt.survival import causes
@@ -43,13 +43,14 @@ class Loop:
         source: PointSource,
         journal: TaskJournal,
         attempts: Attempts,
+        ownership: Ownership,
         live: LiveRank,
         imported: Imported,
         places: list[tuple[Share, dict[str, str]]],
     ) -> None:
         """`places`: what each of the points side by side has, and its words for the environment."""
         self._pack, self._source, self._journal, self._attempts = pack, source, journal, attempts
-        self._live, self._imported, self._places = live, imported, places
+        self._ownership, self._live, self._imported, self._places = ownership, live, imported, places
         self._free = list(range(len(places)))
         self._running: list[Running] = []
         self._again: list[int] = []
@@ -113,6 +114,9 @@ class Loop:
     def _start(self, point: int) -> None:
         attempt = None
         try:
+            if self._ownership.overtaken(point):
+                self._leave_to_newer(point)
+                return
             folder = self._source.make(point)
             if (over := self._attempts.look_back(folder, point)) is not None:
                 say(f"point {point} is not started again: {over.cause}")
@@ -129,6 +133,11 @@ class Loop:
                 point=point, attempt=attempt, outcome=USER_ERROR, cause=causes.USER_ERROR, next=None, error=str(error)
             )
             self._write_down(end, None)
+
+    def _leave_to_newer(self, point: int) -> None:
+        say(f"point {point} is not started: a newer array job has it")
+        error = "a newer array job has it"
+        self._write_down(End(point=point, attempt=None, outcome=REQUEUE, cause=OVERTAKEN, next=None, error=error), None)
 
     def _port(self) -> int:
         return shares.free_port({one.port for one in self._running})
@@ -198,7 +207,7 @@ class Loop:
             return
         try:
             beats = running.beats()
-            end = self._attempts.end(running.run, running.point, running.attempt, beats, seconds, running.cause)
+            end = self._attempts.end_of_running(running, beats, seconds)
         except OSError as error:
             self._cannot(running.point, running.attempt, error)
         else:
@@ -219,7 +228,7 @@ class Loop:
         if end.next is not None:
             self._again.append(end.point)
             return
-        if folder is not None:
+        if folder is not None and not is_followed(folder, end.attempt):
             forget_heartbeats(folder)
         self._tell_progress()
         try:
@@ -260,7 +269,7 @@ class Loop:
         if self._looked - self._looked_at_cancelled < self._pack.call.heartbeat:
             return
         self._looked_at_cancelled = self._looked
-        numbers = cancelled(self._pack.sweep)
+        numbers = self._ownership.cancelled()
         for running in self._running:
             if running.point in numbers:
                 running.end_soon(_KILL_SECONDS, causes.CANCELLED)

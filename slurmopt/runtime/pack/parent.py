@@ -20,6 +20,7 @@ from slurmopt.runtime.pack.gpus import check_gpus
 from slurmopt.runtime.pack.imports import import_all
 from slurmopt.runtime.pack.journal import TaskJournal
 from slurmopt.runtime.pack.loop import Loop
+from slurmopt.runtime.pack.ownership import Ownership
 from slurmopt.runtime.pack.source import PointSource
 from slurmopt.runtime.pack.words import Pack, read
 from slurmopt.runtime.ranks import RankFacts
@@ -58,17 +59,18 @@ def _run(pack: Pack, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome:
     if imported.cuda:
         say("an import has initialised CUDA: each point starts a Python of its own, which takes seconds")
     journal = TaskJournal(pack.folder)
-    source = source_of(pack, points, journal)
+    ownership = Ownership(pack.sweep, pack.submission, pack.shared)
+    source = source_of(pack, points, journal, ownership)
     surroundings.note(pack.folder, attempt, facts)
     live.enter("running")
-    loop = Loop(pack, source, journal, Attempts(pack, attempt), live, imported, list(zip(places, words, strict=True)))
-    return loop.run()
+    attempts, parts = Attempts(pack, attempt), list(zip(places, words, strict=True))
+    return Loop(pack, source, journal, attempts, ownership, live, imported, parts).run()
 
 
-def source_of(pack: Pack, points: Points, journal: TaskJournal) -> PointSource:
+def source_of(pack: Pack, points: Points, journal: TaskJournal, ownership: Ownership) -> PointSource:
     """Who decides on the points of this array task."""
     if points.kind == "search":
         from slurmopt.runtime.pack.trials import Trials
 
         return Trials(pack.sweep, points, pack.submission, pack.task, pack.job, journal)
-    return FixedPoints(pack.sweep, points, pack.points, journal, pack.job)
+    return FixedPoints(pack.sweep, points, pack.points, journal, pack.job, ownership)

@@ -27,6 +27,9 @@ from typing import Any, Protocol
 
 from slurmopt.folder.layout import RunFolder
 
+OVERTAKEN = "overtaken"
+"""The cause of an array task's End of a point that a newer submission has: it is no failure."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class End:
@@ -38,7 +41,7 @@ class End:
     outcome: str
     """A word of `slurmopt.folder.outcome`."""
     cause: str
-    """A word of `slurmopt.survival.causes`."""
+    """A word of `slurmopt.survival.causes`, or OVERTAKEN."""
     next: str | None
     """None: for good. "requeue": the point is started again."""
     error: str | None = None

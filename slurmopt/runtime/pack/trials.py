@@ -21,8 +21,8 @@ from slurmopt.grid.search import Search, following, suggest
 from slurmopt.grid.start import make_point
 from slurmopt.runtime import run
 from slurmopt.runtime.conclusion import say
-from slurmopt.runtime.pack.fixed import cancelled
 from slurmopt.runtime.pack.journal import TaskJournal, end_of_event
+from slurmopt.runtime.pack.ownership import Ownership
 from slurmopt.runtime.pack.source import End
 from slurmopt.survival import causes, story
 from slurmopt.survival.story import Attempt
@@ -43,6 +43,7 @@ class Trials:
         """JobError where Optuna is not installed, ConfigError where the study is another sweep's or damaged."""
         self._sweep, self._points, self._job, self._journal = sweep, points, job, journal
         self._me = f"{submission}-{task}"
+        self._ownership = Ownership(sweep, submission, shared=True)
         self._study = Study(sweep)
         self._running: set[int] = set()
 
@@ -68,7 +69,7 @@ class Trials:
 
     def ended(self, end: End) -> None:
         """A trial that ends because its worker is cancelled is not over: another worker goes on with it."""
-        if end.cause != causes.CANCELLED or end.point in cancelled(self._sweep):
+        if end.cause != causes.CANCELLED or end.point in self._ownership.cancelled():
             self._study.tell(end)
             self._running.discard(end.point)
 
@@ -94,7 +95,7 @@ class Trials:
             end = end_of_event(number, last.number, last.end)
             if not self._journal.has_ended(number):
                 self._journal.end(end)
-        elif number in cancelled(self._sweep):
+        elif number in self._ownership.cancelled():
             end = End(point=number, attempt=None, outcome=KILLED, cause=causes.CANCELLED, next=None, error="cancelled")
         else:
             return False
@@ -138,11 +139,11 @@ class Study:
             new = create_trial(state=TrialState.RUNNING, user_attrs={WORKER: worker})
             return self._storage.get_trial(self._storage.create_new_trial(self._id, new)).number
 
-    def trial(self, number: int) -> optuna.Trial:
-        """The trial, to be asked for values."""
+    def trial(self, number: int, steps: int | None = None) -> optuna.Trial:
+        """The trial, to be asked for values, or to be judged; `steps`: how many it is to make."""
         import optuna
 
-        study = self._open.study_for(self._storage, self._name, self.search, number)
+        study = self._open.study_for(self._storage, self._name, self.search, number, steps)
         return optuna.Trial(study, self._trial_id(number))
 
     def unfinished(self) -> dict[int, str]:
@@ -226,20 +227,20 @@ class Judge:
         self._given_up = False
         self._complained = False
 
-    def __call__(self, step: int, metrics: Mapping[str, float]) -> bool:
+    def __call__(self, step: int, total: int | None, metrics: Mapping[str, float]) -> bool:
         """Whether the trial is to be given up. A study that cannot be written ends no training: it is said once."""
         if self._metric is None or self._metric not in metrics or step < self._due:
             return False
         try:
-            return self._judge(step, metrics[self._metric])
+            return self._judge(step, total, metrics[self._metric])
         except OSError as error:
             if not self._complained:
                 say(f"the study cannot be told of this trial: {error}")
             self._complained = True
             return False
 
-    def _judge(self, step: int, value: float) -> bool:
-        trial = self._trial = self._trial or self._begin()
+    def _judge(self, step: int, total: int | None, value: float) -> bool:
+        trial = self._trial = self._trial or self._begin(total)
         if self._given_up or step < self._due:
             return self._given_up
         trial.report(value, step)
@@ -249,9 +250,9 @@ class Judge:
             self._given_up = True
         return self._given_up
 
-    def _begin(self) -> optuna.Trial:
+    def _begin(self, total: int | None) -> optuna.Trial:
         """A view of its own: what the parent's process writes must not be taken for this one's."""
-        trial = Study(self._sweep).trial(self._number)
+        trial = Study(self._sweep).trial(self._number, total)
         so_far = trial.storage.get_trial(trial._trial_id)
         self._given_up = PRUNED in so_far.user_attrs  # in an attempt that did not live to say so
         self._due = following(max(so_far.intermediate_values)) if so_far.intermediate_values else 0

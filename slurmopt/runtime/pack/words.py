@@ -24,6 +24,8 @@ class Pack:
     task: int
     points: Ranges
     """Those of this array task; of a search, whose array tasks share them, all."""
+    shared: bool
+    """Whether all array tasks of the submission share `points`."""
     side_by_side: int
     """How many points run at the same time."""
     ranks: int
@@ -66,6 +68,7 @@ def read(argv: list[str], environ: Mapping[str, str] = os.environ) -> Pack:
         submission=options.submission,
         task=task,
         points=points,
+        shared=options.search,
         side_by_side=options.side_by_side,
         ranks=options.ranks,
         policy=options.policy,

@@ -1,0 +1,156 @@
+"""A disk that is full, or a quota, in the middle of a sweep: no line of a journal is lost, and a retry completes it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launch.conftest import Project
+from private_cluster import PrivateCluster, new_folder, require_slurm, unprivileged_user, wait_until
+
+from slurmopt.folder import events
+from slurmopt.folder.sweep import SweepFolder
+
+WRITERS, LINES = 6, 40
+APPEND = """
+import errno, sys, time
+from pathlib import Path
+from slurmopt.folder import events
+
+path, met, writer, deadline = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), time.monotonic() + 60
+failures = 0
+for number in range({lines}):
+    text = f"{{writer}}.{{number}}," * (1 + (writer * 7 + number * 131) % 700)
+    while True:
+        try:
+            events.append(path, "point", writer=writer, number=number, text=text)
+            break
+        except OSError as error:
+            if error.errno != errno.ENOSPC or time.monotonic() > deadline:
+                raise
+            failures += 1
+            (met / str(writer)).touch()
+            time.sleep(0.01)
+print(failures)
+"""
+TRAIN = """
+import contextlib
+import os
+
+import slurmopt
+
+
+def fills(config):
+    with open("started", "a") as file:
+        file.write(f"{config.seed} ")
+    if config.seed == 2 and not os.path.exists("room"):
+        big = os.path.join(os.environ["SLURMOPT_SWEEP"], "big")
+        with contextlib.suppress(OSError), open(big, "wb", 0) as file:
+            while file.write(b"x" * 4096):
+                pass
+    slurmopt.progress(1)
+    return {"score": config.seed}
+"""
+
+
+def mount(folder: Path, size: str) -> None:
+    if os.getuid() != 0:
+        pytest.skip("NOT TESTED: mounting a small file system needs root")
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("NOT TESTED: no file system can be mounted here")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    mount(tmp_path, "1m")
+    yield tmp_path
+    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+def test_processes_that_append_while_the_disk_runs_full_tear_no_line_of_each_other(
+    small: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Each line that could be noted is there once and whole, whatever the full disk has cut short before it."""
+    journal, room, met = small / "events.jsonl", small / "room", tmp_path_factory.mktemp("met")
+    room.write_bytes(b"x" * 900 * 1024)
+    command = [sys.executable, "-c", APPEND.format(lines=LINES), str(journal), str(met)]
+    writers = [
+        subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True) for number in range(WRITERS)
+    ]
+    wait_until(lambda: len(list(met.iterdir())) >= WRITERS // 2, 60, "the disk is full")
+    room.unlink()
+    failures = [int(writer.communicate(timeout=60)[0]) for writer in writers]
+    assert [writer.returncode for writer in writers] == [0] * WRITERS
+    assert sum(failures) > 0
+    told = events.read(journal)
+    assert sorted((event["writer"], event["number"]) for event in told) == [
+        (writer, number) for writer in range(WRITERS) for number in range(LINES)
+    ]
+    assert all(set(event["text"].split(",")) == {f"{event['writer']}.{event['number']}", ""} for event in told)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PrivateCluster]:
+    require_slurm()
+    made = PrivateCluster.start(new_folder(), "--nodes", "1", "--gpus", "0")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def site(cluster: PrivateCluster) -> Iterator[Project]:
+    """Its run folders are on a disk of two megabytes."""
+    path, user = Path(tempfile.mkdtemp(prefix="slurmopt-project-", dir="/tmp")), unprivileged_user()
+    path.chmod(0o755)
+    (path / "points.py").write_text(TRAIN)
+    (path / "runs").mkdir()
+    mount(path / "runs", "2m")
+    for part in (path, path / "runs"):
+        shutil.chown(part, user)
+    yield Project(cluster, path, user)
+    cluster.run(["scancel", "--user", user])
+    wait_until(lambda: not cluster.run(["squeue", "--noheader", "--user", user]).stdout.strip(), 60, "no job is left")
+    subprocess.run(["umount", "-l", str(path / "runs")], check=True)
+    shutil.rmtree(path)
+
+
+WORDS = ("-m", "task._target_=points.fills", "resources.time=5m", "restart.budgets.infrastructure=0", "+seed=range(5)")
+
+
+@pytest.mark.parametrize("packing", [["sweep.at_once=1"], ["sweep.per_task=5"]], ids=["each a task", "packed"])
+def test_a_disk_that_is_full_in_the_middle_is_told_and_a_retry_completes_the_sweep(
+    site: Project, packing: list[str]
+) -> None:
+    sweep = SweepFolder(Path(site.submit(*WORDS, *packing)["run"]))
+
+    def over() -> bool:
+        return not site.cluster.run(["squeue", "-h", "-u", site.user]).stdout.strip()
+
+    wait_until(over, 120, "it ends", lambda: site.slurmopt("status", str(sweep.path)).stdout)
+    print(site.slurmopt("status", str(sweep.path)).stdout)
+    subprocess.run(
+        f"ls -laR {sweep.path}; tail -n 20 {sweep.path}/events.jsonl {sweep.path}/points/*/events.jsonl {sweep.path}/tasks/*/events.jsonl {sweep.path}/logs/* {sweep.path}/points/*/logs/*/*",
+        shell=True,
+    )
+    (sweep.path / "big").unlink()
+    (site.path / "room").touch()
+    print(site.slurmopt("status", str(sweep.path)).stdout)
+    done = site.slurmopt("retry", str(sweep.path), "--failed", check=False)
+    print(done)
+    wait_until(over, 120, "it ends", lambda: site.slurmopt("status", str(sweep.path)).stdout)
+    print(site.slurmopt("status", str(sweep.path)).stdout)
+    print((site.path / "started").read_text())
+    assert 0
