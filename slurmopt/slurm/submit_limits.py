@@ -13,6 +13,8 @@ from slurmopt.slurm import client
 from slurmopt.slurm.environment import clean_environment
 from slurmopt.slurm.facts import ClusterFacts
 
+SUBMIT_LIMIT = "job submit limit"
+"""What sbatch says where too many jobs of somebody are in the queue already."""
 _TIMEOUT = 10.0
 _COUNT = re.compile(r"(\d+)\((\d+)\)")
 _OWN = ("MaxSubmitJobs", "GrpSubmitJobs")
@@ -20,7 +22,7 @@ _OWN = ("MaxSubmitJobs", "GrpSubmitJobs")
 
 def is_submit_limit(error: SlurmRefused) -> bool:
     """Whether sbatch refused because too many jobs of somebody are in the queue already."""
-    return "job submit limit" in str(error)
+    return SUBMIT_LIMIT in str(error)
 
 
 def submit_room(resources: Resources, facts: ClusterFacts) -> int | None:

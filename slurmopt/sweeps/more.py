@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +21,7 @@ from slurmopt.grid.submissions import cancelled
 from slurmopt.grid.words import word
 from slurmopt.runs import arrays
 from slurmopt.runs.handover import locked
+from slurmopt.slurm.submit_limits import SUBMIT_LIMIT
 
 if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
@@ -40,6 +44,8 @@ def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
     from slurmopt.sweeps.room import room
 
     waiting, there = left(sweep), room(sweep, settings)
+    if (likely := _likely(sweep)) is not None:
+        there = there.at_most(min(likely, there.tasks))
     while waiting and there.tasks:
         batch = replace(first_batch(waiting, settings.sweep, there.tasks), options=_options(sweep, settings))
         try:
@@ -54,6 +60,17 @@ def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
         return
     if settings.sweep.then is None or launch_then(sweep, settings.sweep.then):
         sweep.more.unlink(missing_ok=True)
+
+
+def _likely(sweep: SweepFolder) -> int | None:
+    """How many array tasks Slurm may take, where it has refused more than it tells beforehand: each refusal costs it
+    something. None where it never did."""
+    refused = any(
+        event["event"] == "submit-failed" and SUBMIT_LIMIT in str(event.get("reason"))
+        for event in events.read(sweep.events)
+    )
+    taken = [one.size for one in arrays.known(sweep) if one.job is not None]
+    return 2 * taken[-1] if refused and taken else None
 
 
 def _smaller(error: SlurmRefused, there: Room, size: int, anything: bool) -> Room:
@@ -108,6 +125,25 @@ def go_on(sweep: SweepFolder, patience: float = 0.0) -> None:
 
     Raises SlurmoptError where something is wrong then.
     """
+    with _waiter(sweep, patience) as patience:
+        _go_on(sweep, patience)
+
+
+@contextlib.contextmanager
+def _waiter(sweep: SweepFolder, patience: float) -> Iterator[float]:
+    """One may wait for room; the others leave at once, which makes it."""
+    with open(sweep.path / ".waiting", "ab") as file:
+        try:
+            if patience:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            patience = 0.0
+        except OSError:  # a file system without locks
+            patience = min(patience, _PAUSE)
+        yield patience
+
+
+def _go_on(sweep: SweepFolder, patience: float) -> None:
     deadline, pause = time.monotonic() + patience, _PAUSE
     while sweep.more.exists():
         late = time.monotonic() + pause > deadline

@@ -127,7 +127,7 @@ def site(cluster: PrivateCluster) -> Iterator[Project]:
     shutil.rmtree(path)
 
 
-WORDS = ("-m", "task._target_=points.fills", "resources.time=5m", "restart.budgets.infrastructure=0", "+seed=range(5)")
+WORDS = ("-m", "task._target_=points.fills", "resources.time=5m", "health.shared=null", "restart.budgets.infrastructure=0", "+seed=range(5)")
 
 
 @pytest.mark.parametrize("packing", [["sweep.at_once=1"], ["sweep.per_task=5"]], ids=["each a task", "packed"])
@@ -142,7 +142,7 @@ def test_a_disk_that_is_full_in_the_middle_is_told_and_a_retry_completes_the_swe
     wait_until(over, 120, "it ends", lambda: site.slurmopt("status", str(sweep.path)).stdout)
     print(site.slurmopt("status", str(sweep.path)).stdout)
     subprocess.run(
-        f"ls -laR {sweep.path}; tail -n 20 {sweep.path}/events.jsonl {sweep.path}/points/*/events.jsonl {sweep.path}/tasks/*/events.jsonl {sweep.path}/logs/* {sweep.path}/points/*/logs/*/*",
+        f"df {sweep.path}; tail -n 20 {sweep.path}/events.jsonl {sweep.path}/points/*/events.jsonl {sweep.path}/tasks/*/events.jsonl {sweep.path}/logs/* {sweep.path}/points/*/logs/*/*",
         shell=True,
     )
     (sweep.path / "big").unlink()
