@@ -22,16 +22,16 @@ def bench(bench: Workbench, report: Report, runs: int, sweeper: str | None = Non
     if not bench.slurm:
         report.skip("sweeps that are launched: no cluster")
         return
-    with _cluster(bench) as alone:
+    with cluster(bench) as alone:
         sweeps_launching.bench(alone, report, runs, NODES)
         sweeps_running.bench(alone, report, runs)
         sweeps_search.bench(alone, report, sweeper)
 
 
 @contextmanager
-def _cluster(bench: Workbench) -> Iterator[Workbench]:
-    """An array that is cancelled counts with all its tasks for MinJobAge longer: the default MaxJobCount, 10,000, makes
-    the tenth launch wait for two minutes."""
+def cluster(bench: Workbench) -> Iterator[Workbench]:
+    """A private cluster for sweeps. An array that is cancelled counts with all its tasks for MinJobAge longer: with the
+    default MaxJobCount, 10,000, sbatch makes the tenth launch wait for two minutes."""
     options = ("--gpus", "0", "--max-array-size", str(MAX_ARRAY_SIZE))
     folder = bench.folder / "sweeps-slurm"
     with private_cluster(folder, NODES, *options) as words:
@@ -40,4 +40,4 @@ def _cluster(bench: Workbench) -> Iterator[Workbench]:
         bench.run(
             [sys.executable, str(ROOT / "scripts" / "slurm-cluster"), "restart-controller", "--folder", str(folder)]
         )
-        yield replace(bench, env={**bench.env, **words, "XDG_CACHE_HOME": str(bench.place("sweeps-cache"))})
+        yield replace(bench, slurm=True, env={**bench.env, **words, "XDG_CACHE_HOME": str(bench.place("sweeps-cache"))})

@@ -32,15 +32,15 @@ RATES = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]
 FAILED_EVERY = 100
 
 
-def bench(bench: Workbench, report: Report, runs: int, count: int = COUNT) -> None:
+def bench(bench: Workbench, report: Report, runs: int) -> None:
     cwd = bench.place("sweeps-looking")
     ways = {"unpacked": 1, "packed": PER_TASK}
     cases = []
     for way, per_task in ways.items():
-        sweep = make_sweep(cwd / "runs" / way / "20261121-120000-aaaa", count, per_task)
+        sweep = make_sweep(cwd / "runs" / way / "20261121-120000-aaaa", COUNT, per_task)
         for word in LIMITS:
             argv = [bench.python, "-m", "slurmopt", word, str(sweep.path)]
-            cases.append(Case(f"{word}, {count:,} points, {way}", argv, cwd, bench.env))
+            cases.append(Case(f"{word}, {COUNT:,} points, {way}", argv, cwd, bench.env))
     samples = side_by_side(cases, runs)
     report.table("looking at sweeps", samples)
     for case in cases:

@@ -38,7 +38,7 @@ def _to_the_last_result(bench: Workbench, report: Report, rounds: int) -> None:
     notes = {PACKED: f"{PER_TASK} points in each array task"}
     for number in range(rounds):
         for name in LIMITS:
-            samples[name].append(Sample(_ours(bench, cwd, WORDS[name])))
+            samples[name].append(Sample(to_the_last_result(bench, cwd, WORDS[name])))
         if number == rounds // 2 and find_spec("hydra_plugins.hydra_submitit_launcher"):
             whole, last = _theirs(bench, cwd)
             samples[HYDRA] = [Sample(whole)]
@@ -53,7 +53,8 @@ def _to_the_last_result(bench: Workbench, report: Report, rounds: int) -> None:
         )
 
 
-def _ours(bench: Workbench, cwd: Path, words: list[str]) -> float:
+def to_the_last_result(bench: Workbench, cwd: Path, words: list[str]) -> float:
+    """Seconds of the points, from the launch's start to the last end in a journal."""
     since = time.time()
     sweep = launched(bench, cwd, *POINTS, *words)
     await_end(bench)

@@ -30,7 +30,7 @@ Trial = tuple[str, float, float]
 def bench(bench: Workbench, report: Report, sweeper: str | None) -> None:
     cwd = project(bench, "sweeps-search")
     (cwd / "seconds.json").write_text(json.dumps(lengths()))
-    found = {OURS: _ours(bench, cwd)}
+    found = {OURS: of_slurmopt(bench, cwd)}
     python = sweeper or bench.python
     if subprocess.run([python, "-c", f"import {SWEEPER}"], capture_output=True, env=dict(bench.env)).returncode:
         report.skip("hydra-optuna-sweeper: in no Python that was named; see --sweeper")
@@ -71,7 +71,8 @@ def _span(trials: list[Trial]) -> float:
     return max(end for _, _, end in trials) - min(begin for _, begin, _ in trials)
 
 
-def _ours(bench: Workbench, cwd: Path) -> list[Trial]:
+def of_slurmopt(bench: Workbench, cwd: Path) -> list[Trial]:
+    """The trials of `sweep.search`; the worker of each is its array task."""
     sweep = launched(
         bench, cwd, "task._target_=hunt.main", "x=interval(0,10)", "sweep.search=tpe", f"sweep.trials={TRIALS}",
         f"sweep.workers={WORKERS}", "sweep.metric=loss", "sweep.seed=1",

@@ -43,7 +43,7 @@ class Condition:
         names = {_PLACE.format(number): value for number, value in enumerate(values)}
         try:
             # The names are ours, the grammar is checked, and there are no builtins: nothing but arithmetic is left.
-            return bool(eval(self._code, {"__builtins__": {}, **_FUNCTIONS, **_WORDS}, names))  # noqa: S307
+            return bool(eval(self._code, {"__builtins__": {}, **_FUNCTIONS, **_WORDS, **_GUARDS}, names))  # noqa: S307
         except (TypeError, ValueError, ArithmeticError, MemoryError) as error:
             with_values = ", ".join(f"{key}={value!r}"[:80] for key, value in zip(self.keys, values, strict=True))
             raise ConfigError(f"{one_line(str(error))}, with {one_line(with_values)}", KEY) from error
@@ -59,19 +59,45 @@ def condition(text: str) -> Condition:
         return f" {_PLACE.format(keys.index(match[1]))} "
 
     python = REFERENCE.sub(place, text)
+    if "_slurmopt_" in text:
+        raise ConfigError("has a name that begins with _slurmopt_; a key is written ${key}", KEY)
     if "${" in python:
         raise ConfigError(f"{one_line(text)!r} has a ${{…}} that is not a plain key", KEY)
     try:
         tree = ast.parse(" ".join(python.split("\n")).strip(), mode="eval")
         for node in ast.walk(tree):
             _refuse_others(node)
-        code = compile(tree, KEY, "eval")
+        code = compile(ast.fix_missing_locations(_Guarded().visit(tree)), KEY, "eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         said = error.msg if isinstance(error, SyntaxError) else str(error)
         raise ConfigError(f"{one_line(text)!r} is no condition: {one_line(said)}; {_VALID}", KEY) from error
     if not keys:
         raise ConfigError(f"{one_line(text)!r} asks for no key, so it is the same for all points; {_VALID}", KEY)
     return Condition(text, tuple(keys), code)
+
+
+class _Guarded(ast.NodeTransformer):
+    """`*` and `%` become calls that take numbers alone: a few characters of text would become gigabytes."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        name = next((name for kind, name in _OPERATORS.items() if isinstance(node.op, kind)), None)
+        if name is None:
+            return node
+        return ast.Call(ast.Name(name, ast.Load()), [node.left, node.right], [])
+
+
+def _number(value: Any, operator: str) -> Any:
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"{operator} is for numbers, and {value!r:.60} is none")
+    return value
+
+
+_OPERATORS: dict[type[ast.operator], str] = {ast.Mult: "_slurmopt_times", ast.Mod: "_slurmopt_modulo"}
+_GUARDS = {
+    "_slurmopt_times": lambda one, other: _number(one, "*") * _number(other, "*"),
+    "_slurmopt_modulo": lambda one, other: _number(one, "%") % _number(other, "%"),
+}
 
 
 def _refuse_others(node: ast.AST) -> None:

@@ -6,6 +6,7 @@ says the same for those who look.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,8 @@ def known(sweep: SweepFolder) -> list[Submission]:
     for event in events.read(sweep.events):
         token = str(event.get("token"))
         if event["event"] == "submitting" and "points" in event:
-            found.setdefault(token, _submission(event, token))
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # a line that a foreign hand has written
+                found.setdefault(token, _submission(event, token))
         elif event["event"] == "submitted" and token in found:
             found[token] = replace(found[token], job=str(event.get("job")))
         elif event["event"] == "submit-failed":

@@ -58,8 +58,8 @@ def _end_of_point() -> None:
         return
     from slurmopt.runtime.verdict import speak
 
-    speak(here.folder, here.attempt)
     threading._shutdown()  # type: ignore[attr-defined]  # waits for the user's threads, as Python does at its end
+    speak(here.folder, here.attempt)
     leave_now()
 
 

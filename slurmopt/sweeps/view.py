@@ -41,12 +41,13 @@ def over(counts: dict[str, int]) -> int:
 def pace(standing: Standing) -> Pace:
     """Ends a minute over the latest ends, up to now while points go on: a sweep that stands still slows down."""
     counts = standing.counts()
-    ends = sorted(filter(None, (point.ended for point in standing.known())))[-_RECENT:]
+    ends = sorted((point.ended, point.started) for point in standing.known() if point.ended is not None)[-_RECENT:]
     alive = any(word in counts for word in ALIVE)
-    if len(ends) < 2:
+    begun = [started for _, started in ends if started is not None]
+    if not begun:
         return Pace(None, None)
-    since = standing.now if alive else ends[-1]
-    rate = (len(ends) - 1) / max(since - ends[0], 1e-3)
+    since = standing.now if alive else ends[-1][0]
+    rate = len(ends) / max(since - min(begun), 1e-3)  # points side by side end together: their start counts too
     left = sum(counts.get(word, 0) for word in (*ALIVE, "unsubmitted"))
     return Pace(rate * 60, left / rate if alive else None)
 

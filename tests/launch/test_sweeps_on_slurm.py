@@ -62,6 +62,12 @@ def held(config):
     return {"score": config.seed}
 
 
+def held_alone(config):
+    note(config)
+    while not Path(f"go-{config.seed}").exists():
+        time.sleep(0.1)
+
+
 def some_fail(config):
     note(config)
     if config.seed == 1 and not Path("mended").exists():
@@ -280,6 +286,22 @@ def test_cancelled_points_do_not_start_and_the_others_go_on(site: Project) -> No
     (site.path / "go").touch()
     finish(site, sweep, finished=4, cancelled=4)
     assert starts(site) == numbers(0, 1, 2, 3, 7)
+
+
+def test_a_point_that_is_cancelled_and_retried_while_its_pack_runs_is_the_newer_array_tasks(site: Project) -> None:
+    sweep, _ = launch(site, "task._target_=points.held_alone", "seed=range(3)", "sweep.per_task=3")
+    wait_until(lambda: len(starts(site)) == 1, 60, "the first runs")
+    site.slurmopt("cancel", f"{sweep.path}/2")
+    site.slurmopt("retry", f"{sweep.path}/2")
+    wait_until(lambda: starts(site) == numbers(0, 2), 60, "the last runs in an array task of its own")
+    for seed in (0, 1):
+        (site.path / f"go-{seed}").touch()
+    journal = sweep.task(0, 0).events
+    wait_until(lambda: any(event["event"] == "end" for event in events.read(journal)), 60, "the pack is over")
+    (site.path / "go-2").touch()
+    finish(site, sweep, finished=3)
+    assert starts(site) == numbers(0, 1, 2)
+    assert sweep.point(2).attempts() == [0]
 
 
 def test_what_follows_starts_once_all_points_have_ended(site: Project) -> None:

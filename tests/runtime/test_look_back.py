@@ -1,4 +1,4 @@
-"""What the batch shell is told at the start of an attempt: whether there is anything to do, and how those before ended."""
+"""At the start of an attempt: whether there is anything left to do, and how those before it ended."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def test_an_array_task_leaves_alone_what_a_newer_array_job_has(
     mine = Submission(number=0, points=Ranges.parse("0-19"), per_task=1, packed=False, job="7", token="slurmopt:a")
     newer = Submission(number=1, points=Ranges.parse("3,9,15-17,19"), per_task=1, packed=False, job="8", token="b")
     submissions.write(sweep.sweep_file, 20, [mine, newer])
-    script = of_sweep(sweep.path, packed=False).partition("(umask ")[0] + "\necho started"
+    script = of_sweep(sweep.path, packed=False).partition("slurmopt_make_folder() {")[0] + "\necho started"
     words = [str(submission), str((mine, newer)[submission].points), "1"]
     task = (mine, newer)[submission].task_of(point)
     environment = {"SLURM_ARRAY_TASK_ID": str(task), "PATH": os.environ["PATH"]}
