@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Mapping
@@ -141,5 +142,7 @@ def note(folder: RunFolder, event: str, **fields: Any) -> None:
 
 
 def say(text: str) -> None:
-    """A line for the job's log: standard output is the batch shell's."""
-    print(f"slurmopt: {text}", file=sys.stderr, flush=True)
+    """A line for the job's log: standard output is the batch shell's. What a full disk keeps from being said changes
+    nothing of what is decided."""
+    with contextlib.suppress(OSError):
+        print(f"slurmopt: {text}", file=sys.stderr, flush=True)

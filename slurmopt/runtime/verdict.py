@@ -133,7 +133,7 @@ def verdict_on(folder: RunFolder, attempt: int, ranks: int, step_exit: int, beat
     """`judge`, with what the run folder tells beside the heartbeats."""
     verdict = _with_log(judge(_wished(beats, folder), attempt, ranks, step_exit), folder)
     if not beats and (full := _cannot_write(folder)) is not None:
-        verdict.error = f"{verdict.error}; {full}"
+        verdict.error = f"{full}; {verdict.error}"
     verdict.others = _others(verdict, beats, ranks)
     return verdict
 
@@ -144,7 +144,7 @@ def _cannot_write(folder: RunFolder) -> str | None:
     try:
         probe.write_bytes(bytes(_PROBE))
     except OSError as error:
-        return f"cannot write into {folder.logs}: {error.strerror}"
+        return f"{error.strerror}: cannot write into {folder.logs}"
     finally:
         probe.unlink(missing_ok=True)
     return None

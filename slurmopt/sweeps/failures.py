@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slurmopt.grid.ranges import Ranges
-from slurmopt.sweeps.standing import BAD, Point
+from slurmopt.sweeps.standing import BAD, Point, Rest
 
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?")
 _LONGEST = 300
@@ -29,13 +29,19 @@ class Group:
         return self.points[0]
 
 
-def groups(points: Iterable[Point]) -> list[Group]:
-    """The failed among `points` by what they say, numbers in it aside; the largest group first."""
+def groups(points: Iterable[Point], never_started: Iterable[Rest] = ()) -> list[Group]:
+    """The failed among `points` by what they say, numbers in it aside, and those whose array task failed before it
+    came to them; the largest group first."""
     found: dict[tuple[str | None, str], list[Point]] = {}
     for point in points:
         if point.state in BAD:
             found.setdefault((point.cause, normalised(_said(point))), []).append(point)
     made = [_group(cause, same) for (cause, _), same in found.items()]
+    made += [
+        Group(None, f"never started: {rest.detail or rest.state}"[:_LONGEST], rest.points)
+        for rest in never_started
+        if rest.state in BAD
+    ]
     return sorted(made, key=lambda group: (-len(group.points), group.example))
 
 

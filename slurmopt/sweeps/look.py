@@ -115,6 +115,8 @@ class _Look:
         seen = []
         for point in _among(sorted(own), mine):
             trace = own[point]
+            if trace.job is None and trace.attempt is None:  # its folder is there, and a full disk kept the rest away
+                continue
             if self._of_job.get(_array(trace.job), one.number) >= one.number:
                 self._found.points[point] = self._of_trace(point, trace)
                 seen.append(point)

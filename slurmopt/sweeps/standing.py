@@ -106,6 +106,13 @@ class Standing:
         values = self.points.values()
         return values if among is None else (point for point in values if point.number in among)
 
+    def rest_of(self, among: Ranges | None) -> list[Rest]:
+        """The points of which there is no more to tell than a state."""
+        if among is None:
+            return self.rest
+        parts = [Rest(rest.points.both(among), rest.state, rest.detail) for rest in self.rest]
+        return [rest for rest in parts if rest.points]
+
     def numbers(self, *states: str) -> Ranges:
         """The points in one of `states`."""
         spans = [span for rest in self.rest if rest.state in states for span in rest.points.spans]

@@ -72,7 +72,7 @@ def states(counts: dict[str, int]) -> str:
 
 def page(standing: Standing) -> str:
     """One sweep, with all that helps to understand it and what to do next."""
-    counts, failed = standing.counts(), groups(standing.known())
+    counts, failed = standing.counts(), groups(standing.known(), standing.rest)
     facts = [
         ("points", f"{over(counts):,} of {standing.count:,} have ended"),
         ("", bar(over(counts), standing.count)),
