@@ -69,6 +69,9 @@ def plan(overrides: list[str], config_dir: str | None = None) -> Plan:
     run = _run_folder(name, first)
     stored = _stored(config, run)
     typed = settings(config)
+    for option in ("points", "zip", "skip", "search", "then"):
+        if getattr(typed.sweep, option):
+            raise ConfigError("is for many runs; add -m, or leave it out", f"sweep.{option}")
     source = workdir(typed, Path.cwd())
     check_task(typed, source)
     backend = _backend(typed)
@@ -119,9 +122,17 @@ def _check_then(typed: Settings) -> None:
     if typed.sweep.then is None:
         return
     try:
-        plan(shlex.split(typed.sweep.then))
+        follows = plan([*shlex.split(typed.sweep.then), "launch.after_failure=true"])
     except (ConfigError, ValueError) as error:
         raise ConfigError(str(error), "sweep.then") from error
+    asked = follows.job.settings.launch
+    for name, wrong in {
+        "backend": follows.backend == "local",
+        "dry_run": asked.dry_run,
+        "run": follows.existing,
+    }.items():
+        if wrong:
+            raise ConfigError(f"launch.{name} is not for what follows a sweep; leave it out", "sweep.then")
 
 
 def _after(typed: Settings, backend: str) -> tuple[str, ...]:

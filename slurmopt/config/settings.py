@@ -30,6 +30,7 @@ DEFERRED_FIELDS = {
     ("checkpoint", "s3", "region"),
     ("checkpoint", "s3", "kms_key"),
     ("checkpoint", "s3", "tags"),
+    ("sweep", "then"),
 }
 """Where `${oc.env:NAME}` is filled in within the job; everywhere else the script needs the value at launch."""
 

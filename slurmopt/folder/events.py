@@ -17,6 +17,7 @@ Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank
     retry       the user asked: budgets count from here     changes
     notified    the owner was told of the run's end         attempt, how
     notify-failed  that did not work                        attempt, how, reason
+    then-failed what follows a sweep could not be launched  reason
     cancel      the user cancelled the run                  job
     cancel-failed  that did not reach the job               job
     checkpoint  one is durable on a tier                    attempt, step, tier, checkpoint, bytes, seconds

@@ -45,8 +45,10 @@ class Condition:
             # The names are ours, the grammar is checked, and there are no builtins: nothing but arithmetic is left.
             return bool(eval(self._code, {"__builtins__": {}, **_FUNCTIONS, **_WORDS, **_GUARDS}, names))  # noqa: S307
         except (TypeError, ValueError, ArithmeticError, MemoryError) as error:
-            with_values = ", ".join(f"{key}={value!r}"[:80] for key, value in zip(self.keys, values, strict=True))
-            raise ConfigError(f"{one_line(str(error))}, with {one_line(with_values)}", KEY) from error
+            # Their kinds and not their values: one may be a secret of the environment.
+            kinds = ", ".join(f"{key} a {type(value).__name__}" for key, value in zip(self.keys, values, strict=True))
+            said = one_line(str(error)) or type(error).__name__
+            raise ConfigError(f"{said}, with {one_line(kinds)}", KEY) from error
 
 
 def condition(text: str) -> Condition:
@@ -89,7 +91,7 @@ class _Guarded(ast.NodeTransformer):
 
 def _number(value: Any, operator: str) -> Any:
     if not isinstance(value, (int, float)):
-        raise TypeError(f"{operator} is for numbers, and {value!r:.60} is none")
+        raise TypeError(f"{operator} is for numbers, not for a {type(value).__name__}")
     return value
 
 

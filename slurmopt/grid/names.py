@@ -8,7 +8,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers import oc
 
+from slurmopt.config.resolved import environment_reads
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.folder.layout import folder_name
 from slurmopt.grid.resolvers import hydra_answers
@@ -48,9 +50,13 @@ def as_text(value: Any) -> str:
 
 def _looked_up(root: DictConfig, reference: str, described: float) -> Any:
     try:
-        with open_dict(root), hydra_answers(root, described):
+        with open_dict(root), hydra_answers(root, described), environment_reads(oc.env) as reads:
             root[_PLACE] = reference
-            return root[_PLACE]
+            found = root[_PLACE]
+            found = OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
     except OmegaConfBaseException as error:
         said = one_line(str(error.msg or error).splitlines()[0])
         raise ConfigError(f"{reference} cannot be resolved: {said}", "sweep.folder") from error
+    if reads.count:
+        raise ConfigError(f"{reference} reads the environment, and a folder's name would show it", "sweep.folder")
+    return found

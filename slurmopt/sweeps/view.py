@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slurmopt.errors import one_line
+from slurmopt.folder import events
 from slurmopt.grid.ranges import Ranges
 from slurmopt.runs.state import ALIVE, age
 from slurmopt.runs.table import cut, table
@@ -79,6 +80,7 @@ def page(standing: Standing) -> str:
         ("states", states(counts)),
         ("pace", _pace(standing)),
         ("waits", _waits(standing)),
+        ("then", _then(standing)),
         ("time", f"launched {age(standing.created, standing.now)}" if standing.created is not None else ""),
         ("jobs", _jobs(standing)),
         *_failures(failed),
@@ -112,6 +114,14 @@ def _waits(standing: Standing) -> str:
     if later and standing.sweep.more.exists():
         said.append(f"{len(later):,} points are submitted as soon as the site's limits make room")
     return "; ".join(said)
+
+
+def _then(standing: Standing) -> str:
+    """Why what follows the sweep is not launched yet, where that was tried."""
+    if not standing.sweep.more.exists():
+        return ""
+    failed = [event for event in events.read(standing.sweep.events) if event["event"] == "then-failed"]
+    return f"sweep.then is not launched yet: {failed[-1].get('reason')}; slurmopt tend tries again" if failed else ""
 
 
 def _jobs(standing: Standing) -> str:

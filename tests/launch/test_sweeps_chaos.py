@@ -6,13 +6,13 @@ import json
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from private_cluster import clean_environment, require_slurm
 
-pytest.importorskip("torch")
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
@@ -31,24 +31,28 @@ def chaos(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=600, env=clean_environment())
 
 
+@pytest.mark.skipif(find_spec("torch") is None, reason="scripts/chaos needs torch")
 @pytest.mark.parametrize(
     ("packing", "kinds"),
     [
-        (["--points", "12"], "launcher killed,array requeued"),
-        (["--points", "30", "--per-task", "3"], "launcher killed,parent killed,array requeued"),
+        (["--points", "10", "--faults", "2"], "launcher killed,array requeued"),
+        (["--points", "24", "--per-task", "3", "--faults", "3"], "launcher killed,parent killed,array requeued"),
     ],
     ids=["each a task", "packed"],
 )
 def test_a_sweep_loses_no_point_and_runs_none_twice_whatever_is_killed(packing: list[str], kinds: str) -> None:
     require_slurm()
-    done = chaos("--seed", "3", "--faults", "3", "--kinds", kinds, *packing)
+    done = chaos("--seed", "3", "--kinds", kinds, *packing)
     assert done.returncode == 0, done.stderr[-6000:]
-    points = packing[1]
+    points, faults = packing[1], packing[-1]
     summary = done.stdout.splitlines()[-1]
-    assert re.search(rf"seed 3: {points} of {points} points done .* 3 faults .*, 0 wrong; \d+ s: ok$", summary), summary
+    assert re.search(
+        rf"seed 3: {points} of {points} points done .* {faults} faults .*, 0 wrong; \d+ s: ok$", summary
+    ), summary
     assert done.stderr.count("the launcher killed") >= 1
 
 
+@pytest.mark.skipif(find_spec("torch") is None, reason="scripts/chaos needs torch")
 def test_a_kind_of_fault_that_does_not_exist_is_told_with_those_that_do() -> None:
     done = chaos("--kinds", "array requeued,earthquake")
     assert done.returncode == 2
@@ -86,7 +90,8 @@ class Made:
         events.append(self.sweep.point(point).events, "end", attempt=attempt, **{**ended, **more})
 
     def wrong(self) -> list[tuple[int | None, str]]:
-        return judge(self.sweep, 4, self.record).wrong
+        found: Judged = judge(self.sweep, 4, self.record)
+        return found.wrong
 
 
 @pytest.fixture

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from launch.conftest import Project
@@ -23,7 +18,7 @@ from private_cluster import PrivateCluster, new_folder, require_slurm, unprivile
 from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
 
-WRITERS, LINES = 6, 40
+WRITERS, LINES, POINTS = 6, 40, 5
 APPEND = """
 import errno, sys, time
 from pathlib import Path
@@ -127,30 +122,35 @@ def site(cluster: PrivateCluster) -> Iterator[Project]:
     shutil.rmtree(path)
 
 
-WORDS = ("-m", "task._target_=points.fills", "resources.time=5m", "health.shared=null", "restart.budgets.infrastructure=0", "+seed=range(5)")
+WORDS = (
+    "-m", "task._target_=points.fills", "resources.time=5m", "health.shared=null", "restart.budgets.infrastructure=0",
+    f"+seed=range({POINTS})",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("packing", [["sweep.at_once=1"], ["sweep.per_task=5"]], ids=["each a task", "packed"])
+@pytest.mark.parametrize("packing", [["sweep.at_once=1"], [f"sweep.per_task={POINTS}"]], ids=["each a task", "packed"])
 def test_a_disk_that_is_full_in_the_middle_is_told_and_a_retry_completes_the_sweep(
     site: Project, packing: list[str]
 ) -> None:
     sweep = SweepFolder(Path(site.submit(*WORDS, *packing)["run"]))
 
-    def over() -> bool:
-        return not site.cluster.run(["squeue", "-h", "-u", site.user]).stdout.strip()
+    def ended() -> bool:
+        return not site.cluster.run(["squeue", "--noheader", "--user", site.user]).stdout.strip()
 
-    wait_until(over, 120, "it ends", lambda: site.slurmopt("status", str(sweep.path)).stdout)
-    print(site.slurmopt("status", str(sweep.path)).stdout)
-    subprocess.run(
-        f"df {sweep.path}; tail -n 20 {sweep.path}/events.jsonl {sweep.path}/points/*/events.jsonl {sweep.path}/tasks/*/events.jsonl {sweep.path}/logs/* {sweep.path}/points/*/logs/*/*",
-        shell=True,
-    )
+    def status() -> str:
+        return site.slurmopt("status", str(sweep.path)).stdout
+
+    wait_until(ended, 120, "all have ended", status)
+    told = [line for line in status().splitlines() if "No space left on device" in line]
+    assert told, status()
     (sweep.path / "big").unlink()
     (site.path / "room").touch()
-    print(site.slurmopt("status", str(sweep.path)).stdout)
-    done = site.slurmopt("retry", str(sweep.path), "--failed", check=False)
-    print(done)
-    wait_until(over, 120, "it ends", lambda: site.slurmopt("status", str(sweep.path)).stdout)
-    print(site.slurmopt("status", str(sweep.path)).stdout)
-    print((site.path / "started").read_text())
-    assert 0
+    site.slurmopt("retry", str(sweep.path), "--failed")
+    wait_until(ended, 60, "the rest has ended", status)
+    (seen,) = json.loads(site.slurmopt("status", str(sweep.path), "--json").stdout)
+    assert seen["states"] == {"finished": POINTS}, status()
+    table = json.loads(site.slurmopt("results", str(sweep.path), "--json").stdout)
+    assert {row["point"]: row["metrics"]["score"] for row in table["rows"]} == {seed: seed for seed in range(POINTS)}
+    begun = (site.path / "started").read_text().split()
+    assert sorted(begun[:2]) == ["0", "1"]
+    assert begun.count("0") == begun.count("1") == 1
