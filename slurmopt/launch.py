@@ -126,12 +126,14 @@ def _check_then(typed: Settings) -> None:
     except (ConfigError, ValueError) as error:
         raise ConfigError(str(error), "sweep.then") from error
     asked = follows.job.settings.launch
-    for name, wrong in {
+    wrong = {
         "backend": follows.backend == "local",
         "dry_run": asked.dry_run,
+        "wait": asked.wait,
         "run": follows.existing,
-    }.items():
-        if wrong:
+    }
+    for name, is_set in wrong.items():
+        if is_set:
             raise ConfigError(f"launch.{name} is not for what follows a sweep; leave it out", "sweep.then")
 
 

@@ -74,11 +74,11 @@ class WatchedSweep:
 
     def launch_killed(self, moment: str | None, after: float) -> str:
         """Starts a launch and kills it so many seconds after a moment of its own; or finds that it was quicker."""
-        argv = [sys.executable, "-m", "slurmopt", *self._launch]
+        argv, before = [sys.executable, "-m", "slurmopt", *self._launch], self._sign(moment)
         launcher = subprocess.Popen(
             argv, cwd=self.site.project, env=self.site._environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        while moment is not None and launcher.poll() is None and not self._has(moment):
+        while moment is not None and launcher.poll() is None and self._sign(moment) == before:
             time.sleep(0.002)
         when = f"{after:.2f} s after {moment or 'its start'}"
         try:
@@ -91,12 +91,13 @@ class WatchedSweep:
             raise Missed(f"a launch ended with status {launcher.returncode}: {said.decode()}")
         return f"the launcher had ended {when}"
 
-    def _has(self, moment: str) -> bool:
-        if moment.endswith(".json"):
-            return (self.folder.path / moment).exists()
+    def _sign(self, moment: str | None) -> int:
+        """Another number once a launch has come to this moment: a file written, or a word in the sweep's journal."""
         with contextlib.suppress(FileNotFoundError):
-            return f'"event": "{moment}"' in self.folder.events.read_text()
-        return False
+            if moment is not None and moment.endswith(".json"):
+                return (self.folder.path / moment).stat().st_mtime_ns
+            return self.folder.events.read_text().count(f'"event": "{moment}"')
+        return 0
 
     def look(self) -> None:
         """Takes in what the points have said since."""

@@ -242,9 +242,9 @@ def test_a_cancelled_point_is_not_started_and_one_that_runs_is_ended(packer: Pac
 
 
 @pytest.mark.parametrize(("cause", "retried", "attempts"), [
-    ("finished", False, 1), ("finished", True, 2), ("user error", False, 2), ("user error", True, 2),
+    ("finished", False, 1), ("finished", True, 2), ("user error", False, 1), ("user error", True, 2),
 ])  # fmt: skip
-def test_what_another_array_task_has_finished_runs_again_only_when_it_is_retried(
+def test_what_has_ended_in_another_array_task_runs_again_only_when_it_is_retried(
     packer: Packer, cause: str, retried: bool, attempts: int
 ) -> None:
     packer.points(1)

@@ -38,7 +38,7 @@ class FixedPoints:
             if self._journal.has_ended(point):
                 continue
             try:
-                end = end_in_own_journal(point, self._sweep.point(point).events, self._job)
+                end = end_in_own_journal(point, self._sweep.point(point).events)
             except OSError:  # whoever starts it will say what is wrong with its folder
                 return point
             if end is not None:  # who died between the two lines is spoken for here

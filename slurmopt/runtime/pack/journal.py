@@ -62,17 +62,14 @@ class TaskJournal:
         self._outcomes[point] = FINISHED if cause == OVERTAKEN else outcome
 
 
-def end_in_own_journal(point: int, path: Path, job: str) -> End | None:
+def end_in_own_journal(point: int, path: Path) -> End | None:
     """How the point ended by its own journal, if it needs no further attempt; None where it does.
 
-    One that has finished needs none, whichever array task finished it, unless the user asked for a retry since; one
-    that failed needs none from the array task that it failed in: who died right after that had only to note it.
+    One that has ended for good needs none, whichever array task it ended in, unless the user asked for a retry since.
     """
     attempts = story.of_events(events.read(path))
     last = attempts[-1] if attempts else None
     if last is None or last.end is None or last.end.get("next") is not None or not last.since_retry:
-        return None
-    if last.cause != causes.FINISHED and last.job != job:
         return None
     return end_of_event(point, last.number, last.end)
 
