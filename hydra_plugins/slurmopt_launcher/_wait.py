@@ -80,7 +80,10 @@ class Progress:
 def _returned(found: Standing, number: int, words: list[str]) -> JobReturn:
     """What a point left; a failure where it left nothing of its last attempt."""
     point = found.of(number)
-    left = returns.read(found.sweep.point(number))
+    try:
+        left = returns.read(found.sweep.point(number))
+    except (JobError, OSError) as error:  # the others' returns are worth no less for it
+        return JobReturn(overrides=words, status=JobStatus.FAILED, _return_value=JobError(str(error)))
     if left is None or left.attempt != point.attempt or (left.job.status is JobStatus.COMPLETED) != _well(point):
         return _without_word(found, point, words)
     if left.lost is not None:

@@ -92,7 +92,8 @@ def _live(
 ) -> None:
     began = time.monotonic()
     for moment in sweeps_faults.MOMENTS if "launcher killed" in names else ():
-        say(f"   0 s    0 done  {sweep.launch_killed(moment, rng.uniform(0, 0.02))}")
+        said = sweep.launch_killed(moment, rng.uniform(0, 0.02))
+        say(f"{time.monotonic() - began:4.0f} s {0:4} done  {said}")
     sweep.launch()
     deck = sweeps_faults.deck(rng, faults, names, packed)
     for number, kind in enumerate(deck):

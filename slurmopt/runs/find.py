@@ -134,9 +134,16 @@ def _is_run(path: Path) -> bool:
 def _folders(path: Path) -> list[str]:
     try:
         with os.scandir(path) as entries:
-            return [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+            return [entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry)]
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 def latest(runs: list[RunFolder], otherwise: str) -> RunFolder:

@@ -111,7 +111,9 @@ def headline(error: BaseException) -> str:
     """The error in one line."""
     if isinstance(error, JobError):
         return one_line(str(error))
-    return one_line("".join(traceback.format_exception_only(type(error), error)).strip().splitlines()[-1])
+    lines = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()
+    # A message of several lines begins with what happened; of a SyntaxError the place comes first.
+    return one_line(lines[-1 if isinstance(error, SyntaxError) else 0])
 
 
 def story(error: BaseException) -> str:
