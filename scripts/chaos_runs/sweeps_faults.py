@@ -30,13 +30,13 @@ def tasks_requeued(sweep: WatchedSweep, rng: random.Random) -> str:
 
 
 def array_requeued(sweep: WatchedSweep, rng: random.Random) -> str:
-    """The bare number of the array: what runs of it, and what has ended, is started again."""
+    """The bare number of an array: what runs of it, and what has ended, is started again."""
     running = sweep.tasks()
-    if not running:
-        return "no array task runs"
-    array = rng.choice(running).partition("_")[0]
+    arrays = sorted({task.partition("_")[0] for task in running}) or sweep.jobs()
+    array = rng.choice(arrays)
     sweep.site.tries("scontrol", "requeue", array)
-    return f"array {array} requeued, with {len(running)} tasks running"
+    ended = sum(line["said"] == "done" and line["job"] == array for line in sweep.record)
+    return f"array {array} requeued, {ended} points of it done, {len(running)} tasks running"
 
 
 def node_killed(sweep: WatchedSweep, rng: random.Random) -> str:

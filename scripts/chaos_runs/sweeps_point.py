@@ -79,7 +79,8 @@ class Point:
             part.rename(self.folder / "saved")
 
     def say(self, said: str, **more: Any) -> None:
-        who = {"point": int(self.folder.name), "attempt": self.attempt, "pid": os.getpid(), "parent": os.getppid()}
+        who = {"point": int(self.folder.name), "attempt": self.attempt, "job": os.environ.get("SLURM_ARRAY_JOB_ID")}
+        who |= {"pid": os.getpid(), "parent": os.getppid()}
         line = json.dumps({"time": time.time(), "said": said, **who, **more}) + "\n"
         descriptor = os.open(self.record / "record.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(descriptor, line.encode())

@@ -21,6 +21,7 @@ from chaos_runs.alive import words
 from chaos_runs.site import Missed, Site
 from chaos_runs.watched import Lines
 from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid import submissions
 
 NODES = 4
 _STILL_SECONDS = 60.0
@@ -118,6 +119,10 @@ class WatchedSweep:
     def tasks(self) -> list[str]:
         """The sweep's array tasks that run."""
         return sorted(self.site.slurm("squeue", "-h", "--array", "-t", "R", "-o", "%i").split())
+
+    def jobs(self) -> list[str]:
+        """Its array jobs so far."""
+        return [str(one.job) for one in submissions.read(self.folder.sweep_file)]
 
     def kill(self, pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):

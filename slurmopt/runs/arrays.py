@@ -17,6 +17,7 @@ from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
 from slurmopt.runs.claim import claimed
 from slurmopt.runs.handover import hand_over
+from slurmopt.runs.mine import refuse_foreign
 from slurmopt.slurm.submit import submit_once
 from slurmopt.units import seconds
 
@@ -108,6 +109,7 @@ def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int) -> 
 
     An unsettled submission must have been settled before. Raises what `slurmopt.slurm.submit.submit_once` does.
     """
+    refuse_foreign(sweep)
     before = [one for one in known(sweep) if one.job is not None]
     number = max((one.number for one in before), default=-1) + 1
     made = Submission(

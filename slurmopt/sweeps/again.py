@@ -16,6 +16,7 @@ from slurmopt.grid.submissions import cancelled
 from slurmopt.runs import retry as retries
 from slurmopt.runs.find import Selection
 from slurmopt.runs.handover import alone
+from slurmopt.runs.mine import refuse_foreign
 from slurmopt.runs.retry import Changed, More
 from slurmopt.sweeps.look import standing
 from slurmopt.sweeps.standing import BAD, Standing
@@ -105,6 +106,7 @@ def submit(again: Again, script: str | None) -> list[str]:
     from slurmopt.sweeps.submission import submit_points
 
     sweep = again.sweep
+    refuse_foreign(sweep)
     with alone(sweep.run):
         _refuse_overtaken(again)
         before = {path: path.read_text(encoding="utf-8", errors="surrogateescape") for path in _files(sweep)}

@@ -21,6 +21,7 @@ from slurmopt.grid.submissions import cancelled
 from slurmopt.grid.words import word
 from slurmopt.runs import arrays
 from slurmopt.runs.handover import locked
+from slurmopt.runs.mine import refuse_foreign
 from slurmopt.slurm.submit_limits import SUBMIT_LIMIT
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ def go_on(sweep: SweepFolder, patience: float = 0.0) -> None:
 
     Raises SlurmoptError where something is wrong then.
     """
+    refuse_foreign(sweep)
     with _waiter(sweep, patience) as patience:
         _go_on(sweep, patience)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from slurmopt.errors import RunError
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.runs import tend
 from slurmopt.runs.find import all_sweeps
+from slurmopt.runs.mine import refuse_foreign
 from slurmopt.sweeps import more
 
 
@@ -18,15 +19,13 @@ def main(argv: list[str]) -> int:
 
 def _submit_what_waits(folder: Path) -> None:
     for sweep in all_sweeps(folder):
-        if sweep.more.exists() and _is_mine(sweep):
+        if sweep.more.exists() and _is_mine(sweep):  # others' sweeps are theirs to tend
             more.main([str(sweep.path)])
 
 
 def _is_mine(sweep: SweepFolder) -> bool:
-    """Its script is submitted as it lies there: whoever could write it would run it as you."""
     try:
-        return all(
-            path.stat().st_uid == os.geteuid() for path in (sweep.path, sweep.script, sweep.config, sweep.events)
-        )
-    except OSError:  # somebody else's, or half deleted
+        refuse_foreign(sweep)
+    except RunError:
         return False
+    return True

@@ -1,0 +1,46 @@
+"""A sweep that another user has planted is never submitted: its script and words would run as you."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmopt.errors import RunError
+from slurmopt.runs.mine import refuse_foreign
+from slurmopt.sweeps import more
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make files of another user")
+
+
+def test_ones_own_may_be_submitted(make_sweep: Any) -> None:
+    refuse_foreign(make_sweep().folder)
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["", "points.json", "job.sbatch", "config.yaml", "events.jsonl"])
+def test_what_another_user_owns_is_refused(make_sweep: Any, name: str) -> None:
+    sweep = make_sweep().folder
+    os.chown(sweep.path / name, 65534, 65534)
+    with pytest.raises(RunError, match="belongs to another user"):
+        refuse_foreign(sweep)
+
+
+def test_a_link_to_a_file_of_ones_own_is_refused(make_sweep: Any, tmp_path: Path) -> None:
+    sweep = make_sweep().folder
+    mine = sweep.script.rename(tmp_path / "job.sbatch")
+    sweep.script.symlink_to(mine)
+    with pytest.raises(RunError, match="is a link"):
+        refuse_foreign(sweep)
+
+
+@needs_root
+def test_what_waits_in_a_planted_sweep_is_not_looked_at(make_sweep: Any, capsys: Any) -> None:
+    sweep = make_sweep().folder
+    sweep.more.touch()
+    os.chown(sweep.path, 65534, 65534)
+    assert more.main([str(sweep.path)]) == 1
+    assert "belongs to another user" in capsys.readouterr().err
+    assert not (sweep.path / ".submission").exists()
