@@ -25,7 +25,7 @@ class Ranges:
         for part in text.split(",") if text else []:
             match = _SPAN.fullmatch(part.strip())
             if match is None:
-                raise ValueError(f"{text!r} are no numbers; valid: a form such as 3,7-9")
+                raise ValueError(f"{text[:80]!r} are no numbers; valid: a form such as 3,7-9")
             first, last = int(match[1]), int(match[2] or match[1])
             if last < first:
                 raise ValueError(f"{part.strip()!r} ends below its start; did you mean {last}-{first}?")

@@ -61,7 +61,7 @@ def known(sweep: SweepFolder) -> list[Submission]:
 def _submission(event: dict[str, Any], token: str) -> Submission:
     return Submission(
         number=int(event["number"]),
-        points=Ranges.parse(event["points"]),
+        points=Ranges.parse(str(event["points"])),
         per_task=int(event["per_task"]),
         packed=bool(event["packed"]),
         tasks=event.get("tasks"),

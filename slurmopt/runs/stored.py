@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from slurmopt.folder.files import read_text
 from slurmopt.folder.layout import RunFolder
 
 
@@ -19,7 +20,7 @@ def value(folder: RunFolder, name: str) -> Any:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        config = yaml.load(folder.config.read_bytes(), loader)  # noqa: S506  a safe loader, written in C
+        config = yaml.load(read_text(folder.config), loader)  # noqa: S506  a safe loader, written in C
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None
     return config.get(name) if isinstance(config, dict) else None

@@ -62,8 +62,8 @@ def submit(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
         try:
             arrays.settle(sweep, plan.job.settings, arrays.how_many(sweep))
             submit_what_fits(sweep, plan.job.settings)
-        except (SlurmDown, SlurmRefused):
-            if made and not arrays.submitted(sweep):
+        except (SlurmDown, SlurmRefused, KeyboardInterrupt):
+            if made and not arrays.known(sweep):
                 discard(sweep.run)
             raise
         except (SlurmUnreachable, SubmissionUnknown) as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from slurmopt.errors import RunError
 from slurmopt.folder.sweep import SweepFolder
-from slurmopt.runs import tend
+from slurmopt.runs import arrays, tend
 from slurmopt.runs.find import all_sweeps
 from slurmopt.runs.mine import refuse_foreign
 from slurmopt.sweeps import more
@@ -19,7 +19,9 @@ def main(argv: list[str]) -> int:
 
 def _submit_what_waits(folder: Path) -> None:
     for sweep in all_sweeps(folder):
-        if sweep.more.exists() and _is_mine(sweep):  # others' sweeps are theirs to tend
+        # Others' sweeps are theirs to tend; and one of which nothing was ever submitted, its launch broken off, is not
+        # to start by itself one day.
+        if sweep.more.exists() and _is_mine(sweep) and arrays.known(sweep):
             more.main([str(sweep.path)])
 
 
