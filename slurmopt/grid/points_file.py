@@ -37,6 +37,25 @@ def load(path: Path) -> Points:
         raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}); launch the sweep again") from error
 
 
+def same(one: Points, other: Points) -> bool:
+    """Whether two descriptions are of the same points, in whatever order a shuffle has put them."""
+    return len(one) == len(other) and _essence(one) == _essence(other)
+
+
+def _essence(points: Points) -> Any:
+    held = {key: value for key, value in _as_json(points).items() if key not in _OF_THE_MOMENT}
+    columns = [column for axis in points.axes for column in map(column_json, axis.columns)]
+    for column in columns:
+        column.pop("words", None)
+        if isinstance(values := column.get("values"), list):
+            column["values"] = sorted(values, key=json.dumps)
+    return json.loads(json.dumps({**held, "axes": columns}))
+
+
+_OF_THE_MOMENT = ("described", "kept", "numbered")
+"""What differs between two descriptions of the same points: the time, and what counts in a shuffled order."""
+
+
 def _text(path: Path) -> bytes:
     """The file's bytes. A FIFO would be waited for, and a device never ends."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

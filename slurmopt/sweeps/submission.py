@@ -99,11 +99,15 @@ def _fill(plan: SweepPlan, draft: Path) -> None:
 
 
 def _refuse_another(plan: SweepPlan, script: str) -> None:
-    """The sweep that is there is taken as it is: a shuffle of the same axes is another one each time."""
+    """The sweep that is there is taken as it is, where it is the same but for the order of a shuffle."""
+    from slurmopt.grid.points import Points
+    from slurmopt.grid.points_file import same
+
     sweep = plan.sweep
-    same = sweep.points_file.is_file() and sweep.script.read_text(encoding="utf-8") == script
-    if not same:
+    if not sweep.points_file.is_file() or sweep.script.read_text(encoding="utf-8") != script:
         raise RunError(f"launch.id: {sweep.id!r} is taken by another run at {sweep.path}; choose another ID")
+    if not same(Points.load(sweep.points_file), plan.points):
+        raise RunError(f"launch.id: {sweep.id!r} is taken by other points at {sweep.path}; choose another ID")
 
 
 def say(plan: SweepPlan, submissions: list[Submission], repeated: bool) -> None:

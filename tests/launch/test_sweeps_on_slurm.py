@@ -385,3 +385,17 @@ def test_the_login_side_writes_few_files_however_many_points(site: Project) -> N
     ]
     assert len(mine) <= 10, mine
     assert sum(os.path.getsize(path) for path in mine) < 100_000
+
+
+def test_an_id_that_is_taken_by_other_points_is_refused(site: Project) -> None:
+    (site.path / "points.csv").write_text("seed\n1\n2\n")
+    words = ["-m", "+experiment=points", "sweep.points=points.csv", "launch.id=mine"]
+    site.launch(*words)
+    assert "not again" in site.launch(*words).stdout
+    (site.path / "points.csv").write_text("seed\n1\n2\n3\n")
+    done = site.launch(*words, check=False)
+    assert done.returncode == 2
+    assert "other points" in done.stderr
+    shuffled = ["-m", "+experiment=points", "seed=shuffle(range(40))", "launch.id=shuffled"]
+    site.launch(*shuffled)
+    assert "not again" in site.launch(*shuffled).stdout
