@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +106,10 @@ def _task_journal(sweep: SweepFolder, made: Submission, task: int, job: str) -> 
 
 
 def _end(point: int) -> End:
-    took = {"seconds": 10 + point % 7, "step": 100}
+    seconds = 10 + point % 7
+    end = End(point=point, attempt=0, outcome="finished", cause="finished", next=None, seconds=seconds, step=100)
     if point % FAILED_EVERY == FAILED_EVERY - 1:
         error = f"ValueError: no luck with {point}"
-        return End(point=point, attempt=0, outcome="user_error", cause="user error", next=None, error=error, **took)
+        return replace(end, outcome="user_error", cause="user error", error=error)
     metrics = {"loss": 1 / (point % 1000 + 1), "time": time.time()}
-    return End(
-        point=point, attempt=0, outcome="finished", cause="finished", next=None, metrics=metrics, result=metrics, **took
-    )
+    return replace(end, metrics=metrics, result=metrics)

@@ -104,7 +104,8 @@ def workbench(slurm: bool) -> Iterator[Workbench]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED)}
     env.update(PYTHONPATH=str(ROOT), XDG_CACHE_HOME=str(folder / "cache"))
     try:
-        with private_cluster(folder / "slurm", 2) if slurm else contextlib.nullcontext({}) as words:
+        nothing: contextlib.AbstractContextManager[dict[str, str]] = contextlib.nullcontext({})
+        with private_cluster(folder / "slurm", 2) if slurm else nothing as words:
             yield Workbench(folder, {**env, **words}, slurm)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
