@@ -37,11 +37,12 @@ def groups(points: Iterable[Point], never_started: Iterable[Rest] = ()) -> list[
         if point.state in BAD:
             found.setdefault((point.cause, normalised(_said(point))), []).append(point)
     made = [_group(cause, same) for (cause, _), same in found.items()]
-    made += [
-        Group(None, f"never started: {rest.detail or rest.state}"[:_LONGEST], rest.points)
-        for rest in never_started
-        if rest.state in BAD
-    ]
+    unstarted: dict[str, Ranges] = {}
+    for rest in never_started:
+        if rest.state in BAD:
+            said = f"never started: {rest.detail or rest.state}"[:_LONGEST]
+            unstarted[said] = unstarted.get(said, Ranges()).union(rest.points)
+    made += [Group(None, said, points) for said, points in unstarted.items()]
     return sorted(made, key=lambda group: (-len(group.points), group.example))
 
 
