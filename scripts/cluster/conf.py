@@ -131,14 +131,15 @@ def _tracking(settings: Settings) -> str:
 def _accounting(layout: Layout, settings: Settings) -> str:
     if not settings.accounting:
         return "AccountingStorageType=accounting_storage/none"
+    enforced = ["AccountingStorageEnforce=limits,qos"] if settings.limits else []
     return "\n".join(
         [
+            *enforced,
             "AccountingStorageType=accounting_storage/slurmdbd",
             "AccountingStorageHost=127.0.0.1",
             f"AccountingStoragePort={settings.slurmdbd_port}",
             f"AccountingStoragePass={layout.munge_socket}",  # not AuthInfo: munge's socket for slurmdbd
             "AccountingStorageTRES=gres/gpu",
-            f"AccountingStorageEnforce={'limits,qos' if settings.limits else 'none'}",
         ]
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from slurmopt.config.health import Checks, from_word
 from slurmopt.folder.layout import RunFolder
@@ -34,6 +35,8 @@ class Call:
     """Seconds of `restart.hang_after`, None for auto; endless where nobody looks out for hangs."""
     health: Checks | None = None
     """What the node must pass first; None: nothing."""
+    config: dict[str, Any] | None = None
+    """Of a sweep's point, which has read it already: what its config.yaml holds."""
 
 
 def parse(argv: list[str]) -> Call:

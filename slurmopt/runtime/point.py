@@ -37,9 +37,12 @@ def of_point(call: Call, rank: int) -> Call:
         make(call.folder, number)
     elif config is None:
         _await(call.folder.config)
-    config = config or read(call.folder)
+    if config is not None:
+        set_variables(config, os.environ)
+        return with_task(call, config)
+    config = read(call.folder)
     set_variables(config, os.environ)
-    return with_task(call, config)
+    return replace(with_task(call, config), config=config)
 
 
 def make(folder: RunFolder, number: int) -> None:
@@ -96,7 +99,7 @@ def read(folder: RunFolder) -> dict[str, Any]:
     config = load(folder.config)
     if not isinstance(config, dict):
         raise JobError(f"{folder.config} is no config")
-    return {str(key): value for key, value in config.items()}
+    return config
 
 
 def with_task(call: Call, config: Mapping[str, Any]) -> Call:

@@ -123,6 +123,8 @@ def _missing(command: str) -> SlurmMissing:
 def _silent(command: str, timeout: float, stderr: str) -> SlurmUnreachable:
     if _UNCONFIGURED.search(stderr):
         return _unconfigured(command, reason(stderr))
+    if "temporarily unable to accept" in stderr:  # sbatch would go on trying for minutes
+        return SlurmUnreachable(f"{command}: Slurm has as many jobs as it keeps (MaxJobCount); try again in a while")
     return SlurmUnreachable(f"{command} got no answer within {timeout:g} s; {_NEXT}")
 
 

@@ -95,7 +95,7 @@ def test_a_node_that_is_lost_sends_all_back_to_shared(folder: Path, tmp_path: Pa
     assert [(event["step"], event["tier"]) for event in journal("restored")] == [(3, "shared")]
     assert journal("checkpoint-damaged") == [], "another job may still have that node"
     told = [line for line in outcomes[0].log.splitlines() if "is on no node of this job" in line]
-    assert len(told) == 2, "of step 5 and of step 4"
+    assert {"00000005", "00000004"} <= {line.partition("step-")[2][:8] for line in told}, told
 
 
 @pytest.mark.parametrize("nodes", [["a", "b"], ["b", "a", "c"]])

@@ -98,7 +98,9 @@ def test_hostile_names_and_comments_shift_nothing(cluster: PrivateCluster) -> No
     assert found[job].comment == comment
     assert (found[job].state, found[job].reason) == ("PENDING", "JobHeldUser")
     waiting = {key for key, entry in found.items() if not is_over(entry.state)}
-    assert waiting == {job, *(f"{array}_{task}" for task in (1, 2, 3))}
+    assert waiting == {job, f"{array}_[1-3]"}
+    assert [found[job].tasks, found[f"{array}_[1-3]"].tasks] == [1, 3]
+    assert "tok-array" in found.get(f"{array}_2").comment
     assert (find_token("tok-hostile"), find_token("tok-array"), find_token("tok-none")) == (job, array, None)
     cancel(job)
     cancel(array)

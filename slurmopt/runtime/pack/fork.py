@@ -188,7 +188,7 @@ def _prepare(began: Callable[[], None], call: Call, rank: int) -> Call:
     point.set_variables(config, os.environ)
     if rank == 0:
         began()
-    return point.with_task(call, config)
+    return replace(point.with_task(call, config), config=config)
 
 
 def _start_python(order: Order) -> NoReturn:
