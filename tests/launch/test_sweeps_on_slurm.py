@@ -242,8 +242,8 @@ def _shown(site: Project, job: str) -> str:
     return site.cluster.run(["scontrol", "show", "job", job]).stdout
 
 
-@pytest.mark.parametrize("packing", [[], ["sweep.per_task=6", "sweep.side_by_side=6"]], ids=["each a task", "packed"])
-def test_a_node_that_dies_in_the_middle_loses_no_point(site: Project, packing: list[str]) -> None:
+def test_a_node_that_dies_in_the_middle_loses_no_point(site: Project) -> None:
+    packing = ["sweep.per_task=6", "sweep.side_by_side=6"]
     sweep, answer = launch(site, "task._target_=points.held", "seed=range(6)", *packing)
     (job,) = answer["job_ids"]
     wait_until(lambda: len(starts(site)) == 6, 60, "user code runs")
@@ -260,9 +260,8 @@ def test_a_node_that_dies_in_the_middle_loses_no_point(site: Project, packing: l
         assert [end["outcome"] for end in ends if end["next"] is None] == ["finished"]
 
 
-@pytest.mark.parametrize("packing", [[], ["sweep.per_task=3", "sweep.side_by_side=3"]], ids=["each a task", "packed"])
-def test_points_that_slurm_gives_up_are_brought_back_by_tend(site: Project, packing: list[str]) -> None:
-    sweep, answer = launch(site, "task._target_=points.held", "seed=range(3)", *packing)
+def test_points_that_slurm_gives_up_are_brought_back_by_tend(site: Project) -> None:
+    sweep, answer = launch(site, "task._target_=points.held", "seed=range(3)")
     (job,) = answer["job_ids"]
     wait_until(lambda: len(starts(site)) == 3, 60, "user code runs")
     site.cluster.run(["scontrol", "update", f"JobId={job}", "Requeue=0"])
