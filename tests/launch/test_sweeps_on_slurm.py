@@ -270,7 +270,7 @@ def test_points_that_slurm_gives_up_are_brought_back_by_tend(site: Project) -> N
     (site.path / "go").touch()
     try:
         wait_until(lambda: not site.cluster.run(["squeue", "-h", "-j", job]).stdout.strip(), 90, "Slurm gave it up")
-        wait_until(lambda: "submitted again" in site.slurmopt("tend").stdout, 60, "tend brings it back")
+        wait_until(lambda: "submitted again" in site.slurmopt("tend").stdout, 150, "tend brings it back")
         finish(site, sweep, finished=3)
     finally:
         site.cluster.restore_node(node)
