@@ -13,12 +13,11 @@ from pathlib import Path
 
 from slurmopt.config.check import did_you_mean
 from slurmopt.errors import ConfigError, RunError, one_line
-from slurmopt.folder.files import read_json
 from slurmopt.folder.layout import RunFolder, folder_name, is_run
 from slurmopt.folder.sweep import SweepFolder, is_sweep, point_number, sweep_of
 from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
-from slurmopt.runs import journal
+from slurmopt.runs import arrays, journal
 
 _POINTS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _JOB = re.compile(r"\d+(_\d+)?|local-\d+")
@@ -206,17 +205,11 @@ def _by_points(word: str, folder: Path) -> Selection | None:
 
 
 def _within(sweep: SweepFolder, points: Ranges) -> Selection:
-    count = how_many(sweep)
-    if count is not None and points.spans[-1][1] >= count:
+    count = arrays.how_many(sweep)
+    if count and points.spans[-1][1] >= count:
         label = one_line(f"{sweep.name}/{sweep.id}")
         raise RunError(f"{label} has no point {max(points.spans[-1][0], count)}; valid: 0 to {count - 1}")
     return Selection(sweep, points)
-
-
-def how_many(sweep: SweepFolder) -> int | None:
-    """How many points the sweep has; None where nothing of it was submitted."""
-    count = journal.whole((read_json(sweep.sweep_file) or {}).get("points"))
-    return count if count is not None and count > 0 else None
 
 
 def _by_id(word: str, folder: Path) -> RunFolder | None:
