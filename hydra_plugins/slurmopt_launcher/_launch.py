@@ -118,12 +118,12 @@ def planned(multirun: Multirun) -> SweepPlan:
 
 def settings_of(multirun: Multirun) -> tuple[dict[str, Any], Settings]:
     """`hydra.launcher.*` as slurmopt's groups: plain, with `oc.env` as it stands, and typed. Raises ConfigError."""
-    from slurmopt.config.deferred import storable
     from slurmopt.config.schema import GROUPS
+    from slurmopt.config.self_contained import self_contained
     from slurmopt.config.settings import settings
     from slurmopt.config.translate import translate
 
-    given = storable(multirun.options, leave_out="_target_")
+    given = self_contained(multirun.options, leave_out="_target_")
     for group, keys in _FLAT.items():
         given[group] = {key: given.pop(key) for key in keys}
     given["task"] = {"_target_": TARGET}

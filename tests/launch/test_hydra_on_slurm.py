@@ -112,6 +112,30 @@ def test_not_waiting_returns_at_once_and_refuses_who_needs_values(application: A
     assert application.project.run(["squeue", "-h", "-r"]).stdout.count("\n") == 2
 
 
+def test_launcher_options_reach_the_environment_through_keys_of_the_application(application: Application) -> None:
+    application.environment |= {"OUT": str(application.path / "scratch"), "PARTITION": "main", "MINUTES": "5"}
+    words = ("hydra.sweep.dir=${oc.env:OUT}/mine", "+part=${oc.env:PARTITION}", "+minutes=${oc.env:MINUTES}")
+    options = (
+        "hydra.launcher.resources.partition=${part}",
+        "hydra.launcher.resources.time=${minutes}m",
+        "hydra.launcher.resources.nodes=${oc.decode:'1'}",
+        "+hydra.launcher.environment.variables={WHERE:'${hydra.sweep.dir}'}",
+    )
+    application.run("seed=3,4", *words, "hydra/launcher=slurmopt", *options)
+    assert [job["twice"] for _, job in sorted(application.seen("scratch/mine").items())] == [6, 8]
+    sweep = application.sweep("scratch/mine")
+    stored = (sweep / "config.yaml").read_text()
+    assert "partition: ${oc.env:PARTITION}" in stored
+    assert "WHERE: ${oc.env:OUT}/mine" in stored
+    script = (sweep / "job.sbatch").read_text()
+    assert "#SBATCH --partition=main" in script
+    assert "#SBATCH --time=00:05:00" in script
+    hidden = "+hydra.launcher.environment.variables={KEY:'${oc.decode:${part}}'}"
+    refused = application.run("seed=3,4", *words, *OURS, hidden, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("hydra.launcher.environment.variables.KEY: uses oc.env inside another resolver")
+
+
 def test_a_snapshot_keeps_code_and_configs_as_they_were(application: Application) -> None:
     application.run("seed=3,4", "hydra.launcher.environment.snapshot=copy", "hydra.launcher.wait=false", PENDING, *OURS)
     (application.path / "source" / "neighbour.py").write_text("raise SystemExit('edited')\n")
