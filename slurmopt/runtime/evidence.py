@@ -77,8 +77,18 @@ def cause_of(
     if "TERM" in evidence.signals and not _lives_on(evidence.slurm):
         return _of_slurm(evidence)
     if outcome == REQUEUE:
-        return causes.ASKED
+        return _of_wish(evidence)
     return _of_failure(outcome, error, logs, evidence, patterns)
+
+
+def _of_wish(evidence: Evidence) -> str:
+    """The ranks saved and left. The batch shell got no signal, but the ranks may have: slurmd is dead on the shell's
+    node, where the shell lives on, and Slurm ends the step on the other nodes."""
+    if not evidence.asked & {"TERM", "rank"}:
+        return causes.ASKED
+    if failed_node(evidence.log) is not None:
+        return causes.NODE_FAILURE
+    return causes.REQUEUED if _restarted_by_slurm(evidence) else causes.ASKED
 
 
 def _of_failure(
@@ -101,8 +111,12 @@ def _of_slurm(evidence: Evidence) -> str:
         return causes.TIME_LIMIT
     if _being_preempted(evidence.slurm):
         return causes.PREEMPTION
+    return causes.REQUEUED if _restarted_by_slurm(evidence) else causes.CANCELLED
+
+
+def _restarted_by_slurm(evidence: Evidence) -> bool:
     restarts = evidence.slurm.get("Restarts", "")
-    return causes.REQUEUED if restarts.isdigit() and int(restarts) > evidence.restarts else causes.CANCELLED
+    return restarts.isdigit() and int(restarts) > evidence.restarts
 
 
 def failed_node(log: str) -> str | None:

@@ -26,8 +26,15 @@ def folder(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def _rank(folder: RunFolder, rank: int, outcome: str | None, time: float = 1.0, error: str | None = None) -> None:
-    beat = Heartbeat(rank=rank, world_size=3, node=f"node{rank}", pid=1)
+def _rank(
+    folder: RunFolder,
+    rank: int,
+    outcome: str | None,
+    time: float = 1.0,
+    error: str | None = None,
+    asked: str | None = None,
+) -> None:
+    beat = Heartbeat(rank=rank, world_size=3, node=f"node{rank}", pid=1, asked=asked)
     if outcome is not None:
         beat.outcome = Outcome(outcome, time, EXIT_STATUS[outcome], error=error).as_dict()
     beat.write(folder.heartbeat(0, rank))
@@ -111,6 +118,38 @@ def test_the_requeue_file_is_for_one_attempt(folder: RunFolder) -> None:
         _rank(folder, rank, "requeue")
     _judge(folder, 0)
     assert not (folder.path / "requeue").exists()
+
+
+HELD_DEAD = """srun: error: Node failure on node5
+srun: Job step aborted: Waiting up to 7 seconds for job step to finish.
+"""
+"""As Slurm 22.05 wrote it, when the slurmd of the batch host had been killed and all else there lived on."""
+
+
+def _leave(folder: RunFolder, log: str, slurm: str, asked: str | None) -> dict[str, object]:
+    """Three ranks that saved and left; the batch shell got no signal."""
+    events.append(folder.events, "attempt", attempt=0, job="7", nodes="node[5-6]", log_from=0)
+    folder.job_log("7").write_text(log)
+    folder.slurm_said(0).write_text(slurm)
+    for rank in range(3):
+        _rank(folder, rank, "requeue", error="saved step 511 before the job ends", asked=asked)
+    return _judge(folder, 0)[1]
+
+
+def test_a_batch_host_that_slurm_gave_up_is_the_cause_though_its_shell_lives_on(folder: RunFolder) -> None:
+    result = _leave(folder, HELD_DEAD, "JobId=7 JobState=COMPLETING Restarts=1 NodeList=node6 BatchHost=node5", "TERM")
+    assert (result["cause"], result["next"]) == ("node failure", "requeue")
+    (excluded,) = [event for event in events.read(folder.events) if event["event"] == "node-excluded"]
+    assert excluded["nodes"] == "node5"
+
+
+def test_a_signal_that_only_the_ranks_got_is_not_their_own_wish(folder: RunFolder) -> None:
+    assert _leave(folder, "", "JobId=7 JobState=COMPLETING Restarts=1", "TERM")["cause"] == "requeued"
+
+
+@pytest.mark.parametrize("asked", [None, "TERM"])
+def test_who_leaves_of_its_own_accord_or_by_somebodys_kill_has_asked(folder: RunFolder, asked: str | None) -> None:
+    assert _leave(folder, "", "JobId=7 JobState=RUNNING Restarts=0", asked)["cause"] == "asked"
 
 
 def test_numbers() -> None:
