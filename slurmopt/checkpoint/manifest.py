@@ -1,13 +1,14 @@
 """What a checkpoint holds and where each byte of it lies: one JSON file, no pickles.
 
-format        1; a newer one is refused
+format        2, or 1, which has no checksums of compressed bytes; a newer one is refused
 step, attempt, unique, time, world_size, metrics
 tensors       name → dtype, shape
 paths         name → the keys that lead to it in the nested state
 files         [key, encoding, bytes]: payload files of this checkpoint, and of earlier ones for what has not changed
 items         [name, offsets, sizes, segments]: a tensor or a part of one (offsets and sizes in elements), or an
               object (offsets and sizes null), in pieces of up to 8 MiB
-segments      [file, offset, stored bytes, raw bytes, xxh3_128 of the raw bytes]
+segments      [file, offset, stored bytes, raw bytes, xxh3_128 of the raw bytes, xxh3_128 of the stored bytes (null where
+              they are the raw ones)]
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import xxhash
 from slurmopt.checkpoint.ledger import Commit, checkpoint_name, whole
 from slurmopt.errors import CheckpointError
 
-FORMAT = 1
+FORMAT = 2
 SEGMENT_BYTES = 8 << 20
 _FILE = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+/rank-\d{5,}\.bin")
 _XXH3 = re.compile(r"[0-9a-f]{32}")
@@ -54,6 +55,8 @@ class Segment(NamedTuple):
     stored: int
     raw: int
     xxh3: str
+    stored_xxh3: str | None = None
+    """Of compressed bytes, in which some bits may change without changing what they are unpacked to."""
 
 
 class Item(NamedTuple):
@@ -146,9 +149,9 @@ def decode(encoded: bytes, commit: Commit) -> Manifest:
 def _manifest(values: dict[str, Any], commit: Commit) -> Manifest:
     if not whole(values["format"]):
         raise ValueError("its format is no number")
-    if values["format"] != FORMAT:
+    if not 1 <= values["format"] <= FORMAT:
         raise CheckpointError(
-            f"{commit.manifest} has format {values['format']} and this slurmopt reads {FORMAT}; "
+            f"{commit.manifest} has format {values['format']} and this slurmopt reads up to {FORMAT}; "
             "use the version that saved it, or a newer one"
         )
     manifest = Manifest(
@@ -203,7 +206,7 @@ def _check_items(manifest: Manifest) -> None:
             raise ValueError(f"{item.name} is there twice")
         seen.add((item.name, item.offsets))
         for segment in item.segments:
-            _check_segment(manifest.files, item, segment)
+            _check_segment(manifest, item, segment)
             used[manifest.files[segment.file].key] += segment.stored
         if item.offsets is not None or item.sizes is not None:
             _check_part(item, manifest.tensors[item.name][1])
@@ -217,8 +220,9 @@ def _check_items(manifest: Manifest) -> None:
             raise ValueError(f"{file.key} is used again and again")
 
 
-def _check_segment(files: list[File], item: Item, segment: Segment) -> None:
-    if not all(map(whole, segment[:4])) or not isinstance(segment.xxh3, str) or not _XXH3.fullmatch(segment.xxh3):
+def _check_segment(manifest: Manifest, item: Item, segment: Segment) -> None:
+    files = manifest.files
+    if not all(map(whole, segment[:4])) or not _is_checksum(segment.xxh3):
         raise ValueError(f"a segment of {item.name} is none")
     fits = segment.file < len(files) and segment.offset + segment.stored <= files[segment.file].bytes
     if not fits or not 0 < segment.raw <= SEGMENT_BYTES or not 0 < segment.stored <= 2 * SEGMENT_BYTES:
@@ -226,6 +230,13 @@ def _check_segment(files: list[File], item: Item, segment: Segment) -> None:
     most = segment.stored * _ZSTD_RATIO
     if segment.raw > most if files[segment.file].encoding else segment.raw != segment.stored:
         raise ValueError(f"a segment of {item.name} has another length than its bytes")
+    compressed = files[segment.file].encoding is not None and manifest.format > 1
+    if not _is_checksum(segment.stored_xxh3) if compressed else segment.stored_xxh3 is not None:
+        raise ValueError(f"a segment of {item.name} has no checksum of its stored bytes, or needs none")
+
+
+def _is_checksum(value: object) -> bool:
+    return isinstance(value, str) and _XXH3.fullmatch(value) is not None
 
 
 def _check_part(item: Item, shape: tuple[int, ...]) -> None:

@@ -134,7 +134,9 @@ class PartWriter:
         stored = b""
         for (place, at, length), checksum in zip(block.segments, sums, strict=True):
             packed = self._compress(block.memory[at : at + length])
-            self._add(place, Segment(self._own, self._end + len(stored), len(packed), length, checksum))
+            stored_checksum = xxhash.xxh3_128_hexdigest(packed)
+            segment = Segment(self._own, self._end + len(stored), len(packed), length, checksum, stored_checksum)
+            self._add(place, segment)
             stored += packed
         self._end += len(stored)
         return memoryview(stored)
@@ -144,9 +146,11 @@ class PartWriter:
         address: Address = (place.name, place.offsets)
         index = len(self._items[address].segments) if address in self._items else 0
         earlier = self._before.get(address, [])
-        if index < len(earlier) and earlier[index][1].xxh3 == checksum and earlier[index][1].raw == length:
-            return earlier[index]
-        return None
+        if index >= len(earlier):
+            return None
+        file, stored = earlier[index]
+        is_verifiable = file.encoding is None or stored.stored_xxh3 is not None  # format 1 had no such checksum
+        return earlier[index] if is_verifiable and stored.xxh3 == checksum and stored.raw == length else None
 
     def _add(self, place: Place, segment: Segment) -> None:
         address: Address = (place.name, place.offsets)

@@ -57,10 +57,17 @@ def read_extent(store: Store, extent: Extent[Token], memory: memoryview) -> Iter
     _fill(store, extent, memory[: extent.length])
     for token, segment in extent.segments:
         at = segment.offset - extent.start
-        raw = _decoded(memory[at : at + segment.stored], extent.file, segment)
-        if len(raw) != segment.raw or xxhash.xxh3_128_hexdigest(raw) != segment.xxh3:
-            raise Damaged(f"{extent.file.key} is damaged at byte {segment.offset:,} (checksum)")
+        stored = memory[at : at + segment.stored]
+        if segment.stored_xxh3 is not None:
+            _verify(stored, segment.stored, segment.stored_xxh3, extent.file, segment)
+        raw = _decoded(stored, extent.file, segment)
+        _verify(raw, segment.raw, segment.xxh3, extent.file, segment)
         yield token, segment, raw
+
+
+def _verify(data: memoryview, length: int, checksum: str, file: File, segment: Segment) -> None:
+    if len(data) != length or xxhash.xxh3_128_hexdigest(data) != checksum:
+        raise Damaged(f"{file.key} is damaged at byte {segment.offset:,} (checksum)")
 
 
 def _fill(store: Store, extent: Extent[Token], memory: memoryview) -> None:

@@ -121,10 +121,10 @@ def test_an_optimizer_of_other_groups(attempt: Attempt) -> None:
 
 def test_a_checkpoint_of_a_newer_format(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     save(attempt(0), {"note": 1})
-    monkeypatch.setattr(manifest, "FORMAT", 0)  # an older slurmopt
+    monkeypatch.setattr(manifest, "FORMAT", 1)  # an older slurmopt
     with Checkpointer(EACH_STEP, attempt(1)) as saving, pytest.raises(CheckpointError) as error:
         saving.restore({"note": 0})
-    told(error, "manifest.json", "format 1", "this slurmopt reads 0", "newer")
+    told(error, "manifest.json", "format 2", "this slurmopt reads up to 1", "newer")
 
 
 # --- a config that is wrong

@@ -216,6 +216,9 @@ FORGED: dict[str, dict[str, Any]] = {
     "offset": one(0, 0.0, 4096, 4096, SUM),
     "checksum": one(0, 0, 4096, 4096, 7),
     "checksum of another kind": one(0, 0, 4096, 4096, "0" * 31),
+    "checksum of stored bytes that are the raw ones": one(0, 0, 4096, 4096, SUM, SUM),
+    "no checksum of stored bytes": {**PACKED, **one(0, 0, 100, 4096, SUM)},
+    "checksum of stored bytes of another kind": {**PACKED, **one(0, 0, 100, 4096, SUM, 7)},
     "raw is not stored": one(0, 0, 4096, 2048, SUM),
     "not in the tensor": one(0, 0, 4096, 4096, SUM, offsets=(1,)),
     "no offsets": one(0, 0, 4096, 4096, SUM, offsets=None),
@@ -226,11 +229,11 @@ FORGED: dict[str, dict[str, Any]] = {
     "overlapping": {
         "items": [*manifest().items, *(Item(f"o{n}", None, None, [Segment(0, 0, 4096, 4096, SUM)]) for n in range(9))]
     },
-    "a bomb of zstd": {**PACKED, "tensors": {}, **one(0, 0, 9, 8 << 20, SUM, offsets=None, sizes=None)},
+    "a bomb of zstd": {**PACKED, "tensors": {}, **one(0, 0, 9, 8 << 20, SUM, SUM, offsets=None, sizes=None)},
     "objects of zstd": {
         **PACKED,
         "tensors": {},
-        "items": [Item(f"o{n}", None, None, [Segment(0, 0, 200, 8 << 20, SUM)]) for n in range(130)],
+        "items": [Item(f"o{n}", None, None, [Segment(0, 0, 200, 8 << 20, SUM, SUM)]) for n in range(130)],
     },
 }
 
@@ -248,7 +251,7 @@ def test_a_forged_manifest_is_damaged_in_one_line(changed: dict[str, Any]) -> No
 def test_zeros_that_are_packed_tight_are_no_forgery() -> None:
     zstandard = pytest.importorskip("zstandard")
     stored = len(zstandard.ZstdCompressor(level=1).compress(bytes(8 << 20)))
-    item = Item("w", (0,), (2 << 20,), [Segment(0, 0, stored, 8 << 20, SUM)])
+    item = Item("w", (0,), (2 << 20,), [Segment(0, 0, stored, 8 << 20, SUM, SUM)])
     whole = manifest(files=[File(FILE, "zstd", stored)], tensors={"w": ("float32", (2 << 20,))}, items=[item])
     assert decode(whole.encode(), whole.commit(whole.encode())) == whole
 
