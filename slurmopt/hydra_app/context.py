@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
+import pickle
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import JobError
+from slurmopt.errors import JobError, one_line
 from slurmopt.folder.layout import RunFolder
-from slurmopt.hydra_app import pickles
+from slurmopt.hydra_app import main_module, pickles
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
@@ -41,11 +42,14 @@ class Context:
 
 def dumps(context: Context) -> bytes:
     """The context file's bytes. Raises what cloudpickle raises for what has no pickle."""
+    script = main_module.Script.of_this_process()
     # The body needs the path to find the application's modules, so it cannot lie in the same pickle.
     head = {
         "python": sys.version_info[:2],
         "path": [os.path.abspath(place) for place in sys.path],
         "source": context.source,
+        "script": script,
+        "by_name": None if script is None else main_module.dumps(context),
         "body": pickles.dumps(context),
     }
     return pickles.dumps(head)
@@ -68,9 +72,26 @@ def load(path: Path) -> Context:
     wanted = [moved.place(one) for one in head["path"]]
     # The application's modules come first, as they did at launch: its script's folder, above all.
     sys.path[:0] = [one for one in dict.fromkeys(wanted) if one not in sys.path]
-    context: Context = pickles.loads(head["body"])
+    context = _body(head, moved)
     _restore(context)
     _move_configs(context, moved)
+    return context
+
+
+def _body(head: dict[str, Any], moved: Moved) -> Context:
+    """The context, with the script's functions and classes from the script itself; by value, what it defines only in
+    its `__main__` block, and all of it where it cannot run twice."""
+    context: Context = pickles.loads(head["body"])
+    if head["script"] is None:
+        return context
+    try:
+        main_module.run(head["script"], moved.place)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's script
+        what = one_line(f"{type(error).__name__}: {error}")
+        print(f"slurmopt: the application's script cannot be run again for its names: {what}", flush=True)
+        return context
+    main_module.complete(context.function)
+    context = pickle.loads(head["by_name"])  # noqa: S301 - `pickles.read` has let it through
     return context
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,8 @@ def read(point: RunFolder) -> Returned | None:
         content = pickles.read(path)
     except FileNotFoundError:
         return None
+    # What the script defines is called `__mp_main__` in its jobs, and `__main__` here.
+    sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
     try:
         returned = pickles.loads(content)
     except Exception as error:

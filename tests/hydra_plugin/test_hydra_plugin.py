@@ -92,6 +92,57 @@ def test_the_start_of_any_application_stays_light(application: Application) -> N
     assert done.stdout == "[]\n", done.stderr
 
 
+SCRIPT = """
+import os
+from pathlib import Path
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.singleton import Singleton
+from hydra.types import HydraContext
+
+from slurmopt.hydra_app import context
+
+class Known:
+    pass
+
+@hydra.main(version_base=None, config_path=None)
+def main(config):
+    if "file" not in config:  # called by the job
+        return [type(one).__module__ for one in (Known(), late())]
+    loader = GlobalHydra.instance().hydra.config_loader
+    shared = context.Context(
+        function=main.__wrapped__, config=config, hydra=HydraContext(loader, None), singletons=Singleton.get_state(),
+        cwd=os.getcwd(), source=os.getcwd(), first=0, jobs=[],
+    )
+    context.pickles.place(Path(config.file), context.dumps(shared))
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "modules", "said"),
+    [
+        ("late = Known\nif __name__ == '__main__':\n    main()", "['__mp_main__', '__mp_main__']", ""),
+        ("late = Known\nmain()", "['__mp_main__', '__mp_main__']", ""),
+        ("if __name__ == '__main__':\n    class late: ...\n    main()", "['__mp_main__', '__main__']", ""),
+        ("late = Known\nos.mkdir('once')\nmain()", "['__main__', '__main__']", "cannot be run again for its names: FileExistsError"),
+    ],
+    ids=["guarded", "unguarded", "a name in the guarded block", "runs only once"],
+)
+def test_a_job_has_the_functions_and_classes_of_the_script(tmp_path: Path, end: str, modules: str, said: str) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "script.py").write_text(SCRIPT + end)
+    launch = [sys.executable, "script.py", f"+file={tmp_path}/context", "hydra.run.dir=out"]
+    subprocess.run(launch, cwd=tmp_path, check=True)
+    ask = (
+        "from pathlib import Path; from slurmopt.hydra_app import context;"
+        f"print(context.load(Path({str(tmp_path / 'context')!r})).function(dict()))"
+    )
+    done = subprocess.run([sys.executable, "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == [modules], done.stderr
+    assert said in done.stdout
+
+
 def test_points_tell_people_the_overrides_as_they_were_typed() -> None:
     batch = [
         [f"lr={lr}", "+note='a b'", f"model@net={model}"] for lr, model in ((0.1, "x"), ("1e-4", "y"), ("${z}", "z"))

@@ -60,7 +60,7 @@ def application(project: Any) -> Application:
 
 
 def test_jobs_see_what_hydras_own_launcher_shows_them(application: Application) -> None:
-    words = ("lr=0.1,0.2", "db=mysql,postgres", "seed=3", r"note='$(touch pwned) \'${lr}\' %j;'")
+    words = ("lr=0.1,0.2", "db=mysql,postgres", "seed=3", "fail=pools", r"note='$(touch pwned) \'${lr}\' %j;'")
     application.run(*words, "hydra.sweep.dir=theirs")
     expected = application.notes()
     application.run(*words, "hydra.sweep.dir=ours", *OURS)
@@ -68,6 +68,7 @@ def test_jobs_see_what_hydras_own_launcher_shows_them(application: Application) 
     assert len(ours) == 4
     assert ours == theirs
     assert {job["copied"] for job in ours.values()} == {"from the launch"}
+    assert all(job["typed"] and job["pickled"] and job["pools"] for job in ours.values())
     notes = application.notes()
     assert sorted(map(str, notes)) == sorted(map(str, expected))
     assert (notes[0], notes[-1]) == ({"event": "multirun start"}, {"event": "multirun end"})

@@ -1,8 +1,12 @@
 """An application that knows Hydra and nothing of slurmopt."""
 
+from __future__ import annotations
+
 import json
 import logging
+import multiprocessing
 import os
+import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +49,15 @@ class Score:
     value: float
 
 
+def in_pools(number: int) -> list[Score]:
+    """From a forked process, and from one that imports the script again."""
+    found = []
+    for method in ("fork", "spawn"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            found += pool.map(Score, [number])
+    return found
+
+
 ConfigStore.instance().store(name="schema", node=Config)
 
 
@@ -75,8 +88,12 @@ def main(config: Config) -> Any:
         "sum": config.sum,
         "note": config.note,
         "twice": twice(config.seed),
+        "typed": isinstance(OmegaConf.to_object(config), Config),  # type: ignore[arg-type]
+        "pickled": pickle.loads(pickle.dumps(Score(config.lr))) == Score(config.lr),
         "overrides": list(HydraConfig.get().overrides.task),
     }
+    if config.fail == "pools":
+        seen["pools"] = in_pools(config.seed) == 2 * [Score(config.seed)]
     Path("seen.json").write_text(json.dumps(seen))
     return Score(config.lr)
 
