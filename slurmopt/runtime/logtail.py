@@ -10,7 +10,8 @@ from slurmopt.runtime.failures import is_peer_lost
 _BYTES = 65536
 _LINES = 60
 _START = re.compile(r"^(?P<prefix>.*?)Traceback \(most recent call last\):\s*$")
-_LAUNCHER = "ChildFailedError"
+LAUNCHERS = "ChildFailedError"
+"""The error of torchrun's own traceback, which tells nothing of the cause."""
 
 
 def last_traceback(log: Path) -> str | None:
@@ -19,7 +20,7 @@ def last_traceback(log: Path) -> str | None:
     found = _tracebacks(_tail(log))
     if not found:
         return None
-    telling = [text for text in found if _LAUNCHER not in text.splitlines()[-1] and not is_peer_lost(text)]
+    telling = [text for text in found if LAUNCHERS not in text.splitlines()[-1] and not is_peer_lost(text)]
     return (telling or found)[-1]
 
 

@@ -22,10 +22,11 @@ from slurmopt.folder.files import replace_json, replace_text
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
+from slurmopt.runtime.aborts import furthest_behind, who_began
 from slurmopt.runtime.conclusion import Conclusion, conclude, forget_wish, note, say
-from slurmopt.runtime.evidence import cause_of, collect, failed_node
+from slurmopt.runtime.evidence import Evidence, cause_of, collect, failed_node
 from slurmopt.runtime.failures import is_peer_lost, requeue
-from slurmopt.runtime.logtail import last_traceback
+from slurmopt.runtime.logtail import LAUNCHERS, last_traceback
 from slurmopt.survival import causes, story
 from slurmopt.survival.policy import Policy, from_word
 from slurmopt.survival.traces import tail
@@ -250,18 +251,55 @@ def follow_up(
     if shell:
         last.job, last.log_from = shell[0], int(shell[1])
     evidence = collect(folder, last, beats)
+    _look_for_aborts(verdict, beats, ranks, folder, evidence, policy)
     concerned = {0, *([] if verdict.rank is None else [verdict.rank])} & set(range(ranks))
     logs = "\n".join(tail(folder.rank_log(verdict.attempt, rank)) for rank in sorted(concerned))
     said = f"{verdict.error or ''}\n{verdict.traceback or ''}"
     cause = known or cause_of(verdict.outcome, said, logs, evidence, policy.patterns)
-    if cause == causes.HANG and evidence.hang is not None:
-        rank, node, seconds = (evidence.hang.get(name) for name in ("rank", "node", "seconds"))
-        verdict.rank, verdict.node = story.whole(rank), str(node)
-        verdict.error = f"no step for {seconds} s; rank {rank} on {node} stopped first"
+    if cause == causes.HANG:
+        _name_who_stopped(verdict, beats, evidence)
     node = failed_node(evidence.log) if cause == causes.NODE_FAILURE else verdict.node
     if "EADDRINUSE" in said:  # somebody was quicker with the port: no fault of the node's
         node = None
     return conclude(folder, attempts, cause, node, beats, policy)
+
+
+def _name_who_stopped(verdict: Verdict, beats: Beats, evidence: Evidence) -> None:
+    """By the lookout's finding; where a collective timed out first, it is the rank with the fewest steps."""
+    if evidence.hang is not None:
+        rank, node, seconds = (evidence.hang.get(name) for name in ("rank", "node", "seconds"))
+        verdict.rank, verdict.node = story.whole(rank), str(node)
+        verdict.error = f"no step for {seconds} s; rank {rank} on {node} stopped first"
+    elif (behind := furthest_behind(beats)) is not None:
+        verdict.rank, verdict.node = behind, beats[behind].node
+        verdict.error = f"rank {behind} on {verdict.node} stopped first; {verdict.error}"
+
+
+def _look_for_aborts(
+    verdict: Verdict, beats: Beats, ranks: int, folder: RunFolder, evidence: Evidence, policy: Policy
+) -> None:
+    """Who aborted in C++ said why in its log alone; who else died said nothing, and srun tells who was the first."""
+    if verdict.outcome not in (KILLED, USER_ERROR) or not _is_without_words(verdict):
+        return
+    rank, abort = who_began(folder, verdict.attempt, beats, ranks, evidence)
+    if abort is not None:
+        verdict.error, verdict.traceback = f"the process aborted: {abort.error}", None
+        verdict.outcome = _outcome_of_abort(causes.of_text(abort.error, policy.patterns))
+        verdict.exit_code = EXIT_STATUS[verdict.outcome]
+    if rank is not None and rank != verdict.rank:
+        verdict.rank, verdict.node = rank, beats[rank].node if rank in beats else None
+    verdict.others = _others(verdict, beats, ranks)
+
+
+def _is_without_words(verdict: Verdict) -> bool:
+    """Whether a traceback is missing, or is the launcher's own alone."""
+    return verdict.traceback is None or LAUNCHERS in verdict.traceback.strip().splitlines()[-1]
+
+
+def _outcome_of_abort(cause: str | None) -> str:
+    if cause is None:
+        return KILLED
+    return INFRASTRUCTURE if cause in (causes.INFRASTRUCTURE, causes.HANG) else USER_ERROR
 
 
 def speak(folder: RunFolder, attempt: int) -> None:

@@ -8,7 +8,7 @@ The words stand in the journal (`cause` of an `end` event) and on the screen:
     requeued               by an administrator's `scontrol requeue`
     asked                  the training asked to be started again, without any signal
     node failure           a node died, or was cut off
-    hang                   no rank made a step for too long
+    hang                   no rank made a step for too long, or a collective timed out
     out of memory          of the host
     GPU out of memory
     infrastructure         NCCL, CUDA, ECC, network, file system, a failed health check
@@ -80,6 +80,8 @@ _TEXTS = (
         r"oom[_-]kill|\bOut Of Memory\b|^MemoryError|DefaultCPUAllocator: (can't|not enough)|cannot allocate memory"
         r"|std::bad_alloc|Exceeded (job|step) memory limit|numpy[.\w]*_ArrayMemoryError|Unable to allocate .*iB",
     ),
+    (HANG, r"watchdog caught collective operation timeout|timed out waiting \d+ ?ms for (recv|send) operation"),
+    (USER_ERROR, r"device-side assert triggered|ncclInvalid(Usage|Argument)|Duplicate GPU detected"),
     (NODE_FAILURE, r"srun: error: Node failure on|node .* has failed|Timed out waiting for job step to complete"),
     (
         INFRASTRUCTURE,

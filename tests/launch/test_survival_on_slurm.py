@@ -24,7 +24,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.survival import story
 
 TRAIN = """
-import signal, sys, time, slurmopt
+import os, signal, sys, time, slurmopt
 run, rank = slurmopt.current_run(), slurmopt.rank_facts().rank
 own = run.folder.checkpoints / "step"
 step = int(own.read_text()) if own.exists() else 0
@@ -47,6 +47,12 @@ while step < end:
     if told or (how == "asks" and step == 40):
         own.write_text(str(step)) if rank == 0 else None
         sys.exit(75)
+    if how == "aborts" and step == 40 and end == 10**6 and rank == 1:
+        print("terminate called after throwing an instance of 'c10::DistBackendError'", file=sys.stderr)
+        print("  what():  [Rank 1] Process group watchdog thread terminated with exception: CUDA error: "
+              "uncorrectable ECC error encountered", file=sys.stderr, flush=True)
+        os.kill(os.getppid(), signal.SIGABRT)  # the rank itself, as torch's watchdog for NCCL does to a function's
+        time.sleep(60)
     if how in ("marker", "garbage") and step == 40 and end == 10**6:
         if rank == 0:
             own.write_text("40")
@@ -69,6 +75,7 @@ RUNS: dict[str, tuple[tuple[str, ...], str, int]] = {  # overrides, what the tra
     "node-of-others": (("resources.nodes=2", "resources.nodelist='node3,node4'"), "trains", 1),
     "node-of-batch": ((*ONE[:2], "resources.nodelist=node4"), "trains", 1),
     "asks": (ONE, "asks", 1),
+    "aborts": (TWO, "aborts", 1),
     "marker": (ONE, "marker", 1),
     "garbage": (ONE, "garbage", 1),
     "ignores": ((*TWO, "resources.time=1", "restart.lead=15s"), "ignores", 1),
@@ -197,6 +204,7 @@ def _journal(folder: RunFolder) -> str:
         ("node-of-others", ["node failure", "finished"]),
         ("node-of-batch", ["node failure", "finished"]),
         ("asks", ["asked", "finished"]),
+        ("aborts", ["infrastructure", "finished"]),
         ("marker", ["asked", "finished"]),
         ("garbage", ["asked", "finished"]),
         ("ignores", ["time limit", "finished"]),
@@ -226,6 +234,17 @@ def test_the_rank_that_stopped_first_is_named_and_its_stack_is_asked_for(faults:
     (hang,) = [event for event in events.read(faults.folders["hangs"].events) if event["event"] == "hang"]
     assert hang["rank"] == 1
     assert "rank 1" in _journal(faults.folders["hangs"])
+
+
+def test_the_node_of_a_rank_that_its_gpu_took_down_is_left_out(faults: Faults) -> None:
+    first, second = faults.attempts("aborts")
+    end = first.end or {}
+    assert (end["rank"], end["outcome"]) == (1, "infrastructure")
+    assert "uncorrectable ECC error" in end["error"]
+    (excluded,) = [e["nodes"] for e in events.read(faults.folders["aborts"].events) if e["event"] == "node-excluded"]
+    assert excluded == end["node"]
+    names = faults.cluster.run(["scontrol", "show", "hostnames", second.nodes or ""]).stdout.split()
+    assert excluded not in names
 
 
 def test_a_stopped_or_killed_attempt_leaves_no_process(faults: Faults) -> None:

@@ -33,8 +33,9 @@ def _rank(
     time: float = 1.0,
     error: str | None = None,
     asked: str | None = None,
+    step: int | None = None,
 ) -> None:
-    beat = Heartbeat(rank=rank, world_size=3, node=f"node{rank}", pid=1, asked=asked)
+    beat = Heartbeat(rank=rank, world_size=3, node=f"node{rank}", pid=1, asked=asked, step=step)
     if outcome is not None:
         beat.outcome = Outcome(outcome, time, EXIT_STATUS[outcome], error=error).as_dict()
     beat.write(folder.heartbeat(0, rank))
@@ -150,6 +151,127 @@ def test_a_signal_that_only_the_ranks_got_is_not_their_own_wish(folder: RunFolde
 @pytest.mark.parametrize("asked", [None, "TERM"])
 def test_who_leaves_of_its_own_accord_or_by_somebodys_kill_has_asked(folder: RunFolder, asked: str | None) -> None:
     assert _leave(folder, "", "JobId=7 JobState=RUNNING Restarts=0", asked)["cause"] == "asked"
+
+
+FRAMES = """Exception raised from c10_cuda_check_implementation at /pytorch/c10/cuda/CUDAException.cpp:44 (most recent call first):
+frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 (0x7f in libc10.so)
+frame #1: <unknown function> + 0x94ac3 (0x7f in /lib/x86_64-linux-gnu/libc.so.6)
+
+"""
+GROUP = "[PG ID 0 PG GUID 0(default_pg) Rank {rank}] Process group watchdog thread terminated with exception: "
+ECC = "CUDA error: uncorrectable ECC error encountered"
+REMOTE = """NCCL error: remote process exited or there was a network error, NCCL version 2.27.5
+ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.
+Last error:
+socketProgressOpt: Call to recv from 10.0.0.4<49901> failed : Broken pipe"""
+TIMEOUT = (
+    "[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=199, OpType=ALLREDUCE, NumelIn=7,"
+    " NumelOut=7, Timeout(ms)=600000) ran for 600049 milliseconds before timing out."
+)
+FIRST = "srun: error: node{rank}: task {rank}: Aborted (core dumped)\n"
+ENDED = "srun: launch/slurm: _step_signal: Terminating StepId=7.0\nsrun: error: {others}: Killed\n"
+
+
+def _abort(folder: RunFolder, rank: int, what: str, prefix: str = "") -> None:
+    """What a rank's log ends with when torch's watchdog for NCCL takes it down; simulated, for there is no GPU."""
+    what = (GROUP + what).format(rank=rank)
+    logged = f"[rank{rank}]:[E817 17:40:34.227531918 ProcessGroupNCCL.cpp:2057] {what}\n{FRAMES}"
+    uncaught = f"terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  {what}\n{FRAMES}"
+    text = "".join(f"{prefix}{line}\n" for line in f"step 7\n{logged}{uncaught}".splitlines())
+    folder.rank_log(0, rank).write_text(text)
+
+
+def _die(folder: RunFolder, log: str, **steps: int) -> dict[str, object]:
+    """Three ranks of which none could say how it ended."""
+    events.append(folder.events, "attempt", attempt=0, job="7", nodes="node[0-2]", log_from=0)
+    folder.job_log("7").write_text(log)
+    for rank in range(3):
+        if not folder.heartbeat(0, rank).exists():
+            _rank(folder, rank, None, step=steps.get(f"rank{rank}", 7))
+    return _judge(folder, 134)[1]
+
+
+def _excluded(folder: RunFolder) -> list[str]:
+    return [str(event["nodes"]) for event in events.read(folder.events) if event["event"] == "node-excluded"]
+
+
+def test_a_gpu_that_breaks_down_under_nccl_is_the_infrastructures_fault_and_its_node_is_left_out(
+    folder: RunFolder,
+) -> None:
+    _abort(folder, 0, REMOTE)  # it followed, and is the lowest
+    _abort(folder, 2, ECC)
+    result = _die(folder, FIRST.format(rank=2) + ENDED.format(others="node[0-1]: tasks 0-1"))
+    assert (result["cause"], result["rank"], result["node"]) == ("infrastructure", 2, "node2")
+    assert str(result["error"]).startswith("the process aborted: c10::DistBackendError: [PG ID 0 ")
+    assert str(result["error"]).endswith(ECC)
+    assert _excluded(folder) == ["node2"]
+
+
+def test_of_several_aborts_the_first_one_that_srun_names_counts(folder: RunFolder) -> None:
+    for rank in range(3):
+        _abort(folder, rank, ECC)
+    result = _die(folder, FIRST.format(rank=1) + FIRST.format(rank=0) + ENDED.format(others="node2: task 2"))
+    assert (result["cause"], result["rank"]) == ("infrastructure", 1)
+
+
+def test_aborts_that_only_miss_a_killed_rank_are_not_the_cause(folder: RunFolder) -> None:
+    _abort(folder, 0, REMOTE)
+    log = "srun: error: node1: task 1: Killed\n" + FIRST.format(rank=0) + ENDED.format(others="node2: task 2")
+    result = _die(folder, log)
+    assert (result["cause"], result["rank"], result["node"]) == ("killed", 1, "node1")
+    assert _excluded(folder) == []
+
+
+def test_aborts_that_only_miss_a_node_leave_the_cause_to_srun(folder: RunFolder) -> None:
+    for rank in (0, 1):
+        _abort(folder, rank, REMOTE)
+    lost = "srun: error: Node failure on node2\nsrun: error: Timed out waiting for job step to complete\n"
+    result = _die(folder, FIRST.format(rank=0) + FIRST.format(rank=1) + lost)
+    assert result["cause"] == "node failure"
+    assert _excluded(folder) == ["node2"]
+
+
+def test_a_collective_that_timed_out_is_a_hang_of_the_rank_that_did_not_come(folder: RunFolder) -> None:
+    for rank in (0, 2):
+        _abort(folder, rank, TIMEOUT)
+    log = FIRST.format(rank=0) + ENDED.format(others="node[1-2]: tasks 1-2")
+    result = _die(folder, log, rank0=8, rank1=6, rank2=8)
+    assert (result["cause"], result["rank"], result["node"]) == ("hang", 1, "node1")
+    assert "rank 1 on node1 stopped first; the process aborted: " in str(result["error"])
+    assert _excluded(folder) == []
+
+
+@pytest.mark.parametrize(("what", "cause", "outcome"), [
+    ("CUDA error: device-side assert triggered", "user error", "user error"),
+    ("NCCL error: invalid usage\nncclInvalidUsage: This usually reflects invalid usage", "user error", "user error"),
+    ("NCCL error: unhandled system error (run with NCCL_DEBUG=INFO)", "infrastructure", "infrastructure"),
+])  # fmt: skip
+def test_an_abort_is_judged_by_what_it_says(folder: RunFolder, what: str, cause: str, outcome: str) -> None:
+    _abort(folder, 1, what)
+    result = _die(folder, FIRST.format(rank=1) + ENDED.format(others="node[0,2]: tasks 0,2"))
+    assert (result["cause"], result["outcome"], result["rank"]) == (cause, outcome, 1)
+
+
+@pytest.mark.parametrize(("log", "cause"), [
+    ("terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n", "out of memory"),
+    ("terminate called after throwing an instance of 'Mine'\n", "killed"),
+    ("step 7\n", "killed"),
+])  # fmt: skip
+def test_other_ends_without_a_word(folder: RunFolder, log: str, cause: str) -> None:
+    folder.rank_log(0, 1).write_text(log)
+    result = _die(folder, FIRST.format(rank=1) + ENDED.format(others="node[0,2]: tasks 0,2"))
+    assert (result["cause"], result["rank"], result["node"]) == (cause, 1, "node1")
+
+
+def test_the_workers_of_a_launcher_abort_too(folder: RunFolder) -> None:
+    """torchrun ends with status 1 and a traceback of its own."""
+    _abort(folder, 1, ECC, prefix="[rank5]: ")
+    with folder.rank_log(0, 1).open("a") as log:
+        log.write("Traceback (most recent call last):\n  File \"run.py\", line 9\ntorch.ChildFailedError: \n")
+    _rank(folder, 1, "user error", error="torchrun ended with exit status 1")
+    result = _die(folder, "srun: error: node1: task 1: Exited with exit code 1\n" + ENDED.format(others="node0: task 0"))
+    assert (result["cause"], result["rank"]) == ("infrastructure", 1)
+    assert str(result["error"]).endswith(ECC)
 
 
 def test_numbers() -> None:
