@@ -31,7 +31,9 @@ class Agreement:
         elif facts.world_size > 1:
             raise CheckpointError("several ranks need torch.distributed: call init_process_group before Checkpointer")
         if self.world_size > 1:
+            # Both at the start: a group that is made later may lack file descriptors in the middle of the training.
             self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
+            self._long_group = dist.new_group(backend="gloo", timeout=LONG_TIMEOUT)
 
     def gather(self, value: Any, long: bool = False) -> list[Any]:
         """Every rank's `value`, in rank order. `long`: ranks may have much to read or write before they come here."""
@@ -39,8 +41,6 @@ class Agreement:
             return [value]
         values: list[Any] = [None] * self.world_size
         with together():
-            if long and self._long_group is None:
-                self._long_group = dist.new_group(backend="gloo", timeout=LONG_TIMEOUT)
             dist.all_gather_object(values, value, group=self._long_group if long else self._group)
         return values
 

@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, NamedTuple
 
 from slurmopt.checkpoint import part as parts
 from slurmopt.checkpoint.manifest import Manifest
 from slurmopt.checkpoint.part import Part
+from slurmopt.runtime.addresses import listen_everywhere, listen_here
 
 _GREETING_SECONDS = 10.0
 _REMEMBERED = 1000
@@ -54,14 +55,15 @@ class Terms(NamedTuple):
 
 
 class Coordinator:
-    """Knows every save that is not settled yet. `report` gets each verdict, for the journal."""
+    """Knows every save that is not settled yet. `report` gets each verdict, for the journal. `several_nodes`: whether
+    writers on other nodes connect."""
 
     def __init__(
-        self, world_size: int, terms: dict[str, Terms], report: Callable[[dict[str, Any]], None], host: str
+        self, world_size: int, terms: dict[str, Terms], report: Callable[[dict[str, Any]], None], several_nodes: bool
     ) -> None:
         self._world_size, self._terms, self._report = world_size, terms, report
         self._key = _random_key()
-        self._listener = Listener((host, 0), backlog=max(16, world_size))
+        self._listener = listen_everywhere() if several_nodes else listen_here()
         self._lock = threading.RLock()
         self._idle = threading.Condition(self._lock)
         self._members: dict[int, Connection] = {}
@@ -74,7 +76,7 @@ class Coordinator:
 
     @property
     def port(self) -> int:
-        return int(self._listener.address[1])
+        return int(self._listener.getsockname()[1])
 
     @property
     def key(self) -> str:
@@ -113,7 +115,7 @@ class Coordinator:
     def _accept(self) -> None:
         while True:
             try:
-                connection = self._listener.accept()
+                connection = Connection(self._listener.accept()[0].detach())
             except OSError as error:  # no descriptors left, say
                 print(f"slurmopt: the checkpoint coordinator takes no connection: {error}", file=sys.stderr, flush=True)
                 time.sleep(1)

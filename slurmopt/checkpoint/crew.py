@@ -240,7 +240,7 @@ class Crew:
             "journal": str(self._run.folder.events),
             "tiers": [asdict(tier) for tier in self._tiers],
             "sealers": self._sealers,
-            "host": "127.0.0.1" if self._host == "127.0.0.1" else "0.0.0.0",  # noqa: S104 - other nodes must reach it; a key is asked for
+            "several_nodes": self._host != "127.0.0.1",
             "incremental": self._config.incremental,
         }
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable
-from multiprocessing.connection import Client
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
 from slurmopt.checkpoint.coordinator import receive
@@ -28,7 +29,7 @@ class Member:
     ) -> None:
         self._address = (host, port)
         self._seal, self._tidy, self._settled, self._cut = seal, tidy, settled, cut
-        self._connection = Client(self._address, authkey=key)
+        self._connection = _connected(self._address, key)
         self._sending = threading.Lock()
         self._gone = False
         self._waiting: dict[tuple[str, str], int] = {}
@@ -71,3 +72,15 @@ class Member:
         self.send({**answer, "name": message["seal"], "tier": message["tier"], "step": message["commit"]["step"]})
         if "sealed" in answer:
             self._tidy(message)
+
+
+def _connected(address: tuple[str, int], key: bytes) -> Connection:
+    """`multiprocessing.connection.Client`, which takes IPv4 alone, for the addresses of both families."""
+    connection = Connection(socket.create_connection(address).detach())
+    try:
+        answer_challenge(connection, key)
+        deliver_challenge(connection, key)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -53,7 +53,7 @@ class Writer:
         self._targets = {tier.name: Target(tier, rank, world_size, setup["incremental"]) for tier in tiers}
         terms = {tier.name: Terms(setup["sealers"][tier.name], tier.deadline) for tier in tiers}
         self._coordinator = (
-            Coordinator(setup["world_size"], terms, self._report, setup["host"]) if self._rank == 0 else None
+            Coordinator(setup["world_size"], terms, self._report, setup["several_nodes"]) if self._rank == 0 else None
         )
         self._member: Member | None = None
         self._arena: MappedArena | None = None

@@ -11,7 +11,15 @@ from slurmopt.errors import JobError, Pruned, RanksLost, RendezvousError, Requeu
 from slurmopt.folder.outcome import FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR, Outcome
 
 _INFRASTRUCTURE_TYPES = {"DistBackendError", "DistNetworkError", "DistStoreError"}
-_INFRASTRUCTURE_ERRNOS = {errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.EREMOTEIO, errno.ESHUTDOWN}
+_INFRASTRUCTURE_ERRNOS = {
+    errno.ESTALE,
+    errno.EIO,
+    errno.ENOTCONN,
+    errno.EREMOTEIO,
+    errno.ESHUTDOWN,
+    errno.EMFILE,
+    errno.ENFILE,
+}
 _INFRASTRUCTURE_WORDS = (
     "uncorrectable ecc",
     "uncorrectable nvlink",
@@ -22,6 +30,7 @@ _INFRASTRUCTURE_WORDS = (
     "system not yet initialized",
     "no cuda-capable device is detected",
     "nvrm: xid",
+    "too many open files",
 )
 _PEER_LOST_WORDS = (
     "the other ranks did not come",  # RanksLost

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 import pytest
 
 from slurmopt.errors import CheckpointError, RanksLost
@@ -29,3 +31,14 @@ def test_ranks_that_do_not_come_to_a_checkpoint_are_lost_for_whatever_reason() -
     assert outcome.outcome == INFRASTRUCTURE
     assert is_peer_lost(outcome.error)
     assert outcome_of(CheckpointError("the model lacks the tensor weight")).outcome == USER_ERROR
+
+
+def test_a_rank_that_may_open_no_more_files_has_met_a_limit_of_the_node() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+        with pytest.raises(OSError, match="Too many open files") as caught:
+            open("/dev/null")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert outcome_of(caught.value).outcome == INFRASTRUCTURE

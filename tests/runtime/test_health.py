@@ -25,9 +25,10 @@ from runtime.harness import DEADLINE, REPOSITORY, Runner, wait_for
 from slurmopt.config.health import Checks, Health, checks_of
 from slurmopt.errors import ConfigError
 from slurmopt.folder.heartbeat import Heartbeat
+from slurmopt.runtime.addresses import own_host
 from slurmopt.runtime.health import gpus
 from slurmopt.runtime.health.listener import Listener, ask, key_of
-from slurmopt.runtime.health.reach import leaders, own_host
+from slurmopt.runtime.health.reach import leaders
 from slurmopt.runtime.ranks import facts_from
 
 NOTHING = Checks(within=30, gpus=False, reach=False)

@@ -13,6 +13,8 @@ import socket
 import threading
 import time
 
+from slurmopt.runtime.addresses import listen_everywhere
+
 _LONGEST = 160
 """Bytes of a question or an answer, and more than either has."""
 _AT_ONCE = 64
@@ -74,7 +76,7 @@ class Listener:
         self._key, self._node, self._missing = key, node, set(others)
         self._changed = threading.Condition()
         self._free = threading.BoundedSemaphore(_AT_ONCE)
-        self._socket = _listening()
+        self._socket = listen_everywhere()
         self.port = int(self._socket.getsockname()[1])
 
     def start(self) -> None:
@@ -119,10 +121,3 @@ class Listener:
             self._changed.notify_all()
             if not self._missing:
                 self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-
-
-def _listening() -> socket.socket:
-    """All addresses of the node, IPv6 too where it has that; as many may wait as a large job has nodes."""
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, backlog=1024, dualstack_ipv6=True)
-    return socket.create_server(("", 0), backlog=1024)

@@ -8,7 +8,6 @@ rendezvous, which names it.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Mapping
 from itertools import accumulate
@@ -18,6 +17,7 @@ from slurmopt.folder import heartbeat
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runtime import signals
+from slurmopt.runtime.addresses import own_host
 from slurmopt.runtime.health.finding import Budget, Finding, NotChecked
 from slurmopt.runtime.health.listener import Listener, ask, key_of, silence
 from slurmopt.runtime.live import LiveRank
@@ -147,36 +147,3 @@ def leaders(facts: RankFacts, environ: Mapping[str, str]) -> list[int]:
         order = environ.get("SLURM_DISTRIBUTION", "unknown")
         raise NotChecked(f"{facts.node}: nodes are not asked for answers: the ranks are in no known order ({order})")
     return firsts
-
-
-def own_host(name: str | None, facts: RankFacts) -> str:
-    """An address of this node for the others: its name's, else that of the way to the rendezvous.
-
-    Where both lead back to the node itself (a hosts file that calls it 127.0.1.1), the name: others know better.
-    """
-    known = _resolved(name) if name else None
-    towards = _towards(facts.master_addr, facts.master_port)
-    outside = [host for host in (known, towards) if host is not None and not _is_loopback(host)]
-    return outside[0] if outside else (name if name and known else towards or "127.0.0.1")
-
-
-def _resolved(name: str) -> str | None:
-    try:
-        return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError:
-        return None
-
-
-def _towards(host: str, port: int) -> str | None:
-    """The address of the interface from which `host` is reached; nothing is sent."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
-    except OSError:
-        return None
-
-
-def _is_loopback(host: str) -> bool:
-    return host.startswith("127.") or host == "::1"

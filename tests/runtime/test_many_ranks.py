@@ -1,0 +1,93 @@
+"""Many ranks on one node, with few open files allowed to each."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+from runtime.harness import REPOSITORY, Runner
+
+RANKS = 40
+SOFT_LIMIT = 64
+FORK = """
+# Forked from one process that has imported torch, for 40 imports take minutes.
+import os
+import sys
+
+import torch
+import torch.distributed.checkpoint
+import slurmopt.checkpoint.checkpointer
+from slurmopt.runtime import rank
+
+ranks, folder, port = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+torch.set_num_threads(1)
+children = []
+for number in range(ranks):
+    child = os.fork()
+    if child == 0:
+        log = os.open(f"{folder}/logs/attempt-0/rank-{number}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        facts = {"RANK": number, "WORLD_SIZE": ranks, "LOCAL_RANK": number, "LOCAL_WORLD_SIZE": ranks, "NODE_RANK": 0}
+        facts |= {"NNODES": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        os.environ.update({name: str(value) for name, value in facts.items()})
+        os._exit(rank.main([folder, "--heartbeat", "5", "--timeout", "120", "--function", "training.main"]))
+    children.append(child)
+sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+"""
+TRAIN = """
+import os
+
+import torch
+import torch.distributed as dist
+
+from slurmopt import current_run
+from slurmopt.checkpoint import Checkpointer
+
+
+def main(config):
+    total = torch.ones(1000)
+    dist.all_reduce(total)
+    with Checkpointer({"shared": {"every": 1}}, current_run()) as checkpointer:
+        assert checkpointer.restore({"total": total}) == 0
+        assert checkpointer.save(1, {"total": total})
+        assert checkpointer.wait()
+    opened = torch.tensor([len(os.listdir("/proc/self/fd"))])
+    everyone = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, opened)
+    return {"total": int(total[0]), "open_files": [int(count) for count in everyone]}
+"""
+
+
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 1024, reason="NOT TESTED: the hard limit on open files is low here"
+)
+def test_40_ranks_meet_and_save_where_the_soft_limit_on_open_files_is_64(runner: Runner) -> None:
+    runner.module("training", TRAIN)
+    runner.module("fork", FORK)
+    runner.make_folders()
+    script = f'ulimit -Sn {SOFT_LIMIT} && exec "$0" fork.py "$@"'
+    ranks = subprocess.Popen(
+        ["bash", "-c", script, sys.executable, str(RANKS), str(runner.folder.path), "15391"],
+        cwd=runner.code,
+        env=os.environ | {"PYTHONPATH": f"{REPOSITORY}:{runner.code}", "SLURMOPT_ATTEMPT": "0"},
+        start_new_session=True,
+    )
+    try:
+        assert ranks.wait(timeout=200) == 0, runner.log(0) + runner.log(1)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(ranks.pid, signal.SIGKILL)
+    beat = runner.beat(0)
+    assert beat is not None and beat.outcome is not None, runner.log(0)
+    result = beat.outcome["result"]
+    assert result["total"] == RANKS
+    # Not a connection to each of the others from each rank, for each of the groups.
+    assert sorted(result["open_files"])[RANKS // 2] < RANKS, json.dumps(result)

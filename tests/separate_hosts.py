@@ -1,0 +1,76 @@
+"""Hosts of their own for a test: network namespaces, each with a host name and a hosts file, joined by one cable."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_START = 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"'
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host; `name` is its host name, `namespace` its network namespace."""
+
+    name: str
+    namespace: str
+    hosts_file: Path
+
+    def start(self, argv: Sequence[str | Path], env: Mapping[str, str], cwd: Path) -> subprocess.Popen[str]:
+        """Start a command on this host; what it prints goes into one pipe."""
+        enter = ["ip", "netns", "exec", self.namespace, "unshare", "--mount", "--uts"]
+        return subprocess.Popen(
+            [*enter, "sh", "-c", _START, str(self.hosts_file), self.name, *map(str, argv)],
+            env={**env},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def require_hosts() -> None:
+    """Skip, loudly, where network namespaces cannot be made; in CI that is a failure."""
+    missing = [program for program in ("ip", "unshare") if shutil.which(program) is None]
+    reason = "network namespaces need root" if os.getuid() else f"{missing} are missing" if missing else ""
+    if reason and os.environ.get("CI") == "true":
+        pytest.fail(f"CI must run the tests with two hosts, but {reason}")
+    if reason:
+        pytest.skip(f"NOT TESTED WITH TWO HOSTS: {reason}")
+
+
+@contextmanager
+def two_hosts(addresses: Sequence[str], hosts_files: Sequence[str]) -> Iterator[list[Host]]:
+    """Two hosts with `addresses` (with their prefix length) at the ends of one cable; `hosts_files`: their /etc/hosts."""
+    names = ["node1", "node2"]
+    own = [f"slurmopt-{os.getpid()}-{number}" for number in (1, 2)]
+    folder = Path(tempfile.mkdtemp(prefix="hosts-"))
+    try:
+        for namespace in own:
+            _ip("netns", "add", namespace)
+        _ip("link", "add", "name", "cable", "netns", own[0], "type", "veth", "peer", "name", "cable", "netns", own[1])
+        hosts = []
+        for name, namespace, address, text in zip(names, own, addresses, hosts_files, strict=True):
+            _ip("-n", namespace, "address", "add", address, "dev", "cable", *(["nodad"] if ":" in address else []))
+            for device in ("lo", "cable"):
+                _ip("-n", namespace, "link", "set", device, "up")
+            (folder / name).write_text(text)
+            hosts.append(Host(name, namespace, folder / name))
+        yield hosts
+    finally:
+        for namespace in own:
+            subprocess.run(["ip", "netns", "delete", namespace], check=False, capture_output=True)
+        shutil.rmtree(folder)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
