@@ -17,6 +17,8 @@ TIMEOUT = timedelta(minutes=10)
 """How long ranks wait for one that does not call what the others call; torch's own groups of GPUs wait as long."""
 LONG_TIMEOUT = timedelta(hours=12)
 """How long they wait for one that reads or writes much; a rank that dies is noticed at once all the same."""
+_ENDED_WORDS = ("closed by peer", "reset by peer")
+_ENDED_ADVICE = "one of them has ended; its own log says why"
 
 
 class Agreement:
@@ -72,6 +74,6 @@ def together() -> Iterator[None]:
             yield
     except RuntimeError as error:
         reason = one_line(str(error).strip().partition("\n")[0])
-        raise RanksLost(
-            f"the other ranks did not come: call save, restore and close on all ranks, after the same steps ({reason})"
-        ) from error
+        ended = any(words in reason for words in _ENDED_WORDS)
+        advice = _ENDED_ADVICE if ended else "call save, restore and close on all ranks, after the same steps"
+        raise RanksLost(f"the other ranks did not come: {advice} ({reason})") from error
