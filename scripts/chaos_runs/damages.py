@@ -215,7 +215,7 @@ def saved(folder: Path, config: dict[str, Any]) -> Plan:
     """A run that has its checkpoints."""
     plan = Plan(folder, 0, config, kib=64, steps=_STEPS, force=True)
     training = Training(plan)
-    if training.wait() != [0, 0]:
+    if ended(training) != [0, 0]:
         raise RuntimeError(f"the training to be damaged failed: {training.errors()[-2000:]}")
     return plan
 
@@ -239,8 +239,16 @@ def once(plan: Plan, rng: random.Random, tally: Tally) -> None:
 
 def restored(plan: Plan, folder: Path) -> Training:
     training = Training(replace(next_attempt(plan), folder=folder, steps=0))
-    training.wait()
+    ended(training)
     return training
+
+
+def ended(training: Training) -> list[int | None]:
+    """The exit codes; nothing of it is left, not even where this is interrupted."""
+    try:
+        return training.wait()
+    finally:
+        training.end()
 
 
 def judge(tier: Tier, training: Training, folder: Path, tally: Tally) -> list[str]:
@@ -251,7 +259,7 @@ def judge(tier: Tier, training: Training, folder: Path, tally: Tally) -> list[st
         return refusal(training, tally)
     said = training.said("restored")
     if not said:
-        return [f"nothing was restored: {training.errors().strip().splitlines()[-1:]}"]
+        return [f"nothing was restored: {training.first_error()}"]
     newest = whole[-1]["step"]
     problems = [f"a mix: {said[0]['wrong']}"] if said[0]["wrong"] else []
     if said[0]["step"] != newest:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cluster import daemons, nodes, polling
 
-from chaos_runs.alive import children, words
+from chaos_runs.alive import children, found, words
 from chaos_runs.watched import RANKS, Watched
 
 _LONG_LIMIT = 600
@@ -142,7 +142,7 @@ def writers_of(pid: int) -> list[int]:
 
 
 def unfinished_saves(run: Watched) -> set[Path]:
-    saves = run.folder.checkpoints.glob(f"step-*/a{run.attempt:04d}-*")
+    saves = found(run.folder.checkpoints, f"step-*/a{run.attempt:04d}-*")
     return {save for save in saves if not (save / "manifest.json").exists()}
 
 

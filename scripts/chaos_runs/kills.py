@@ -4,7 +4,7 @@ never a mix, and never less than what had been reported durable."""
 from __future__ import annotations
 
 import collections
-import glob
+import contextlib
 import os
 import random
 import shutil
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chaos_runs.alive import content, found
 from chaos_runs.ranks import Plan, Training, durable, next_attempt, roots
 
 VICTIMS = ("all", "rank", "writer")
@@ -102,8 +103,12 @@ class History:
                 self._plan = next_attempt(self._plan)
             self._check_last()
         finally:
-            for training in self._left:
-                training.kill()
+            self._end_left()
+
+    def _end_left(self) -> None:
+        for training in self._left:
+            training.end()
+        self._left.clear()
 
     def _attempt(self, kill: Kill) -> None:
         floor = durable(self._plan)
@@ -116,16 +121,13 @@ class History:
             moment(kill, training)
         self._strike(kill, training)
         if not kill.overlap or len(self._left) > 3:
-            for each in self._left:
-                each.kill()
-                each.wait(10)
-            self._left.clear()
+            self._end_left()
 
     def _check_restore(self, training: Training, floor: int) -> None:
         until(lambda: len(training.said("restored")) == 2 or not training.alive())
         said = training.said("restored")
         if len(said) < 2:
-            self._lose(training, f"no restore: {training.errors().strip().splitlines()[-1:]}")
+            self._lose(training, f"no restore: {training.first_error()}")
             return
         self._tally.restores += 1
         expected = max(each["expected"] or 0 for each in said)
@@ -142,7 +144,7 @@ class History:
         if kill.victim == "all":
             training.kill()
         elif kill.victim == "rank":
-            os.kill(training.ranks[kill.rank].pid or 0, signal.SIGKILL)
+            kill_one(training.ranks[kill.rank].pid or 0)
         self._tally.phases[self._phase()] += 1
         if kill.victim == "writer":
             self._kill_writer(kill, training)
@@ -150,7 +152,7 @@ class History:
     def _kill_writer(self, kill: Kill, training: Training) -> None:
         """The training goes on, and a step that it takes later becomes durable."""
         for pid in training.writers(kill.rank):
-            os.kill(pid, signal.SIGKILL)
+            kill_one(pid)
         if kill.moment == "opening" or not training.said("restored"):
             return
         now = time.monotonic()
@@ -164,22 +166,21 @@ class History:
 
     def _phase(self) -> str:
         """What was under way on the tiers, as the folders show it."""
-        found = "copying or between"
+        what = "copying or between"
         for root in roots(self._plan).values():
-            temporaries = set(glob.glob(f"{root}/commits/.*"))
+            temporaries = {str(path) for path in found(root, "commits/.*")}
             if temporaries - self._temporaries:
-                found = "committing"
+                what = "committing"
             self._temporaries |= temporaries
-            if found != "committing":
-                found = phase(root, f"a{self._plan.attempt:04d}-", found)
-        return found
+            if what != "committing":
+                what = phase(root, f"a{self._plan.attempt:04d}-", what)
+        return what
 
     def _check_last(self) -> None:
         self._plan = next_attempt(self._plan)
         training = Training(self._plan)
         self._left.append(training)
         self._check_restore(training, durable(self._plan))
-        training.kill()
 
     def _lose(self, training: Training, what: str) -> None:
         text = f"{training.plan.folder} attempt {training.plan.attempt}: {what}"
@@ -207,20 +208,20 @@ def moment(kill: Kill, training: Training) -> None:
 
 
 def files(plan: Plan, pattern: str) -> set[str]:
-    return {str(path) for root in roots(plan).values() for path in root.glob(f"step-*/*/{pattern}")}
+    return {str(path) for root in roots(plan).values() for path in found(root, f"step-*/*/{pattern}")}
 
 
 def names(plan: Plan, moment: str) -> set[str]:
     """Of the ledger's records, or of the steps' folders."""
     pattern = "commits/*.json" if moment == "record" else "step-*"
-    return {str(path) for root in roots(plan).values() for path in root.glob(pattern)}
+    return {str(path) for root in roots(plan).values() for path in found(root, pattern)}
 
 
 def phase(root: Path, mine: str, otherwise: str) -> str:
     """What the saves whose names start with `mine` were at."""
-    records = b"".join(path.read_bytes() for path in root.glob("commits/[0-9]*.json"))
+    records = b"".join(map(content, found(root, "commits/[0-9]*.json")))
     pruned = b"".join(line for line in records.split(b"}") if b'"prune"' in line)
-    for save in map(Path, glob.iglob(f"{root}/step-*/{mine}*")):
+    for save in found(root, f"step-*/{mine}*"):
         if not (save / "manifest.json").exists():
             return "pruning" if save.name.encode() in pruned else "writing"
         if save.name.encode() not in records:
@@ -228,6 +229,11 @@ def phase(root: Path, mine: str, otherwise: str) -> str:
         if save.name.encode() in pruned:
             return "pruning"
     return otherwise
+
+
+def kill_one(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it had ended by itself
+        os.kill(pid, signal.SIGKILL)
 
 
 def until(holds: Callable[[], bool], seconds: float = _LONGEST, pause: float = 0.01) -> bool:

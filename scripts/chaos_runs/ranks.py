@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from dataclasses import dataclass, field, replace
 from multiprocessing.context import ForkServerProcess
@@ -21,8 +22,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import xxhash
 
-from chaos_runs.alive import children, words
+from chaos_runs.alive import children, content, found, group_lives, words
 from slurmopt.checkpoint.checkpointer import Checkpointer
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runtime.ranks import facts_from
@@ -31,6 +33,7 @@ from slurmopt.runtime.run import CurrentRun
 _CODE = 256
 """An element is step · 256 + attempt: exact in fp32 up to step 65535."""
 _FROZEN = 3.0
+_END_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -163,14 +166,21 @@ def roots(plan: Plan) -> dict[str, Path]:
 
 
 def records(root: Path) -> list[dict[str, Any]]:
-    """The ledger as this file reads it: by itself, not with the code under test."""
-    found = []
-    for path in sorted((root / "commits").glob("[0-9]*.json")):
-        try:
-            found.append({**json.loads(path.read_bytes()), "file": path.name})
-        except (ValueError, FileNotFoundError):  # damaged, or deleted meanwhile
-            continue
-    return found
+    """The ledger as this file reads it: by itself, not with the code under test. What is not what was put is left out."""
+    read = []
+    for path in found(root, "commits/[0-9]*.json"):
+        with contextlib.suppress(ValueError):
+            record = json.loads(data := content(path))
+            if isinstance(record, dict) and data == _as_put(record):
+                read.append({**record, "file": path.name})
+    return read
+
+
+def _as_put(record: dict[str, Any]) -> bytes:
+    """A record as the ledger writes it, its checksum last."""
+    rest = {name: value for name, value in record.items() if name != "xxh3"}
+    checksum = xxhash.xxh3_128_hexdigest(json.dumps(rest, sort_keys=True).encode())
+    return json.dumps({**rest, "xxh3": checksum}).encode()
 
 
 def standing(root: Path) -> list[dict[str, Any]]:
@@ -189,9 +199,8 @@ def newest(places: dict[str, Path]) -> int:
 
 def durable(plan: Plan) -> int:
     """The newest step that was reported durable so far: in the journal, or to the training."""
-    lines = [line for path in plan.folder.glob("said-*.jsonl") for line in path.read_bytes().splitlines()]
-    journal = plan.folder / "events.jsonl"
-    lines += journal.read_bytes().splitlines() if journal.exists() else []
+    paths = [*found(plan.folder, "said-*.jsonl"), plan.folder / "events.jsonl"]
+    lines = [line for path in paths for line in content(path).splitlines()]
     told = [json.loads(line) for line in lines if line.endswith(b"}")]
     return max((e["step"] for e in told if e.get("said") == "durable" or e.get("event") == "checkpoint"), default=0)
 
@@ -205,11 +214,25 @@ def run_rank(rank: int, plan: Plan) -> None:
         os.setgroups([])
         os.setgid(plan.user)
         os.setuid(plan.user)
+    threading.Thread(target=end_with_chaos, daemon=True).start()
     err = os.open(plan.stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(err, 1)
     os.dup2(err, 2)
     sys.stdout, sys.stderr = os.fdopen(1, "w", 1, closefd=False), os.fdopen(2, "w", 1, closefd=False)
-    Rank(rank, plan).train()
+    one = Rank(rank, plan)
+    try:
+        one.train()
+    except BaseException as error:
+        one.say("failed with", error=f"{type(error).__name__}: {error}")
+        raise
+
+
+def end_with_chaos() -> None:
+    """However that ended: nobody else ends a training that was to run until it is killed."""
+    chaos = multiprocessing.parent_process()
+    if chaos is not None:
+        chaos.join()
+        os.killpg(0, signal.SIGKILL)
 
 
 _context = multiprocessing.get_context("forkserver")
@@ -232,15 +255,16 @@ class Training:
             self.ranks.append(process)
 
     def said(self, word: str, rank: int | None = None) -> list[dict[str, Any]]:
-        try:
-            lines = self.plan.said.read_bytes().splitlines()
-        except FileNotFoundError:
-            return []
-        spoken = [json.loads(line) for line in lines if line.endswith(b"}")]
+        spoken = [json.loads(line) for line in content(self.plan.said).splitlines() if line.endswith(b"}")]
         return [each for each in spoken if each["said"] == word and rank in (None, each["rank"])]
 
     def errors(self) -> str:
         return self.plan.stderr.read_text(errors="replace") if self.plan.stderr.exists() else ""
+
+    def first_error(self) -> str:
+        """Of the rank that failed first: the others then only miss it."""
+        failed = min(self.said("failed with"), key=lambda each: each["time"], default=None)
+        return f"rank {failed['rank']}: {failed['error']}" if failed else "no rank told an error"
 
     def alive(self) -> bool:
         return all(process.is_alive() for process in self.ranks)
@@ -252,8 +276,17 @@ class Training:
     def kill(self) -> None:
         """Every process of the attempt, as when the power goes."""
         for process in self.ranks:
+            process.kill()  # it may not have made its group yet
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid or 0, signal.SIGKILL)
+
+    def end(self) -> None:
+        """`kill`, and until no process of it is left that could still write."""
+        self.kill()
+        self.wait(_END_SECONDS)
+        deadline = time.monotonic() + _END_SECONDS
+        while any(group_lives(process.pid or 0) for process in self.ranks) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def wait(self, seconds: float = 60) -> list[int | None]:
         """Until all ranks have ended by themselves; their exit codes."""
