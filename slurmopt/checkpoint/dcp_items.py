@@ -13,6 +13,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from slurmopt.checkpoint.arena import aligned
 from slurmopt.checkpoint.manifest import SEGMENT_BYTES, File, Item
+from slurmopt.checkpoint.memory import memory_of
 from slurmopt.checkpoint.part import Address, Block, PartWriter, Place
 from slurmopt.storage.folder import ALIGNMENT
 from slurmopt.storage.store import Store
@@ -86,4 +87,4 @@ def _bytes_of(value: torch.Tensor | io.BytesIO) -> memoryview:
     if isinstance(value, io.BytesIO):
         return value.getbuffer()
     plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    return memoryview(plain.reshape(-1).view(torch.uint8).numpy())
+    return memory_of(plain)

@@ -25,6 +25,7 @@ from slurmopt.checkpoint import ledger
 from slurmopt.checkpoint.dcp_place import open_store, step_in
 from slurmopt.checkpoint.ledger import Commit
 from slurmopt.checkpoint.manifest import Item, Manifest, decode
+from slurmopt.checkpoint.memory import memory_of
 from slurmopt.checkpoint.restore import read_pieces
 from slurmopt.checkpoint.saved import dtype_of, read_item, saved_state, trusted
 from slurmopt.errors import CheckpointError
@@ -169,7 +170,7 @@ class SlurmoptReader(StorageReader):
     def _fill(self, targets: Iterable[tuple[Item, torch.Tensor]]) -> None:
         pieces = []
         for item, target in targets:
-            memory, end = memoryview(target.numpy()), 0
+            memory, end = memory_of(target), 0
             for segment in item.segments:
                 pieces.append((memory[end : end + segment.raw], self._read.files[segment.file], segment))
                 end += segment.raw

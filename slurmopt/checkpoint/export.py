@@ -22,6 +22,7 @@ from torch.serialization import skip_data
 
 from slurmopt.checkpoint.arena import aligned
 from slurmopt.checkpoint.manifest import Item, Manifest
+from slurmopt.checkpoint.memory import memory_of
 from slurmopt.checkpoint.reading import Extent, extents, read_extent
 from slurmopt.checkpoint.saved import saved_state
 from slurmopt.checkpoint.state import take_apart
@@ -186,7 +187,7 @@ def _fill_archive(store: Store, manifest: Manifest, path: Path, state: Any) -> b
             if hasattr(tensor, "saved_name"):
                 places.setdefault(tensor.saved_name, []).append(offset)
             else:  # it was within an object, so it is here already
-                _write(file.fileno(), memoryview(tensor.contiguous().reshape(-1).view(torch.uint8).numpy()), offset)
+                _write(file.fileno(), memory_of(tensor.contiguous()), offset)
         records = _records(path)
         if len(records) != len(ours):
             raise CheckpointError(f"{manifest.name} has tensors within objects of other types; valid: --format dcp")

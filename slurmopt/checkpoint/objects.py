@@ -17,6 +17,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from slurmopt.checkpoint.memory import memory_of
 from slurmopt.errors import CheckpointError, one_line
 
 _DEEPEST = 100  # levels of nesting; a list that contains itself has no end
@@ -169,7 +170,7 @@ def _torch_to_json(value: Any) -> Any:
         return {"torch.device": str(value)}
     if type(value) is torch.Tensor and _is_plain(torch, value):
         plain = value.resolve_conj().resolve_neg().cpu().contiguous()
-        data = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+        data = bytes(memory_of(plain))
         return {"torch.Tensor": [_dtype_name(value.dtype), list(value.shape), _text(data)]}
     return None
 

@@ -13,7 +13,7 @@ from slurmopt.checkpoint.journal import note
 from slurmopt.checkpoint.ledger import Commit, Records
 from slurmopt.checkpoint.manifest import Damaged, Manifest, decode
 from slurmopt.checkpoint.nearby import Nearby
-from slurmopt.checkpoint.restore import Restorer, not_restored
+from slurmopt.checkpoint.restore import Restorer, not_restored, resized
 from slurmopt.checkpoint.tiers import SMALL_SECONDS, Tier
 from slurmopt.errors import CheckpointError, ConfigError, StorageError, one_line
 from slurmopt.folder import events
@@ -197,6 +197,11 @@ class Recovery:
         if names := not_restored(manifest, state):
             verb = "is" if len(names) == 1 else "are"
             self._say(one_line(f"{manifest.name} also has {', '.join(names)}, which {verb} not restored"))
+        if names := resized(manifest, state, self._ranks.world_size):
+            then, now = manifest.world_size, self._ranks.world_size
+            rest = "the new ones go on from rank 0's" if now > then else "those of the other ranks are left out"
+            sizes = f"each of {then} ranks had its own, and now there are {now}"
+            self._say(one_line(f"{', '.join(names)}: {sizes}; {rest}"))
 
     def _tell(self, event: str, candidate: Candidate, **more: Any) -> None:
         if self._ranks.rank != 0:

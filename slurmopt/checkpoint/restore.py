@@ -23,7 +23,9 @@ from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.tensor import DTensor
 
 from slurmopt.checkpoint.arena import aligned
+from slurmopt.checkpoint.entries import can_derive, may_differ, per_rank_name
 from slurmopt.checkpoint.manifest import Item, Manifest, Segment
+from slurmopt.checkpoint.memory import memory_of
 from slurmopt.checkpoint.objects import decode as decode_object
 from slurmopt.checkpoint.reading import Extent, extents, read_extent
 from slurmopt.checkpoint.state import put_together, state_of, take_apart, tensor_names, unwrapped
@@ -74,14 +76,12 @@ class Restorer:
         found = {}
         for (name, item), each in zip(names.items(), wanted, strict=True):
             assert each.buffer is not None
-            found[name] = decode_object(bytes(each.buffer.numpy()), item.name)
+            found[name] = decode_object(bytes(memory_of(each.buffer)), item.name)
         return found
 
     def _object_of(self, name: str, value: Any) -> Item:
-        if getattr(value, "per_rank", False):
-            rank = self._rank if self._rank < self._manifest.world_size else 0
-            name = per_rank_name(name, rank)
-        item = self._items.get((name, None))
+        rank = self._rank if self._rank < self._manifest.world_size and may_differ(value) else 0
+        item = self._items.get((name, None)) or self._items.get((per_rank_name(name, rank), None))
         if item is None:
             there = sorted({key for key, offsets in self._items if offsets is None})
             raise CheckpointError(
@@ -101,6 +101,8 @@ class Restorer:
             live: dict[str, torch.Tensor] = {}
             take_apart(name, state_of(value), live)
             saved = tensor_names(skeletons[name])
+            if isinstance(value, torch.Tensor):  # it is filled whatever name it has there
+                live = dict.fromkeys(saved, value)
             if isinstance(value, torch.nn.Module):
                 self._check_names(name, set(saved), set(live))
             mine = {key: self._target(key, live.get(key)) for key in saved}
@@ -214,6 +216,15 @@ def not_restored(manifest: Manifest, state: dict[str, Any]) -> list[str]:
     return sorted({name for entry in entries if (name := _PER_RANK.sub("", entry)) not in state and entry not in state})
 
 
+def resized(manifest: Manifest, state: dict[str, Any], world_size: int) -> list[str]:
+    """The entries that each rank had its own of, and that another number of ranks cannot go on with as they are."""
+    if manifest.world_size == world_size:
+        return []
+    saved = {item.name for item in manifest.items if item.offsets is None}
+    own = [name for name, value in state.items() if may_differ(value) and not can_derive(value)]
+    return [name for name in own if name not in saved and per_rank_name(name, 0) in saved]
+
+
 def _batches(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
     """As many at once as fit into `_BUFFER_BYTES`, and at least one."""
     batch: list[Wanted] = []
@@ -267,13 +278,7 @@ def _copy(target: memoryview, raw: memoryview) -> None:
 
 def _bytes_of(tensor: torch.Tensor | None) -> memoryview:
     assert tensor is not None
-    flat = tensor.detach().reshape(-1).view(torch.uint8)
-    return memoryview(flat.numpy())
-
-
-def per_rank_name(name: str, rank: int) -> str:
-    """The entry of one rank, where each has its own."""
-    return f"{name}/rank-{rank:05d}"
+    return memory_of(tensor.detach())
 
 
 def _begin(optimizer: Any) -> None:
@@ -307,8 +312,8 @@ def _load(name: str, owner: Any, saved: Any) -> None:
 
 def _give(state: dict[str, Any], name: str, value: Any, saved: Any, rank: int, there: bool) -> None:
     owner = unwrapped(value)
-    if getattr(value, "per_rank", False):
-        value.load_state_dict(saved) if there else value.derive(saved, rank)
+    if not there and can_derive(value):
+        value.derive(saved, rank)
     elif hasattr(owner, "load_state_dict"):
         _load(name, owner, saved)
     elif not isinstance(value, torch.Tensor):

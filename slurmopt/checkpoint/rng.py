@@ -49,13 +49,14 @@ class RngState:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Each generator goes on as if it had never stopped. CUDA's are left out where there is no such device now.
+        """Each generator goes on as if it had never stopped. CUDA's are left out where there is no such device now, and
+        NumPy's where it is not installed.
 
         CheckpointError where the state does not fit; which generators are set by then is not said.
         """
         _set("python", state, _set_python)
         _set("torch", state, lambda state: torch.set_rng_state(_bytes(state, "torch")))
-        if "numpy" in state:
+        if "numpy" in state and _has_numpy():
             _set("numpy", state, _set_numpy)
         if "cuda_device" in state and torch.cuda.is_available():
             _set("cuda", state, _set_cuda)
@@ -67,10 +68,19 @@ class RngState:
         random.seed(seed)
         # CUDA's generators too, at once or as soon as CUDA is used. They take 64 bits.
         torch.manual_seed(int.from_bytes(seed[:8], "little"))
-        if "numpy" in state or "numpy" in sys.modules:
+        if ("numpy" in state or "numpy" in sys.modules) and _has_numpy():
             import numpy as np
 
             np.random.seed(np.frombuffer(seed, dtype="<u4").astype(np.uint32))
+
+
+def _has_numpy() -> bool:
+    """torch does without it, and it may have been there when the state was saved."""
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def _python_state() -> dict[str, Any]:

@@ -140,8 +140,10 @@ def _copy_in_memory(targets: list[torch.Tensor], sources: list[torch.Tensor]) ->
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its bytes lie in memory as they are saved."""
-    return type(tensor) is torch.Tensor and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    """Whether its bytes lie in host memory as they are saved; the address of any other device's is nothing to read."""
+    if tensor.device.type != "cpu" or type(tensor) is not torch.Tensor:
+        return False
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _move(pieces: list[tuple[int, int, int]]) -> None:

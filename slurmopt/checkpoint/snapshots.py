@@ -13,11 +13,11 @@ import torch
 
 from slurmopt.checkpoint.agreement import Agreement
 from slurmopt.checkpoint.arena import Arena, affordable, aligned, available_memory
-from slurmopt.checkpoint.objects import encode
+from slurmopt.checkpoint.entries import Entries, Entry
 from slurmopt.checkpoint.part import Place
-from slurmopt.checkpoint.restore import per_rank_name
+from slurmopt.checkpoint.pinning import pin
 from slurmopt.checkpoint.snapshot import SHARE_BYTES, SnapshotPlan, signature, starts_of
-from slurmopt.checkpoint.state import state_of, take_apart, unwrapped
+from slurmopt.checkpoint.state import unwrapped
 from slurmopt.errors import CheckpointError
 from slurmopt.units import human_bytes
 
@@ -44,6 +44,7 @@ class Snapshots:
         """`on_this_node`: ranks that share its memory. `longest`: seconds that a buffer may take to be written."""
         self._buffers, self._ranks = buffers, ranks
         self._on_this_node, self._longest = on_this_node, longest
+        self._entries = Entries(ranks.rank)
         self._plan: SnapshotPlan | None = None
         self._arena: Arena | None = None
         self._free: list[int] = []
@@ -51,7 +52,8 @@ class Snapshots:
 
     def prepare(self, state: dict[str, Any]) -> None:
         """Makes the arena before the first save needs it, sized for when the optimizer has stepped."""
-        tensors, objects = self._collect(state)
+        tensors, entries = self._collect(state)
+        objects = self._objects(entries)
         size = sum(_local_bytes(tensor, self._ranks.world_size) for tensor in tensors.values())
         size += sum(_future_bytes(value, self._ranks.world_size) for value in state.values())
         unequal = 2 * SHARE_BYTES if self._ranks.world_size > 1 else 0
@@ -100,28 +102,31 @@ class Snapshots:
         """`_collect`, with a plan that fits on all ranks. What one rank cannot save stops all of them, instead of
         leaving the others waiting for it."""
         tensors: dict[str, torch.Tensor] = {}
-        objects: dict[str, bytes] = {}
+        entries: dict[str, Entry] = {}
         problem = None
         try:
-            tensors, objects = self._collect(state)
+            tensors, entries = self._collect(state)
         except CheckpointError as error:
             problem = str(error)
         fits = self._plan is not None and self._plan.signature == signature(tensors)
-        told = self._ranks.gather((problem, fits, unique))
-        if reason := next((reason for reason, _, _ in told if reason), None):
+        digests = {name: entry.digest for name, entry in entries.items() if entry.digest is not None}
+        told = self._ranks.gather((problem, fits, unique, digests))
+        if reason := next((reason for reason, *_ in told if reason), None):
             raise CheckpointError(reason)
-        if not all(fits for _, fits, _ in told):
+        differing = self._entries.compare([digests for *_, digests in told])
+        if differing:
+            tensors, entries = self._collect(state)
+        if differing or not all(fits for _, fits, *_ in told):
             self._check_alike(state, tensors)
             self._plan = SnapshotPlan(tensors, self._ranks, _buffers(state))
-        return tensors, objects, told[0][2]
+            self._tell_differing(differing)
+        return tensors, self._objects(entries), told[0][2]
 
     def _check_alike(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """What only some ranks have, or have in another shape, could not be restored."""
-        own = tuple(per_rank_name(name, self._ranks.rank) for name, value in state.items() if _is_own(value))
         mine = {f"state[{name!r}]": "there" for name in state}
-        for name, tensor in tensors.items():
-            if not own or not name.startswith(own):
-                mine[name] = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+        for name, tensor in self._entries.alike(state, tensors).items():
+            mine[name] = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
         told = self._ranks.gather(mine)
         for rank, theirs in enumerate(told):
             for name in {**told[0], **theirs}:
@@ -132,17 +137,20 @@ class Snapshots:
                         "the state must have the same entries and shapes on all ranks"
                     )
 
-    def _collect(self, state: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, bytes]]:
-        """The tensors by name, and everything else as bytes: of rank 0, and of each rank what each has its own."""
+    def _collect(self, state: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, Entry]]:
+        """The tensors by name, and everything else by entry."""
         tensors: dict[str, torch.Tensor] = {}
-        objects = {}
-        for name, value in state.items():
-            own = _is_own(value)
-            key = per_rank_name(name, self._ranks.rank) if own else name
-            skeleton = take_apart(key, state_of(value), tensors)
-            if own or self._ranks.rank == 0:
-                objects[key] = encode(skeleton, key)
-        return tensors, objects
+        return tensors, {name: self._entries.take_apart(name, value, tensors) for name, value in state.items()}
+
+    def _objects(self, entries: dict[str, Entry]) -> dict[str, bytes]:
+        """What this rank writes of them: its own, and rank 0 what all ranks share."""
+        return {each.key: each.object for each in entries.values() if each.is_own or self._ranks.rank == 0}
+
+    def _tell_differing(self, names: list[str]) -> None:
+        if names and self._ranks.rank == 0:
+            named = ", ".join(f"state[{name!r}]" for name in names)
+            line = f"{named}: differs between the ranks, so each rank's own is saved and restored"
+            print(f"slurmopt: {line}", file=sys.stderr, flush=True)
 
     def _room_for(self, need: int) -> None:
         if self._arena is None or need > self._arena.size:
@@ -162,7 +170,7 @@ class Snapshots:
             raise CheckpointError(f"there is no room for a snapshot of {human_bytes(size)}: {error}") from error
         if folder is None:
             self._arena.populate()
-            _pin(self._arena)
+            pin(self._arena)
         with self._changed:
             self._free = list(reversed(range(self._arena.buffers)))  # the first, whose pages come first, is taken first
 
@@ -195,11 +203,6 @@ class Snapshots:
         return places
 
 
-def _is_own(value: Any) -> bool:
-    """Whether each rank has its own."""
-    return bool(getattr(value, "per_rank", False))
-
-
 def _told(size: int, wanted: int, available: int, folder: Path | None) -> str:
     if folder is not None:
         instead = f"snapshots go to a file in {folder}, which is slower"
@@ -207,18 +210,6 @@ def _told(size: int, wanted: int, available: int, folder: Path | None) -> str:
         instead = "there is one snapshot instead of two: a save that comes while it is being written is put off"
     have = f"{human_bytes(available)} of memory left for this rank"
     return f"slurmopt: {human_bytes(size * wanted)} for snapshots do not fit into the {have}; {instead}"
-
-
-def _pin(arena: Arena) -> None:
-    """Lets a GPU copy into the arena on its own, beside what it computes."""
-    if torch.cuda.is_initialized() and arena.total:
-        arena.settled()
-        cudart, where = torch.cuda.cudart(), arena.address
-        error = int(cudart.cudaHostRegister(where, arena.total, 0))
-        if error:  # the copy still works, through a buffer of the driver's
-            print(f"slurmopt: snapshots are not pinned: CUDA error {error}", file=sys.stderr, flush=True)
-        else:
-            arena.before_close = lambda: cudart.cudaHostUnregister(where)
 
 
 def _buffers(state: dict[str, Any]) -> set[str]:

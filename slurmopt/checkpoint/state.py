@@ -60,6 +60,11 @@ def tensor_names(skeleton: Any) -> list[str]:
     return names
 
 
+def renamed(skeleton: Any, names: Mapping[str, str]) -> Any:
+    """A skeleton whose tensors go by other names; those that are not in `names` keep theirs."""
+    return put_together(skeleton, lambda name: {_TENSOR: names.get(name, name)})
+
+
 def _same_kind(value: Mapping[Any, Any], entries: dict[Any, Any]) -> dict[Any, Any]:
     kind = type(value)
     if kind.__name__ == "OrderedDict":

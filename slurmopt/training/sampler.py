@@ -72,6 +72,9 @@ class ResumableSampler(Sampler[list[int]]):
     Batches are then as even as they can be, and the last global batch of an epoch is simply what is left.
     """
 
+    per_rank = False
+    """Where all ranks are in the epoch is one number, which any number of ranks can go on from."""
+
     def __init__(
         self,
         dataset_size: int,
