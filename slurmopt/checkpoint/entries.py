@@ -13,7 +13,8 @@ import xxhash
 
 from slurmopt.checkpoint.memory import memory_of
 from slurmopt.checkpoint.objects import encode
-from slurmopt.checkpoint.state import renamed, state_of, take_apart, unwrapped
+from slurmopt.checkpoint.state import renamed, take_apart
+from slurmopt.checkpoint.wrappers import state_of, unwrapped
 
 _SMALL_BYTES = 64 << 10
 """Tensors up to this size are compared, where they lie in host memory and belong to no model or optimizer: those are

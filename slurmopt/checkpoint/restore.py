@@ -28,7 +28,8 @@ from slurmopt.checkpoint.manifest import Item, Manifest, Segment
 from slurmopt.checkpoint.memory import memory_of
 from slurmopt.checkpoint.objects import decode as decode_object
 from slurmopt.checkpoint.reading import Extent, extents, read_extent
-from slurmopt.checkpoint.state import put_together, state_of, take_apart, tensor_names, unwrapped
+from slurmopt.checkpoint.state import put_together, take_apart, tensor_names
+from slurmopt.checkpoint.wrappers import renamed_keys, state_of, unwrapped, with_wrappers
 from slurmopt.errors import CheckpointError
 from slurmopt.storage.folder import ALIGNMENT
 from slurmopt.storage.store import Store
@@ -99,14 +100,16 @@ class Restorer:
         for name, value in state.items():
             _begin(value)
             live: dict[str, torch.Tensor] = {}
-            take_apart(name, state_of(value), live)
-            saved = tensor_names(skeletons[name])
+            here = state_of(value)
+            take_apart(name, here, live)
+            skeleton, meant = skeletons[name], dict(zip(saved := tensor_names(skeletons[name]), saved, strict=True))
             if isinstance(value, torch.Tensor):  # it is filled whatever name it has there
                 live = dict.fromkeys(saved, value)
             if isinstance(value, torch.nn.Module):
-                self._check_names(name, set(saved), set(live))
-            mine = {key: self._target(key, live.get(key)) for key in saved}
-            nested[name] = put_together(skeletons[name], mine.__getitem__)
+                skeleton, meant = _by_plain_keys(name, skeleton, here)
+                self._check_names(name, set(meant.values()), set(live))
+            mine = {key: self._target(key, live.get(meant[key])) for key in saved}
+            nested[name] = put_together(skeleton, mine.__getitem__)
             tensors.update(mine)
         return tensors, nested
 
@@ -300,9 +303,20 @@ def _begin(optimizer: Any) -> None:
         group["lr"] = rate
 
 
+def _by_plain_keys(name: str, skeleton: dict[str, Any], here: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """A model's skeleton by the names that it has here, without wrappers; and for each saved tensor its name here."""
+    keys = renamed_keys(skeleton, here)
+    meant = {
+        tensor: f"{name}.{keys[key]}{tensor.removeprefix(f'{name}.{key}')}"
+        for key, part in skeleton.items()
+        for tensor in tensor_names(part)
+    }
+    return {keys[key]: part for key, part in skeleton.items()}, meant
+
+
 def _load(name: str, owner: Any, saved: Any) -> None:
     try:
-        owner.load_state_dict(saved)
+        owner.load_state_dict(with_wrappers(owner, saved) if isinstance(owner, torch.nn.Module) else saved)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise CheckpointError(

@@ -17,7 +17,7 @@ from slurmopt.checkpoint.entries import Entries, Entry
 from slurmopt.checkpoint.part import Place
 from slurmopt.checkpoint.pinning import pin
 from slurmopt.checkpoint.snapshot import SHARE_BYTES, SnapshotPlan, signature, starts_of
-from slurmopt.checkpoint.state import unwrapped
+from slurmopt.checkpoint.wrappers import plain_keys, unwrapped
 from slurmopt.errors import CheckpointError
 from slurmopt.units import human_bytes
 
@@ -215,7 +215,8 @@ def _told(size: int, wanted: int, available: int, folder: Path | None) -> str:
 def _buffers(state: dict[str, Any]) -> set[str]:
     """Names of the models' buffers: a batch norm's statistics differ between the ranks, and DDP goes by rank 0's."""
     models = {name: model for name, value in state.items() if isinstance(model := unwrapped(value), torch.nn.Module)}
-    return {f"{name}.{buffer}" for name, model in models.items() for buffer, _ in model.named_buffers()}
+    buffers = {name: plain_keys(model, [key for key, _ in model.named_buffers()]) for name, model in models.items()}
+    return {f"{name}.{key}" for name, keys in buffers.items() for key in keys.values()}
 
 
 def _local_bytes(tensor: torch.Tensor, world_size: int) -> int:

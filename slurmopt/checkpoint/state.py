@@ -13,17 +13,6 @@ _TENSOR = "\0tensor"
 """The only key of the dict that stands for a tensor in a skeleton."""
 
 
-def state_of(value: Any) -> Any:
-    """What an entry of the user's state dict holds: its `state_dict()`, or itself."""
-    module = unwrapped(value)
-    return module.state_dict() if hasattr(module, "state_dict") else module
-
-
-def unwrapped(value: Any) -> Any:
-    """A model without its DDP wrapper: one process, or FSDP, can load it then."""
-    return value.module if isinstance(value, torch.nn.parallel.DistributedDataParallel) else value
-
-
 def take_apart(name: str, value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     """Puts the tensors of `value` into `tensors`, under dotted names that start with `name`; returns the skeleton."""
     if isinstance(value, torch.Tensor):

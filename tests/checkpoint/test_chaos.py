@@ -95,7 +95,9 @@ def test_the_rank_that_failed_first_is_told(tmp_path: Path) -> None:
     training.wait()
     assert training.first_error().startswith("rank 0: IsADirectoryError: "), training.errors()
     (missed,) = training.said("failed with", rank=1)
-    assert missed["error"].startswith("RanksLost: the other ranks did not come: one of them has ended; its own log says")
+    assert missed["error"].startswith(
+        "RanksLost: the other ranks did not come: one of them has ended; its own log says"
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
