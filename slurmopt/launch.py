@@ -289,7 +289,7 @@ def ready(plan: Plan) -> tuple[Backend, str]:
 def check(settings: Settings, tolerant: bool) -> None:
     """Raises CheckError with all that the cluster cannot give; `tolerant` of a cluster that does not answer."""
     from slurmopt.slurm.facts import facts
-    from slurmopt.slurm.limits import findings, remarks, with_site_defaults
+    from slurmopt.slurm.limits import findings, idle_gpus, remarks, with_site_defaults
 
     resources = with_site_defaults(settings.resources, os.environ)
     try:
@@ -303,7 +303,9 @@ def check(settings: Settings, tolerant: bool) -> None:
         return
     if found:
         raise CheckError(found)
-    for line in [*remarks(resources, known), *_needs_tending(settings, resources, known)]:
+    alone = settings.task.per == "rank" and not settings.sweep.packed  # a process that stands for one rank only
+    idle = idle_gpus(resources) if alone else []
+    for line in [*remarks(resources, known), *idle, *_needs_tending(settings, resources, known)]:
         print(f"slurmopt: {line}", file=sys.stderr)
 
 

@@ -50,7 +50,10 @@ def require_hosts() -> None:
 
 @contextmanager
 def two_hosts(addresses: Sequence[str], hosts_files: Sequence[str]) -> Iterator[list[Host]]:
-    """Two hosts with `addresses` (with their prefix length) at the ends of one cable; `hosts_files`: their /etc/hosts."""
+    """Two hosts, `node1` and `node2`, at the ends of one cable.
+
+    `addresses`: of each, with the length of its prefix; `hosts_files`: what each has as /etc/hosts.
+    """
     names = ["node1", "node2"]
     own = [f"slurmopt-{os.getpid()}-{number}" for number in (1, 2)]
     folder = Path(tempfile.mkdtemp(prefix="hosts-"))

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from slurmopt.config.check import at_least, at_most_one, one_line_text, readable
+from slurmopt.config.check import at_least, at_most_one, one_line_text, one_of, readable
 from slurmopt.errors import ConfigError
 from slurmopt.units import mebibytes, seconds
 
@@ -37,6 +37,10 @@ class Resources:
 
     cpus_per_task: int | None = None
     """CPU cores of each rank."""
+
+    cpu_bind: str = "auto"
+    """`auto`: ranks with neighbouring GPUs are on one socket (srun's `--distribution=block:block`), and a rank that
+    Slurm does not bind to CPUs keeps to those near its GPU, where NVML tells which. `off`: Slurm's defaults."""
 
     memory: str | None = None
     """Memory of each node, such as `200GB` (powers of 1024, as in Slurm); `0` is all of it."""
@@ -95,6 +99,9 @@ class Resources:
         at_least(self.gpus_per_node, 0, "resources.gpus_per_node")
         at_least(self.tasks_per_node, 1, "resources.tasks_per_node")
         at_least(self.cpus_per_task, 1, "resources.cpus_per_task")
+        if self.cpu_bind == "False":  # YAML reads a bare `off` as false
+            self.cpu_bind = "off"
+        one_of(self.cpu_bind, ("auto", "off"), "resources.cpu_bind")
         memory = {name: getattr(self, name) for name in ("memory", "memory_per_cpu", "memory_per_gpu")}
         at_most_one(memory, "resources")
         for name, value in memory.items():

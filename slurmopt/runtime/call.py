@@ -35,6 +35,8 @@ class Call:
     """Seconds of `restart.hang_after`, None for auto; endless where nobody looks out for hangs."""
     health: Checks | None = None
     """What the node must pass first; None: nothing."""
+    cpu_bind: bool = True
+    """Whether a rank that Slurm has not bound keeps to the CPUs near its GPU."""
     config: dict[str, Any] | None = None
     """Of a sweep's point, which has read it already: what its config.yaml holds."""
 
@@ -58,6 +60,7 @@ def parse(argv: list[str]) -> Call:
         command=command,
         hang_after=options.hang_after,
         health=options.health,
+        cpu_bind=options.cpu_bind == "auto",
     )
 
 
@@ -79,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
     parser.add_argument("--hang-after", type=stacks.hang_after, default="auto", metavar="auto|off|SECONDS")
     parser.add_argument("--health", type=from_word, metavar="JSON", help="what the node must pass first")
+    parser.add_argument("--cpu-bind", choices=("auto", "off"), default="auto", help="keep to the CPUs near the GPU")
     parser.add_argument("--function", metavar="PKG.MOD.FN")
     parser.add_argument("--of-point", action="store_true", help="the folder is a sweep's point: its config says what")
     return parser

@@ -14,6 +14,7 @@ from slurmopt.errors import JobError, SlurmoptError
 from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
 from slurmopt.runtime import failures, run, signals, tree
 from slurmopt.runtime.call import Call, parse
+from slurmopt.runtime.cpus import use_own_cpus
 from slurmopt.runtime.gloo import gloo_exports
 from slurmopt.runtime.health.check import check
 from slurmopt.runtime.live import LiveRank
@@ -93,7 +94,10 @@ def run_rank(argv: list[str]) -> Outcome:
     """Runs one rank and leaves its outcome in its heartbeat file."""
     signals.install()
     raise_limit()
-    return run_call(parse(argv), int(os.environ.get(run.ATTEMPT) or 0))
+    call = parse(argv)
+    if call.per == "rank":
+        use_own_cpus(launched_facts(os.environ), call.cpu_bind)
+    return run_call(call, int(os.environ.get(run.ATTEMPT) or 0))
 
 
 def run_call(call: Call, attempt: int, prepare: Callable[[Call, int], Call] = of_point) -> Outcome:

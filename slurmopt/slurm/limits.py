@@ -46,6 +46,36 @@ def findings(resources: Resources, facts: ClusterFacts, array_size: int = 1) -> 
 
 def remarks(resources: Resources, facts: ClusterFacts) -> list[str]:
     """What is worth a line although the job can run, of resources without findings: nodes that it can never have."""
+    return [*_unreachable_nodes(resources, facts), *_few_cpus(resources, facts)]
+
+
+def idle_gpus(resources: Resources) -> list[str]:
+    """A line where a node has more GPUs than ranks, of a job with a process for each rank."""
+    ranks, gpus = resources.ranks_per_node, resources.gpus_per_node
+    if gpus <= ranks:
+        return []
+    return [
+        f"resources.tasks_per_node: {ranks} for {gpus} GPUs on each node: GPUs that no rank chooses itself stay idle; "
+        "leave it out for one rank per GPU"
+    ]
+
+
+def _few_cpus(resources: Resources, facts: ClusterFacts) -> list[str]:
+    """A line where each rank with a GPU gets one CPU, because Slurm gives as many as are asked for."""
+    if not resources.gpus_per_node or resources.cpus_per_task is not None or resources.exclusive:
+        return []
+    groups = [group for one in _chosen(resources, facts) for group in one.groups if group.gpu_count]
+    fair = min((group.cpus // group.gpu_count for group in groups), default=1)
+    share = fair * resources.gpus_per_node // resources.ranks_per_node
+    if share < 2:
+        return []
+    return [
+        "resources.cpus_per_task: not set, so Slurm gives each rank 1 CPU unless the partition has DefCpuPerGPU; "
+        f"{share} for each rank are the GPUs' part of a node"
+    ]
+
+
+def _unreachable_nodes(resources: Resources, facts: ClusterFacts) -> list[str]:
     if not resources.elastic:
         return []
     fitting = [one for one in _chosen(resources, facts) if not node_findings(one, resources, facts)]

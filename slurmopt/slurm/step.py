@@ -33,12 +33,20 @@ def srun(job: Job) -> list[str]:
     words = [f"--ntasks-per-node={processes_per_node(job)}"]
     if (cpus := cpus_per_process(job)) is not None:  # srun since 22.05 does not take it over from sbatch
         words.append(f"--cpus-per-task={cpus}")
+    if job.settings.resources.gpus_per_node and processes_per_node(job) > 1 and _binds(job):
+        words.append("--distribution=block:block")
     words.append("--kill-on-bad-exit=1")
     if container.image is not None and container.runtime == "pyxis":
         mounts = ",".join(_mounts(job, container))
         words += [f"--container-image={container.image}", f"--container-mounts={mounts}"]
         words += [f"--container-workdir={job.workdir}", *container.options]
     return [f"--nodes={nodes(job)}", f"--ntasks={ranks(job)}", *map(shell, words)]
+
+
+def _binds(job: Job) -> bool:
+    """Whether neighbouring ranks are to be on one socket; a distribution of the user's own is left as it is."""
+    resources = job.settings.resources
+    return resources.cpu_bind == "auto" and "distribution" not in resources.extra
 
 
 def _mounts(job: Job, container: Container) -> list[str]:
@@ -107,6 +115,8 @@ def rank_arguments(settings: Settings, of_point: bool = False) -> list[str]:
     patience = settings.restart.hang_after
     words = ["--heartbeat", str(seconds(settings.monitor.heartbeat))]
     words += ["--hang-after", patience if patience in ("auto", "off") else str(seconds(patience))]
+    if settings.resources.cpu_bind == "off":
+        words += ["--cpu-bind", "off"]
     if settings.health.enabled:
         checkpoint = settings.checkpoint
         checks = checks_of(settings.health, checkpoint.scratch.path, checkpoint.shared.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 
 import pytest
@@ -38,7 +39,7 @@ def test_a_rank_that_may_open_no_more_files_has_met_a_limit_of_the_node() -> Non
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
         with pytest.raises(OSError, match="Too many open files") as caught:
-            open("/dev/null")
+            os.open("/dev/null", os.O_RDONLY)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert outcome_of(caught.value).outcome == INFRASTRUCTURE

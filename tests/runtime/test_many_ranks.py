@@ -86,7 +86,8 @@ def test_40_ranks_meet_and_save_where_the_soft_limit_on_open_files_is_64(runner:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(ranks.pid, signal.SIGKILL)
     beat = runner.beat(0)
-    assert beat is not None and beat.outcome is not None, runner.log(0)
+    assert beat is not None, runner.log(0)
+    assert beat.outcome is not None, runner.log(0)
     result = beat.outcome["result"]
     assert result["total"] == RANKS
     # Not a connection to each of the others from each rank, for each of the groups.

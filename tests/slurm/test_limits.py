@@ -10,7 +10,7 @@ from captured import mini
 
 from slurmopt.config.resources import Resources
 from slurmopt.slurm.facts import ClusterFacts
-from slurmopt.slurm.limits import findings, remarks, with_site_defaults
+from slurmopt.slurm.limits import findings, idle_gpus, remarks, with_site_defaults
 
 
 def check(facts: ClusterFacts | None = None, array_size: int = 1, **resources: Any) -> list[str]:
@@ -114,9 +114,33 @@ def test_nodes_that_no_attempt_can_have_are_told_and_do_not_stop_the_launch(
     resources: dict[str, Any], said: str | None
 ) -> None:
     assert check(**resources) == []
-    told = remarks(Resources(**resources), mini())
+    told = [line for line in remarks(Resources(**resources), mini()) if line.startswith("resources.nodes")]
     assert len(told) == (said is not None)
     assert all(said in line for line in told)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("resources", "share"),
+    [
+        ({"gpus_per_node": 8}, 2),
+        ({"gpus_per_node": 8, "tasks_per_node": 2}, 8),
+        ({"gpus_per_node": 8, "tasks_per_node": 16}, None),  # no more than the one CPU is its part
+        ({"gpus_per_node": 8, "cpus_per_task": 2}, None),
+        ({"gpus_per_node": 8, "exclusive": True}, None),
+        ({}, None),
+    ],
+)
+def test_ranks_with_gpus_and_one_cpu_each_are_told(resources: dict[str, Any], share: int | None) -> None:
+    assert check(**resources) == []
+    told = remarks(Resources(**resources), mini())
+    assert len(told) == (share is not None)
+    assert all(line.startswith("resources.cpus_per_task") and f" {share} for each rank" in line for line in told)
+
+
+@pytest.mark.parametrize(("tasks", "idle"), [(None, False), (8, False), (16, False), (1, True), (7, True)])
+def test_gpus_without_a_rank_are_told(tasks: int | None, idle: bool) -> None:
+    told = idle_gpus(Resources(gpus_per_node=8, tasks_per_node=tasks))
+    assert len(told) == idle
 
 
 def test_all_of_them_at_once_in_the_same_order() -> None:

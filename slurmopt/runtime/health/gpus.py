@@ -28,7 +28,7 @@ def share(words: list[str], facts: RankFacts) -> list[str]:
 
 def look(words: list[str], facts: RankFacts) -> Finding | None:
     """Whether the GPUs answer and are free of faults."""
-    nvml = _nvml(len(words))
+    nvml = load_nvml(len(words))
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -42,7 +42,7 @@ def look(words: list[str], facts: RankFacts) -> Finding | None:
         nvml.nvmlShutdown()
 
 
-def _nvml(count: int) -> Any:
+def load_nvml(count: int) -> Any:
     try:
         return importlib.import_module("pynvml")
     except ImportError:
@@ -57,7 +57,7 @@ def _missing(nvml: Any, words: list[str]) -> Finding | None:
     lost = {}
     for word in words:
         try:
-            nvml.nvmlDeviceGetUUID(_handle(nvml, word))
+            nvml.nvmlDeviceGetUUID(device_handle(nvml, word))
         except nvml.NVMLError as error:
             if error.value != nvml.NVML_ERROR_NO_PERMISSION:
                 lost[word] = str(error)
@@ -67,7 +67,7 @@ def _missing(nvml: Any, words: list[str]) -> Finding | None:
     return Finding(f"{len(words) - len(lost)} of {len(words)} promised GPUs answer ({told})")
 
 
-def _handle(nvml: Any, word: str) -> Any:
+def device_handle(nvml: Any, word: str) -> Any:
     if word.isdigit():
         return nvml.nvmlDeviceGetHandleByIndex(int(word))
     handle = nvml.nvmlDeviceGetHandleByUUID(word)
@@ -81,7 +81,7 @@ def _faulty(nvml: Any, words: list[str]) -> Finding | None:
 
 
 def _faults(nvml: Any, word: str) -> list[str]:
-    handle = _handle(nvml, word)
+    handle = device_handle(nvml, word)
     found = []
     for question in (_ecc_errors, _pages, _rows):
         try:

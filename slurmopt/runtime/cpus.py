@@ -1,0 +1,68 @@
+"""Which CPUs a rank uses: those near its GPU, and as many threads as it has CPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from slurmopt.runtime.health import gpus
+from slurmopt.runtime.health.finding import NotChecked
+from slurmopt.runtime.ranks import RankFacts
+
+THREADS = "OMP_NUM_THREADS"
+_MASK_BITS = 64
+_MASK_WORDS = 64  # 4,096 CPUs
+
+
+def use_own_cpus(facts: RankFacts, bind: bool) -> None:
+    """Binds this process where `bind` says so, and sets its number of threads; before torch is imported."""
+    if bind:
+        keep_near_gpu(facts, os.environ)
+    os.environ.update(thread_exports(facts, os.environ))
+
+
+def thread_exports(facts: RankFacts, environ: Mapping[str, str]) -> dict[str, str]:
+    """OMP_NUM_THREADS for this rank, where the user has set none: the CPUs that it may use, divided by the ranks that
+    may use the same ones. Otherwise each of eight ranks starts a thread for every CPU of the node."""
+    if THREADS in environ:
+        return {}
+    own = len(os.sched_getaffinity(0))
+    return {THREADS: str(own if _is_bound(own, environ) else max(1, own // facts.local_world_size))}
+
+
+def keep_near_gpu(facts: RankFacts, environ: Mapping[str, str]) -> None:
+    """Restricts this process to the CPUs of its GPU's NUMA node, and with them the memory that it touches first.
+
+    Only where Slurm has not bound it to CPUs of its own, and NVML can be asked.
+    """
+    allowed = os.sched_getaffinity(0)
+    if _is_bound(len(allowed), environ):
+        return
+    devices = gpus.promised(environ)
+    near = allowed & _cpus_near(devices[facts.local_rank % len(devices)]) if devices else set()
+    if near and near != allowed:
+        os.sched_setaffinity(0, near)
+
+
+def _is_bound(cpus: int, environ: Mapping[str, str]) -> bool:
+    """Whether the launcher has given this rank a part of the job's CPUs on this node."""
+    of_node = environ.get("SLURM_CPUS_ON_NODE", "")
+    return cpus < (int(of_node) if of_node.isdigit() else os.cpu_count() or 1)
+
+
+def _cpus_near(device: str) -> set[int]:
+    """The CPUs of the GPU's NUMA node as NVML tells them; empty where it does not."""
+    try:
+        nvml = gpus.load_nvml(1)
+    except NotChecked:
+        return set()
+    try:
+        nvml.nvmlInit()
+        try:
+            mask = nvml.nvmlDeviceGetCpuAffinity(gpus.device_handle(nvml, device), _MASK_WORDS)
+        finally:
+            nvml.nvmlShutdown()
+    except nvml.NVMLError:  # the health check tells of a GPU that does not answer
+        return set()
+    bits = ((index * _MASK_BITS + bit, word >> bit & 1) for index, word in enumerate(mask) for bit in range(_MASK_BITS))
+    return {cpu for cpu, is_near in bits if is_near}
