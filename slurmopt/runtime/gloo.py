@@ -8,17 +8,23 @@ from slurmopt.runtime.addresses import interface_to_peers
 from slurmopt.runtime.ranks import RankFacts
 
 INTERFACE, LAZY = "GLOO_SOCKET_IFNAME", "TORCH_GLOO_LAZY_INIT"
+_MOST_RANKS = 256
+"""Up to here each rank is connected with each other one from the start, and learns at once that one has ended."""
+_GROUPS, _OTHER_FILES = 4, 128
+"""The default group, two of the checkpointer and one of the user's own; and what else a rank has open."""
 
 
-def gloo_exports(facts: RankFacts, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that `environ` lacks.
+def gloo_exports(facts: RankFacts, environ: Mapping[str, str], open_files: int) -> dict[str, str]:
+    """The variables that `environ` lacks; `open_files` is the rank's limit on open files.
 
-    - Connections are made when a collective first needs them. Otherwise each group connects each rank with each other
-      one at its start: with 1,024 ranks two groups take about 2,000 file descriptors in every rank.
+    - In a large world connections are made when a collective first needs them. Otherwise each group connects each rank
+      with each other one: with 1,024 ranks that is a million connections and, in every rank, 1,023 file descriptors.
     - By default gloo takes the interface of the address to which the host name resolves. Debian maps it to 127.0.1.1,
       where no other node answers.
     """
-    found = {LAZY: "1"}
+    found = {}
+    if facts.world_size > _MOST_RANKS or facts.world_size * _GROUPS + _OTHER_FILES > open_files:
+        found[LAZY] = "1"
     if facts.nodes > 1 and INTERFACE not in environ and (interface := interface_to_peers(facts, environ)):
         found[INTERFACE] = interface
     return {name: value for name, value in found.items() if name not in environ}

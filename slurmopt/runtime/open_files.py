@@ -10,6 +10,11 @@ _ENOUGH = 65_536
 limit when they start, which takes minutes where the hard limit is in the millions."""
 
 
+def limit() -> int:
+    """How many files this process may have open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 def raise_limit() -> None:
     """Raises the soft limit on open files to the hard limit, 65,536 at most.
 

@@ -12,13 +12,12 @@ from typing import Any, NoReturn, Protocol
 
 from slurmopt.errors import JobError, SlurmoptError
 from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
-from slurmopt.runtime import failures, run, signals, tree
+from slurmopt.runtime import failures, open_files, run, signals, tree
 from slurmopt.runtime.call import Call, parse
 from slurmopt.runtime.cpus import use_own_cpus
 from slurmopt.runtime.gloo import gloo_exports
 from slurmopt.runtime.health.check import check
 from slurmopt.runtime.live import LiveRank
-from slurmopt.runtime.open_files import raise_limit
 from slurmopt.runtime.point import of_point
 from slurmopt.runtime.ranks import RankFacts, exports, launched_facts, one_per_node, torchrun_exports
 from slurmopt.runtime.stacks import Stacks
@@ -93,7 +92,7 @@ def submitit_task(argv: list[str]) -> Any:
 def run_rank(argv: list[str]) -> Outcome:
     """Runs one rank and leaves its outcome in its heartbeat file."""
     signals.install()
-    raise_limit()
+    open_files.raise_limit()
     call = parse(argv)
     if call.per == "rank":
         use_own_cpus(launched_facts(os.environ), call.cpu_bind)
@@ -142,7 +141,7 @@ def export(call: Call, attempt: int) -> RankFacts:
         facts = one_per_node(facts)
         os.environ.update(torchrun_exports(facts, os.environ))
     os.environ.update(exports(facts))
-    os.environ.update(gloo_exports(facts, os.environ))
+    os.environ.update(gloo_exports(facts, os.environ, open_files.limit()))
     os.environ.update({run.FOLDER: str(call.folder.path), run.ATTEMPT: str(attempt)})
     os.environ.setdefault("SLURMOPT_CONFIG", str(call.folder.config))
     os.environ[run.LOCAL_RANK] = str(facts.local_rank)

@@ -8,11 +8,10 @@ import sys
 from slurmopt.errors import SlurmoptError
 from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
 from slurmopt.grid.points import Points
-from slurmopt.runtime import failures, rank, run, signals, surroundings, tree
+from slurmopt.runtime import failures, open_files, rank, run, signals, surroundings, tree
 from slurmopt.runtime.conclusion import say
 from slurmopt.runtime.health.check import check
 from slurmopt.runtime.live import LiveRank
-from slurmopt.runtime.open_files import raise_limit
 from slurmopt.runtime.pack import shares
 from slurmopt.runtime.pack.attempts import Attempts
 from slurmopt.runtime.pack.fixed import FixedPoints
@@ -30,7 +29,7 @@ from slurmopt.runtime.ranks import RankFacts
 def main(argv: list[str]) -> int:
     """Runs the points of one array task. Signals are taken already, and SIGCHLD is blocked."""
     pack = read(argv)
-    raise_limit()
+    open_files.raise_limit()
     attempt = int(os.environ.get(run.ATTEMPT) or 0)
     facts = rank.export(pack.call, attempt)
     live = rank.come_alive(pack.call, attempt, facts)
