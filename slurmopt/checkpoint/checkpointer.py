@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import secrets
 import sys
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 
 from slurmopt.checkpoint.agreement import Agreement
 from slurmopt.checkpoint.crew import Crew
+from slurmopt.checkpoint.device import wait_for_queued_work
 from slurmopt.checkpoint.ledger import checkpoint_name
 from slurmopt.checkpoint.recovery import Recovery
 from slurmopt.checkpoint.schedule import Decision, Schedule
@@ -131,13 +133,15 @@ class Checkpointer:
     def _save(self, step: int, state: dict[str, Any], metrics: dict[str, float] | None, force: bool) -> bool:
         numbers = _numbers(metrics or {})  # only now: a tensor on a GPU is waited for
         self._warn_of_forgotten()
+        wait_for_queued_work()  # the training would wait for that without a save, too
         began = time.monotonic()
         decision, room = self._agreed(step, force)
         if not decision.due:
             self._schedule.follow(decision)
             return False
         if not room:
-            self._crew.left_out(step, decision.due)  # and due again at the next step
+            self._crew.left_out(step, decision.due)
+            self._schedule.put_off(decision, step)
             return False
         self._schedule.follow(decision)
         taken, unique = self._snapshots.take(state, self._unique())
@@ -145,7 +149,7 @@ class Checkpointer:
         self._began = {step: began, **dict(list(self._began.items())[:_REMEMBERED])}
         self._crew.hand_over(step, name, decision.due, taken, numbers)
         self._last = (name, decision.due)
-        self._schedule.saved(decision.due, step, time.monotonic() - began)
+        self._schedule.saved(decision.due, step, time.monotonic() - began if taken.was_planned else math.nan)
         self._tell_rhythm()
         return True
 

@@ -11,6 +11,9 @@ from slurmopt.checkpoint.interval import Interval
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.units import steps_or_seconds
 
+_WAIT_FRACTION = 8
+"""A save that waits for room is looked at again after such a part of the steps that it has waited."""
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -30,6 +33,8 @@ class Schedule:
         self._saved: dict[str, int] = {}
         self._next: dict[str, int] = {}
         self._told: dict[str, int] = {}
+        self._owed: set[str] = set()
+        self._waits_since: int | None = None
         self._look: dict[str, int] = {}
         self._turn = threading.Lock()  # `durable` comes from another thread
         self.begin(0)
@@ -55,7 +60,7 @@ class Schedule:
         due, look = [], dict(self._look)
         for name, interval in self._intervals.items():
             following = interval.next_step(step - 1, self._pace, now) if step >= look[name] else step + 1
-            if force or following <= step:
+            if force or name in self._owed or following <= step:
                 due.append(name)
                 look[name] = interval.next_step(step, self._pace, now)
             elif step >= look[name]:
@@ -65,15 +70,27 @@ class Schedule:
     def follow(self, decision: Decision) -> None:
         self._look_at(decision.look)
 
+    def put_off(self, decision: Decision, step: int) -> None:
+        """No buffer is free on some rank. What is due stays so; the ranks ask each other again after an eighth of the
+        steps that it has waited, and not at each step: a slow tier would cost each of them an exchange."""
+        if self._waits_since is None:
+            self._waits_since = step
+        self._owed.update(decision.due)
+        again = step + max(1, (step - self._waits_since) // _WAIT_FRACTION)
+        self._look_at({**decision.look, **dict.fromkeys(decision.due, again)})
+
     def _look_at(self, steps: dict[str, int]) -> None:
         self._look = steps
         self._first_look: float = min(steps.values(), default=math.inf)
 
     def saved(self, names: list[str], step: int, blocked: float) -> None:
-        """A snapshot was taken for these tiers. Each rank measures, and rank 0's measurements count: so `_look`, which
-        must be the same on all ranks, comes from `follow` alone."""
+        """A snapshot was taken for these tiers; `blocked` is NaN where it is no measure for later ones. Each rank
+        measures, and rank 0's measurements count: so `_look`, which must be the same on all ranks, never follows from
+        them but by way of `follow`."""
         now = self._clock()
+        self._waits_since = None
         with self._turn:
+            self._owed.difference_update(names)
             for name in names:
                 self._intervals[name].saved(step, now, blocked)
                 self._saved[name] = step

@@ -28,13 +28,15 @@ _GUESSED_STATES = 2
 
 @dataclass
 class Snapshot:
-    """One copy of this rank's share, in one buffer of the arena."""
+    """One copy of this rank's share, in one buffer of the arena. `was_planned`: plan and arena were there already, as
+    they are for later saves."""
 
     buffer: int
     arena: Arena
     places: list[Place]
     objects: list[Place]
     tensors: dict[str, Any]
+    was_planned: bool
 
 
 class Snapshots:
@@ -73,6 +75,7 @@ class Snapshots:
 
     def take(self, state: dict[str, Any], unique: str) -> tuple[Snapshot, str]:
         """Copies the state into a free buffer. Returns rank 0's `unique` too, which travels with what is exchanged."""
+        before = self._plan, self._arena
         tensors, objects, unique = self._collected(state, unique)
         assert self._plan is not None
         need = self._plan.bytes + starts_of([len(data) for data in objects.values()])[1]
@@ -82,7 +85,8 @@ class Snapshots:
             buffer = self._free.pop()
         self._plan.copy(tensors, self._arena, buffer)
         places = self._put_objects(objects, self._arena.buffer(buffer))
-        return Snapshot(buffer, self._arena, self._plan.places, places, self._plan.tensors), unique
+        was_planned = before == (self._plan, self._arena)
+        return Snapshot(buffer, self._arena, self._plan.places, places, self._plan.tensors, was_planned), unique
 
     def free(self, buffer: int) -> None:
         """The writer is done with a buffer."""
