@@ -12,7 +12,7 @@ import ctypes
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from slurmopt.storage.folder import ALIGNMENT, address
@@ -115,10 +115,26 @@ def affordable(size: int, buffers: int, available: int) -> int:
 
 
 def available_memory() -> int:
-    """Bytes that this process may still take: the machine's, or what its cgroups leave."""
+    """Bytes that this process may still take: the machine's, or what its cgroups leave. Where these cannot be seen, as
+    in a container, its part of what Slurm gave the job on this node."""
     meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     machine = int(meminfo["MemAvailable"].split()[0]) * 1024
-    return min([machine, *_cgroup_room()])
+    return min([machine, *(list(_cgroup_room()) or _slurm_room(os.environ))])
+
+
+def _slurm_room(environ: Mapping[str, str]) -> list[int]:
+    """The job's memory on this node by Slurm's variables, divided by its ranks, less what this process has; empty where
+    Slurm says nothing. MiB there, bytes here."""
+
+    def number(name: str) -> int:
+        value = environ.get(name, "")
+        return int(value) if value.isdigit() else 0
+
+    given = number("SLURM_MEM_PER_NODE") or number("SLURM_MEM_PER_CPU") * number("SLURM_CPUS_ON_NODE")
+    if not given:
+        return []
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+    return [max(0, (given << 20) // (number("LOCAL_WORLD_SIZE") or 1) - resident)]
 
 
 def _cgroup_room() -> Iterator[int]:

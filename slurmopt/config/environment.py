@@ -22,7 +22,8 @@ class Container:
     """The image: `nvcr.io#nvidia/pytorch:25.01-py3`, a `.sqsh` file, a `.sif` file. None: no container."""
 
     mounts: list[str] = field(default_factory=list)
-    """`SOURCE:TARGET[:ro]` each. The run folder, the working directory and slurmopt itself are always mounted."""
+    """`SOURCE:TARGET[:ro]` each. The run folder, the working directory, the folders of `checkpoint.scratch` and
+    `checkpoint.shared`, and slurmopt itself are always mounted."""
 
     options: list[str] = field(default_factory=list)
     """Further words for pyxis' srun options or `apptainer exec`, such as `--no-container-mount-home`."""

@@ -67,13 +67,18 @@ class Checks:
     """The shared tier's folder, where it is not in the run folder; `${oc.env:NAME}` is filled in within the job."""
     scratch_path: str | None = None
     """The scratch tier's folder, likewise."""
+    container: bool = False
+    """Whether the rank runs in a container: then these folders must be mounted."""
 
     def as_word(self) -> str:
-        """One word for the job script."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        """One word for the job script; what is not looked at is left out."""
+        asked = {name: value for name, value in asdict(self).items() if value is not None}
+        if not self.container:
+            del asked["container"]
+        return json.dumps(asked, separators=(",", ":"))
 
 
-def checks_of(health: Health, scratch_path: str | None, shared_path: str | None) -> Checks:
+def checks_of(health: Health, scratch_path: str | None, shared_path: str | None, container: bool = False) -> Checks:
     """What a config asks for; the paths are those of `checkpoint.scratch` and `checkpoint.shared`."""
     return Checks(
         within=seconds(health.within),
@@ -84,6 +89,7 @@ def checks_of(health: Health, scratch_path: str | None, shared_path: str | None)
         scratch=None if health.scratch is None else mebibytes(health.scratch) << 20,
         shared_path=None if shared_path == "auto" else shared_path,
         scratch_path=scratch_path,
+        container=container,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from slurmopt.config.deferred import DEFERRED
 from slurmopt.config.shipped import shipped
 from slurmopt.errors import ConfigError, one_line
+from slurmopt.slurm.container import apptainer_variables, mounted_folders
 from slurmopt.slurm.directives import directives
 from slurmopt.slurm.job import Job, lead, policy
 from slurmopt.slurm.quoting import comment_line, shell, shell_deferred
@@ -74,6 +75,8 @@ def context(job: Job) -> dict[str, Any]:
         "notify": [] if job.sweep else [shell(word) for word in job.settings.notify.words()],
         "sweep": job.sweep,
         "container": environment.container.image is not None,
+        "mounted_folders": mounted_folders(job, nodes(job)),
+        "apptainer_variables": apptainer_variables(job),
     }
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from slurmopt.config.environment import Container
 from slurmopt.config.health import checks_of
 from slurmopt.config.schema import Settings
+from slurmopt.slurm.container import PACKAGE, apptainer_words, pyxis_options
 from slurmopt.slurm.job import Job, cpus_per_process, policy, processes_per_node
 from slurmopt.slurm.quoting import shell
 from slurmopt.units import mebibytes, seconds
-
-_CONTAINER_PACKAGE = "/opt/slurmopt"
 
 
 def nodes(job: Job) -> int | str:
@@ -36,11 +33,8 @@ def srun(job: Job) -> list[str]:
     if job.settings.resources.gpus_per_node and processes_per_node(job) > 1 and _binds(job):
         words.append("--distribution=block:block")
     words.append("--kill-on-bad-exit=1")
-    if container.image is not None and container.runtime == "pyxis":
-        mounts = ",".join(_mounts(job, container))
-        words += [f"--container-image={container.image}", f"--container-mounts={mounts}"]
-        words += [f"--container-workdir={job.workdir}", *container.options]
-    return [f"--nodes={nodes(job)}", f"--ntasks={ranks(job)}", *map(shell, words)]
+    pyxis = pyxis_options(job) if container.image is not None and container.runtime == "pyxis" else []
+    return [f"--nodes={nodes(job)}", f"--ntasks={ranks(job)}", *map(shell, words), *pyxis]
 
 
 def _binds(job: Job) -> bool:
@@ -49,22 +43,16 @@ def _binds(job: Job) -> bool:
     return resources.cpu_bind == "auto" and "distribution" not in resources.extra
 
 
-def _mounts(job: Job, container: Container) -> list[str]:
-    package = Path(__file__).resolve().parent.parent
-    own = [f"{job.folder.path}:{job.folder.path}", f"{job.workdir}:{job.workdir}"]
-    return [*own, f"{package}:{_CONTAINER_PACKAGE}/slurmopt:ro", *container.mounts]
-
-
 def pythonpath(job: Job) -> str | None:
     """Where a Python that has no slurmopt of its own finds it."""
     if job.settings.environment.container.image is not None:
-        return _CONTAINER_PACKAGE
+        return PACKAGE
     return str(job.folder.package) if job.settings.task.python is not None else None
 
 
 def runtime(job: Job) -> list[str]:
     """The words that start one rank, or all of them on this machine; each is one word of bash."""
-    python = [shell(word) for word in [*_apptainer(job), *_python(job)]]
+    python = [*_apptainer(job), *map(shell, _python(job))]
     if job.submitit:
         return [*python, "-m", "submitit.core._submit", '"$SLURMOPT_RUN_FOLDER/submitit"']
     arguments = [shell(word) for word in rank_arguments(job.settings, of_point=job.sweep is not None)]
@@ -119,7 +107,8 @@ def rank_arguments(settings: Settings, of_point: bool = False) -> list[str]:
         words += ["--cpu-bind", "off"]
     if settings.health.enabled:
         checkpoint = settings.checkpoint
-        checks = checks_of(settings.health, checkpoint.scratch.path, checkpoint.shared.path)
+        container = settings.environment.container.image is not None
+        checks = checks_of(settings.health, checkpoint.scratch.path, checkpoint.shared.path, container)
         words += ["--health", checks.as_word()]
     if task.command is not None or of_point:
         words += ["--per", "node"] if task.per == "node" else []
@@ -143,8 +132,4 @@ def _python(job: Job) -> list[str]:
 
 def _apptainer(job: Job) -> list[str]:
     container = job.settings.environment.container
-    if container.image is None or container.runtime != "apptainer":
-        return []
-    binds = [word for mount in _mounts(job, container) for word in ("--bind", mount)]
-    gpus = ["--nv"] if job.settings.resources.gpus_per_node else []
-    return ["apptainer", "exec", *gpus, *binds, "--pwd", str(job.workdir), *container.options, container.image]
+    return apptainer_words(job) if container.image is not None and container.runtime == "apptainer" else []

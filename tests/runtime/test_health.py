@@ -237,6 +237,18 @@ def test_the_address_is_one_that_others_can_use() -> None:
 # ---- space and clock -------------------------------------------------------------------------------------------------
 
 
+def test_in_a_container_the_folders_of_checkpoint_tiers_must_be_mounted(nodes: Nodes) -> None:
+    own_root = "/slurmopt-checkpoints-of-a-test"
+    nodes.start(0, 1, *word(container=True, shared_path=own_root), "--", "true")
+    assert f"{own_root} is in the container's own root" in nodes.error(0)
+    assert "checkpoint.shared.path" in nodes.error(0)
+
+
+def test_a_mounted_tier_passes(nodes: Nodes) -> None:
+    nodes.start(0, 1, *word(container=True, scratch_path="/dev/shm/slurmopt-checkpoints-of-a-test"), "--", "true")
+    assert nodes.outcome(0)["outcome"] == "finished"
+
+
 def test_too_little_space_names_folder_and_key(nodes: Nodes, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch" / "to be made"
     nodes.start(0, 1, *word(scratch=1 << 60, scratch_path="${oc.env:DISK}"), "--", "true", DISK=str(scratch))

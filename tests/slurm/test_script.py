@@ -21,6 +21,8 @@ from slurmopt.config.restart import Budgets, Restart
 from slurmopt.config.schema import Settings
 from slurmopt.config.sweep import Sweep
 from slurmopt.config.task import Task
+from slurmopt.config.tiers import Scratch, Shared
+from slurmopt.errors import ConfigError
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
@@ -68,7 +70,11 @@ CASES: dict[str, dict[str, object]] = {
     },
     "pyxis": {
         "task": FUNCTION,
-        "resources": Resources(gpus_per_node=4),
+        "resources": Resources(nodes=2, gpus_per_node=4),
+        "checkpoint": Checkpoint(
+            scratch=Scratch(path="${oc.env:TMPDIR,/local}/ckpt"), shared=Shared(path="/fsx/a b/ckpt")
+        ),
+        "network": Network(variables={"NCCL_SOCKET_IFNAME": "^docker,lo,veth"}),
         "environment": Environment(
             container=Container(
                 image="nvcr.io#nvidia/pytorch:25.01-py3",
@@ -80,7 +86,10 @@ CASES: dict[str, dict[str, object]] = {
     "apptainer": {
         "task": Task(command=["python3", "train.py"]),
         "resources": Resources(gpus_per_node=4),
-        "environment": Environment(container=Container(runtime="apptainer", image="/images/torch.sif")),
+        "environment": Environment(
+            container=Container(runtime="apptainer", image="/images/torch.sif"), variables={"WANDB_MODE": "offline"}
+        ),
+        "checkpoint": Checkpoint(shared=Shared(path="/fsx/ckpt")),
     },
     "another_python": {
         "task": Task(command=["./train"], python="/opt/other/bin/python"),
@@ -94,6 +103,17 @@ CASES: dict[str, dict[str, object]] = {
     "submitit": {"task": FUNCTION, "resources": Resources(nodes=2)},
     "lead": {"task": FUNCTION, "resources": Resources(time="4h"), "restart": Restart(lead="15m")},
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/data/a,b", "/data/a:b", "${oc.env:TMPDIR,/a,b}"])
+def test_a_tier_that_cannot_be_mounted_in_the_container_is_refused(path: str) -> None:
+    settings = Settings(
+        task=FUNCTION,
+        environment=Environment(container=Container(image="a.sqsh")),
+        checkpoint=Checkpoint(scratch=Scratch(path=path)),
+    )
+    with pytest.raises(ConfigError, match=r"checkpoint\.scratch\.path: .* no comma or colon"):
+        render(dataclasses.replace(job("function"), settings=settings))
 
 
 def job(name: str) -> Job:

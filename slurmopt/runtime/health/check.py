@@ -57,6 +57,9 @@ def _of_the_node(call: Call, checks: Checks, attempt: int, facts: RankFacts) -> 
     parts: list[tuple[str, Check]] = []
     for folder, least, key, shared in _folders(call, checks):
         parts.append((folder, partial(node.space, folder, least, key, shared)))
+    if checks.container:
+        tiers = {"checkpoint.shared.path": checks.shared_path, "checkpoint.scratch.path": checks.scratch_path}
+        parts += [(place, partial(node.mounted, place, key)) for key, place in tiers.items() if place is not None]
     if checks.clock is not None:
         most, beat = checks.clock, call.folder.heartbeat(attempt, facts.rank)
         parts.append(("the file system of the run folder", lambda: node.clock(beat, most)))

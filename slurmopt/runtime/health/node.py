@@ -32,6 +32,14 @@ def space(folder: str, least: int, key: str, shared: bool) -> Finding | None:
     return Finding(text, () if shared else None)
 
 
+def mounted(folder: str, key: str) -> Finding | None:
+    """Whether `folder` of a checkpoint tier outlives the container: not where it lies in the container's own root."""
+    path = _there(folder, key)
+    if path.stat().st_dev != os.stat("/").st_dev:
+        return None
+    return Finding(f"{folder} is in the container's own root and gone at its end: mount it ({key})", ())
+
+
 def _there(folder: str, key: str) -> Path:
     """The folder, or the nearest one above it that exists."""
     try:
