@@ -28,6 +28,9 @@ class Submission:
     token: str | None = None
     tasks: int | None = None
     """How many array tasks: of a search its workers. None: as many as the points need."""
+    among: Ranges | None = None
+    """The points that the array tasks are numbered by, where `points` are only some of these: a retry keeps the numbers
+    that the array tasks had. None: `points`."""
 
     @property
     def size(self) -> int:
@@ -38,13 +41,33 @@ class Submission:
         """The points of array task `task`; of a search, which shares them all, all."""
         if self.tasks is not None:
             return self.points
-        return self.points.slice(task * self.per_task, (task + 1) * self.per_task)
+        return self.points_between(task, task)
+
+    def points_between(self, first: int, last: int) -> Ranges:
+        """The points of array tasks `first` to `last`, where each has its own."""
+        found = self.numbered.slice(first * self.per_task, (last + 1) * self.per_task)
+        return found if self.among is None else found.both(self.points)
+
+    @property
+    def numbered(self) -> Ranges:
+        """The points that the array tasks are numbered by."""
+        return self.points if self.among is None else self.among
 
     def task_of(self, point: int) -> int | None:
         """The array task that has `point`; None where none has, or nobody can say beforehand."""
         if self.tasks is not None or point not in self.points:
             return None
-        return self.points.position(point) // self.per_task
+        return self.numbered.position(point) // self.per_task
+
+    @property
+    def array(self) -> Ranges:
+        """The numbers of its array tasks."""
+        return Ranges([(0, self.tasks - 1)]) if self.tasks is not None else self.tasks_of(self.points)
+
+    def tasks_of(self, points: Ranges) -> Ranges:
+        """The array tasks that have `points`, all of which must be its own, where each has its own."""
+        places = [(self.numbered.position(first), self.numbered.position(last)) for first, last in points.spans]
+        return Ranges((first // self.per_task, last // self.per_task) for first, last in places)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -56,6 +79,7 @@ class Submission:
             "packed": self.packed,
             "tasks": self.size,
             "shared": self.tasks is not None,
+            **({} if self.among is None else {"among": str(self.among)}),
         }
 
 
@@ -79,6 +103,7 @@ def _submission(value: Mapping[str, Any]) -> Submission:
         job=None if value["job"] is None else str(value["job"]),
         token=value.get("token"),
         tasks=int(value["tasks"]) if value.get("shared") else None,
+        among=Ranges.parse(value["among"]) if "among" in value else None,
     )
 
 

@@ -59,7 +59,8 @@ def _of_sweep(sweep: SweepFolder, run: RunFolder, settings: Settings, options: l
         before = arrays.known(sweep)
         arrays.settle(sweep, settings, count)
         if number is not None:
-            batch = arrays.Batch(Ranges.of([number]), 1, packed=False, options=tuple(options))
+            ((points, among),) = arrays.numbered_as_before(sweep, Ranges.of([number]))
+            batch = arrays.Batch(points, 1, packed=False, options=tuple(options), among=among)
         else:
             of, task = map(int, run.path.name.split("-"))
             one = next(one for one in before if one.number == of)
@@ -70,7 +71,7 @@ def _of_sweep(sweep: SweepFolder, run: RunFolder, settings: Settings, options: l
         made = (
             last if last is not None and last.points == batch.points else arrays.submit(sweep, settings, batch, count)
         )
-    return f"{made.job}_0"
+    return f"{made.job}_{made.array}"
 
 
 def _refuse_a_copy(run: RunFolder) -> None:

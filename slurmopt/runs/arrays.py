@@ -36,6 +36,8 @@ class Batch:
     """Of a search: how many workers share all points."""
     options: tuple[str, ...] = ()
     """sbatch's options beside, such as what it waits for."""
+    among: Ranges | None = None
+    """As in `Submission`."""
 
     @property
     def size(self) -> int:
@@ -65,6 +67,7 @@ def _submission(event: dict[str, Any], token: str) -> Submission:
         per_task=int(event["per_task"]),
         packed=bool(event["packed"]),
         tasks=event.get("tasks"),
+        among=Ranges.parse(str(event["among"])) if "among" in event else None,
         job=None,
         token=token,
     )
@@ -83,12 +86,25 @@ def submitted(sweep: SweepFolder) -> Ranges:
     return Ranges(span for one in known(sweep) if one.job is not None for span in one.points.spans)
 
 
+def numbered_as_before(sweep: SweepFolder, points: Ranges) -> list[tuple[Ranges, Ranges | None]]:
+    """`points` in parts, each with the points that the array tasks of its first array job were numbered by: scripts
+    may go by SLURM_ARRAY_TASK_ID. None where several points shared an array task, or none had one."""
+    found: list[tuple[Ranges, Ranges | None]] = []
+    for one in known(sweep):
+        mine = points.both(one.points)
+        if mine and not one.packed and one.per_task == 1:
+            found.append((mine, one.numbered))
+            points = points.minus(mine)
+    return [*found, (points, None)] if points else found
+
+
 def settle(sweep: SweepFolder, settings: Settings, count: int) -> None:
     """Brings a submission whose answer was lost to its end: the same points, not twice. With the sweep's lock held."""
     for one in known(sweep):
         if one.job is None:
             options = _options(sweep, one.token)
-            submit(sweep, settings, Batch(one.points, one.per_task, one.packed, one.tasks, options), count)
+            batch = Batch(one.points, one.per_task, one.packed, one.tasks, options, one.among)
+            submit(sweep, settings, batch, count)
     _tell(sweep, count)
 
 
@@ -118,11 +134,12 @@ def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int) -> 
         per_task=batch.per_task,
         packed=batch.packed,
         tasks=batch.tasks,
+        among=batch.among,
         job=None,
     )
     at_once = f"%{settings.sweep.at_once}" if settings.sweep.at_once else ""
-    options = [f"--array=0-{batch.size - 1}{at_once}", *batch.options]
-    words = [str(number), str(batch.points), str(batch.per_task)]
+    options = [f"--array={made.array}{at_once}", *batch.options]
+    words = [str(number), str(made.numbered), str(batch.per_task)]
     timeout = seconds(settings.launch.submit_timeout)
 
     def ask(token: str, retry: bool) -> tuple[str, dict[str, Any]]:
@@ -130,6 +147,7 @@ def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int) -> 
         return submit_once(sweep.script, comment, token, timeout, retry, options, words), _cluster()
 
     told = {"number": number, "points": str(batch.points), "per_task": batch.per_task, "packed": batch.packed}
+    told |= {} if batch.among is None else {"among": str(batch.among)}
     with claimed(sweep.path / f".submission-{number}"):
         job = hand_over(sweep.run, "sbatch", ask, **told, tasks=batch.tasks, options=list(batch.options))
     _tell(sweep, count)

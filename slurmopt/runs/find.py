@@ -248,7 +248,8 @@ def _of_array(sweep: SweepFolder, job: str) -> Selection | None:
             return Selection(sweep)
         if points := one.points_of(int(task)):
             return Selection(sweep, points)
-        raise RunError(f"array job {array} of {sweep.name}/{sweep.id} has no task {task}; valid: 0 to {one.size - 1}")
+        last = one.array.spans[-1][1]
+        raise RunError(f"array job {array} of {sweep.name}/{sweep.id} has no task {task}; valid: 0 to {last}")
     return None
 
 

@@ -131,14 +131,7 @@ def _words(seen: Standing, points: Ranges) -> Iterator[str]:
 
 def _whole_tasks(one: Submission, points: Ranges, running: Ranges) -> Ranges:
     """The array tasks none of whose points go on but `points`."""
-    of_points = _tasks_of(one, points)
-    return of_points.minus(_tasks_of(one, one.points.both(running).minus(points)))
-
-
-def _tasks_of(one: Submission, points: Ranges) -> Ranges:
-    """The array tasks of these of its points."""
-    places = [(one.points.position(first), one.points.position(last)) for first, last in points.spans]
-    return Ranges((first // one.per_task, last // one.per_task) for first, last in places)
+    return one.tasks_of(points).minus(one.tasks_of(one.points.both(running).minus(points)))
 
 
 def _of_tasks(one: Submission, tasks: Ranges) -> Iterator[str]:

@@ -183,9 +183,7 @@ class _Look:
         """Points that have said nothing: what Slurm has of their array tasks."""
         array = str(one.job)
         for first, last, entry in self._entries(array):
-            some = one.points if one.tasks is not None else one.points.slice(
-                first * one.per_task, (last + 1) * one.per_task
-            )  # fmt: skip
+            some = one.points if one.tasks is not None else one.points_between(first, last)
             some = some.both(points)
             self._add(some, *_of_entry(entry))
             points = points.minus(some)

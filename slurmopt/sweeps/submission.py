@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,8 +148,9 @@ def submit_points(sweep: SweepFolder, settings: Settings, points: Ranges) -> lis
     count, most = arrays.how_many(sweep), facts().max_array_size
     arrays.settle(sweep, settings, count)
     made = []
-    while points:
-        batch = first_batch(points, settings.sweep, most)
-        made.append(arrays.submit(sweep, settings, batch, count))
-        points = points.minus(batch.points)
+    for part, among in [(points, None)] if settings.sweep.packed else arrays.numbered_as_before(sweep, points):
+        while part:
+            batch = replace(first_batch(part, settings.sweep, most), among=among)
+            made.append(arrays.submit(sweep, settings, batch, count))
+            part = part.minus(batch.points)
     return made

@@ -196,6 +196,23 @@ def test_failed_points_are_told_apart_and_tried_again(site: Project) -> None:
     assert str(submissions.read(sweep.sweep_file)[-1].points) == "1-2"
 
 
+def test_points_that_are_tried_again_keep_the_numbers_of_their_array_tasks(site: Project) -> None:
+    """Of two array jobs; scripts from before slurmopt go by SLURM_ARRAY_TASK_ID."""
+    command = 'echo "$SLURMOPT_POINT $SLURM_ARRAY_TASK_ID" >> ids; [ -e mended ] || ! [[ $SLURMOPT_POINT =~ [1347] ]]'
+    (site.path / "old-style.sh").write_text(command)
+    words = ["task._target_=null", "task.command=[bash,old-style.sh]", "seed=range(8)"]
+    sweep, _ = launch(site, *words)
+    finish(site, sweep, finished=4, failed=4)
+    (site.path / "mended").touch()
+    said = site.slurmopt("retry", str(sweep.path), "--failed").stdout
+    assert "4 points submitted as job" in said
+    job = submissions.read(sweep.sweep_file)[2].job
+    assert site.slurmopt("status", f"{job}_4").stdout.startswith(f"{sweep.name}/{sweep.id}/4")
+    finish(site, sweep, finished=8)
+    lines = [line.split() for line in (site.path / "ids").read_text().splitlines()]
+    assert sorted(lines) == sorted([str(one), str(one % 6)] for one in [0, 1, 1, 2, 3, 3, 4, 4, 5, 6, 7, 7])
+
+
 @pytest.mark.parametrize("packing", [[], ["sweep.per_task=3"]], ids=["each a task", "packed"])
 def test_an_array_task_that_is_requeued_goes_on_with_its_points(site: Project, packing: list[str]) -> None:
     sweep, answer = launch(site, "task._target_=points.until_told", "seed=range(3)", *packing)
