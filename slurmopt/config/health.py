@@ -25,12 +25,12 @@ class Health:
 
     within: str = "20s"
     """How long the check of a node may take, 3 seconds to 10 minutes; what has not answered by then has failed. A node
-    that is all right takes a fraction of a second."""
+    that is all right takes a fraction of a second. The GPUs get six times that, for a cold start of their driver."""
 
     gpus: bool = True
-    """Whether the promised GPUs are looked at: all of them answer; no uncorrected ECC errors since the last reset; no
-    pages or rows that wait for a reset (NVML: `pip install 'slurmopt[gpu]'`); for a function whose Python has torch a
-    copy and a small kernel come back with the right numbers."""
+    """Whether the promised GPUs are looked at: all of them answer; no row of their memory could not be remapped (NVML:
+    `pip install 'slurmopt[gpu]'`, which also warns of ECC errors); for a function whose Python has torch a copy and a
+    small kernel come back with the right numbers."""
 
     reach: bool = True
     """Whether each node asks all others for an answer, over TCP on a port that the kernel gives."""

@@ -1,7 +1,7 @@
 """The health check: real ranks as the nodes of one attempt, real sockets, file systems and signals.
 
 Simulated, and only where a test says so: NVML (a module named pynvml, before the real one on the path), the clock of a
-node, and torch on a GPU.
+node, and torch on a GPU, be it NVIDIA's, AMD's or Intel's.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ def test_all_that_is_wrong_with_a_node_is_told_in_one_line(nodes: Nodes) -> None
 
 SIMULATED_NVML = '''
 """A simulated NVML of eight GPUs; NVML_FAULT names the one that is at fault, and how."""
-import json, os
+import json, os, time
 NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION, NVML_ERROR_LIBRARY_NOT_FOUND = 3, 4, 12
 NVML_ERROR_FUNCTION_NOT_FOUND, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 13, 1, 0
 fault = json.loads(os.environ.get("NVML_FAULT", "{}"))
@@ -319,11 +319,17 @@ class NVMLError(Exception):
         self.value = value
 
 def nvmlInit():
+    time.sleep(fault.get("cold", 0))
     if "init" in fault: raise NVMLError(*fault["init"])
 def nvmlShutdown(): pass
 def nvmlDeviceGetHandleByIndex(index):
     if index >= fault.get("count", 8): raise NVMLError(2, "Invalid Argument")
     return index
+def nvmlDeviceGetHandleByUUID(uuid):
+    if uuid not in ("MIG-aa-1", "MIG-aa-2", "GPU-bb"): raise NVMLError(6, "Not Found")
+    return uuid if uuid.startswith("MIG-") else 7
+def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle):
+    return {"MIG-aa-1": 0, "MIG-aa-2": 0}[handle]
 def nvmlDeviceGetUUID(handle):
     if handle == fault.get("lost"): raise NVMLError(15, "GPU is lost")
     return f"GPU-{handle}"
@@ -352,9 +358,6 @@ def nvml(nodes: Nodes, tmp_path: Path) -> dict[str, str]:
     [
         ({"lost": 5}, "7 of 8 promised GPUs answer (GPU 5: GPU is lost)"),
         ({"count": 6}, "6 of 8 promised GPUs answer (GPU 6: Invalid Argument, GPU 7: Invalid Argument)"),
-        ({"ecc": {"3": 2}}, "GPU 3: 2 uncorrected ECC errors since its last reset"),
-        ({"pages": 1}, "GPU 0: pages of its memory wait for retirement at the next reset"),
-        ({"rows": (1, 0)}, "GPU 0: rows of its memory wait to be remapped at the next reset"),
         ({"rows": (1, 1)}, "GPU 0: a row of its memory could not be remapped"),
         ({"init": (9, "Driver Not Loaded")}, "none of 8 promised GPUs answers: NVML: Driver Not Loaded"),
     ],
@@ -369,14 +372,65 @@ def test_simulated_nvml_faults_are_named(monkeypatch: pytest.MonkeyPatch, fault:
     assert finding.text.startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"ecc": {"3": 2}}, "GPU 3: 2 uncorrected ECC errors since its last reset"),
+        ({"pages": 1}, "GPU 0: pages of its memory wait for retirement at the next reset"),
+        ({"rows": (1, 0)}, "GPU 0: rows of its memory wait to be remapped at the next reset"),
+    ],
+)
+def test_simulated_nvml_what_a_gpu_got_over_is_told_and_does_not_take_it_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: object, said: str
+) -> None:
+    monkeypatch.setenv("NVML_FAULT", json.dumps(fault))
+    simulated = types.ModuleType("pynvml")
+    exec(SIMULATED_NVML, vars(simulated))
+    monkeypatch.setitem(sys.modules, "pynvml", simulated)
+    assert gpus.look(list("01234567"), facts_from({})) is None
+    assert f"slurmopt: health: {said}; it is used all the same\n" in capsys.readouterr().err
+
+
+def test_simulated_nvml_slices_of_gpus_are_found_by_either_name(nodes: Nodes, nvml: dict[str, str]) -> None:
+    slices = {**nvml, "CUDA_VISIBLE_DEVICES": "MIG-aa-1,MIG-aa-2,MIG-GPU-bb/3/0"}
+    nodes.start(0, 1, *word(gpus=True), "--", "echo", "trained", **slices)
+    assert nodes.wait(0) == 0
+    assert nodes.runner.log(0) == "trained\n"
+    slices["CUDA_VISIBLE_DEVICES"] += ",MIG-cc-1"
+    nodes.start(1, 1, *word(gpus=True), "--", "echo", "trained", **slices)
+    assert nodes.error(1) == "health: node2: 3 of 4 promised GPUs answer (GPU MIG-cc-1: Not Found)"
+
+
+def test_simulated_nvml_a_cold_driver_gets_longer_than_the_rest_of_the_check(
+    nodes: Nodes, nvml: dict[str, str]
+) -> None:
+    cold = word(gpus=True, within=1.0)
+    nodes.start(0, 1, *cold, "--", "echo", "trained", **nvml, NVML_FAULT='{"cold": 2}')
+    nodes.start(1, 1, *cold, "--", "echo", "trained", **nvml, NVML_FAULT='{"cold": 1000}')
+    assert nodes.wait(0) == 0
+    assert nodes.runner.log(0) == "trained\n"
+    assert nodes.error(1) == "health: node2: NVML did not answer within 6 s (6 times health.within)"
+
+
+@pytest.mark.parametrize("variable", ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"])
+def test_nvml_is_not_asked_about_gpus_of_others(nodes: Nodes, nvml: dict[str, str], variable: str) -> None:
+    others = {name: value for name, value in nvml.items() if name != "CUDA_VISIBLE_DEVICES"} | {variable: "0,1"}
+    hidden = {"NVML_FAULT": '{"init": [9, "Driver Not Loaded"]}', "SLURM_GPUS_ON_NODE": "2"}
+    nodes.start(0, 1, *word(gpus=True), "--", "echo", "trained", **others, **hidden)
+    assert nodes.wait(0) == 0
+    assert nodes.runner.log(0) == "trained\n"
+
+
 def test_simulated_nvml_each_rank_looks_at_its_own_gpus(nodes: Nodes, nvml: dict[str, str]) -> None:
     fault = json.dumps({"ecc": {"3": 1}})
     for rank in (0, 1):
         place = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "0", "NNODES": "1"}
         nodes.start(rank, 2, *word(gpus=True), "--", "echo", "trained", **nvml, **place, NVML_FAULT=fault)
-    assert nodes.wait(0) == 0  # 0, 2, 4, 6
-    assert nodes.runner.log(0) == "trained\n"
-    assert nodes.error(1) == "health: node2: GPU 3: 1 uncorrected ECC error since its last reset"
+    assert [nodes.wait(rank) for rank in (0, 1)] == [0, 0]
+    assert nodes.runner.log(0) == "trained\n"  # 0, 2, 4, 6
+    told, trained = nodes.runner.log(1).splitlines()
+    assert told.startswith("slurmopt: health: GPU 3: 1 uncorrected ECC error since its last reset")
+    assert trained == "trained"
 
 
 @pytest.mark.parametrize("hidden", [{"init": (12, "NVML Shared Library Not Found")}, {"init": (4, "No Permission")}])
@@ -403,7 +457,8 @@ def test_a_function_with_a_torch_for_cpus_goes_on(nodes: Nodes, nvml: dict[str, 
 
 
 SIMULATED_TORCH = """
-import os
+import os, sys
+__version__ = "simulated"
 class Tensor:
     def __init__(self, numbers, broken=False): self.numbers, self.broken = numbers, broken
     def to(self, device):
@@ -412,16 +467,25 @@ class Tensor:
         return Tensor(self.numbers, os.environ["FAULT"] == "wrong")
     def __mul__(self, by): return Tensor([n * by for n in self.numbers], self.broken)
     def __add__(self, by): return Tensor([n + by + self.broken for n in self.numbers])
-class version: cuda = "13.0"
+class version:
+    cuda = "13.0" if os.environ.get("KIND", "cuda") == "cuda" else None
+    hip = "7.0" if os.environ.get("KIND") == "rocm" else None
+    xpu = "2025" if os.environ.get("KIND") == "xpu" else None
+class OutOfMemoryError(RuntimeError): pass
 class cuda:
-    class OutOfMemoryError(RuntimeError): pass
-    def device_count(): return 1 if os.environ["FAULT"] == "count" else 2
+    def device_count(): return 1 if os.environ["FAULT"] in ("count", "one") else 2
+    def get_device_name(number): return os.environ.get("NAME", "NVIDIA H100")
+    def is_available(): return False
+    def is_initialized(): return False
+class xpu(cuda):
+    pass
 int64 = None
 def arange(count, dtype, device): return Tensor(list(range(8)))
 def device(kind, number): return (kind, number)
 def equal(a, b): return a.numbers == b.numbers
 class distributed:
     def is_available(): return False
+__path__, sys.modules["torch.distributed"] = [], distributed
 """
 
 
@@ -443,6 +507,27 @@ def test_simulated_torch_a_gpu_that_cannot_compute_is_named(
     nodes.start(0, 1, *word(gpus=True), "--function", "train.main", **environment)
     assert nodes.error(0) == f"health: node1: {said}"
     assert "trained" not in nodes.runner.log(0)
+
+
+@pytest.mark.parametrize("given", [
+    {"CUDA_VISIBLE_DEVICES": "MIG-aa-1,MIG-aa-2"},  # a process can use one slice
+    {"CUDA_VISIBLE_DEVICES": "0,1", "NAME": "NVIDIA A100-SXM4-40GB MIG 1g.5gb"},
+    {"KIND": "rocm", "ROCR_VISIBLE_DEVICES": "3", "SLURM_GPUS_ON_NODE": "8"},
+    {"KIND": "rocm", "ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "1", "SLURM_GPUS_ON_NODE": "8"},
+    {"KIND": "xpu", "ZE_AFFINITY_MASK": "3.0", "SLURM_GPUS_ON_NODE": "8"},
+    {"KIND": "xpu", "ZE_AFFINITY_MASK": "3.0,3.1", "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"},
+])  # fmt: skip
+def test_simulated_torch_gpus_of_every_kind_are_counted_as_torch_counts_them(
+    nodes: Nodes, tmp_path: Path, given: dict[str, str]
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "torch.py").write_text(SIMULATED_TORCH)
+    nodes.runner.module("train", "def main(config):\n    print('trained')\n")
+    environment = {"FAULT": "one", "PYTHONPATH": f"{tmp_path / 'torch'}:{REPOSITORY}"}
+    nodes.start(0, 1, *word(gpus=True), "--function", "train.main", **environment, **given)
+    assert nodes.wait(0) == 0, nodes.runner.log(0)
+    nodes.start(1, 1, *word(gpus=True), "--function", "train.main", **(environment | {"FAULT": "fails"}), **given)
+    assert ": a copy and a small kernel failed: " in nodes.error(1)
 
 
 # ---- the config ------------------------------------------------------------------------------------------------------

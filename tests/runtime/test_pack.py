@@ -293,6 +293,20 @@ def test_signals_reach_a_point_as_they_would_a_rank(packer: Packer) -> None:
 
 
 @needs_torch
+def test_where_an_import_has_asked_the_driver_for_gpus_each_point_starts_a_python(packer: Packer) -> None:
+    """There is no GPU here: torch is made to say so, and as torch does it in forked processes alone."""
+    packer.points(1)
+    packer.module(
+        "import os, torch\nprint('imported', flush=True)\nparent = os.getpid()\n"
+        "torch.version.hip, torch.cuda._is_in_bad_fork = '7.0', lambda: os.getpid() != parent\n"
+        "def main(config):\n    return torch.cuda._is_in_bad_fork()\n"
+    )
+    assert packer.run(task=("--of-point",)) == 0, packer.output
+    assert packer.output.count("each point starts a Python of its own") == 1
+    assert packer.told()[0]["result"] is False
+
+
+@needs_torch
 def test_where_an_import_has_initialised_cuda_each_point_starts_a_python(packer: Packer) -> None:
     """There is no GPU here: torch is made to say so."""
     packer.points(1)

@@ -18,19 +18,23 @@ from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.ranks import RankFacts
 
 
+_GPUS_TIMES = 6
+"""A cold start of the driver, or of CUDA, takes many seconds for each GPU, where nothing else keeps it awake."""
+
+
 def check(call: Call, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome | None:
     """What every task needs of its node: None where the rank may go on, else its outcome, which names node and check.
 
-    Takes `health.within` at most. The first rank of each node looks at what the node has but once.
+    Takes `health.within` at most, and the GPUs six times that. The first rank of each node looks at what the node has but
+    once.
     """
     if call.health is None:
         return None
     live.enter(CHECKING)
+    found = [*_gpus_of_the_rank(call.health, facts)]
     budget = Budget(call.health.within)
-    parts = _of_the_rank(call.health, facts)
-    if facts.local_rank == 0:
-        parts += _of_the_node(call, call.health, attempt, facts)
-    found = [finding for what, part in parts if (finding := bounded(what, budget, part)) is not None]
+    parts = _of_the_node(call, call.health, attempt, facts) if facts.local_rank == 0 else []
+    found += [finding for what, part in parts if (finding := bounded(what, budget, part)) is not None]
     if not found and facts.local_rank == 0 and facts.nodes > 1 and call.health.reach:
         found = [*_reached(call, attempt, facts, live, budget)]
     return _failed(found, facts) if found else None
@@ -38,19 +42,20 @@ def check(call: Call, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome
 
 def check_gpu(call: Call, facts: RankFacts) -> Outcome | None:
     """What a function needs besides, once its own modules are imported: they may set what torch reads at its start."""
-    if call.health is None or not call.health.gpus or call.backend == "gloo" or not gpus.promised(os.environ):
+    if call.health is None or not call.health.gpus or call.backend == "gloo" or not gpus.any_promised(os.environ):
         return None
     torch = kernel.torch_of_gpus()
-    if torch is None:
+    if torch is None or not gpus.promised(os.environ, kernel.kind_of(torch) or gpus.CUDA):
         return None
     what = f"the GPU of rank {facts.rank}"
-    finding = bounded(what, Budget(call.health.within), lambda: kernel.run(torch, facts.local_rank))
+    finding = bounded(what, Budget(call.health.within, _GPUS_TIMES), lambda: kernel.run(torch, facts.local_rank))
     return None if finding is None else _failed([finding], facts)
 
 
-def _of_the_rank(checks: Checks, facts: RankFacts) -> list[tuple[str, Check]]:
-    words = gpus.promised(os.environ) if checks.gpus else []
-    return [("NVML", lambda: gpus.look(words, facts))] if words else []
+def _gpus_of_the_rank(checks: Checks, facts: RankFacts) -> Iterator[Finding]:
+    words = gpus.of_nvidia(os.environ) if checks.gpus else []
+    if words and (found := bounded("NVML", Budget(checks.within, _GPUS_TIMES), lambda: gpus.look(words, facts))):
+        yield found
 
 
 def _of_the_node(call: Call, checks: Checks, attempt: int, facts: RankFacts) -> list[tuple[str, Check]]:

@@ -26,11 +26,12 @@ Check = Callable[[], Finding | None]
 
 
 class Budget:
-    """The time that all checks of a rank share."""
+    """The time that several checks of a rank share: `times` as many seconds."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._end = time.monotonic() + seconds
+    def __init__(self, seconds: float, times: int = 1) -> None:
+        self.seconds = seconds * times
+        self.said = "health.within" if times == 1 else f"{times} times health.within"
+        self._end = time.monotonic() + self.seconds
 
     def left(self) -> float:
         return max(0.0, self._end - time.monotonic())
@@ -58,4 +59,4 @@ def bounded(what: str, budget: Budget, check: Check) -> Finding | None:
         print(f"slurmopt: health: {reason}", file=sys.stderr, flush=True)
         return None
     except futures.TimeoutError:
-        return Finding(f"{what} did not answer within {budget.seconds:g} s (health.within)")
+        return Finding(f"{what} did not answer within {budget.seconds:g} s ({budget.said})")

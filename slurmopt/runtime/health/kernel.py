@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from slurmopt.runtime.health.finding import Finding
-from slurmopt.runtime.health.gpus import promised
+from slurmopt.runtime.health.gpus import CUDA, ROCM, XPU, promised
 
 _NUMBERS = 1 << 20
 
@@ -19,20 +19,37 @@ def torch_of_gpus() -> Any:
         return None
     import torch
 
-    return torch if torch.version.cuda or getattr(torch.version, "hip", None) else None
+    return None if kind_of(torch) is None else torch
+
+
+def kind_of(torch: Any) -> str | None:
+    """What GPUs a torch is made for; None for a CPU build."""
+    if getattr(torch.version, "hip", None):
+        return ROCM
+    if torch.version.cuda:
+        return CUDA
+    return XPU if getattr(torch.version, "xpu", None) else None
 
 
 def run(torch: Any, local_rank: int) -> Finding | None:
     """Whether torch sees all promised GPUs, and the rank's own one copies and computes."""
-    words, count = promised(os.environ), torch.cuda.device_count()
-    if count < len(words):
+    kind = kind_of(torch) or CUDA
+    words, gpus = promised(os.environ, kind), torch.xpu if kind == XPU else torch.cuda
+    count = gpus.device_count()
+    if not count or (count < len(words) and not _is_slice(gpus, words)):
         return Finding(f"{count} of {len(words)} promised GPUs answer torch")
     number = local_rank % count
+    name = words[number] if number < len(words) else number
     try:
-        right = _right(torch, torch.device("cuda", number))
+        right = _right(torch, torch.device("xpu" if kind == XPU else "cuda", number))
     except RuntimeError as error:  # also torch.AcceleratorError, torch.OutOfMemoryError
-        return Finding(f"GPU {words[number]}: a copy and a small kernel failed: {_why(torch, error)}")
-    return None if right else Finding(f"GPU {words[number]}: a copy and a small kernel gave wrong numbers")
+        return Finding(f"GPU {name}: a copy and a small kernel failed: {_why(torch, error)}")
+    return None if right else Finding(f"GPU {name}: a copy and a small kernel gave wrong numbers")
+
+
+def _is_slice(gpus: Any, words: list[str]) -> bool:
+    """Of several slices of GPUs (MIG) a process can use but the first; numbers do not show that they are slices."""
+    return any(word.startswith("MIG-") for word in words) or " MIG " in str(gpus.get_device_name(0))
 
 
 def _right(torch: Any, device: Any) -> bool:
@@ -43,6 +60,6 @@ def _right(torch: Any, device: Any) -> bool:
 
 
 def _why(torch: Any, error: RuntimeError) -> str:
-    if isinstance(error, torch.cuda.OutOfMemoryError):  # for 24 MB: not the training's own doing
+    if isinstance(error, torch.OutOfMemoryError):  # for 24 MB: not the training's own doing
         return "its memory is full: another process is on it"
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -17,6 +17,9 @@ class Imported:
         self._vector = random.getstate()[1][:-1]
         self._seeded: Any = None
         self._threads: int | None = None
+        self.breaks_forks = False
+        """Whether an import has asked the driver itself for its GPUs: without initialising torch's CUDA, but a forked
+        process cannot use it any more."""
 
     def before_users_module(self) -> None:
         """torch is there. Its threads would not survive the fork, and whoever waits for them: the parent has none."""
@@ -32,9 +35,9 @@ class Imported:
 
     @property
     def cuda(self) -> bool:
-        """Whether an import has initialised CUDA, which a forked process cannot use then."""
+        """Whether an import has initialised CUDA, or another kind of GPU: a forked process cannot use it then."""
         torch = sys.modules.get("torch")
-        return torch is not None and bool(torch.cuda.is_initialized())
+        return self.breaks_forks or (torch is not None and bool(torch.cuda.is_initialized()))
 
     def renew(self, argv: list[str]) -> None:
         """In the forked rank: dice of its own, but where the user's modules seeded them; its threads; its words."""

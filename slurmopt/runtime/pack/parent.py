@@ -16,7 +16,7 @@ from slurmopt.runtime.pack import shares
 from slurmopt.runtime.pack.attempts import Attempts
 from slurmopt.runtime.pack.fixed import FixedPoints
 from slurmopt.runtime.pack.fork import leave
-from slurmopt.runtime.pack.gpus import check_gpus
+from slurmopt.runtime.pack.gpus import breaks_forks, check_gpus
 from slurmopt.runtime.pack.imports import import_all
 from slurmopt.runtime.pack.journal import TaskJournal
 from slurmopt.runtime.pack.loop import Loop
@@ -55,10 +55,11 @@ def _run(pack: Pack, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome:
     words = [shares.words(place, pack.ranks, os.environ) for place in places]
     os.environ.setdefault("OMP_NUM_THREADS", words[0].get("OMP_NUM_THREADS", "1"))
     imported = import_all(pack, points)
-    if (unfit := check_gpus(pack.call, facts)) is not None:
-        return unfit
-    if imported.cuda:
+    imported.breaks_forks = breaks_forks()
+    if imported.cuda:  # and checks its own GPU
         say("an import has initialised CUDA: each point starts a Python of its own, which takes seconds")
+    elif (unfit := check_gpus(pack.call, facts)) is not None:
+        return unfit
     journal = TaskJournal(pack.folder)
     ownership = Ownership(pack.sweep, pack.submission, pack.shared)
     source = source_of(pack, points, journal, ownership)
