@@ -25,7 +25,9 @@ _UNCAUGHT = re.compile(
     r"^(?P<prefix>.*?)terminate called after throwing an instance of '(?P<kind>[^']+)'\s*\n(?:.*?what\(\): *(?P<what>.*))?",
     re.MULTILINE,
 )
-_WATCHDOG = re.compile(r"^(?P<prefix>.*?)\[[EF]\S* \S+ ProcessGroupNCCL\.cpp:\d+\] (?P<what>.*terminated with exception: .*)", re.MULTILINE)
+_WATCHDOG = re.compile(
+    r"^(?P<prefix>.*?)\[[EF]\S* \S+ ProcessGroupNCCL\.cpp:\d+\] (?P<what>.*terminated with exception: .*)", re.MULTILINE
+)
 _WHAT_ENDS = re.compile(r"^\W*(?:Exception raised from|frame #\d+|Fatal Python error|Signal \d+ \(|$)")
 
 # srun: error: node2: tasks 1,4-5: Aborted (core dumped)

@@ -125,7 +125,11 @@ def main(config):
         ("late = Known\nif __name__ == '__main__':\n    main()", "['__mp_main__', '__mp_main__']", ""),
         ("late = Known\nmain()", "['__mp_main__', '__mp_main__']", ""),
         ("if __name__ == '__main__':\n    class late: ...\n    main()", "['__mp_main__', '__main__']", ""),
-        ("late = Known\nos.mkdir('once')\nmain()", "['__main__', '__main__']", "cannot be run again for its names: FileExistsError"),
+        (
+            "late = Known\nos.mkdir('once')\nmain()",
+            "['__main__', '__main__']",
+            "cannot be run again for its names: FileExistsError",
+        ),
     ],
     ids=["guarded", "unguarded", "a name in the guarded block", "runs only once"],
 )

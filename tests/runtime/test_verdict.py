@@ -267,9 +267,11 @@ def test_the_workers_of_a_launcher_abort_too(folder: RunFolder) -> None:
     """torchrun ends with status 1 and a traceback of its own."""
     _abort(folder, 1, ECC, prefix="[rank5]: ")
     with folder.rank_log(0, 1).open("a") as log:
-        log.write("Traceback (most recent call last):\n  File \"run.py\", line 9\ntorch.ChildFailedError: \n")
+        log.write('Traceback (most recent call last):\n  File "run.py", line 9\ntorch.ChildFailedError: \n')
     _rank(folder, 1, "user error", error="torchrun ended with exit status 1")
-    result = _die(folder, "srun: error: node1: task 1: Exited with exit code 1\n" + ENDED.format(others="node0: task 0"))
+    result = _die(
+        folder, "srun: error: node1: task 1: Exited with exit code 1\n" + ENDED.format(others="node0: task 0")
+    )
     assert (result["cause"], result["rank"]) == ("infrastructure", 1)
     assert str(result["error"]).endswith(ECC)
 
