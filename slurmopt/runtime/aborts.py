@@ -22,7 +22,8 @@ _MOST_LOGS = 64
 _MOST_CHARACTERS = 600
 # glibc's and C++'s own words; what the exception says may have several lines, and C++ frames follow.
 _UNCAUGHT = re.compile(
-    r"^(?P<prefix>.*?)terminate called after throwing an instance of '(?P<kind>[^']+)'\s*\n(?:.*?what\(\): *(?P<what>.*))?",
+    r"^(?P<prefix>.*?)terminate called after throwing an instance of '(?P<kind>[^']+)'\s*\n"
+    r"(?:.*?what\(\): *(?P<what>.*))?",
     re.MULTILINE,
 )
 _WATCHDOG = re.compile(

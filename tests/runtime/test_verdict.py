@@ -153,7 +153,7 @@ def test_who_leaves_of_its_own_accord_or_by_somebodys_kill_has_asked(folder: Run
     assert _leave(folder, "", "JobId=7 JobState=RUNNING Restarts=0", asked)["cause"] == "asked"
 
 
-FRAMES = """Exception raised from c10_cuda_check_implementation at /pytorch/c10/cuda/CUDAException.cpp:44 (most recent call first):
+FRAMES = """Exception raised from checkForNCCLErrors at ProcessGroupNCCL.cpp:2363 (most recent call first):
 frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 (0x7f in libc10.so)
 frame #1: <unknown function> + 0x94ac3 (0x7f in /lib/x86_64-linux-gnu/libc.so.6)
 

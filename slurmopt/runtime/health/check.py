@@ -17,7 +17,6 @@ from slurmopt.runtime.health.reach import CHECKING, Reach
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.ranks import RankFacts
 
-
 _GPUS_TIMES = 6
 """A cold start of the driver, or of CUDA, takes many seconds for each GPU, where nothing else keeps it awake."""
 
@@ -25,8 +24,8 @@ _GPUS_TIMES = 6
 def check(call: Call, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome | None:
     """What every task needs of its node: None where the rank may go on, else its outcome, which names node and check.
 
-    Takes `health.within` at most, and the GPUs six times that. The first rank of each node looks at what the node has but
-    once.
+    Takes `health.within` at most, and the GPUs six times that. The first rank of each node looks at what the node has
+    but once.
     """
     if call.health is None:
         return None

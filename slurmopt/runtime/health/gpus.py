@@ -1,4 +1,7 @@
-"""Which GPUs were promised, and what NVML tells of NVIDIA's. Needs `pynvml` (the extra `gpu`); without it nothing is told."""
+"""Which GPUs were promised, and what NVML tells of NVIDIA's.
+
+That needs `pynvml` (the extra `gpu`); without it nothing is told.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _VARIABLES = {
     ROCM: ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     XPU: ("ZE_AFFINITY_MASK",),
 }
-"""A kind of GPU → the variables that show them to a process; the first that is set counts. Slurm may set all of them."""
+"""A kind of GPU → the variables that show them to a process; the first that is set counts. Slurm may set all."""
 _DEVICE = re.compile(r"\d+(\.\d+)?|(GPU|MIG)-[0-9A-Za-z/-]+")
 
 
