@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 
 from slurmopt.runtime.health import gpus
@@ -10,6 +11,7 @@ from slurmopt.runtime.health.finding import NotChecked
 from slurmopt.runtime.ranks import RankFacts
 
 THREADS = "OMP_NUM_THREADS"
+_NVML_SECONDS = 10.0
 _MASK_BITS = 64
 _MASK_WORDS = 64  # 4,096 CPUs
 
@@ -38,8 +40,8 @@ def keep_near_gpu(facts: RankFacts, environ: Mapping[str, str]) -> None:
     allowed = os.sched_getaffinity(0)
     if _is_bound(len(allowed), environ):
         return
-    devices = gpus.promised(environ)
-    near = allowed & _cpus_near(devices[facts.local_rank % len(devices)]) if devices else set()
+    devices = gpus.of_nvidia(environ)
+    near = allowed & _cpus_in_time(devices[facts.local_rank % len(devices)]) if devices else set()
     if near and near != allowed:
         os.sched_setaffinity(0, near)
 
@@ -48,6 +50,15 @@ def _is_bound(cpus: int, environ: Mapping[str, str]) -> bool:
     """Whether the launcher has given this rank a part of the job's CPUs on this node."""
     of_node = environ.get("SLURM_CPUS_ON_NODE", "")
     return cpus < (int(of_node) if of_node.isdigit() else os.cpu_count() or 1)
+
+
+def _cpus_in_time(device: str) -> set[int]:
+    """`_cpus_near`, or none where NVML does not answer: a dead driver never does, and the rank has no heartbeat yet."""
+    found: list[set[int]] = []
+    thread = threading.Thread(target=lambda: found.append(_cpus_near(device)), name="slurmopt-cpus", daemon=True)
+    thread.start()
+    thread.join(_NVML_SECONDS)
+    return found[0] if found else set()
 
 
 def _cpus_near(device: str) -> set[int]:

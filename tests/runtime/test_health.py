@@ -330,6 +330,7 @@ def nvmlDeviceGetHandleByUUID(uuid):
     return uuid if uuid.startswith("MIG-") else 7
 def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle):
     return {"MIG-aa-1": 0, "MIG-aa-2": 0}[handle]
+def nvmlDeviceGetCpuAffinity(handle, words): raise NVMLError(3, "Not Supported")
 def nvmlDeviceGetUUID(handle):
     if handle == fault.get("lost"): raise NVMLError(15, "GPU is lost")
     return f"GPU-{handle}"
