@@ -10,6 +10,7 @@ from slurmopt.errors import ConfigError, one_line
 from slurmopt.units import seconds
 
 SIGNALS = ("USR1", "USR2", "INT", "TERM", "HUP", "CONT")
+AFTER_SIGNAL = ("continue", "finished")
 _CAUSES_OF_TEXT = ("infrastructure", "user_error", "out_of_memory", "gpu_out_of_memory", "node_failure", "hang")
 _MOST = 1_000_000
 
@@ -89,6 +90,10 @@ class Restart:
     forward: str | None = None
     """The signal that a `task.command` gets at that moment: USR1, USR2, INT, TERM, HUP or CONT. Default: none."""
 
+    exit_after_signal: str = "continue"
+    """What it means that the training ends without an error (exit status 0, a return) after it was told to leave.
+    `continue`: the run goes on, for many programs leave like that on SIGTERM. `finished`: it has finished."""
+
     budgets: Budgets = field(default_factory=Budgets)
     """How often it comes back after each cause."""
 
@@ -114,6 +119,7 @@ class Restart:
         at_least(self.no_progress, 1, "restart.no_progress")
         if self.forward is not None:
             one_of(self.forward, SIGNALS, "restart.forward")
+        one_of(self.exit_after_signal, AFTER_SIGNAL, "restart.exit_after_signal")
         for pattern, cause in self.patterns.items():
             _check_pattern(str(pattern), cause)
 

@@ -31,6 +31,8 @@ class Outcome:
     """The nodes at fault, where that is not the rank's own: others that it cannot reach; [] where no node is."""
     pruned: bool = False
     """Whether it finished because its search gave the trial up."""
+    by_signal: bool = False
+    """Of a requeue: whether it ended as if finished, having been told to leave, and asked for nothing."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

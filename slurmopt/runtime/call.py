@@ -37,6 +37,8 @@ class Call:
     """What the node must pass first; None: nothing."""
     cpu_bind: bool = True
     """Whether a rank that Slurm has not bound keeps to the CPUs near its GPU."""
+    exit_after_signal: str = "continue"
+    """What an end without error is that follows a signal: `continue` or `finished`."""
     config: dict[str, Any] | None = None
     """Of a sweep's point, which has read it already: what its config.yaml holds."""
 
@@ -61,6 +63,7 @@ def parse(argv: list[str]) -> Call:
         hang_after=options.hang_after,
         health=options.health,
         cpu_bind=options.cpu_bind == "auto",
+        exit_after_signal=options.exit_after_signal,
     )
 
 
@@ -83,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hang-after", type=stacks.hang_after, default="auto", metavar="auto|off|SECONDS")
     parser.add_argument("--health", type=from_word, metavar="JSON", help="what the node must pass first")
     parser.add_argument("--cpu-bind", choices=("auto", "off"), default="auto", help="keep to the CPUs near the GPU")
+    parser.add_argument("--exit-after-signal", choices=("continue", "finished"), default="continue")
     parser.add_argument("--function", metavar="PKG.MOD.FN")
     parser.add_argument("--of-point", action="store_true", help="the folder is a sweep's point: its config says what")
     return parser

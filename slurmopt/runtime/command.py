@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 from slurmopt.errors import JobError
 from slurmopt.folder.layout import RunFolder
@@ -20,6 +21,8 @@ from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.ranks import RankFacts, in_slurm_step
 
 _PR_SET_PDEATHSIG = 1
+_SIGNAL_DELAY = 0.05
+"""Seconds between the first and the last process of a node that get the same signal of Slurm's."""
 
 
 class CommandTask:
@@ -42,6 +45,10 @@ class CommandTask:
         if self._facts.rank == 0:
             surroundings.note(self._call.folder, self._attempt, self._facts)
         status = self._process.wait()
+        if (
+            status == 0 and not signals.told()
+        ):  # Slurm signals one process after the other: the command may have heard it first, and left
+            time.sleep(_SIGNAL_DELAY)
         return outcome_of(status, words, self._call.folder, self._told)
 
     def leave(self) -> None:
@@ -75,6 +82,7 @@ class CommandTask:
         if wanted is None or self._process is None:
             return
         self._told = wanted
+        signals.tell()
         if wanted == number and in_slurm_step(os.environ):  # srun's signals have reached the command already
             return
         with contextlib.suppress(ProcessLookupError):

@@ -38,10 +38,12 @@ class Conclusion:
     mark: float | None
     exclude: str | None
     """The nodes that Slurm is to leave out from now on, "" for none; None leaves things as they are."""
+    returns: bool = False
+    """Whether Slurm starts the job again whatever is decided here."""
 
     def answer(self, status: int) -> str:
         """For the batch shell: who brings the run back, the nodes to exclude ("-": unchanged), the exit status."""
-        word = self.decision.next or (CANCEL if self.cause in causes.SLURM_RETURNS else FINAL)
+        word = self.decision.next or (CANCEL if self.returns or self.cause in causes.SLURM_RETURNS else FINAL)
         return f"{word} {'-' if self.exclude is None else self.exclude or 'none'} {status}"
 
     def as_fields(self) -> dict[str, Any]:

@@ -67,9 +67,11 @@ def cause_of(
         return causes.CANCELLED
     if evidence.hang is not None:
         return causes.HANG
+    if told == causes.REQUEUED and "USR1" in evidence.asked:
+        return causes.TIME_LIMIT  # the training has requeued the job itself, when it was told
     if told is not None:
         return told
-    if _being_preempted(evidence.slurm) and evidence.asked & {"TERM", "rank"}:
+    if _being_preempted(evidence.slurm) and evidence.asked:
         return causes.PREEMPTION
     left = outcome in (REQUEUE, KILLED) or causes.left_when_told(error)
     if left and ("USR1" in evidence.signals or "USR1" in evidence.asked):

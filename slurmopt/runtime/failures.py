@@ -61,6 +61,12 @@ def requeue(message: str | None = None) -> Outcome:
     return Outcome(REQUEUE, time.time(), 75, error=message or None)
 
 
+def left() -> Outcome:
+    """Of a task that ended well after it had been told to leave: a program that leaves politely ends no other way."""
+    why = "it left without an error when a signal told it to, which is no end of its work (restart.exit_after_signal)"
+    return Outcome(REQUEUE, time.time(), 0, error=why, by_signal=True)
+
+
 def killed(signal_number: int, message: str) -> Outcome:
     return Outcome(KILLED, time.time(), 128 + signal_number, error=message)
 

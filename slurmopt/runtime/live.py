@@ -22,12 +22,15 @@ from typing import Any
 
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.outcome import Outcome
+from slurmopt.runtime import signals
 from slurmopt.runtime.ranks import RankFacts
 from slurmopt.runtime.stacks import Stacks
 
 PROGRESS = "SLURMOPT_PROGRESS"
 """Environment variable: the abstract socket's name, for the children."""
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel vouches for them
+_TOLD = b"told"
+"""What a child says that has learned that it is to leave."""
 _AT_MOST_EVERY = 1.0
 _NEWS_PER_SECOND = 100  # of all ranks together
 
@@ -107,6 +110,10 @@ class LiveRank:
             beat.metrics.update(metrics)
             self._news = True
 
+    def catch_up(self) -> None:
+        """Takes in what the children have said until now."""
+        self._take_in()
+
     def end(self, outcome: Outcome) -> None:
         """Writes the last heartbeat, with the outcome; nothing is written after it."""
         with self._writing, self._lock:
@@ -152,8 +159,14 @@ class LiveRank:
             while True:
                 data, ancillary, _, _ = self._inbox.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
                 if _sender(ancillary) == os.getuid():  # abstract sockets are open to every user of the node
-                    with contextlib.suppress(ValueError, TypeError):  # not one of ours
-                        self.report(*json.loads(data))
+                    self._hear(data)
+
+    def _hear(self, data: bytes) -> None:
+        if data == _TOLD:
+            signals.tell()
+            return
+        with contextlib.suppress(ValueError, TypeError):  # not one of ours
+            self.report(*json.loads(data))
 
     def _beat(self) -> None:
         with self._writing:
@@ -208,6 +221,13 @@ class ChildReports:
     def flush(self) -> None:
         if self._waiting is None:
             return
-        with contextlib.suppress(OSError):  # the rank's process has ended: there is nobody left to tell
-            self._socket.sendto(json.dumps(self._waiting).encode(), self._address)
+        self._send(json.dumps(self._waiting).encode())
         self._sent, self._waiting = time.monotonic(), None
+
+    def tell(self) -> None:
+        """This child has learned that it is to leave."""
+        self._send(_TOLD)
+
+    def _send(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # the rank's process has ended: there is nobody left to tell
+            self._socket.sendto(data, self._address)

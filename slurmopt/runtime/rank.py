@@ -45,6 +45,8 @@ def main(argv: list[str]) -> int:
             _end_of_point()
         return 0
     if outcome.outcome == REQUEUE:
+        if outcome.by_signal:
+            threading._shutdown()  # type: ignore[attr-defined]  # what its threads still save is not cut short
         leave_now()
     # Whatever hangs at exit after a failure (an aborted collective, a thread of the user's) would hold up all ranks.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -111,13 +113,22 @@ def run_call(call: Call, attempt: int, prepare: Callable[[Call, int], Call] = of
         live.end(outcome)
         return outcome
     task = _task(call, attempt, facts, live)
-    outcome = check(call, attempt, facts, live) or task.run()
+    outcome = check(call, attempt, facts, live) or _judged(task.run(), call, live)
     if (who := signals.asked()) is not None:
         live.note_asked(who)
     live.end(outcome)
     if outcome.outcome in (FINISHED, REQUEUE) and not outcome.pruned and not _is_alone(call, facts):
         task.leave()  # where rank 0 prunes, the others know nothing of that: no goodbye
     return outcome
+
+
+def _judged(outcome: Outcome, call: Call, live: LiveRank) -> Outcome:
+    """After a signal the signal decides: a program that leaves politely ends as if it had finished."""
+    if outcome.outcome != FINISHED or outcome.pruned or call.exit_after_signal == FINISHED:
+        return outcome
+    signals.catch_up()
+    live.catch_up()
+    return failures.left() if signals.told() else outcome
 
 
 def _is_alone(call: Call, facts: RankFacts) -> bool:

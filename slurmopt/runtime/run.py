@@ -69,12 +69,29 @@ def stop_requested() -> bool:
     A training with a `Checkpointer` need not ask: its `save` does all that, on all ranks at the same step. Without one,
     ranks may see it a moment apart: let rank 0 decide and broadcast before all leave the loop together.
     """
+    if not is_stop_requested():
+        return False
+    tell()
+    return True
+
+
+def is_stop_requested() -> bool:
+    """`stop_requested()`, asked by slurmopt itself: the training does not learn of it."""
     if FOLDER not in os.environ:
         return False
     if _is_rank_process():  # it learns of everything by itself
         return signals.requested()
     take_signals()
     return signals.requested() or _stop_file_is_there()
+
+
+def tell() -> None:
+    """The training learns now that it is to leave, so that the end of this attempt is no end of the run."""
+    if signals.told():
+        return
+    signals.tell()
+    if not _is_rank_process() and (name := os.environ.get(PROGRESS)):
+        ChildReports(name).tell()
 
 
 def on_stop(callback: Callable[[], None]) -> None:
@@ -90,8 +107,9 @@ def on_stop(callback: Callable[[], None]) -> None:
 
 
 def _call_on_stop(callback: Callable[[], None]) -> None:
-    while not (signals.wait(_LOOK_EVERY) or stop_requested()):
+    while not (signals.wait(_LOOK_EVERY) or is_stop_requested()):
         pass
+    tell()
     try:
         callback()
     except Requeue as error:

@@ -6,12 +6,15 @@ even through exec, and one thread waits for it; a USR1 before that thread stands
 TERM must go on ending children, so it is not blocked: Python's own handler writes it to a pipe at once, which a thread
 reads, although the handler's Python code waits until the main thread comes out of C. Where asyncio has taken that pipe
 away, that is when it is heard.
+USR1 has no Python handler of ours, unless other threads were there before the block: a framework that leaves a taken
+signal alone, as Lightning does, finds it free and installs its own, which the thread that waits for USR1 has run.
 Imported first of all, so it imports nothing slow itself.
 """
 
 from __future__ import annotations
 
 import _thread
+import contextlib
 import os
 import signal
 import socket
@@ -20,6 +23,8 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
+_MARK = b"\0"
+"""A number that no signal has."""
 _BURST = 1.0
 """Slurm ends a job by TERM, CONT, TERM: what comes within this time (seconds) is one and the same word."""
 
@@ -27,7 +32,11 @@ _asked: str | None = None
 _asked_at = 0.0
 _terms = 0
 _later = 0
+_told = False
 _heard = threading.Event()
+_caught_up = threading.Event()
+_waits: dict[signal.Signals, int] = {}
+"""The process that waits for a signal: a forked one does not."""
 _listeners: list[Callable[[int], None]] = []
 _let_go_is_set = False
 _mask_before_fork: set[int] = set()
@@ -43,18 +52,22 @@ def install(*more: signal.Signals) -> None:
 def start_afresh() -> None:
     """In a forked child that is to be a rank of its own: nobody has asked it for anything, and its threads are gone.
     `install` comes next."""
-    global _asked, _asked_at, _terms, _later, _heard, _wakeup
-    _asked, _asked_at, _terms, _later = None, 0.0, 0, 0
-    _heard, _wakeup = threading.Event(), None
+    global _asked, _asked_at, _terms, _later, _told, _heard, _caught_up, _wakeup
+    _asked, _asked_at, _terms, _later, _told = None, 0.0, 0, 0, False
+    _heard, _caught_up, _wakeup = threading.Event(), threading.Event(), None
     _listeners.clear()
 
 
 def take_usr1(*more: signal.Signals) -> None:
-    """Makes USR1 (and `more`) a request to save and stop. Called in the main thread."""
-    waited_for = {signal.SIGUSR1, *more}
+    """Makes USR1 (and `more`) a request to save and stop; what is taken stays as it is. Called in the main thread."""
+    waited_for = {number for number in (signal.SIGUSR1, *more) if _waits.get(number) != os.getpid()}
+    if not waited_for:
+        return
+    _waits.update(dict.fromkeys(waited_for, os.getpid()))
     signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
-    for number in waited_for:  # for a thread of some library that was there before the block
-        signal.signal(number, _on_signal)
+    alone = len(os.listdir("/proc/self/task")) == 1
+    for number in waited_for:  # a thread of some library that was there before the block would die of it
+        signal.signal(number, signal.SIG_DFL if alone else _on_signal)
     threading.Thread(target=_wait, args=(waited_for,), name="slurmopt-signals", daemon=True).start()
 
 
@@ -88,6 +101,29 @@ def asked() -> str | None:
     return _asked
 
 
+def told() -> bool:
+    """Whether the training itself can know that it is to leave. SIGTERM reaches all of its processes; of everything
+    else it learns by asking (`tell`), by a handler of its own, or by a signal that was passed on to it."""
+    return _terms > 0 or _told
+
+
+def tell() -> None:
+    """The training has been told, or is being told now."""
+    global _told
+    _told = True
+
+
+def catch_up() -> None:
+    """Returns once each SIGTERM that has come is counted: what leaves because of one may be quicker than the thread
+    that hears of it."""
+    if _wakeup is None:
+        return
+    _caught_up.clear()
+    with contextlib.suppress(OSError):  # full: then there is enough to read
+        _wakeup.send(_MARK)
+    _caught_up.wait(_BURST)
+
+
 def request(who: str) -> None:
     """Sets the flag as a signal would: the request was found another way."""
     global _asked, _asked_at, _later
@@ -117,16 +153,23 @@ def _wait(numbers: set[signal.Signals]) -> None:
     while True:
         number = signal.Signals(signal.sigwait(numbers))
         _on_signal(number, None)
-        if signal.getsignal(number) is not _on_signal:  # the training has a handler of its own: it runs too
+        if _is_the_trainings(number):  # its own handler runs too
+            tell()
             _thread.interrupt_main(number)
 
 
 def _read(reader: socket.socket) -> None:
-    """What Python's handlers in C write: a byte a signal. Only TERM's handler is ours."""
+    """What Python's handlers in C write: a byte a signal. A handler of the training's own may have replaced ours."""
     while data := reader.recv(64):
         for number in data:
-            if number == signal.SIGTERM and signal.getsignal(signal.SIGTERM) in (_on_term, signal.SIG_DFL):
+            if number == signal.SIGTERM:
                 _on_signal(number, None)
+        if _MARK in data:
+            _caught_up.set()
+
+
+def _is_the_trainings(number: signal.Signals) -> bool:
+    return signal.getsignal(number) not in (_on_signal, signal.SIG_DFL, signal.SIG_IGN, None)
 
 
 def _on_term(number: int, frame: FrameType | None) -> None:

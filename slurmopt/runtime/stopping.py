@@ -51,12 +51,15 @@ class Stop:
                 self._step = step
             promise = self._promise
         if self._store is None:
-            return run.stop_requested()
+            return run.stop_requested()  # and the training knows
         if promise is None or step < promise:
             return False
         if not self._decided.wait(2 * _PATIENCE):  # the store itself does not answer
             self._promise = _NOWHERE
-        return step >= self._at
+        if step < self._at:
+            return False
+        run.tell()
+        return True
 
     def close(self) -> None:
         """This rank takes no more steps: the others do not leave without it, and do not wait for it."""
@@ -81,7 +84,7 @@ class Stop:
             self._decided.set()
 
     def _wait_for_request(self) -> None:
-        while not (signals.wait(_LOOK_EVERY) or self._closed.is_set() or run.stop_requested()):
+        while not (signals.wait(_LOOK_EVERY) or self._closed.is_set() or run.is_stop_requested()):
             if self._store.check(["asked"]):
                 signals.request("rank")
 

@@ -261,7 +261,9 @@ def follow_up(
     node = failed_node(evidence.log) if cause == causes.NODE_FAILURE else verdict.node
     if "EADDRINUSE" in said:  # somebody was quicker with the port: no fault of the node's
         node = None
-    return conclude(folder, attempts, cause, node, beats, policy)
+    conclusion = conclude(folder, attempts, cause, node, beats, policy)
+    conclusion.returns = cause != causes.FINISHED and evidence.told in causes.SLURM_RETURNS
+    return conclusion
 
 
 def _name_who_stopped(verdict: Verdict, beats: Beats, evidence: Evidence) -> None:

@@ -110,6 +110,8 @@ def rank_arguments(settings: Settings, of_point: bool = False) -> list[str]:
         container = settings.environment.container.image is not None
         checks = checks_of(settings.health, checkpoint.scratch.path, checkpoint.shared.path, container)
         words += ["--health", checks.as_word()]
+    if settings.restart.exit_after_signal != "continue":
+        words += ["--exit-after-signal", settings.restart.exit_after_signal]
     if task.command is not None or of_point:
         words += ["--per", "node"] if task.per == "node" else []
         words += ["--forward", settings.restart.forward] if settings.restart.forward else []

@@ -195,6 +195,15 @@ def test_cancel_leaves_no_process_behind(folder: Path) -> None:
     wait_until(lambda: processes_of(run) == [], 60, "its processes are gone")
 
 
+def test_a_cancelled_run_that_leaves_without_an_error_has_not_finished(folder: Path) -> None:
+    polite = json.dumps(["bash", "-c", "trap 'exit 0' TERM; : > ready; while :; do sleep 0.1; done"])
+    run = start(f"task.command={polite}")
+    wait_until((folder / "ready").exists, 30, "it runs")
+    assert slurmopt("cancel", str(run)).returncode == 0
+    wait_until(lambda: state(run) not in ("running", "waiting"), 60, "it ends")
+    assert state(run) == "cancelled"
+
+
 def test_a_batch_shell_that_is_killed_is_told(folder: Path) -> None:
     run = start("task.command=[sleep, 297]")
     wait_until(lambda: state(run) == "running", 30, "it runs")

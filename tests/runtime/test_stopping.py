@@ -147,7 +147,7 @@ def test_a_callback_that_raises_is_one_line_and_the_run_goes_on(runner: Runner) 
     process = runner.start(1, "--heartbeat", "0.3", "--function", "train.main")
     runner.wait_for_log(0, "working")
     process.send_signal(signal.SIGUSR1)
-    assert runner.finish(process) == 0
+    assert runner.finish(process) == 75
     assert "on_stop callback failed, and the run goes on: ValueError: no such bucket" in runner.log(0)
     assert "Traceback" not in runner.log(0)
 

@@ -39,7 +39,8 @@ def executor(runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _submit(executor: object, runner: Runner, name: str) -> object:
-    return executor.submit(submitit_task, [str(runner.folder.path), "--function", f"tasks.{name}"])  # type: ignore[attr-defined]
+    words = ["--exit-after-signal", "finished", "--function", f"tasks.{name}"]
+    return executor.submit(submitit_task, [str(runner.folder.path), *words])  # type: ignore[attr-defined]
 
 
 def test_submitits_result_is_the_functions_and_its_signals_are_ours(executor: object, runner: Runner) -> None:

@@ -13,6 +13,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, Outcome
 from slurmopt.runtime import failures, verdict
 from slurmopt.runtime.logtail import last_traceback
+from slurmopt.survival.policy import Policy
 
 PEER = "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.2]:4711"
 
@@ -274,6 +275,31 @@ def test_the_workers_of_a_launcher_abort_too(folder: RunFolder) -> None:
     )
     assert (result["cause"], result["rank"]) == ("infrastructure", 1)
     assert str(result["error"]).endswith(ECC)
+
+
+REQUEUED = "slurmstepd: error: *** JOB 25 ON node1 CANCELLED AT 2026-11-21T12:00:10 DUE TO JOB REQUEUE ***\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "no_progress", "cause", "answer"),
+    [
+        ("USR1", 2, "time limit", "requeue"),
+        ("USR1", 1, "time limit", "cancel"),  # Slurm would start the job again
+        ("TERM", 2, "requeued", "requeue"),
+    ],
+)
+def test_a_job_that_its_training_requeued_when_it_was_told(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str], asked: str, no_progress: int, cause: str, answer: str
+) -> None:
+    events.append(folder.events, "attempt", attempt=0, job="25", log_from=0)
+    folder.job_log("25").write_text(REQUEUED)
+    for rank in range(3):
+        beat = Heartbeat(rank=rank, world_size=3, node="node1", pid=1, asked=asked)
+        beat.outcome = failures.left().as_dict()
+        beat.write(folder.heartbeat(0, rank))
+    verdict.main([str(folder.path), "0", "3", "0", Policy(no_progress=no_progress).as_word(), "25", "0"])
+    assert capsys.readouterr().out.split()[0] == answer
+    assert json.loads(folder.result.read_text())["cause"] == cause
 
 
 def test_numbers() -> None:

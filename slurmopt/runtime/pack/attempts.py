@@ -31,7 +31,7 @@ class Attempts:
 
     def __init__(self, pack: Pack, task_attempt: int) -> None:
         """`task_attempt`: which attempt of the array task this is."""
-        self._pack, self._task_attempt = pack, task_attempt
+        self._pack, self.task_attempt = pack, task_attempt
         # A node cannot be left out for one point of many.
         self._policy: Policy = replace(pack.policy, exclude_nodes=0, excluded=None)
 
@@ -48,7 +48,7 @@ class Attempts:
         run.stop_request(attempt).parent.mkdir(mode=mode, parents=True, exist_ok=True)
         said: dict[str, Any] = {"job": self._pack.job, "nodes": self._pack.nodes, "log_from": self._log_size(run)}
         events.append(
-            run.events, "attempt", attempt=attempt, **said, task=self._pack.name, task_attempt=self._task_attempt
+            run.events, "attempt", attempt=attempt, **said, task=self._pack.name, task_attempt=self.task_attempt
         )
         return attempt
 

@@ -209,7 +209,7 @@ def leave(outcome: Outcome, wait: bool = False) -> NoReturn:
     if outcome.outcome not in (FINISHED, REQUEUE):  # whatever hangs at exit after a failure would hold up all ranks
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_LAST_SECONDS)
-    if wait and outcome.outcome != REQUEUE:
+    if wait and (outcome.outcome != REQUEUE or outcome.by_signal):
         threading._shutdown()  # type: ignore[attr-defined] # waits for the user's threads
     atexit._run_exitfuncs()
     sys.stdout.flush()

@@ -21,6 +21,7 @@ from slurmopt.runtime.pack.fork import Order, fork_rank
 from slurmopt.runtime.pack.fresh import Imported
 from slurmopt.runtime.pack.journal import TaskJournal
 from slurmopt.runtime.pack.ownership import Ownership
+from slurmopt.runtime.pack.preemption import SlurmRecord
 from slurmopt.runtime.pack.running import Running
 from slurmopt.runtime.pack.shares import Share
 from slurmopt.runtime.pack.source import OVERTAKEN, End, PointSource
@@ -57,6 +58,7 @@ class Loop:
         self._left = True
         """Whether the source may have more points."""
         self._told = False
+        self._slurm: SlurmRecord | None = None
         self._trouble: SlurmoptError | OSError | None = None
         self._looked = self._looked_at_cancelled = 0.0
 
@@ -206,6 +208,8 @@ class Loop:
             self._cannot(running.point, running.attempt, running.trouble)
             return
         try:
+            if self._slurm is not None:
+                self._slurm.copy_to(running.run.slurm_said(running.attempt))
             beats = running.beats()
             end = self._attempts.end_of_running(running, beats, seconds)
         except OSError as error:
@@ -247,11 +251,19 @@ class Loop:
         if self._told or not signals.requested():
             return
         self._told = True
+        if signals.asked() == "TERM":
+            self._ask_slurm()
         for running in self._running:
             try:
                 running.tell(signal.SIGTERM if signals.asked() == "TERM" else signal.SIGUSR1)
             except OSError as error:  # the stop file; the signal alone must do
                 say(f"point {running.point} may not hear of the stop: {error.strerror}")
+
+    def _ask_slurm(self) -> None:
+        try:
+            self._slurm = SlurmRecord(self._pack.job, self._pack.folder.slurm_said(self._attempts.task_attempt))
+        except OSError as error:
+            say(f"Slurm is not asked why it ends this array task: {error.strerror}")
 
     def _look(self) -> None:
         self._looked = time.monotonic()
