@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import private_cluster
 import pytest
 
 
@@ -34,6 +35,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slurm-release", default="", help="every cluster runs this release, such as 24.11; as root")
     parser.addoption(
         "--update-golden", action="store_true", help="write tests/golden anew; read the diff before you commit"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    release = config.getoption("--slurm-release")
+    if release:
+        private_cluster.use_release(release)

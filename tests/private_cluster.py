@@ -23,6 +23,9 @@ TESTER = "slurmopt-tester"
 INHERITED_PREFIXES = ("SLURM", "SBATCH", "SRUN", "PMI")
 POLL_SECONDS = 0.1
 
+release = ""
+"""Which release of Slurm a cluster gets unless a test says otherwise; empty for the machine's own."""
+
 
 def wait_until(predicate: Callable[[], object], timeout: float, what: str, seen: Callable[[], object] = str) -> None:
     """Poll until `predicate` is true; past the deadline fail, with what `seen` shows by then."""
@@ -66,6 +69,15 @@ def unprivileged_user() -> str:
     return TESTER
 
 
+def use_release(name: str) -> None:
+    """Have all clusters of this process run another release of Slurm, and its commands be found first."""
+    global release
+    release = name
+    programs = script("programs", "--release", name, check=True, timeout=600).stdout.strip()
+    if programs:
+        os.environ["PATH"] = os.pathsep.join([programs, os.environ["PATH"]])
+
+
 def new_folder() -> Path:
     """A fresh folder for a cluster: pytest's own are too long for sockets, and closed to other users."""
     return Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
@@ -83,8 +95,8 @@ class PrivateCluster:
     @classmethod
     def start(cls, folder: Path, *args: str) -> PrivateCluster:
         """Start one in `folder`, with further options of the script."""
-        done = script("start", "--folder", str(folder), *args, check=True)
-        return cls(folder, Path(done.stdout.strip().removeprefix("export SLURM_CONF=")))
+        script("start", "--folder", str(folder), *args, check=True)
+        return cls(folder, folder / "etc" / "slurm.conf")
 
     def stop(self) -> None:
         """End it; nothing is left behind."""
@@ -154,10 +166,11 @@ class PrivateCluster:
         return done
 
 
-def script(*args: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+def script(*args: str, check: bool = False, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     """Run scripts/slurm-cluster."""
-    argv = [sys.executable, str(SCRIPT), *args]
-    done = subprocess.run(argv, env=clean_environment(), capture_output=True, text=True, timeout=120)
+    chosen = ["--release", release] if args[0] == "start" else []
+    argv = [sys.executable, str(SCRIPT), args[0], *chosen, *args[1:]]
+    done = subprocess.run(argv, env=clean_environment(), capture_output=True, text=True, timeout=timeout)
     if check and done.returncode:
         _complain(done)
     return done

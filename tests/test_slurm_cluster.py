@@ -154,6 +154,7 @@ def test_the_ranks_of_a_node_that_is_cut_off_live_on(cluster: PrivateCluster, us
     wait_until(lambda: node_states(cluster)["node1"] == "idle", 30, "node1 is idle", lambda: node_states(cluster))
 
 
+@pytest.mark.releases
 def test_the_job_of_a_dead_node_is_requeued(cluster: PrivateCluster, user: str, desk: Path) -> None:
     # The sleep has no environment: a dead node has no survivors, whatever a program did to its own.
     body = "echo attempt ${SLURM_RESTART_COUNT:-0} on $SLURMD_NODENAME; env -i sleep 987"
@@ -203,6 +204,25 @@ def test_two_clusters_side_by_side(cluster: PrivateCluster, user: str, desk: Pat
     cluster.run(["scancel", "--user", user])
 
 
+@pytest.mark.releases
+def test_a_cluster_of_another_release_runs_beside_one_of_the_machines_own(
+    cluster: PrivateCluster, user: str, desk: Path, request: pytest.FixtureRequest
+) -> None:
+    release = request.config.getoption("--slurm-release")
+    if not release:
+        pytest.skip("needs --slurm-release")
+    own = PrivateCluster.start(new_folder(), "--nodes", "1", "--gpus", "0", "--release", "")
+    try:
+        assert f"slurm-wlm {release}." in cluster.run(["srun", "sinfo", "--version"], user=user, cwd=desk).stdout
+        path = {"PATH": "/usr/bin:/bin:/usr/sbin"}
+        assert release not in own.run(["srun", "sinfo", "--version"], user=user, cwd=desk, env=path).stdout
+        assert script("status", "--folder", str(cluster.folder)).returncode == 0
+    finally:
+        own.stop()
+    assert cluster.run(["srun", "python3", "-c", "print(6 * 7)"], user=user, cwd=desk).stdout == "42\n"
+
+
+@pytest.mark.releases
 def test_stop_leaves_nothing_but_bystanders(user: str, desk: Path) -> None:
     cluster = PrivateCluster.start(new_folder(), "--nodes", "1")
     body = "trap : TERM; env -i sleep 986 & echo up; while :; do sleep 0.2; done"
@@ -235,6 +255,7 @@ def test_accounting_remembers_jobs(user: str) -> None:
     assert not cluster.folder.exists()
 
 
+@pytest.mark.releases
 def test_cgroups_kill_what_takes_too_much_memory(user: str) -> None:
     folder = new_folder()
     started = script("start", "--folder", str(folder), "--nodes", "1", "--cgroups")
@@ -262,6 +283,7 @@ def test_cgroups_kill_what_takes_too_much_memory(user: str) -> None:
         (["start", "--folder", "/usr"], "holds no cluster"),
         (["start", "--folder", "/tmp/" + "x" * 99], "too long"),
         (["start", "--folder", "/no/such/folder"], "no folder"),
+        (["start", "--release", "newest"], "such as 24.11"),
     ],
 )
 def test_wrong_use_is_one_line(user: str, words: list[str], message: str) -> None:

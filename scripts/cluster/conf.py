@@ -11,6 +11,7 @@ CPUS = 16
 
 SLURM_CONF = """\
 ClusterName=private
+{plugins}
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller_port}
 SlurmUser=root
@@ -65,6 +66,7 @@ PriorityTier=1 PreemptMode=off State=DOWN
 
 # The client library takes its default Unix socket for "localhost" and never gets here.
 SLURMDBD_CONF = """\
+{plugins}
 AuthType=auth/munge
 AuthInfo=socket={munge_socket}
 DbdHost={host}
@@ -102,6 +104,7 @@ def slurm_conf(layout: Layout, settings: Settings) -> str:
     """slurm.conf."""
     return SLURM_CONF.format(
         host=host(),
+        plugins=_plugins(layout),
         controller_port=settings.controller_port,
         munge_socket=layout.munge_socket,
         state=layout.state,
@@ -120,6 +123,11 @@ def slurm_conf(layout: Layout, settings: Settings) -> str:
         # Without a default each job would take a whole node's memory, and none would share.
         memory_per_cpu=MEMORY_MB // CPUS,
     )
+
+
+def _plugins(layout: Layout) -> str:
+    folder = layout.programs.resolve().parent / "plugins"
+    return f"PluginDir={folder}" if layout.programs.exists() else "# of the machine's own release"
 
 
 def _tracking(settings: Settings) -> str:
@@ -155,6 +163,7 @@ def gres_conf(layout: Layout, settings: Settings) -> str:
 def slurmdbd_conf(layout: Layout, settings: Settings, password: str) -> str:
     """slurmdbd.conf."""
     return SLURMDBD_CONF.format(
+        plugins=_plugins(layout),
         munge_socket=layout.munge_socket,
         host=host(),
         slurmdbd_port=settings.slurmdbd_port,

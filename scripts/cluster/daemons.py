@@ -20,7 +20,7 @@ START_SECONDS = 30.0
 
 def environment(layout: Layout, **more: str) -> dict[str, str]:
     """A bare one: a cluster started from within a job must not see that job's variables."""
-    return {"PATH": PATH, "HOME": "/root", "LC_ALL": "C", "SLURM_CONF": str(layout.conf), **more}
+    return {"PATH": f"{layout.programs}:{PATH}", "HOME": "/root", "LC_ALL": "C", "SLURM_CONF": str(layout.conf), **more}
 
 
 def spawn(layout: Layout, name: str, argv: list[str | Path], user: str | None = None) -> None:

@@ -39,6 +39,11 @@ class Layout:
         return self.etc / "slurm.conf"
 
     @property
+    def programs(self) -> Path:
+        """A link to Slurm's programs, where they are of another release than the machine's."""
+        return self.folder / "bin"
+
+    @property
     def logs(self) -> Path:
         """One log for each daemon."""
         return self.folder / "log"

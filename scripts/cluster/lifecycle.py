@@ -5,8 +5,9 @@ import pwd
 import shutil
 import sys
 import time
+from pathlib import Path
 
-from cluster import accounting, cgroups, conf, daemons, nodes, processes, settings
+from cluster import accounting, cgroups, conf, daemons, nodes, processes, releases, settings
 from cluster.errors import UsageError
 from cluster.layout import Layout, check_fresh, check_reachable
 from cluster.settings import Settings
@@ -28,7 +29,9 @@ def say(text: str) -> None:
 
 def check_machine(wanted: Settings) -> None:
     """Everything a start needs that the script cannot make."""
-    needed = [name for name in PROGRAMS if wanted.accounting or name not in ("slurmdbd", "mariadbd")]
+    own = releases.is_machines(wanted.release)
+    needed = [name for name in PROGRAMS if own or name in ("munged", "mariadbd")]
+    needed = [name for name in needed if wanted.accounting or name not in ("slurmdbd", "mariadbd")]
     missing = [PROGRAMS[name] for name in needed if shutil.which(name, path=daemons.PATH) is None]
     if missing:
         packages = " ".join(missing)
@@ -58,9 +61,10 @@ def start(layout: Layout, wanted: Settings) -> None:
     check_fresh(layout)
     if layout.marker.exists():
         raise UsageError(f"there is a cluster in {layout.folder} already: stop it first, or name another --folder")
+    programs = releases.provide(wanted.release)
     began = time.time()
     try:
-        _make(layout, wanted)
+        _make(layout, wanted, programs)
         _boot(layout, wanted, began)
     except BaseException:
         stop(layout)
@@ -68,7 +72,7 @@ def start(layout: Layout, wanted: Settings) -> None:
     say(f"{wanted.nodes} nodes serve after {time.time() - began:.1f} s")
 
 
-def _make(layout: Layout, wanted: Settings) -> None:
+def _make(layout: Layout, wanted: Settings, programs: Path | None) -> None:
     layout.folder.mkdir(exist_ok=True)
     layout.folder.chmod(0o755)
     parts = [layout.etc, layout.logs, layout.munge, layout.state, layout.spool, layout.devices]
@@ -77,6 +81,8 @@ def _make(layout: Layout, wanted: Settings) -> None:
         part.chmod(0o755)
     layout.state.chmod(0o700)  # every user's job scripts and environments
     settings.save(layout, wanted)
+    if programs:
+        layout.programs.symlink_to(programs)
     layout.conf.write_text(conf.slurm_conf(layout, wanted))
     (layout.etc / "gres.conf").write_text(conf.gres_conf(layout, wanted))
     if wanted.cgroups:

@@ -17,7 +17,9 @@ def start(layout: Layout, node: str) -> None:
     scratch = layout.scratch(node)
     scratch.mkdir(parents=True, exist_ok=True)
     scratch.chmod(0o1777)
-    daemons.spawn(layout, node, ["slurmd", "-D", "-N", node, "-f", layout.conf])
+    # slurmd would start the machine's own slurmstepd.
+    stepd = ["-d", str(layout.programs.resolve() / "slurmstepd")] if layout.programs.exists() else []
+    daemons.spawn(layout, node, ["slurmd", "-D", "-N", node, "-f", str(layout.conf), *stepd])
 
 
 def wait_until_serving(layout: Layout, node: str, since: float) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from cluster.layout import Layout
 from cluster.polling import wait_until
 
-# Daemons carry their name in their environment: unlike a pid file it cannot be stale. slurmstepd inherits it from
-# its slurmd; a job's processes do not.
+# Daemons carry their name in their environment: unlike a pid file it cannot be stale. A job's processes do not.
 DAEMON = "SLURM_CLUSTER_DAEMON"
+STEP_DAEMON = "slurmstepd"
 CLIENTS = frozenset({"srun", "salloc", "sbatch", "squeue", "sacct", "scontrol", "sinfo", "scancel", "sstat"})
 
 
@@ -55,7 +55,19 @@ def _read(entry: Path) -> Process | None:
         return None
     pairs = os.fsdecode((entry / "environ").read_bytes()).split("\0")
     environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    if name == STEP_DAEMON:
+        environment |= _of_step_daemon(entry)
     return Process(int(entry.name), int(parent), name, environment)
+
+
+def _of_step_daemon(entry: Path) -> dict[str, str]:
+    """What its slurmd's environment says. slurmstepd writes its title over its own, but it has its node's log open."""
+    for link in (entry / "fd").iterdir():
+        target = Path(os.readlink(link))
+        layout = Layout(target.parents[1]) if len(target.parents) > 1 else None
+        if layout and target == layout.logs / f"{target.stem}.log":
+            return {"SLURM_CONF": str(layout.conf), DAEMON: target.stem}
+    return {}
 
 
 def of_cluster(layout: Layout) -> list[Process]:

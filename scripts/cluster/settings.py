@@ -27,6 +27,8 @@ class Settings:
     """Whether the limits of users, accounts and QOS are enforced."""
     cgroups: bool
     """Whether memory limits are real."""
+    release: str = ""
+    """Slurm's release, such as 24.11; empty for the one that is installed here."""
 
     @property
     def node_names(self) -> list[str]:

@@ -13,7 +13,7 @@ from slurmopt.slurm.environment import clean_environment
 from slurmopt.units import human_seconds
 
 _TIMEOUT = 30.0
-_ANSWER = re.compile(r"Job \S+ to start at (\S+) using (\d+) processors on nodes (\S*) in partition (\S+)")
+_ANSWER = re.compile(r"Job \S+ to start at (\S+)(?: a)? using (\d+) processors on nodes (\S*) in partition (\S+)")
 _NOT_NOW = "Requested node configuration is not available"
 """Also the answer while nodes are down or drained; sbatch itself would take the job, and it would wait for them."""
 

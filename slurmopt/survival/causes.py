@@ -97,9 +97,13 @@ _TEXTS = (
 _BUILT_IN = tuple((cause, re.compile(pattern, re.IGNORECASE | re.MULTILINE)) for cause, pattern in _TEXTS)
 
 
-# srun: error: node2: task 1: Out Of Memory, whole line: what else stands in a log may be anybody's words
+# srun: error: node2: task 1: Out Of Memory, whole line: what else stands in a log may be anybody's words.
+# slurmstepd of 26.05 puts the time where its name was.
 _SLURM_LINES = tuple(
-    (cause, re.compile(rf"^(?:srun|slurmstepd)\S*: error: (?:{pattern})", re.IGNORECASE | re.MULTILINE))
+    (
+        cause,
+        re.compile(rf"^(?:(?:srun|slurmstepd)\S*:|\[[\d.:T-]+\]) error: (?:{pattern})", re.IGNORECASE | re.MULTILINE),
+    )
     for cause, pattern in (
         (OUT_OF_MEMORY, r"\S+: tasks? \S+: Out Of Memory\s*$|Detected \d+ oom[-_ ]kill|.*exceeded .*memory limit"),
         (NODE_FAILURE, r"Node failure on|.*node .* has failed|Timed out waiting for job step to complete"),

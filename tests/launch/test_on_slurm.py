@@ -28,6 +28,7 @@ def result(answer: dict[str, Any]) -> Any:
     return json.loads((Path(answer["run"]) / "result.json").read_text())
 
 
+@pytest.mark.releases
 def test_two_nodes_of_two_ranks_finish_and_status_says_so(project: Any) -> None:
     answer = project.submit(*FUNCTION, *TWO_BY_TWO, "+lr=0.5", "launch.name=two")
     assert answer["runs"] == 1
@@ -54,6 +55,7 @@ def test_a_command_gets_what_torchrun_would_set(project: Any) -> None:
     assert len({(rank["MASTER_ADDR"], rank["MASTER_PORT"]) for rank in ranks}) == 1
 
 
+@pytest.mark.releases
 def test_torchrun_finds_its_nodes_without_any_flag(project: Any) -> None:
     (project.path / "under_torchrun.py").write_text(
         "import os, torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
@@ -135,6 +137,7 @@ def test_the_signal_before_the_time_limit_leads_to_another_attempt(project: Any)
     ]  # fmt: skip
 
 
+@pytest.mark.releases
 def test_cancel_ends_a_running_job_and_the_run_says_cancelled(project: Any) -> None:
     answer = project.submit("task.command=[sleep, 600]", "resources.time=15m", "launch.name=long")
     project.wait_for(answer, "running")
@@ -144,6 +147,7 @@ def test_cancel_ends_a_running_job_and_the_run_says_cancelled(project: Any) -> N
     assert again.returncode == 2
 
 
+@pytest.mark.releases
 @pytest.mark.parametrize("how", ["slurmopt", "scancel"])
 def test_a_cancelled_run_does_not_come_back_although_it_saved(project: Any, how: str) -> None:
     answer = project.submit("task._target_=train.saves_whenever_told", "resources.time=15m", "launch.name=saver")
@@ -232,6 +236,7 @@ def test_edits_while_the_job_waits_do_not_change_a_snapshot(project: Any) -> Non
     assert project.wait_for(answer, "finished", "failed")["state"] == "finished"
 
 
+@pytest.mark.releases
 def test_hostile_names_and_paths_stay_text(project: Any) -> None:
     hostile = project.path / "we ird $(touch pwned) %j 'q' \"d\" ;&"
     project.run(["mkdir", str(hostile)])

@@ -76,6 +76,7 @@ RUNS: dict[str, tuple[tuple[str, ...], str, int]] = {  # overrides, what the tra
     "node-of-batch": ((*ONE[:2], "resources.nodelist=node4"), "trains", 1),
     "asks": (ONE, "asks", 1),
     "aborts": (TWO, "aborts", 1),
+    "done-unsaid": ((*TWO, "environment.setup=['PATH=$PWD/unsaid:$PATH']"), "asks", 1),
     "marker": (ONE, "marker", 1),
     "garbage": (ONE, "garbage", 1),
     "ignores": ((*TWO, "resources.time=1", "restart.lead=15s"), "ignores", 1),
@@ -83,6 +84,23 @@ RUNS: dict[str, tuple[tuple[str, ...], str, int]] = {  # overrides, what the tra
     "stuck": (ONE, "stuck", 0),
 }
 FINAL = ("finished", "failed", "killed", "cancelled", "lost")
+
+
+pytestmark = pytest.mark.releases
+
+# What scontrol of 26.05 may say of a job with several nodes, done or not.
+UNCLEAR_ANSWER = """#!/bin/bash
+if [ "$1" = requeue ]; then {requeue}; echo "Unexpected message received for job $2" >&2; exit 1; fi
+exec {scontrol} "$@"
+"""
+
+
+def _put_scontrol(folder: Path, requeue: str) -> None:
+    """An scontrol that answers a requeue in unclear words after `requeue`; all else is the real one."""
+    real = str(shutil.which("scontrol"))
+    folder.mkdir()
+    (folder / "scontrol").write_text(UNCLEAR_ANSWER.format(requeue=requeue.format(scontrol=real), scontrol=real))
+    (folder / "scontrol").chmod(0o755)
 
 
 class Faults:
@@ -134,6 +152,7 @@ def faults(cluster: PrivateCluster) -> Iterator[Faults]:
     user, path = unprivileged_user(), Path(f"/tmp/slurmopt-faults-{os.getpid()}")
     path.mkdir()
     (path / "train.py").write_text(TRAIN)
+    _put_scontrol(path / "unsaid", "{scontrol} requeue $2")
     shutil.chown(path, user)
     made = Faults(Project(cluster, path, user))
     try:
@@ -205,6 +224,7 @@ def _journal(folder: RunFolder) -> str:
         ("node-of-batch", ["node failure", "finished"]),
         ("asks", ["asked", "finished"]),
         ("aborts", ["infrastructure", "finished"]),
+        ("done-unsaid", ["asked", "finished"]),
         ("marker", ["asked", "finished"]),
         ("garbage", ["asked", "finished"]),
         ("ignores", ["time limit", "finished"]),
@@ -264,6 +284,10 @@ def test_a_command_that_ignores_the_signal_is_ended_in_time_to_come_back(faults:
     assert "the ranks have not left in time; ending them" in _journal(faults.folders["ignores"])
 
 
+def test_a_requeue_that_slurm_did_without_saying_so_is_not_asked_for_again(faults: Faults) -> None:
+    assert "trying again" not in _journal(faults.folders["done-unsaid"])
+
+
 def test_a_run_that_gets_nowhere_says_so(faults: Faults) -> None:
     end = faults.attempts("stuck")[-1].end or {}
     assert end["next"] is None
@@ -276,19 +300,10 @@ def test_what_the_user_cancelled_is_not_requeued(faults: Faults) -> None:
     assert not {faults.jobs["cancelled"], faults.jobs["tokyo"]} & set(queue.split())
 
 
-SLOW_SCONTROL = """#!/bin/bash
-if [ "$1" = requeue ]; then echo "Unexpected message received for job $2" >&2; exit 1; fi
-exec {scontrol} "$@"
-"""
-
-
 def test_a_cancel_while_slurm_does_not_answer_the_requeue_is_final(faults: Faults) -> None:
     """The verdict is given, and the batch shell tries to be requeued: what it notes then must be lines of JSON."""
-    bin_folder = faults.project.path / "bin"
-    bin_folder.mkdir()
-    (bin_folder / "scontrol").write_text(SLOW_SCONTROL.format(scontrol=shutil.which("scontrol")))
-    (bin_folder / "scontrol").chmod(0o755)
-    setup = f"environment.setup=['export PATH={bin_folder}:$PATH']"
+    _put_scontrol(faults.project.path / "undone", ":")
+    setup = "environment.setup=['PATH=$PWD/undone:$PATH']"
     answer = faults.project.submit("task.command=[bash, -c, 'kill -9 $$']", setup, "resources.memory=100MB")
     folder = RunFolder(Path(answer["run"]))
     wait_until(lambda: "does not answer" in _journal(folder), 60, "the first try", partial(_journal, folder))

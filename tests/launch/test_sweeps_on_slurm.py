@@ -135,6 +135,7 @@ def numbers(*points: int) -> list[str]:
     return [f"{point:05d}" for point in points]
 
 
+@pytest.mark.releases
 @pytest.mark.parametrize("packing", [[], ["sweep.per_task=4", "sweep.side_by_side=2"]], ids=["each a task", "packed"])
 def test_each_point_finishes_once_in_a_folder_of_its_own(site: Project, packing: list[str]) -> None:
     sweep, answer = launch(site, "lr=0.1,0.2", "seed=range(4)", *packing)
@@ -213,6 +214,7 @@ def test_points_that_are_tried_again_keep_the_numbers_of_their_array_tasks(site:
     assert sorted(lines) == sorted([str(one), str(one % 6)] for one in [0, 1, 1, 2, 3, 3, 4, 4, 5, 6, 7, 7])
 
 
+@pytest.mark.releases
 @pytest.mark.parametrize("packing", [[], ["sweep.per_task=3"]], ids=["each a task", "packed"])
 def test_an_array_task_that_is_requeued_goes_on_with_its_points(site: Project, packing: list[str]) -> None:
     sweep, answer = launch(site, "task._target_=points.until_told", "seed=range(3)", *packing)
@@ -294,6 +296,7 @@ def test_points_that_slurm_gives_up_are_brought_back_by_tend(site: Project) -> N
     assert "submitted" not in site.slurmopt("tend").stdout
 
 
+@pytest.mark.releases
 def test_cancelled_points_do_not_start_and_the_others_go_on(site: Project) -> None:
     words = ["task._target_=points.held", "seed=range(8)", "sweep.at_once=2"]
     sweep, _ = launch(site, *words)
@@ -320,6 +323,7 @@ def test_a_point_that_is_cancelled_and_retried_while_its_pack_runs_is_the_newer_
     assert sweep.point(2).attempts() == [0]
 
 
+@pytest.mark.releases
 def test_what_follows_starts_once_all_points_have_ended(site: Project) -> None:
     then = "+experiment=points task._target_=points.short launch.name=evaluation seed=77"
     sweep, _ = launch(site, "task._target_=points.some_fail", "seed=range(3)", f"sweep.then='{then}'")

@@ -26,6 +26,8 @@ HELD = 'until [ -e "$SLURMOPT_RUN_FOLDER/go" ]; do sleep 0.1; done'
 def cluster() -> Iterator[PrivateCluster]:
     require_slurm()
     made = PrivateCluster.start(new_folder(), "--nodes", "2", "--gpus", "0")
+    made.conf.write_text(made.conf.read_text().replace("JobRequeue=1", "JobRequeue=0"))
+    made.run(["scontrol", "reconfigure"])
     made.run(["scontrol", "update", "PartitionName=preempt", "PreemptMode=CANCEL", "GraceTime=0"])
     yield made
     made.stop()
@@ -117,6 +119,7 @@ def in_job(site: Site, command: str, says: str) -> str:
     return f"environment.setup=['export PATH={folder}:$PATH']"
 
 
+@pytest.mark.releases
 def test_a_job_that_preemption_cancels_comes_back(site: Site) -> None:
     """Slurm's controller is too busy to take the job's own requeue."""
     silent = in_job(site, "scontrol", "Unable to contact slurm controller")
@@ -137,6 +140,17 @@ def test_a_job_that_preemption_cancels_comes_back(site: Site) -> None:
     assert site.tend() == []
 
 
+@pytest.mark.releases
+def test_a_site_without_requeue_by_default_brings_the_run_back_in_its_job(site: Site) -> None:
+    run, job, _ = site.launch("mine", f"{HELD}; exit $((75 - 75 * (SLURMOPT_ATTEMPT > 0)))")
+    assert "JobRequeue              = 0" in site.cluster.run(["scontrol", "show", "config"]).stdout
+    site.until_attempt(run, 0)
+    (run.path / "go").touch()
+    site.until_attempt(run, 1)
+    wait_until(lambda: site.jobs(run) == [(job, "COMPLETED")], 60, "it finishes", lambda: site.jobs(run))
+
+
+@pytest.mark.releases
 def test_where_requeue_is_refused_the_job_submits_the_run_itself(site: Site) -> None:
     run, first, _ = site.launch("mine", f"{HELD}; exit $((75 - 75 * (SLURMOPT_ATTEMPT > 0)))")
     site.until_attempt(run, 0)

@@ -147,3 +147,5 @@ def test_estimates() -> None:
     assert parse_estimate(said, datetime(2026, 11, 21, 12, 39, 34)).text == "now, on node1 in partition main"
     assert parse_estimate(said.replace("2026-11-21T12:39:35", "N/A"), now).start is None
     assert parse_estimate("", now).text == "unknown"
+    newer = "sbatch: Job 5 to start at 2026-11-21T12:39:35 a using 1 processors on nodes node1 in partition main\n"
+    assert parse_estimate(newer, now).start == found.start  # 26.05's own words

@@ -75,6 +75,7 @@ def test_the_users_own_patterns_win() -> None:
         ("slurmstepd-node2: error: Detected 1 oom-kill event(s) in StepId=1.0.", causes.OUT_OF_MEMORY),
         ("slurmstepd: error: Detected 1 oom_kill event in StepId=1.0. Some of the step tasks …", causes.OUT_OF_MEMORY),
         ("slurmstepd: error: Step 1.0 exceeded memory limit (2 > 1), being killed", causes.OUT_OF_MEMORY),
+        ("[2026-11-22T04:40:29.730] error: Detected 1 oom_kill event in StepId=1.0. Some …", causes.OUT_OF_MEMORY),
         ("CUDA out of memory, trying again\nsrun: error: node2: task 1: Out Of Memory\n", causes.OUT_OF_MEMORY),
         ("srun: error: Node failure on node2", causes.NODE_FAILURE),
         ("W dataloader: cannot allocate memory for a pinned buffer, falling back", None),
