@@ -271,7 +271,7 @@ def test_cgroups_kill_what_takes_too_much_memory(user: str) -> None:
         assert "Out Of Memory" in done.stderr
     finally:
         cluster.stop()
-    assert not list(Path("/sys/fs/cgroup").glob("*/slurm_node1"))
+    assert not [*Path("/sys/fs/cgroup").glob("*/slurm_node1"), *Path("/sys/fs/cgroup").glob("*/node1_slurmstepd.scope")]
 
 
 @pytest.mark.parametrize(

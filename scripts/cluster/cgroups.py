@@ -1,4 +1,4 @@
-"""Real memory limits, where the machine has the first version of control groups."""
+"""Real memory limits, by either version of control groups."""
 
 import os
 from pathlib import Path
@@ -10,18 +10,33 @@ from cluster.processes import Process, everything
 FILE = "cgroup.conf"
 ROOT = Path("/sys/fs/cgroup")
 # proctrack/cgroup keeps its processes in freezer; task/cgroup opens all of them, wanted or not.
+OLDEST_FOR_V2 = "23.02"
 HIERARCHIES = ("freezer", "memory", "cpuset", "devices")
 
 
-def check(nodes: list[str]) -> None:
+def check(release: str) -> None:
     """Say why Slurm could not limit memory here."""
-    if (ROOT / "cgroup.controllers").is_file():
-        raise UsageError(f"--cgroups: {ROOT} is cgroup v2, and Slurm's plugin for it needs systemd")
-    for name in HIERARCHIES:
-        _check_hierarchy(ROOT / name)
+    if is_v2():
+        _check_v2(release)
+    else:
+        for name in HIERARCHIES:
+            _check_hierarchy(ROOT / name)
     # Slurm names the groups after the node alone, so two clusters would end each other's jobs.
     for other in filter(_has_cgroups, everything()):
         raise UsageError(f"--cgroups: one cluster at a time can have them, and {other.environment['SLURM_CONF']} does")
+
+
+def is_v2() -> bool:
+    """Whether this machine has cgroup v2 alone."""
+    return (ROOT / "cgroup.controllers").is_file()
+
+
+def _check_v2(release: str) -> None:
+    if release < OLDEST_FOR_V2:
+        raise UsageError(f"--cgroups: {ROOT} is cgroup v2, and Slurm {release} needs systemd for that: --release 24.11")
+    if "memory" not in (ROOT / "cgroup.controllers").read_text().split():
+        raise UsageError(f"--cgroups: {ROOT}, cgroup v2, has no controller of memory")
+    _check_hierarchy(ROOT)
 
 
 def _check_hierarchy(hierarchy: Path) -> None:
@@ -56,4 +71,5 @@ def _removed(root: Path) -> bool:
 
 
 def _roots(nodes: list[str]) -> list[Path]:
-    return [root for node in nodes for root in ROOT.glob(f"*/slurm_{node}")]
+    patterns = ("system.slice/{}_slurmstepd.scope",) if is_v2() else ("*/slurm_{}",)
+    return [root for node in nodes for pattern in patterns for root in ROOT.glob(pattern.format(node))]

@@ -84,7 +84,7 @@ StoragePass={password}
 """
 
 CGROUP_CONF = """\
-CgroupPlugin=cgroup/v1
+CgroupPlugin={plugin}
 CgroupMountpoint={mountpoint}
 ConstrainRAMSpace=yes
 """
@@ -175,6 +175,7 @@ def slurmdbd_conf(layout: Layout, settings: Settings, password: str) -> str:
     )
 
 
-def cgroup_conf(mountpoint: str) -> str:
-    """cgroup.conf."""
-    return CGROUP_CONF.format(mountpoint=mountpoint)
+def cgroup_conf(mountpoint: str, v2: bool) -> str:
+    """cgroup.conf. With v2, slurmd makes its groups itself instead of asking systemd, which need not be here."""
+    text = CGROUP_CONF.format(plugin="cgroup/v2" if v2 else "cgroup/v1", mountpoint=mountpoint)
+    return text + "IgnoreSystemd=yes\nEnableControllers=yes\n" if v2 else text

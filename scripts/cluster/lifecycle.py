@@ -38,7 +38,7 @@ def check_machine(wanted: Settings) -> None:
         raise UsageError(f"not installed: {packages}; apt-get install --no-install-recommends {packages}")
     check_users(wanted)
     if wanted.cgroups:
-        cgroups.check(wanted.node_names)
+        cgroups.check(wanted.release or releases.of_machine())
 
 
 def check_users(wanted: Settings) -> None:
@@ -86,7 +86,7 @@ def _make(layout: Layout, wanted: Settings, programs: Path | None) -> None:
     layout.conf.write_text(conf.slurm_conf(layout, wanted))
     (layout.etc / "gres.conf").write_text(conf.gres_conf(layout, wanted))
     if wanted.cgroups:
-        (layout.etc / cgroups.FILE).write_text(conf.cgroup_conf(str(cgroups.ROOT)))
+        (layout.etc / cgroups.FILE).write_text(conf.cgroup_conf(str(cgroups.ROOT), cgroups.is_v2()))
     for number in range(wanted.gpus):
         device = layout.devices / f"nvidia{number}"
         os.mknod(device, 0o020666, os.makedev(1, 3))  # the numbers of /dev/null: slurmd insists on a device file
