@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
-import zlib
 from collections.abc import Iterable, Iterator
+
+try:
+    from zlib_ng.zlib_ng import crc32
+except ImportError:  # beside a boto3 that was there already: slower, and the same
+    from zlib import crc32
 
 MIB = 1 << 20
 SLICE = 1 * MIB
@@ -33,7 +37,7 @@ class Body(io.RawIOBase):
         """What S3 compares with the bytes that it got, and keeps: CRC-32, big endian, in base64."""
         crc = 0
         for piece in self._pieces:
-            crc = zlib.crc32(piece, crc)
+            crc = crc32(piece, crc)
         text = base64.b64encode(crc.to_bytes(4, "big")).decode()
         return {"ChecksumAlgorithm": "CRC32", "ChecksumCRC32": text}
 
