@@ -6,7 +6,6 @@ A file is laid out first, with room for every tensor; then each piece is read, v
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import struct
 import zipfile
@@ -20,14 +19,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.serialization import skip_data
 
-from slurmopt.checkpoint.arena import aligned
 from slurmopt.checkpoint.manifest import Item, Manifest
 from slurmopt.checkpoint.memory import memory_of
 from slurmopt.checkpoint.reading import Extent, extents, read_extent
 from slurmopt.checkpoint.saved import saved_state
 from slurmopt.checkpoint.state import take_apart
 from slurmopt.errors import CheckpointError, InputError
-from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.memory import staging
 from slurmopt.storage.store import Store
 
 _WORKERS = 2
@@ -103,7 +101,7 @@ def fill(store: Store, manifest: Manifest, descriptor: int, places: dict[str, li
 
     def copy(share: list[Extent[tuple[Item, int]]]) -> None:
         longest = max((extent.length for extent in share), default=0)
-        memory = memoryview(mmap.mmap(-1, max(aligned(longest), ALIGNMENT)))
+        memory = staging(longest)
         for extent in share:
             for (item, start), _, raw in read_extent(store, extent, memory):
                 for first, offset, length in _runs(manifest, item, start, len(raw)):

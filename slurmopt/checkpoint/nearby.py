@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from slurmopt.errors import SlurmoptError, StorageError
 from slurmopt.runtime.ranks import RankFacts
 from slurmopt.storage.copy import CHUNK_BYTES, copy
 from slurmopt.storage.folder import FolderStore
+from slurmopt.storage.memory import staging
 from slurmopt.storage.store import Store
 
 
@@ -107,7 +107,7 @@ class Nearby:
     ) -> Iterator[memoryview]:
         """A holder that cannot read goes on, with bytes that mean nothing: the others wait for as many as there are."""
         for start in range(0, file.bytes, CHUNK_BYTES):
-            memory = memoryview(mmap.mmap(-1, CHUNK_BYTES))[: min(CHUNK_BYTES, file.bytes - start)]
+            memory = staging(CHUNK_BYTES)[: min(CHUNK_BYTES, file.bytes - start)]
             if self._ranks.rank == holder and file.key not in problems:
                 try:
                     own.read_into(file.key, start, memory)

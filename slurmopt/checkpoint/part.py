@@ -5,7 +5,6 @@ Runs in the writer process, so without torch.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from slurmopt.checkpoint.manifest import SEGMENT_BYTES, File, Item, Manifest, Se
 from slurmopt.checkpoint.reading import Extent, extents, read_extent
 from slurmopt.errors import CheckpointError
 from slurmopt.storage.folder import ALIGNMENT, address
+from slurmopt.storage.memory import staging
 from slurmopt.storage.store import Store
 
 _RUN_BYTES = 16 << 20
@@ -204,7 +204,7 @@ def stored_blocks(store: Store, part: Part) -> Iterator[Block]:
             wanted.append((place, part.files[segment.file], segment))
             start += segment.raw
     for extent in extents(wanted):
-        memory = memoryview(mmap.mmap(-1, aligned(extent.length)))[: extent.length]
+        memory = staging(extent.length)[: extent.length]
         raws = list(read_extent(store, extent, memory))
         if extent.file.encoding is not None:
             for place, _, raw in raws:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +21,6 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.tensor import DTensor
 
-from slurmopt.checkpoint.arena import aligned
 from slurmopt.checkpoint.entries import can_derive, may_differ, per_rank_name
 from slurmopt.checkpoint.manifest import Item, Manifest, Segment
 from slurmopt.checkpoint.memory import memory_of
@@ -31,7 +29,7 @@ from slurmopt.checkpoint.reading import Extent, extents, read_extent
 from slurmopt.checkpoint.state import put_together, take_apart, tensor_names
 from slurmopt.checkpoint.wrappers import renamed_keys, state_of, unwrapped, with_wrappers
 from slurmopt.errors import CheckpointError
-from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.memory import staging
 from slurmopt.storage.store import Store
 
 _READERS = 4
@@ -252,12 +250,12 @@ def read_pieces(store: Store, pieces: list[tuple[memoryview, Any, Segment]], rea
 
 def _read_some(store: Store, todo: deque[Extent[memoryview]]) -> None:
     """Takes from `todo` what no other reader has taken, to the end. Where one fails the others need not go on."""
-    staging = memoryview(b"")
+    memory = memoryview(b"")
     try:
         while extent := _next(todo):
-            if len(staging) < extent.length:
-                staging = memoryview(mmap.mmap(-1, max(aligned(extent.length), ALIGNMENT)))
-            for target, _, raw in read_extent(store, extent, staging):
+            if len(memory) < extent.length:
+                memory = staging(extent.length)
+            for target, _, raw in read_extent(store, extent, memory):
                 _copy(target, raw)
     except BaseException:
         todo.clear()

@@ -6,12 +6,10 @@ Exit status 1 where anything is damaged or cannot be read, with a line for each 
 from __future__ import annotations
 
 import argparse
-import mmap
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from slurmopt.checkpoint.arena import aligned
 from slurmopt.checkpoint.ledger import Commit
 from slurmopt.checkpoint.manifest import File, Manifest, Segment, decode
 from slurmopt.checkpoint.reading import Extent, extents, read_extent
@@ -19,7 +17,7 @@ from slurmopt.checkpoint_command.catalog import Catalog, Place, Saved, add_check
 from slurmopt.checkpoint_command.progress import progress
 from slurmopt.errors import CheckpointError, InputError, StorageError, one_line
 from slurmopt.runs import options
-from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.memory import staging
 from slurmopt.storage.store import Store
 from slurmopt.units import human_bytes
 
@@ -106,7 +104,7 @@ def read_all(store: Store, ranges: list[Extent[str]], done: Callable[[int], None
 
     def read(share: list[Extent[str]]) -> None:
         longest = max((extent.length for extent in share), default=0)
-        memory = memoryview(mmap.mmap(-1, max(aligned(longest), ALIGNMENT)))
+        memory = staging(longest)
         for extent in share:
             try:
                 for _ in read_extent(store, extent, memory):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.memory import staging
 from slurmopt.storage.store import Store
 
 CHUNK_BYTES = 16 << 20
@@ -31,6 +30,6 @@ def _chunks(source: Store, key: str, size: int, pool: ThreadPoolExecutor) -> Ite
 
 
 def _chunk(source: Store, key: str, start: int, length: int) -> memoryview:
-    memory = memoryview(mmap.mmap(-1, max(ALIGNMENT, length)))[:length]  # aligned, as direct I/O wants it
+    memory = staging(length)[:length]
     source.read_into(key, start, memory)
     return memory
