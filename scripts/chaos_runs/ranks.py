@@ -166,7 +166,7 @@ def roots(plan: Plan) -> dict[str, Path]:
 
 
 def records(root: Path) -> list[dict[str, Any]]:
-    """The ledger as this file reads it: by itself, not with the code under test. What is not what was put is left out."""
+    """The ledger as this file reads it: by itself, not with the code under test; damaged records are left out."""
     read = []
     for path in found(root, "commits/[0-9]*.json"):
         with contextlib.suppress(ValueError):

@@ -7,8 +7,8 @@ paths         name → the keys that lead to it in the nested state
 files         [key, encoding, bytes]: payload files of this checkpoint, and of earlier ones for what has not changed
 items         [name, offsets, sizes, segments]: a tensor or a part of one (offsets and sizes in elements), or an
               object (offsets and sizes null), in pieces of up to 8 MiB
-segments      [file, offset, stored bytes, raw bytes, xxh3_128 of the raw bytes, xxh3_128 of the stored bytes (null where
-              they are the raw ones)]
+segments      [file, offset, stored bytes, raw bytes, xxh3_128 of the raw bytes, xxh3_128 of the stored bytes (null
+              where they are the raw ones)]
 """
 
 from __future__ import annotations
