@@ -71,6 +71,16 @@ class Kind:
 
 
 def time_limit(run: Watched, rng: random.Random) -> Iterator[None]:
+    attempt = run.attempt
+    with near_limit(run):
+        run.wait(lambda: run.journal("end", attempt) or run.attempt > attempt, _SOON, "the end by the time limit")
+    yield
+
+
+@contextlib.contextmanager
+def near_limit(run: Watched) -> Iterator[None]:
+    """The signal ahead of the time limit has come. At its end the limit is raised again: before the next attempt starts,
+    which would have the short one too."""
     attempt, started = run.attempt, start_time(run)
     minutes = int((time.time() + _LEAST_LEFT - started) // 60) + 1
     run.site.slurm("scontrol", "update", f"JobId={run.job}", f"TimeLimit={minutes}")
@@ -178,15 +188,14 @@ def controller_restarted(run: Watched, rng: random.Random) -> Iterator[None]:
     """slurmctld is away when the supervisor wants its requeue."""
     attempt, away = run.attempt, rng.uniform(1, 12)
     pids = [run.pid(rank) for rank in range(RANKS)]
-    limit = contextlib.contextmanager(time_limit)(run, rng)
-    with limit:
+    with near_limit(run):
         daemons.stop_controller(run.site.layout)
         try:
             run.site.wait(lambda: not any(map(words, pids)) or run.attempt > attempt, 60, "the ranks end")
             time.sleep(away)
         finally:
             run.site.start_controller()
-        yield
+    yield
 
 
 def read_only(run: Watched, rng: random.Random) -> Iterator[None]:
