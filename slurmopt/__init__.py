@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slurmopt.errors import Requeue
     from slurmopt.runtime.ranks import RankFacts, rank_facts
-    from slurmopt.runtime.run import CurrentRun, current_run, on_stop, progress, stop_requested
+    from slurmopt.runtime.run import CurrentRun, current_run, on_stop, phase, progress, stop_requested
 
 __version__ = "0.1.0"
-__all__ = ["CurrentRun", "RankFacts", "Requeue", "current_run", "on_stop", "progress", "rank_facts", "stop_requested"]
+__all__ = [
+    "CurrentRun", "RankFacts", "Requeue", "current_run", "on_stop", "phase", "progress", "rank_facts", "stop_requested",
+]  # fmt: skip
 
 _HOMES = {
     "Requeue": "slurmopt.runtime.run",  # from there: an uncaught one must be known for what it is
@@ -22,6 +24,7 @@ _HOMES = {
     "CurrentRun": "slurmopt.runtime.run",
     "current_run": "slurmopt.runtime.run",
     "on_stop": "slurmopt.runtime.run",
+    "phase": "slurmopt.runtime.run",
     "progress": "slurmopt.runtime.run",
     "stop_requested": "slurmopt.runtime.run",
 }

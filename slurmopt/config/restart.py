@@ -102,7 +102,7 @@ class Restart:
 
     hang_after: str = "auto"
     """How long no rank may make a step before the attempt counts as hung and is ended. `auto`: many times the slowest
-    step so far, at least five minutes; `off`: never."""
+    step so far, at least five minutes, and longer than `network.timeout`; `off`: never."""
 
     patterns: dict[str, str] = field(default_factory=dict)
     """Causes of your own: a regular expression, looked for in the failing rank's error and log → `infrastructure`,

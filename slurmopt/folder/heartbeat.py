@@ -22,7 +22,7 @@ class Heartbeat:
     time: float = 0.0
     phase: str = "starting"
     """starting, checking (its node), importing (the function), waiting (for the other ranks), running, restoring,
-    saving (at a stop), ended"""
+    saving (at a stop), ended; or a name of the training's own, such as evaluation"""
     phases: dict[str, float] = field(default_factory=dict)
     """When each phase was first entered."""
     asked: str | None = None
@@ -37,6 +37,8 @@ class Heartbeat:
     """The first step this attempt reported, and when: what the step rate is reckoned from."""
     first_step_time: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    active: int = 0
+    """How often, since it made no step any more, its GPU or its files were seen busy."""
     outcome: dict[str, Any] | None = None
     """Set when the rank ends: see `slurmopt.folder.outcome`."""
 

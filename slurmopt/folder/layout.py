@@ -5,7 +5,8 @@ runs/NAME/ID/
   overrides.yaml    what was typed on the command line
   job.sbatch        the script that was submitted
   events.jsonl      the run's journal, one JSON object a line
-  logs/             job-JOBID.log of the batch shell; attempt-K/rank-R.log of each rank
+  logs/             job-JOBID.log of the batch shell; attempt-K/rank-R.log of each rank, and of a hang
+                    flight-recorder-rank-R
   heartbeat/        attempt-K/rank-R.json: the step each rank is at, and in the end its outcome
   checkpoints/      step-N/… and commits/ of the Checkpointer; files of the training's own may lie beside them
   result.json       what the function returned, or the command's exit code
@@ -151,6 +152,10 @@ class RunFolder:
     def attempt_logs(self, attempt: int) -> Path:
         """The folder of an attempt's logs; making it claims the attempt's number."""
         return self.logs / f"attempt-{attempt}"
+
+    def flight_recorder(self, attempt: int) -> Path:
+        """What the names of an attempt's dumps of torch's flight recorder begin with; a rank's number follows."""
+        return self.attempt_logs(attempt) / "flight-recorder-rank-"
 
     def attempts(self) -> list[int]:
         """The attempts that have started, oldest first. An attempt's number is claimed by making its log folder."""

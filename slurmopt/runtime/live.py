@@ -23,6 +23,7 @@ from typing import Any
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.outcome import Outcome
 from slurmopt.runtime import signals
+from slurmopt.runtime.activity import EVERY, Activity
 from slurmopt.runtime.ranks import RankFacts
 from slurmopt.runtime.stacks import Stacks
 
@@ -32,6 +33,10 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel vouches for t
 _TOLD = b"told"
 """What a child says that has learned that it is to leave."""
 _AT_MOST_EVERY = 1.0
+_IDLE_SECONDS = 60.0
+"""Without a step for so long, other signs of life are looked for."""
+_MOST_PHASES = 32
+_LONGEST_PHASE = 64
 _NEWS_PER_SECOND = 100  # of all ranks together
 
 
@@ -57,6 +62,8 @@ class LiveRank:
         self._writing = threading.RLock()  # of the file
         self._news = False
         self._stepped = False
+        self._activity = None if stacks is None else Activity(facts)
+        self._moved = self._looked = time.monotonic()
         self._hurry = False
         self._complained = False
         self._inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -72,11 +79,18 @@ class LiveRank:
             self._stacks.wind()
         threading.Thread(target=self._keep, name="slurmopt-heartbeat", daemon=True).start()
 
+    @property
+    def phase(self) -> str:
+        """What the rank does now."""
+        return self._heartbeat.phase
+
     def enter(self, phase: str) -> None:
-        """Says what the rank does now: one of the phases of a heartbeat."""
+        """Says what the rank does now: one of the phases of a heartbeat, or a name of the training's own."""
         with self._lock:
-            self._heartbeat.phase = phase
-            self._heartbeat.phases.setdefault(phase, time.time())
+            beat = self._heartbeat
+            beat.phase = phase[:_LONGEST_PHASE]
+            if len(beat.phases) < _MOST_PHASES:
+                beat.phases.setdefault(beat.phase, time.time())
             self._news = True
 
     def note_asked(self, who: str) -> None:
@@ -152,6 +166,22 @@ class LiveRank:
         if not stepped:
             beat = self._heartbeat
             self._stacks.answer(beat.rank, beat.step, beat.phase)
+        self._look_for_life(stepped)
+
+    def _look_for_life(self, stepped: bool) -> None:
+        """An evaluation or a compilation may take long, and say nothing."""
+        now = time.monotonic()
+        if stepped:
+            self._moved = now
+        if self._activity is None or now - self._moved < _IDLE_SECONDS:
+            return
+        if self._looked < self._moved:
+            self._activity.forget()
+        elif now - self._looked < EVERY:
+            return
+        self._looked = now
+        if self._activity.seen():
+            self._heartbeat.active += 1
 
     def _take_in(self) -> None:
         """Every report that waits in the inbox."""
@@ -165,8 +195,15 @@ class LiveRank:
         if data == _TOLD:
             signals.tell()
             return
-        with contextlib.suppress(ValueError, TypeError):  # not one of ours
-            self.report(*json.loads(data))
+        with contextlib.suppress(ValueError, TypeError, KeyError):  # not one of ours
+            self._take_report(json.loads(data))
+
+    def _take_report(self, told: Any) -> None:
+        if isinstance(told, dict):
+            if (phase := str(told["phase"])) != "ended":
+                self.enter(phase)
+        else:
+            self.report(*told)
 
     def _beat(self) -> None:
         with self._writing:
@@ -209,6 +246,7 @@ class ChildReports:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.settimeout(0.2)  # the kernel queues ten; the reader needs microseconds for one
         self._sent = float("-inf")
+        self.phase = "running"
         self._waiting: tuple[Any, ...] | None = None
 
     def report(self, step: int, total: int | None, metrics: dict[str, float]) -> None:
@@ -217,6 +255,12 @@ class ChildReports:
         self._waiting = (step, total, metrics)
         if time.monotonic() - self._sent >= self._AT_MOST_EVERY:
             self.flush()
+
+    def enter(self, phase: str) -> None:
+        """Says what the training does now."""
+        self.phase = phase
+        self.flush()
+        self._send(json.dumps({"phase": phase}).encode())
 
     def flush(self) -> None:
         if self._waiting is None:

@@ -4,7 +4,7 @@ Where a rank has died, it ends the others too: after srun's own SIGTERM they hav
 they can only wait for it.
 
 python -m slurmopt.runtime.lookout FOLDER ATTEMPT RANKS --hang-after auto|SECONDS --deadline SECONDS
-    --heartbeat SECONDS --step-pid PID
+    --timeout SECONDS --heartbeat SECONDS --step-pid PID
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Lookout:
         self._now = 0.0
         self._looked = time.monotonic()
         self._deaths = Deaths(folder)
+        self._has_asked_early = False
 
     def watch(self) -> Hang | None:
         """Until the step has ended, or hangs and has been ended."""
@@ -54,6 +55,7 @@ class Lookout:
                 self._end()
                 return None
             self._look()
+            self._ask_early()
             if self._hang() and (hang := self._make_sure()):
                 self._tell(hang)
                 self._end()
@@ -95,7 +97,21 @@ class Lookout:
 
     @property
     def _allowed(self) -> Allowance:
-        return replace(self._allowance, slowest=self._ranks.slowest)
+        return replace(self._allowance, slowest=self._ranks.slowest, first=self._ranks.first)
+
+    def _ask_early(self) -> None:
+        """Shortly before a collective's own timeout ends the ranks: then nobody is left to write stacks."""
+        early = self._allowed.before_the_collective
+        if early is None:
+            return
+        hang = self._ranks.hang(early, self._now)
+        if hang is None:
+            self._has_asked_early = False
+        elif not self._has_asked_early:
+            self._has_asked_early = True
+            print(f"slurmopt: nothing has moved for {hang.seconds:.0f} s: the ranks write their stacks", flush=True)
+            with contextlib.suppress(OSError):  # the next look finds out whether the folder is away
+                self._ask()
 
     def _make_sure(self) -> Hang | None:
         """Asks for the stacks and waits for them; the hang, if it is one still."""
@@ -225,6 +241,14 @@ def _reported_before(folder: RunFolder, attempt: int) -> bool:
     return False
 
 
+def hangs_before(folder: RunFolder, attempt: int) -> int:
+    """How many attempts hung just before this one, one after the other."""
+    hung = 0
+    while attempt > hung and os.path.exists(folder.hang(attempt - hung - 1)):
+        hung += 1
+    return hung
+
+
 def _lives(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
@@ -264,6 +288,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("ranks", type=int, help="how many there are")
     parser.add_argument("--hang-after", type=stacks.hang_after, required=True, metavar="auto|SECONDS")
     parser.add_argument("--deadline", type=float, required=True, help="seconds that a save may take")
+    parser.add_argument("--timeout", type=float, default=0.0, help="seconds that a collective may take")
     parser.add_argument("--heartbeat", type=float, default=10.0, help="seconds between heartbeats")
     parser.add_argument("--step-pid", type=int, required=True, metavar="PID", help="of srun, or of our spawn")
     return parser
@@ -274,8 +299,15 @@ def main(argv: list[str]) -> int:
     words = _parser().parse_args(argv)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # may be sent to all that belongs to the batch shell
     every = interval(words.ranks, words.hang_after)
-    allowed = Allowance(words.hang_after, words.deadline, words.heartbeat, every)
     folder = RunFolder(Path(words.folder).absolute())
+    allowed = Allowance(
+        words.hang_after,
+        words.deadline,
+        words.heartbeat,
+        every,
+        collective=words.timeout,
+        hangs=hangs_before(folder, words.attempt),
+    )
     return 0 if Lookout(folder, words.attempt, words.ranks, words.step_pid, allowed).watch() is None else 1
 
 

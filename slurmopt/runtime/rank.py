@@ -8,11 +8,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from slurmopt.errors import JobError, SlurmoptError
 from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
-from slurmopt.runtime import failures, open_files, run, signals, tree
+from slurmopt.runtime import failures, flight_recorder, open_files, run, signals, tree
 from slurmopt.runtime.call import Call, parse
 from slurmopt.runtime.cpus import use_own_cpus
 from slurmopt.runtime.gloo import gloo_exports
@@ -156,6 +157,7 @@ def export(call: Call, attempt: int) -> RankFacts:
     os.environ.update({run.FOLDER: str(call.folder.path), run.ATTEMPT: str(attempt)})
     os.environ.setdefault("SLURMOPT_CONFIG", str(call.folder.config))
     os.environ[run.LOCAL_RANK] = str(facts.local_rank)
+    flight_recorder.ask_for(call.folder, attempt, os.environ)
     return facts
 
 
@@ -177,7 +179,8 @@ def come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
         tree.kill_below(os.getpid())
         os._exit(128 + signal.SIGKILL)
 
-    stacks = Stacks(call.folder.stacks_request(attempt), call.hang_after, call.heartbeat)
+    record = partial(flight_recorder.write, call.folder, attempt, facts.rank)
+    stacks = Stacks(call.folder.stacks_request(attempt), call.hang_after, call.heartbeat, record)
     live = LiveRank(call.folder.heartbeat(attempt, facts.rank), facts, call.heartbeat, watch, stacks)
     live.start()
     run.become(live)

@@ -160,15 +160,20 @@ def _take_uncaught() -> None:
 
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
-    """What `slurmopt status` shows, and what hang detection allows for, while the block runs; then `running` again."""
-    if not _is_rank_process() or _live is None:
+    """Says what the training does while the block runs, such as `evaluation`: it may take longer than a step before it
+    counts as a hang. A no-op outside a slurmopt job."""
+    if name == "ended":
+        raise JobError("phase: 'ended' is what a rank is at its very end; valid: another name, such as 'evaluation'")
+    reports = _reports()
+    if reports is None:
         yield
         return
-    _live.enter(name)
+    before = reports.phase
+    reports.enter(name)
     try:
         yield
     finally:
-        _live.enter("running")
+        reports.enter(before)
 
 
 def become(live: LiveRank) -> None:

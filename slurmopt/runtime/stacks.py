@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,15 @@ def hang_after(word: str) -> float | None:
 class Stacks:
     """One rank's side: it answers the lookout's requests, and leaves its stacks even when it holds the GIL for ever."""
 
-    def __init__(self, request: Path, hang_after: float | None, heartbeat: float) -> None:
-        self._request = request
+    def __init__(
+        self,
+        request: Path,
+        hang_after: float | None,
+        heartbeat: float,
+        also: Callable[[], None] | None = None,
+    ) -> None:
+        """`also`: what else is to be written when the lookout asks; it may raise OSError."""
+        self._request, self._also = request, also
         self._answered: tuple[int, int] | None = None
         self._log = os.dup(2)  # the training may close or replace its own
         faulthandler.register(SIGNAL, file=self._log, all_threads=True)
@@ -78,6 +85,8 @@ class Stacks:
         silent = [one for one in (read_json(self._request) or {}).get("silent", []) if one["speaker"] == rank]
         others = [(f"a process below rank {rank}", pid) for pid in below]
         write_from_outside(others + [(silent_rank(one["rank"]), one["pid"]) for one in silent], self._log)
+        if self._also is not None:
+            self._also()
 
 
 def silent_rank(rank: int) -> str:

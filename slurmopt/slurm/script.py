@@ -99,6 +99,7 @@ def _lookout(job: Job) -> list[str]:
         return []
     words = ["--hang-after", patience if patience == "auto" else seconds(patience)]
     words += ["--deadline", seconds(job.settings.checkpoint.deadline)]
+    words += ["--timeout", seconds(job.settings.network.timeout)]
     return [shell(word) for word in [*words, "--heartbeat", seconds(job.settings.monitor.heartbeat)]]
 
 

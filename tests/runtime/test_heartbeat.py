@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runtime.harness import wait_for
+from runtime.harness import Runner, wait_for
 
+import slurmopt
+from slurmopt.errors import JobError
 from slurmopt.folder import heartbeat
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.runtime.failures import finished
@@ -124,3 +126,34 @@ def test_a_folder_that_cannot_be_looked_at_ends_no_heartbeat(
 def _is_being_written() -> bool:
     frames = sys._current_frames().values()
     return any(frame.f_code.co_name == "replace_text" for frame in frames)
+
+
+PHASES = """
+import os, time
+from slurmopt import phase, progress
+
+
+def main(config=None):
+    progress(1)
+    with phase("evaluation"):
+        while not os.path.exists("evaluated"):
+            time.sleep(0.02)
+    while not os.path.exists("enough"):
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize("task", [("--function", "train.main"), ("--", sys.executable, "train.py")])
+def test_what_a_training_or_a_commands_python_does_shows_as_its_phase(runner: Runner, task: tuple[str, ...]) -> None:
+    runner.module("train", PHASES)
+    process = runner.start(1, "--heartbeat", "0.3", *task)
+    for phase, file in (("evaluation", "evaluated"), ("running", "enough")):
+        wait_for(lambda: (beat := runner.beat(0)) and beat.step == 1 and beat.phase == phase, phase)  # noqa: B023
+        (runner.code / file).touch()
+    assert runner.finish(process) == 0
+    with pytest.raises(JobError, match="another name, such as 'evaluation'"), slurmopt.phase("ended"):
+        pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -71,7 +72,15 @@ def main(how):
 
 
 def sleeping(config):
+    import torch
+    torch.distributed.all_reduce(torch.ones(3))
     main(waits_for_ever)
+
+
+def patient(config):
+    note(os.getpid())
+    steps(10)
+    waits_for_ever()
 
 
 def stopped(config):
@@ -113,7 +122,7 @@ if __name__ == "__main__":
     steps(10)
     waits_for_ever()
 """
-FUNCTIONS = ("sleeping", "stopped", "gil", "away", "suspended", "hesitant")
+FUNCTIONS = ("patient", "sleeping", "stopped", "gil", "away", "suspended", "hesitant")
 HANGS = ("sleeping", "stopped", "gil", "command")
 
 
@@ -146,6 +155,9 @@ class Case:
         said = folder / "said"
         with said.open("w") as file:
             words = lookout_words(run, ranks, step.pid, heartbeat=3.0 if name == "hesitant" else 0.3)
+            if name == "patient":
+                words[words.index("--hang-after") + 1] = "auto"
+                words += ["--timeout", "4"]
             lookout = subprocess.Popen(words, stdout=file, stderr=file)
         return cls(runner, step, lookout, said)
 
@@ -245,6 +257,23 @@ def test_every_rank_that_beats_writes_its_stacks_and_its_workers(cases: dict[str
         )
         assert "in waits_for_ever" in own
         assert "in loads_for_ever" in worker
+
+
+def test_the_flight_recorder_of_each_rank_lies_with_its_log(cases: dict[str, Case]) -> None:
+    for rank in (0, 1):
+        path = Path(f"{cases['sleeping'].runner.folder.flight_recorder(0)}{rank}")
+        assert path.parent == cases["sleeping"].runner.folder.attempt_logs(0)
+        (entry,) = pickle.loads(path.read_bytes())["entries"]
+        assert (entry["profiling_name"], entry["input_sizes"]) == ("gloo:all_reduce", [[3]])
+
+
+def test_stacks_are_written_before_a_collectives_timeout_would_end_the_ranks(cases: dict[str, Case]) -> None:
+    case = cases["patient"]
+    case.runner.wait_for_log(0, "slurmopt: stacks of rank 0, step 10, phase running")
+    case.runner.wait_for_log(0, "in waits_for_ever")
+    assert case.said.read_text().startswith("slurmopt: nothing has moved for ")
+    assert case.step.poll() is None
+    assert not case.runner.folder.hang(0).exists()
 
 
 def test_a_rank_that_holds_the_gil_writes_its_stacks_all_the_same(cases: dict[str, Case]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.runtime.standstill import Allowance, Hang, Ranks
 
-AUTO = Allowance(hang_after=None, deadline=600, heartbeat=10, interval=5)
+AUTO = Allowance(hang_after=None, deadline=600, heartbeat=10, interval=5, collective=600)
 CLOCKS_APART = 1e6
 
 
@@ -25,7 +25,7 @@ class Attempt:
         self.silent: set[int] = set()
 
     def hang(self) -> Hang | None:
-        return self.ranks.hang(replace(self.allowed, slowest=self.ranks.slowest), self.now)
+        return self.ranks.hang(replace(self.allowed, slowest=self.ranks.slowest, first=self.ranks.first), self.now)
 
     def look(self) -> None:
         self.now += self.allowed.interval
@@ -39,6 +39,7 @@ class Attempt:
         for rank in ranks or self.beats:
             beat = self.beats[rank]
             beat.step, beat.step_time = (beat.step or 0) + 1, self.now + rank * CLOCKS_APART
+            beat.first_step = beat.step if beat.first_step is None else beat.first_step
         self.look()
 
     def hangs_after(self, most: float = 1e5) -> float | None:
@@ -49,11 +50,12 @@ class Attempt:
         return self.now - start if self.hang() else None
 
 
-def test_auto_is_five_minutes_or_twenty_times_the_slowest_step() -> None:
-    quick = Attempt(2)
-    for _ in range(5):
-        quick.step()
-    assert quick.hangs_after() == 300
+def test_auto_leaves_a_collective_its_own_timeout_or_is_twenty_times_the_slowest_step() -> None:
+    for timeout, expected in ((600, 660), (1800, 1860), (10, 300)):
+        quick = Attempt(2, replace(AUTO, collective=timeout))
+        for _ in range(5):
+            quick.step()
+        assert quick.hangs_after() == expected
     slow = Attempt(2)
     for _ in range(5):
         for _ in range(11):  # a minute between two steps
@@ -65,6 +67,7 @@ def test_auto_is_five_minutes_or_twenty_times_the_slowest_step() -> None:
 def test_seconds_of_the_users_count_but_never_below_three_heartbeats() -> None:
     for seconds, expected in ((60, 60), (3600, 3600), (1, 35)):
         attempt = Attempt(1, Allowance(seconds, 600, 10, 5))
+        attempt.step()
         attempt.step()
         assert attempt.hangs_after() == expected
 
@@ -106,7 +109,7 @@ def test_one_rank_that_steps_is_enough_and_those_that_report_nothing_do_not_coun
     for _ in range(100):
         attempt.step(0)
         assert attempt.hang() is None
-    assert attempt.hangs_after() == 300
+    assert attempt.hangs_after() == 660
     found = attempt.hang()
     assert found is not None
     assert (found.rank, found.silent) == (0, [])
@@ -119,7 +122,7 @@ def test_the_lowest_step_stopped_first_and_then_the_older_one() -> None:
     attempt.hangs_after()
     found = attempt.hang()
     assert found is not None
-    assert (found.rank, found.node, found.step, found.seconds) == (1, "node0", 1, 300)
+    assert (found.rank, found.node, found.step, found.seconds) == (1, "node0", 1, 660)
     attempt.step(1)
     attempt.beats[2].step_time = 0.0
     attempt.hangs_after()
@@ -149,7 +152,7 @@ def test_a_silent_rank_stopped_before_all_others_also_while_they_step() -> None:
         attempt.step(0, 1, 3)
     found = attempt.hang()
     assert found is not None
-    assert attempt.now - start == 300
+    assert attempt.now - start == 660
     assert (found.rank, found.node, found.silent, found.step) == (2, "node1", [2], 1001)
 
 
@@ -170,7 +173,7 @@ def test_ranks_that_have_ended_say_nothing_until_all_have() -> None:
     attempt.beats[0].phase = "ended"
     attempt.step(1)
     attempt.silent = {0}
-    assert attempt.hangs_after() == 300
+    assert attempt.hangs_after() == 660
     found = attempt.hang()
     assert found is not None
     assert (found.rank, found.silent) == (1, [])
@@ -182,6 +185,72 @@ def test_ranks_that_have_ended_say_nothing_until_all_have() -> None:
 def test_nothing_from_before_counts_after_a_fresh_start() -> None:
     attempt = Attempt(2)
     attempt.step()
+    attempt.step()
     attempt.hangs_after()
     attempt.ranks.start_afresh(attempt.now)
-    assert attempt.hangs_after() == 300
+    assert attempt.hangs_after() == 660
+
+
+@pytest.mark.parametrize("before", [0, 1000])
+def test_a_first_step_that_has_not_been_done_may_take_long_though_one_was_reported(before: int) -> None:
+    """`progress(0)`, or the step that was restored; then everything is compiled."""
+    attempt = Attempt(2)
+    for beat in attempt.beats.values():
+        beat.step = beat.first_step = before
+    attempt.look()
+    assert attempt.hangs_after() == 1800
+
+
+def test_a_later_step_may_take_as_long_as_three_first_ones() -> None:
+    attempt = Attempt(2)
+    for _ in range(120):  # ten minutes: everything is compiled
+        attempt.look()
+    attempt.step()
+    attempt.step()
+    assert 1700 <= (attempt.hangs_after() or 0) <= 1800
+
+
+def test_a_phase_of_the_trainings_own_may_take_longer_than_a_step() -> None:
+    attempt = Attempt(2)
+    attempt.step()
+    attempt.step()
+    attempt.beats[0].phase = "evaluation"
+    attempt.look()
+    assert attempt.hangs_after() == 1800
+
+
+def test_busy_files_or_gpus_are_signs_of_life_unless_a_time_is_named() -> None:
+    for allowed, expected in ((AUTO, None), (replace(AUTO, hang_after=900.0), 900)):
+        attempt = Attempt(2, allowed)
+        attempt.step()
+        attempt.step()
+        start = attempt.now
+        while attempt.hang() is None and attempt.now - start < 10_000:
+            attempt.beats[1].active += 1
+            attempt.look()
+        assert (attempt.now - start if attempt.hang() else None) == expected
+    attempt = Attempt(2)
+    attempt.step()
+    attempt.step()
+    attempt.beats[1].active += 1
+    attempt.look()
+    assert attempt.hangs_after() == 660
+
+
+def test_what_was_taken_for_a_hang_gets_twice_the_time_in_the_next_attempt() -> None:
+    for hangs, expected in ((1, 1320), (2, 2640)):
+        attempt = Attempt(2, replace(AUTO, hangs=hangs))
+        attempt.step()
+        attempt.step()
+        assert attempt.hangs_after() == expected
+
+
+def test_stacks_are_asked_for_before_a_collectives_own_timeout() -> None:
+    early = AUTO.before_the_collective
+    assert early is not None
+    attempt = Attempt(2, early)
+    attempt.step()
+    attempt.step()
+    assert attempt.hangs_after() == 540
+    assert replace(AUTO, hang_after=60.0).before_the_collective is None
+    assert replace(AUTO, collective=0.0).before_the_collective is None

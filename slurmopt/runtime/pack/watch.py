@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from slurmopt.runtime.lookout import Lookout, interval
+from slurmopt.runtime.lookout import Lookout, hangs_before, interval
 from slurmopt.runtime.pack.fork import forked, release_signals
 from slurmopt.runtime.pack.running import Running
 from slurmopt.runtime.pack.words import Pack
@@ -33,7 +33,8 @@ def start(running: Running, pack: Pack) -> int:
     """Its process id; it ends with status HUNG where the point hangs, and has told so in the point's folder."""
     call = pack.call
     every = interval(pack.ranks, call.hang_after)
-    allowed = Allowance(call.hang_after, pack.deadline, call.heartbeat, every)
+    hangs = hangs_before(running.run, running.attempt)
+    allowed = Allowance(call.hang_after, pack.deadline, call.heartbeat, every, collective=call.timeout, hangs=hangs)
     parent = os.getpid()
 
     def look_out() -> None:
