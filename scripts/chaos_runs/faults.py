@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cluster import daemons, nodes, polling
+from cluster.errors import ClusterError
 
 from chaos_runs.alive import children, found, words
 from chaos_runs.watched import RANKS, Watched
+from slurmopt.folder import events
 
 _LONG_LIMIT = 600
 """Minutes."""
@@ -71,26 +73,30 @@ class Kind:
 
 
 def time_limit(run: Watched, rng: random.Random) -> Iterator[None]:
-    attempt = run.attempt
-    with near_limit(run):
-        run.wait(lambda: run.journal("end", attempt) or run.attempt > attempt, _SOON, "the end by the time limit")
-    yield
-
-
-@contextlib.contextmanager
-def near_limit(run: Watched) -> Iterator[None]:
-    """The signal ahead of the time limit has come. At its end the limit is raised again: before the next attempt starts,
-    which would have the short one too."""
     attempt, started = run.attempt, start_time(run)
     minutes = int((time.time() + _LEAST_LEFT - started) // 60) + 1
     run.site.slurm("scontrol", "update", f"JobId={run.job}", f"TimeLimit={minutes}")
+    raising = threading.Thread(target=_raise_limit_at_end, args=(run, run.job, attempt), daemon=True)
+    raising.start()
     try:
         told = "the signal ahead of the time limit"
         run.wait(lambda: run.journal("signal", attempt) or run.attempt > attempt, _SOON, told)
         yield
     finally:
-        update = ("scontrol", "update", f"JobId={run.job}", f"TimeLimit={_LONG_LIMIT}")
-        polling.wait_until(lambda: run.site.tries(*update), 30, "the time limit is raised again")
+        raising.join()
+
+
+def _raise_limit_at_end(run: Watched, job: str, attempt: int) -> None:
+    """As soon as the attempt has ended: the next one would start with the short limit, and be ended by it too."""
+
+    def has_ended() -> bool:
+        ends = [event.get("attempt") for event in events.read(run.folder.events) if event["event"] == "end"]
+        return attempt in ends or attempt < max(run.folder.attempts())
+
+    with contextlib.suppress(ClusterError):  # the limit ends the job then, which shows
+        polling.wait_until(has_ended, _SOON, "the attempt ends")
+    update = ("scontrol", "update", f"JobId={job}", f"TimeLimit={_LONG_LIMIT}")
+    polling.wait_until(lambda: run.site.tries(*update), _SOON, "the time limit is raised again")
 
 
 def start_time(run: Watched) -> float:
@@ -188,14 +194,15 @@ def controller_restarted(run: Watched, rng: random.Random) -> Iterator[None]:
     """slurmctld is away when the supervisor wants its requeue."""
     attempt, away = run.attempt, rng.uniform(1, 12)
     pids = [run.pid(rank) for rank in range(RANKS)]
-    with near_limit(run):
+    limit = contextlib.contextmanager(time_limit)(run, rng)
+    with limit:
         daemons.stop_controller(run.site.layout)
         try:
             run.site.wait(lambda: not any(map(words, pids)) or run.attempt > attempt, 60, "the ranks end")
             time.sleep(away)
         finally:
             run.site.start_controller()
-    yield
+        yield
 
 
 def read_only(run: Watched, rng: random.Random) -> Iterator[None]:
