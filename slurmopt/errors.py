@@ -13,7 +13,8 @@
     │   │   └── SlurmUnconfigured             its commands are here, but know of no cluster
     │   ├── SlurmRefused              2   sbatch said no, with its reason
     │   └── SubmissionUnknown             nobody can tell whether the job was accepted
-    ├── StorageError                  1   what a folder or S3 answered: no space, no permission, no such bucket
+    ├── StorageError                  1   what a folder or S3 answered: no space, deadline over
+    │   └── StorageRefused                what it will answer again: no permission, no such bucket
     └── JobError                      1   inside the job
         ├── RendezvousError               ranks that did not arrive
         ├── CheckpointError               a state that cannot be saved or restored, a damaged or foreign checkpoint
@@ -97,6 +98,10 @@ class SubmissionUnknown(SlurmError):
 
 class StorageError(SlurmoptError):
     """What a folder or S3 answered: no space, no permission, no such bucket, the deadline is over."""
+
+
+class StorageRefused(StorageError):
+    """What it answers until somebody mends it: no permission, no such bucket, a file where a folder has to be."""
 
 
 class JobError(SlurmoptError):

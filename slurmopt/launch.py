@@ -237,6 +237,7 @@ def _stored(config: DictConfig, run: RunFolder) -> dict[str, Any]:
 
 def check_task(typed: Settings, source: Path) -> None:
     """ConfigError where there is nothing to run."""
+    from slurmopt.config.checkpoint import check_packages
     from slurmopt.config.target import check_target
 
     if typed.task._target_ is None and typed.task.command is None:
@@ -247,6 +248,9 @@ def check_task(typed: Settings, source: Path) -> None:
         )
     if typed.task._target_ is not None:
         check_target(typed.task._target_, source)
+        environment = typed.environment
+        if not (typed.task.python or environment.container.image or environment.modules or environment.setup):
+            check_packages(typed.checkpoint)  # the job has this very Python
 
 
 def launch(plan: Plan) -> int:

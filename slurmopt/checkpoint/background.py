@@ -22,7 +22,7 @@ class Background:
         self._heard = heard
         self._ready, self._met = threading.Event(), threading.Event()
         self.alive = True
-        self.problems: dict[str, tuple[bool, str]] = {}
+        self.problems: dict[str, tuple[str, str]] = {}
         self.meeting: tuple[int, str] | None = None
         self.newest = 0
         self._channel, theirs = channel.pair()

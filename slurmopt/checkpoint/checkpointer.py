@@ -20,7 +20,7 @@ from slurmopt.checkpoint.recovery import Recovery
 from slurmopt.checkpoint.schedule import Decision, Schedule
 from slurmopt.checkpoint.snapshots import Snapshots
 from slurmopt.checkpoint.tiers import tiers_of
-from slurmopt.config.checkpoint import checkpoint_of
+from slurmopt.config.checkpoint import check_packages, checkpoint_of
 from slurmopt.errors import CheckpointError, Requeue
 from slurmopt.runtime.run import CurrentRun, leave_word, phase
 from slurmopt.runtime.stopping import Stop
@@ -52,10 +52,12 @@ class Checkpointer:
     def __init__(self, config: Any, run: CurrentRun) -> None:
         """`config`: the group `checkpoint`, as composed, as a plain dict, or as the dataclass.
 
-        Raises ConfigError for a bad value, CheckpointError where another process saves the same run, or a newer attempt
-        does.
+        Each tier is tried by a small round trip. Raises ConfigError for a bad value and for a package that a tier needs
+        and this Python lacks; CheckpointError where no tier takes a save and none will until somebody mends it, where
+        another process saves the same run, or a newer attempt does.
         """
         self._config = checkpoint_of(config)
+        check_packages(self._config)
         self._run = run
         self._tiers = tiers_of(self._config, run.folder)
         self._ranks = Agreement(run.rank)

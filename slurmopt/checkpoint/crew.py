@@ -9,6 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from slurmopt.checkpoint import ledger
 from slurmopt.checkpoint.agreement import Agreement
 from slurmopt.checkpoint.arena import Arena
 from slurmopt.checkpoint.background import Background
@@ -25,6 +26,8 @@ from slurmopt.runtime import signals
 from slurmopt.runtime.run import CurrentRun
 from slurmopt.units import human_seconds
 
+_VISIBLE_SECONDS = 70.0
+"""How long a new file may stay unseen on another node: NFS keeps what it knows of a folder for up to 60 s."""
 _LAST_SECONDS = 5.0
 """At a stop, slower tiers get this long, and twice what they usually take."""
 
@@ -50,7 +53,7 @@ class Crew:
         self._fenced, self._reason = False, ""
         self._last, self._lost = "", "the writer process is gone"
         self._taken: set[int] = set()
-        self._is_cut = False
+        self._is_cut = self._is_started = False
         self._first = True
         self._generation = 0
         self._put_off_since: float | None = None
@@ -75,15 +78,39 @@ class Crew:
         for rank, (alive, problems, *_) in enumerate(states):
             if not alive:
                 self._say(f"the checkpoint writer of rank {rank} ended as soon as it had begun")
-            for tier, (refused, problem) in problems.items():
-                if refused:
+            for tier, (kind, problem) in problems.items():
+                if kind == "fatal":
                     raise CheckpointError(problem)
                 self._say(f"{tier}: {problem}; saves there are tried all the same")
+        if not self._is_started:
+            self._refuse_useless([problems for _, problems, *_ in states])
         if states[0][2]:
             port, key = states[0][2]
             self._is_cut = False
             self._writer.meet(self._host, port, key)
-            self._ranks.gather(None)  # a save that begins before all have met could wait in vain
+        unseen = self._unseen({tier for _, problems, *_ in states for tier in problems})
+        # All come here: a save that begins before all have met could wait in vain.
+        if told := next(filter(None, self._ranks.gather(unseen)), None):
+            raise CheckpointError(told)
+        self._is_started = True
+
+    def _refuse_useless(self, problems: list[dict[str, tuple[str, str]]]) -> None:
+        """Where no tier will take a save until somebody mends it, the training would run for nothing."""
+        lasting = {tier: text for each in problems for tier, (kind, text) in each.items() if kind == "lasting"}
+        if len(lasting) == len(self._tiers):
+            raise CheckpointError("no checkpoint can be saved: " + "; ".join(lasting.values()))
+
+    def _unseen(self, failing: set[str]) -> str | None:
+        """The shared tier must be the same folder on all nodes: rank 0's writer has put a record there."""
+        if self._is_started or self._run.rank.node_rank == 0 or self._run.rank.local_rank != 0:
+            return None
+        for tier in self._tiers:
+            if tier.name == "shared" and tier.name not in failing:
+                with patience(f"looking for rank 0's record in {tier.root}"):
+                    if not _seen(tier, self._run.attempt):
+                        where = f"{tier.root} on {self._run.rank.node} is not the folder that rank 0 writes to"
+                        return f"shared: {where}; is it mounted on all nodes?"
+        return None
 
     def _replace_writer(self) -> None:
         """What the old one had is lost, once it is gone for sure; nothing that it still says counts."""
@@ -281,3 +308,13 @@ class Crew:
     def _say(self, text: str) -> None:
         if self._ranks.rank == 0:
             print(f"slurmopt: {text}", file=sys.stderr, flush=True)
+
+
+def _seen(tier: Tier, attempt: int) -> bool:
+    """Whether this attempt's record is there; a client of NFS may not see a new file for a minute."""
+    deadline = time.monotonic() + _VISIBLE_SECONDS
+    while attempt not in ledger.read(tier.store()).by_attempt:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(1.0)
+    return True

@@ -28,10 +28,11 @@ from slurmopt.checkpoint.lane import Lane, Save
 from slurmopt.checkpoint.ledger import Fenced, checkpoint_name
 from slurmopt.checkpoint.member import Member
 from slurmopt.checkpoint.part import Part, Place
+from slurmopt.checkpoint.probe import probe
 from slurmopt.checkpoint.sealer import Sealer
 from slurmopt.checkpoint.target import Target
 from slurmopt.checkpoint.tiers import Tier
-from slurmopt.errors import CheckpointError, SlurmoptError, one_line
+from slurmopt.errors import CheckpointError, SlurmoptError, StorageRefused, one_line
 
 _NICE = 10
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
@@ -83,12 +84,14 @@ class Writer:
 
     def _open(self) -> None:
         """Shuts older attempts out before anybody looks for a checkpoint to restore."""
-        problems: dict[str, tuple[bool, str]] = {}
+        problems: dict[str, tuple[str, str]] = {}
         for name, sealer in self._sealers.items():
             try:
                 sealer.open(first=self._first)
-            except SlurmoptError as error:
-                problems[name] = (isinstance(error, CheckpointError), str(error))
+                if self._first:
+                    probe(sealer.tier, self._attempt)
+            except (SlurmoptError, OSError) as error:
+                problems[name] = (_kind(error), _reason(error))
         meeting = [self._coordinator.port, self._coordinator.key] if self._coordinator else None
         newest = max((sealer.newest for sealer in self._sealers.values()), default=0)
         self._tell({"is": "ready", "problems": problems, "meeting": meeting, "newest": newest})
@@ -242,6 +245,13 @@ class Writer:
             self._channel.send(message)
         except ConnectionError:
             return  # the rank is gone; what it has handed over is still brought home
+
+
+def _kind(error: Exception) -> str:
+    """Whether the run must end, or the tier says no until somebody mends it, or the next save may well succeed."""
+    if isinstance(error, CheckpointError):
+        return "fatal"
+    return "lasting" if isinstance(error, StorageRefused) else "passing"
 
 
 def _reason(error: Exception) -> str:

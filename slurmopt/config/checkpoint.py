@@ -5,6 +5,7 @@ The job reads this too, so nothing here imports Hydra or OmegaConf.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -83,6 +84,21 @@ class Checkpoint:
         if self.durable != "auto" and self.durable not in self.tiers:
             on = ", ".join(["auto", *self.tiers])
             raise ConfigError(f"the tier {self.durable!r} is off; valid: {on}", "checkpoint.durable")
+
+
+def check_packages(checkpoint: Checkpoint) -> None:
+    """ConfigError where a tier needs a package that this Python lacks; imports none of them."""
+    for name, tier in checkpoint.tiers.items():
+        if tier.compression == "zstd" and not _has("zstandard"):
+            raise ConfigError(
+                "zstd needs the package zstandard: pip install 'slurmopt[zstd]'", f"checkpoint.{name}.compression"
+            )
+        if name == "s3" and not _has("boto3"):
+            raise ConfigError("needs boto3: pip install 'slurmopt[s3]'", "checkpoint.s3.url")
+
+
+def _has(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def checkpoint_of(value: object) -> Checkpoint:

@@ -24,6 +24,7 @@ from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.outcome import Outcome
 from slurmopt.runtime import signals
 from slurmopt.runtime.activity import EVERY, Activity
+from slurmopt.runtime.device_numbers import DeviceNumbers
 from slurmopt.runtime.ranks import RankFacts
 from slurmopt.runtime.stacks import Stacks
 
@@ -37,6 +38,8 @@ _IDLE_SECONDS = 60.0
 """Without a step for so long, other signs of life are looked for."""
 _MOST_PHASES = 32
 _LONGEST_PHASE = 64
+_LAST_NUMBERS = 1.0
+"""Seconds that the end of a rank waits for metrics which a GPU still computes."""
 _NEWS_PER_SECOND = 100  # of all ranks together
 
 
@@ -66,6 +69,7 @@ class LiveRank:
         self._moved = self._looked = time.monotonic()
         self._hurry = False
         self._complained = False
+        self._numbers = DeviceNumbers()
         self._inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._name = f"slurmopt-{self.pid}-{os.urandom(8).hex()}"
 
@@ -110,8 +114,10 @@ class LiveRank:
         with contextlib.suppress(OSError):  # its queue is full: the thread is awake
             self._inbox.sendto(b"", "\0" + self._name)
 
-    def report(self, step: int, total: int | None, metrics: dict[str, float]) -> None:
-        """Takes a step in; the thread writes it within about a second, where there are a hundred ranks at most."""
+    def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
+        """Takes a step in; the thread writes it within about a second, where there are a hundred ranks at most. Of
+        `metrics` a GPU may still compute some: they follow once they are there."""
+        numbers = self._numbers.take(metrics)
         with self._lock:
             beat = self._heartbeat
             if beat.step is None or step > beat.step:
@@ -121,7 +127,7 @@ class LiveRank:
                 self._stepped = True
             beat.step = step
             beat.total_steps = beat.total_steps if total is None else total
-            beat.metrics.update(metrics)
+            beat.metrics.update(numbers)
             self._news = True
 
     def catch_up(self) -> None:
@@ -134,6 +140,7 @@ class LiveRank:
             if self._heartbeat.outcome is not None:
                 return
             self._take_in()  # the last step of a command that has just ended
+            self._heartbeat.metrics.update(self._numbers.come(_LAST_NUMBERS))
             self._heartbeat.phase = "ended"
             self._heartbeat.phases["ended"] = time.time()
             self._heartbeat.outcome = outcome.as_dict()
@@ -210,6 +217,7 @@ class LiveRank:
             with self._lock:
                 self._news = self._hurry = False
                 beat = self._heartbeat
+                beat.metrics.update(self._numbers.come())
                 now = replace(beat, metrics=dict(beat.metrics), phases=dict(beat.phases))
             if now.outcome is None:
                 self._write(now)
@@ -248,11 +256,12 @@ class ChildReports:
         self._sent = float("-inf")
         self.phase = "running"
         self._waiting: tuple[Any, ...] | None = None
+        self._numbers = DeviceNumbers()
 
-    def report(self, step: int, total: int | None, metrics: dict[str, float]) -> None:
-        if self._waiting is not None:
-            metrics = {**self._waiting[2], **metrics}
-        self._waiting = (step, total, metrics)
+    def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
+        earlier = {} if self._waiting is None else self._waiting[2]
+        self._last = step, total
+        self._waiting = (step, total, {**earlier, **self._numbers.take(metrics)})
         if time.monotonic() - self._sent >= self._AT_MOST_EVERY:
             self.flush()
 
@@ -261,6 +270,12 @@ class ChildReports:
         self.phase = phase
         self.flush()
         self._send(json.dumps({"phase": phase}).encode())
+
+    def close(self) -> None:
+        """At the end of the process: with the numbers that a GPU has not told yet."""
+        if late := self._numbers.come(_LAST_NUMBERS):
+            self._waiting = (*self._last, {**(self._waiting[2] if self._waiting else {}), **late})
+        self.flush()
 
     def flush(self) -> None:
         if self._waiting is None:

@@ -52,14 +52,17 @@ def current_run() -> CurrentRun:
 def progress(step: int, total: int | None = None, **metrics: float) -> None:
     """Tells `slurmopt status` how far the training is. Cheap enough for every step; a no-op outside a slurmopt job.
 
-    `metrics` are numbers, or what `float()` makes one of: a tensor on a GPU is waited for. Raises `Pruned` in a trial
-    that its search gives up.
+    `metrics` are numbers, or what `float()` makes one of. A tensor on a GPU is not waited for: its value as of this
+    call is shown once the GPU has it. Only the search of a trial needs it at once. Raises `Pruned` in a trial that its
+    search gives up.
     """
     reports = _reports()
     if reports is not None:
-        numbers = {name: float(value) for name, value in metrics.items()}
-        reports.report(int(step), None if total is None else int(total), numbers)
-        if _judge is not None and _is_rank_process() and _judge(int(step), total, numbers):
+        judge = _judge if _is_rank_process() else None
+        if judge is not None:
+            metrics = {name: float(value) for name, value in metrics.items()}
+        reports.report(int(step), None if total is None else int(total), metrics)
+        if judge is not None and judge(int(step), total, metrics):
             raise Pruned(f"given up at step {step}: other trials did better")
 
 
@@ -207,7 +210,7 @@ def _child_reports() -> ChildReports | None:
     if not name or os.environ.get("LOCAL_RANK") != os.environ.get(LOCAL_RANK):
         return None
     reports = ChildReports(name)
-    atexit.register(reports.flush)
+    atexit.register(reports.close)
     return reports
 
 

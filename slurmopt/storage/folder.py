@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from slurmopt.errors import StorageError
+from slurmopt.errors import StorageError, StorageRefused
 
 ALIGNMENT = 4096
 """Bytes: what direct I/O wants of addresses, offsets and lengths on every file system we know."""
@@ -22,6 +22,7 @@ _TEMPORARY = re.compile(r"\..+\.\d+-[0-9a-f]{8}")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO would make an open wait for ever
 _MOST_AT_ONCE = 2 << 30
 """Bytes: what `get` takes into memory at most."""
+_REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _NOT_DIRECT = (errno.EINVAL, errno.ENOTSUP)
 
 
@@ -134,7 +135,7 @@ class FolderStore:
             self._trusted = _refuse_foreign(self.root)
         parts = path.relative_to(self.root).parts if path.is_relative_to(self.root) else ("..",)
         if ".." in parts:
-            raise StorageError(f"{path} is not below {self.root}")
+            raise StorageRefused(f"{path} is not below {self.root}")
         here = self.root
         for part in parts:
             here = here / part
@@ -143,7 +144,7 @@ class FolderStore:
             except (FileNotFoundError, NotADirectoryError):
                 return
             if stat.S_ISLNK(mode):
-                raise StorageError(f"{here} is a link, and no link is followed there")
+                raise StorageRefused(f"{here} is a link, and no link is followed there")
 
     def _make_folder(self, folder: Path) -> None:
         """Each new folder is synced into its parent: a file is as durable as the folders above it."""
@@ -251,9 +252,10 @@ def _refuse_foreign(root: Path) -> bool:
             if folder != root:
                 shared = facts.st_mode & stat.S_IWOTH and not facts.st_mode & stat.S_ISVTX
             if facts.st_uid not in (0, me) and shared:
-                raise StorageError(f"{folder} belongs to another user (uid {facts.st_uid}), and others may write there")
+                owner = f"another user (uid {facts.st_uid})"
+                raise StorageRefused(f"{folder} belongs to {owner}, and others may write there")
     if there and (facts := root.lstat()).st_uid not in (0, me) and stat.S_ISLNK(facts.st_mode):
-        raise StorageError(f"{root} is a link of another user (uid {facts.st_uid})")
+        raise StorageRefused(f"{root} is a link of another user (uid {facts.st_uid})")
     return there
 
 
@@ -333,4 +335,5 @@ def _told(path: Path) -> Iterator[None]:
     except (FileNotFoundError, StorageError):
         raise
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror or error}") from error
+        kind = StorageRefused if error.errno in _REFUSALS else StorageError
+        raise kind(f"{path}: {error.strerror or error}") from error

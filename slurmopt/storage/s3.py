@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from slurmopt.errors import StorageError
+from slurmopt.errors import StorageError, StorageRefused
 
 try:
     import boto3  # noqa: F401
 except ImportError:
-    raise StorageError(
+    raise StorageRefused(
         "checkpoints in S3 need boto3, which is not installed here: pip install 'slurmopt[s3]'"
     ) from None
 
@@ -112,7 +112,7 @@ class S3Store:
         try:
             self.attempt(lambda: self.client.head_bucket(Bucket=self.bucket), "")
         except FileNotFoundError:
-            raise StorageError(f"{self.place}: there is no bucket {self.bucket} at {self._where.endpoint}") from None
+            raise StorageRefused(f"{self.place}: there is no bucket {self.bucket} at {self._where.endpoint}") from None
 
     def delete(self, keys: Iterable[str]) -> None:
         """Removes what is there of `keys`."""

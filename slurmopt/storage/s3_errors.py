@@ -9,7 +9,7 @@ import urllib3.exceptions as network
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
-from slurmopt.errors import StorageError, one_line
+from slurmopt.errors import StorageError, StorageRefused, one_line
 
 FOREIGN = (boto.BotoCoreError, boto.ClientError, ResponseParserError, network.HTTPError, OSError)
 """Everything that a request can raise."""
@@ -79,7 +79,7 @@ def told(error: BaseException, where: Where, url: str) -> Exception:
     """The error that a caller of a store sees; `url` is what was asked for."""
     if isinstance(error, boto.ClientError):
         return _answer(error, where, url)
-    return StorageError(f"{url}: {reason(error, where)}")
+    return StorageRefused(f"{url}: {reason(error, where)}")
 
 
 def over(seconds: float, last: BaseException | None, where: Where, url: str) -> StorageError:
@@ -117,7 +117,7 @@ def _answer(error: boto.ClientError, where: Where, url: str) -> Exception:
         return FileNotFoundError(f"{url}: no such object")
     if code in ("PreconditionFailed", "412"):
         return FileExistsError(f"{url}: exists already")
-    return StorageError(f"{url}: {_words(error, where)}")
+    return StorageRefused(f"{url}: {_words(error, where)}")
 
 
 def _words(error: boto.ClientError, where: Where) -> str:

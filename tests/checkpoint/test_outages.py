@@ -187,9 +187,12 @@ def test_a_folder_without_permission_is_told_and_the_other_tier_goes_on(
 
 
 def test_failures_in_a_row_stop_all_ranks_with_one_line(tmp_path: Path, started: Callable[[Plan], Training]) -> None:
-    (tmp_path / "file").write_text("in the way")
     config = {"failures": 3, "shared": {"every": 1, "path": str(tmp_path / "file")}}
-    training = started(Plan(tmp_path / "run", 0, config, kib=64))
+    plan = Plan(tmp_path / "run", 0, config, kib=64)
+    training = started(plan)
+    until(lambda: events_of(plan, "checkpoint", "shared"), training)
+    (tmp_path / "file").rename(tmp_path / "moved")
+    (tmp_path / "file").write_text("in the way")
     assert training.wait() == [1, 1]
     last = [line for line in training.errors().splitlines() if line.startswith("slurmopt.errors.CheckpointError: ")]
     assert len(last) == 2, "each rank ends with its one line"

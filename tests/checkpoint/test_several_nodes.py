@@ -13,7 +13,7 @@ import pytest
 import torch
 from checkpoint.ranks import Outcome, on_ranks
 
-from slurmopt.checkpoint import Checkpointer, rng_state
+from slurmopt.checkpoint import Checkpointer, crew, rng_state
 from slurmopt.runtime.run import CurrentRun
 
 Journal = Callable[[str], list[dict[str, Any]]]
@@ -121,3 +121,17 @@ def test_two_ranks_that_share_a_node_and_its_disk_save_to_it_once(folder: Path, 
     values(on_ranks(_save, folder, disks, None, 1, nodes=["a", "a"]))
     manifests = list((disks / "a").glob("demo/0001/step-*/*/manifest.json"))
     assert len(manifests) == 1
+
+
+def _not_mounted(run: CurrentRun, disks: Path) -> None:
+    crew._VISIBLE_SECONDS = 2.0
+    Checkpointer({"shared": {"path": str(disks / run.rank.node)}}, run)
+
+
+def test_a_shared_folder_that_is_not_the_same_on_all_nodes_is_found_before_the_first_step(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Simulated: the path of each node leads elsewhere, as where one node has not mounted it."""
+    for outcome in on_ranks(_not_mounted, folder, tmp_path / "mounts", nodes=["one", "one", "two"]):
+        assert "mounts/two" in outcome.last_line, outcome.error
+        assert "on two is not the folder that rank 0 writes to; is it mounted on all nodes?" in outcome.last_line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,17 @@ def test_one_clear_line(words: list[str], expected: str, project: Path, capsys: 
     assert status == 2
     assert output.out == ""
     assert not (project / "runs").exists()
+
+
+def test_packages_that_checkpoints_need_are_missed_at_the_launch(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the job's Python is the launch's; another one may have them."""
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    words = [LOCAL, "checkpoint.shared.compression=zstd", "task._target_=train.main", "launch.dry_run=true"]
+    assert launch.main(words) == 2
+    assert "checkpoint.shared.compression: zstd needs the package zstandard: pip install" in capsys.readouterr().err
+    assert launch.main([*words, "environment.modules=[python]"]) == 0
 
 
 def test_no_sbatch_where_the_backend_needs_it(

@@ -1,0 +1,84 @@
+"""Metrics that a GPU still computes: copied towards host memory without waiting, and read once they have come.
+
+`float(loss)` would wait until the GPU has done all that is queued, at each step. Here the training's thread queues a
+copy into pinned memory behind the work that makes the number, so that what changes in place afterwards is not in it.
+Whoever reads looks at that memory alone, and calls nothing of CUDA's, which another thread may not while a graph is
+captured.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from typing import Any
+
+_SLOTS = 256
+_UNKNOWN = 0x7FF8_5107_0B7A_11ED
+"""The bits of a NaN that no computation makes: what a slot holds until its number has come."""
+_PAUSE = 0.005
+
+
+class DeviceNumbers:
+    """`take` is the training's thread's, `come` anybody's. No lock is held while CUDA is called: where a GPU hangs, its
+    queue fills up and the call does not return, and the heartbeats must still be able to say so."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # the second SIGTERM ends the rank from inside a signal handler
+        self._bits: Any = None
+        self._numbers: Any = None
+        self._next = 0
+        self._coming: deque[tuple[str | None, int]] = deque()
+
+    def take(self, metrics: dict[str, Any]) -> dict[str, float]:
+        """The numbers that are known at once, those that have come by now included. Where a GPU is far behind, what has
+        no room is left out: newer ones follow."""
+        known = self.come()
+        for name, value in metrics.items():
+            if _is_on_gpu(value):
+                if len(self._coming) < _SLOTS:
+                    self._copy(name, value)
+                continue
+            known[name] = float(value)
+            with self._lock:  # what still comes under this name is older; its slot stays taken until then
+                self._coming = deque((None if each == name else each, slot) for each, slot in self._coming)
+        return known
+
+    def come(self, seconds: float = 0.0) -> dict[str, float]:
+        """The numbers that have come since, the last of each name; waits for them up to `seconds`."""
+        found: dict[str, float] = {}
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            while self._coming:
+                name, slot = self._coming[0]
+                if int(self._bits[slot]) != _UNKNOWN:
+                    if name is not None:
+                        found[name] = float(self._numbers[slot])
+                    self._coming.popleft()
+                elif time.monotonic() < deadline:
+                    time.sleep(_PAUSE)
+                else:
+                    break
+        return found
+
+    def _copy(self, name: str, value: Any) -> None:
+        torch: Any = sys.modules["torch"]
+        if self._bits is None:
+            self._bits = _pinned(torch, _SLOTS)
+            self._numbers = self._bits.view(torch.float64)
+        slot, self._next = self._next, (self._next + 1) % _SLOTS
+        self._bits[slot] = _UNKNOWN
+        self._numbers[slot].copy_(value.detach().reshape(()).to(torch.float64), non_blocking=True)
+        with self._lock:
+            self._coming.append((name, slot))
+
+
+def _is_on_gpu(value: Any) -> bool:
+    device = getattr(value, "device", None)
+    return getattr(device, "type", None) == "cuda" and hasattr(value, "detach") and value.numel() == 1
+
+
+def _pinned(torch: Any, count: int) -> Any:
+    with torch.inference_mode(False):  # else nothing could be copied into it outside of that mode
+        return torch.zeros(count, dtype=torch.int64, device="cpu", pin_memory=True)
