@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import random
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +19,8 @@ from slurmopt.runtime.ranks import RankFacts
 
 _ALL_HERE = "all"
 _NAMED = 8
+_ASKED_PER_SECOND = 1000.0
+"""How often guests ask rank 0's store, all together."""
 _LINGER = 3.0
 
 
@@ -127,7 +131,8 @@ class ProcessGroup:
     def _wait_as_guest(self, store: Any) -> str:
         """Polls instead of blocking in the store, so that signals are seen while waiting."""
         try:
-            if not _gathered(lambda: store.check(["verdict"]), self._timeout + _LINGER):
+            there = _seldom(lambda: store.check(["verdict"]), self._facts.world_size / _ASKED_PER_SECOND)
+            if not _gathered(there, self._timeout + _LINGER):
                 return "0"
             verdict = store.get("verdict").decode()
             store.add("told", 1)
@@ -192,6 +197,21 @@ def _gathered(condition: Any, timeout: float) -> bool:
     if _wait_until(lambda: signals.terms() or condition(), timeout) and not condition():
         raise Requeue("told to stop before all ranks had arrived")
     return bool(condition())
+
+
+def _seldom(condition: Callable[[], bool], seconds: float) -> Callable[[], bool]:
+    """Asks no more often than every `seconds`, and a little off that, so that many ranks do not ask at once. What was
+    true stays true."""
+    following, answer = 0.0, False
+
+    def ask() -> bool:
+        nonlocal following, answer
+        if not answer and time.monotonic() >= following:
+            following = time.monotonic() + random.uniform(0.75, 1.25) * seconds  # noqa: S311 - hides nothing
+            answer = condition()
+        return answer
+
+    return ask
 
 
 def _wait_until(condition: Any, timeout: float) -> bool:

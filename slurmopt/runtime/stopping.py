@@ -1,6 +1,7 @@
 """All ranks leave at the same step. Nothing is said about it until somebody asks, so it costs a step nothing.
 
-When a rank is asked to stop (a signal; another rank's word, looked for once a second), a thread of it promises in the
+When a rank is asked to stop (a signal; another rank's word, looked for once a second, less often by hundreds of ranks),
+a thread of it promises in the
 rendezvous store not to pass its next step without knowing where all leave. The latest of the promises is that step. The
 thread promises even while the training sits in a collective that waits for a rank which has promised already, so nobody
 waits for ever; and no rank can have passed the step, because none passes its own promise before all are known.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import random
 import sys
 import threading
 import time
@@ -20,6 +22,9 @@ from typing import Any
 from slurmopt.runtime import run, signals
 
 _LOOK_EVERY = 1.0
+_LONGEST_LOOK = 10.0
+_ASKED_PER_SECOND = 100.0
+"""How often rank 0's store is asked by all ranks together, where that leaves each a question in ten seconds."""
 _PATIENCE = 30.0
 """Seconds that a rank waits for the others' promises: one that is not heard of by then has a trouble of its own. Well
 below `restart.lead`, so that the training makes use of the rest."""
@@ -84,19 +89,27 @@ class Stop:
             self._decided.set()
 
     def _wait_for_request(self) -> None:
+        look = time.monotonic() + self._pause()
         while not (signals.wait(_LOOK_EVERY) or self._closed.is_set() or run.is_stop_requested()):
-            if self._store.check(["asked"]):
-                signals.request("rank")
+            if time.monotonic() >= look:
+                look = time.monotonic() + self._pause()
+                if self._store.check(["asked"]):
+                    signals.request("rank")
+
+    def _pause(self) -> float:
+        """Between two questions to the store; not the same on all ranks, so that they do not come all at once."""
+        longest = min(_LONGEST_LOOK, max(_LOOK_EVERY, self._world_size / _ASKED_PER_SECOND))
+        return 0.0 if longest == _LOOK_EVERY else random.uniform(0.75, 1.25) * longest  # noqa: S311 - hides nothing
 
     def _where(self) -> int:
         """The step at which all leave."""
         deadline = time.monotonic() + _PATIENCE
         if self._rank == 0:
-            promises = [self._word(f"promise/{rank}", deadline) for rank in range(self._world_size)]
-            known = [promise for promise in promises if promise is not None]
-            at = self._settle(max(known) if len(known) == self._world_size else _NOWHERE)
+            promises = [f"promise/{rank}" for rank in range(self._world_size)]
+            known = [int(self._store.get(each)) for each in promises] if self._come(promises, deadline) else None
+            at = self._settle(max(known) if known else _NOWHERE)
         else:
-            self._word("at", deadline)
+            self._come(["at"], deadline)
             at = self._settle(_NOWHERE)
         if at == _NOWHERE and time.monotonic() >= deadline:
             print("slurmopt: not all ranks answered where to stop; going on", file=sys.stderr, flush=True)
@@ -106,16 +119,18 @@ class Stop:
         """What is settled: `at`, unless somebody was quicker."""
         return int(self._store.compare_set("at", "", str(at)))
 
-    def _word(self, key: str, deadline: float) -> int | None:
-        """What `key` holds; None where all is settled without it, or the time is over. Polls: a blocking read would
-        keep the store from everybody else in this process."""
-        pause = 0.001
-        while not self._store.check([key]):
-            if time.monotonic() >= deadline or self._store.check(["at"]):
-                return None
-            time.sleep(pause)
-            pause = min(0.05, pause * 1.5)
-        return int(self._store.get(key))
+    def _come(self, keys: list[str], deadline: float) -> bool:
+        """Whether all `keys` are there; False where all is settled without them, or the time is over. Polls: a blocking
+        read would keep the store from everybody else in this process. One question for all keys; of many ranks each
+        asks less often, and rank 0, whose answer they wait for, as often as ever."""
+        share = 1 if self._rank == 0 else max(1, self._world_size / _ASKED_PER_SECOND)
+        pause = 0.001 * share
+        while not self._store.check(keys):
+            if time.monotonic() >= deadline or (keys != ["at"] and self._store.check(["at"])):
+                return False
+            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the ranks, hides nothing
+            pause = min(0.05 * share, pause * 1.5)
+        return True
 
 
 def _store() -> Any:

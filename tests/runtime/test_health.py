@@ -28,7 +28,7 @@ from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.runtime.addresses import own_host
 from slurmopt.runtime.health import gpus
 from slurmopt.runtime.health.listener import Listener, ask, key_of
-from slurmopt.runtime.health.reach import leaders
+from slurmopt.runtime.health.reach import between_looks, leaders
 from slurmopt.runtime.ranks import facts_from
 
 NOTHING = Checks(within=30, gpus=False, reach=False)
@@ -561,3 +561,11 @@ def test_a_healthy_pass_ends_before_the_time_is_over(nodes: Nodes) -> None:
     for rank in (0, 1):
         nodes.start(rank, 2, *word(reach=True, within=600, clock=30.0, shared=1, scratch=1), "--", "true")
     assert [nodes.wait(rank) for rank in (0, 1)] == [0, 0]
+
+
+@pytest.mark.parametrize(("nodes", "least", "most"), [(2, 0.01, 0.01), (16, 0.01, 0.1), (128, 1.0, 2.0)])
+def test_many_nodes_look_for_each_other_less_often(nodes: int, least: float, most: float) -> None:
+    """Each reads a file for each other one: 128 of them would read 16,000 files at once, 100 times a second."""
+    pause = between_looks(nodes - 1, nodes)
+    assert least <= pause <= most
+    assert between_looks(1, nodes) < 0.05, "for the last one they look often"

@@ -193,3 +193,36 @@ def test_a_rank_of_an_attempt_that_was_given_up_ends_itself(runner: Runner) -> N
     wait_for(lambda: not alive(beat.pid), "the end of a rank of the old attempt")
     runner.finish(process)
     assert "a newer attempt of this run has started" in str(runner.last_event()["error"])
+
+
+@needs_torch
+def test_a_thousand_ranks_ask_the_store_no_more_often_than_a_hundred(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.distributed as dist
+
+    from slurmopt.runtime import stopping
+
+    def pauses(world: int) -> list[float]:
+        stop = stopping.Stop(0, 1)  # a world of one asks nobody
+        stop._world_size = world
+        return [stop._pause() for _ in range(200)]
+
+    assert set(pauses(64)) == {0.0}, "at each look, once a second"
+    many = pauses(1024)
+    assert 1024 / (sum(many) / len(many)) < 120, "questions a second"
+    assert max(many) <= 13, "so late a rank hears what another one was told"
+    assert len(set(many)) > 100, "not all at once"
+
+    class Counting(dist.HashStore):  # type: ignore[misc]
+        asked = 0
+
+        def check(self, keys: list[str]) -> bool:
+            self.asked += 1
+            return bool(super().check(keys))
+
+    stop = stopping.Stop(0, 1)
+    stop._store = store = Counting()
+    stop._world_size = 1024
+    for rank in range(1024):
+        store.set(f"promise/{rank}", str(rank))
+    assert stop._where() == 1023
+    assert store.asked < 3, "one question for all promises"

@@ -8,6 +8,7 @@ rendezvous, which names it.
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Mapping
 from itertools import accumulate
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
 _ASKED_AT_ONCE = 16
+_FIRST_LOOK, _LONGEST_LOOK = 0.01, 2.0
+_READS_PER_SECOND = 5000.0
+"""Of heartbeats, by all nodes together."""
 _ANSWER_SECONDS = 5.0
 _LEAST_SECONDS = 2.0
 _NAMED = 4
@@ -75,7 +79,7 @@ class Reach:
 
     def _gather(self, pool: ThreadPoolExecutor, waiting: dict[int, int]) -> None:
         """Asks each node as soon as it says where it answers. What comes too late to be answered is not asked."""
-        pause = 0.01
+        pause = between_looks(len(waiting), self._facts.nodes)
         while waiting and self._budget.left() > self._answer_seconds and not self._is_over():
             for node, rank in list(waiting.items()):
                 beat = self._beat(rank)
@@ -86,8 +90,8 @@ class Reach:
                     self._beats[node] = beat
                     self._asked[node] = pool.submit(self._ask_one, node, beat.address)
             if waiting:
-                time.sleep(pause)
-                pause = min(1.0, pause * 1.5)
+                time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the nodes, hides nothing
+                pause = max(min(1.0, pause * 1.5), between_looks(len(waiting), self._facts.nodes))
 
     def _ask_one(self, node: int, address: str) -> str | None:
         return ask(address, self._key, self._facts.node_rank, node, self._answer_seconds)
@@ -128,6 +132,11 @@ class Reach:
                 return
             nodes = {node for node in nodes if self._still_checks(node)}
             pause = min(1.0, pause * 1.5)
+
+
+def between_looks(waiting: int, nodes: int) -> float:
+    """Seconds, at least: each of `nodes` reads a file for each that it waits for, and one file server has them all."""
+    return min(_LONGEST_LOOK, max(_FIRST_LOOK, waiting * nodes / _READS_PER_SECOND))
 
 
 def _from_the_next_on(me: int, nodes: int) -> list[int]:
