@@ -73,8 +73,8 @@ def plan(overrides: list[str], config_dir: str | None = None) -> Plan:
         if getattr(typed.sweep, option):
             raise ConfigError("is for many runs; add -m, or leave it out", f"sweep.{option}")
     source = workdir(typed, Path.cwd())
-    check_task(typed, source)
     backend = _backend(typed)
+    typed = checked_task(typed, source)
     job = replace(job_for(typed, run, name, source, backend, overrides), after=_after(typed, backend))
     return Plan(job, backend, stored, overrides, source)
 
@@ -91,8 +91,7 @@ def plan_sweep(overrides: list[str], config_dir: str | None = None) -> SweepPlan
     name = _name(found.config, first)
     run = _run_folder(name, first)
     source = workdir(found.settings, Path.cwd())
-    check_task(found.settings, source)
-    return sweep_plan(found.settings, found.points, run, name, source, overrides)
+    return sweep_plan(checked_task(found.settings, source), found.points, run, name, source, overrides)
 
 
 def sweep_plan(
@@ -168,12 +167,13 @@ def _backend(typed: Settings) -> str:
 
 def job_for(typed: Settings, run: RunFolder, name: str, source: Path, backend: str, overrides: list[str]) -> Job:
     """What the script is made from; `source` is the working directory, or what a snapshot is taken of."""
+    from slurmopt.config.command import with_per
     from slurmopt.slurm.job import Job
 
     return Job(
         name=name,
         folder=run,
-        settings=typed,
+        settings=with_per(typed, source),
         workdir=run.code if typed.environment.snapshot != "off" else source,
         python=sys.executable,
         version=__version__,
@@ -235,22 +235,26 @@ def _stored(config: DictConfig, run: RunFolder) -> dict[str, Any]:
     return storable(config, leave_out="hydra")
 
 
-def check_task(typed: Settings, source: Path) -> None:
-    """ConfigError where there is nothing to run."""
+def checked_task(typed: Settings, source: Path) -> Settings:
+    """`typed` with `task.per` decided. ConfigError where there is nothing to run, or it is not there."""
     from slurmopt.config.checkpoint import check_packages
+    from slurmopt.config.command import check_command, check_task, launcher, with_per
     from slurmopt.config.target import check_target
 
-    if typed.task._target_ is None and typed.task.command is None:
-        raise ConfigError(
-            "nothing to run; set task._target_=package.module.function or task.command, "
-            "or pick an experiment that does: +experiment=quickstart",
-            "task",
-        )
+    check_task(typed.task)
     if typed.task._target_ is not None:
         check_target(typed.task._target_, source)
         environment = typed.environment
         if not (typed.task.python or environment.container.image or environment.modules or environment.setup):
             check_packages(typed.checkpoint)  # the job has this very Python
+        return typed
+    if typed.launch.check:
+        check_command(typed, source)
+    decided = with_per(typed, source)
+    if typed.task.per == "auto" and (found := launcher(typed, source)) is not None:
+        what = f"{found.name} in {found.script}" if found.script else found.name
+        print(f"slurmopt: task.per={found.per}: {what} starts the ranks", file=sys.stderr)
+    return decided
 
 
 def launch(plan: Plan) -> int:

@@ -228,7 +228,7 @@ def plan(run: RunFolder, words: list[str], more: More, dry_run: bool = False) ->
     once = replace(typed.launch, backend=found.backend, template=template, dry_run=dry_run, json=False, wait=False)
     typed = replace(typed, launch=once)
     source = run.code if kept else launch.workdir(typed, home)
-    launch.check_task(typed, source)
+    typed = launch.checked_task(typed, source)
     overrides = [*retries.typed_words(run), *retries.as_words(changed.changes)]
     job = launch.job_for(typed, run, journal.name or run.name, source, found.backend, overrides)
     return Plan(job, found.backend, changed.stored, overrides, source, True, found.token, changed.changes)

@@ -232,6 +232,73 @@ def test_every_field_of_the_checkpoint_group_is_on_its_page() -> None:
     assert [name for name in sorted(names) if not re.search(rf"`([a-z0-9]+\.)?{name}\b", page)] == []
 
 
+def framework(name: str) -> str:
+    """A section of the frameworks page."""
+    return text("docs/frameworks.md").partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
+def block(section: str, language: str, number: int = 0) -> str:
+    return re.findall(rf"^```{language}\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[number]
+
+
+@needs_torch
+def test_the_nanogpt_of_the_frameworks_page_goes_on_after_a_kill_with_the_same_bits(tmp_path: Path) -> None:
+    import torch
+
+    section = framework("nanoGPT and the like")
+    program, config = block(section, "python"), block(section, "yaml").replace("python", sys.executable)
+    step = "    optimizer.step()\n"
+    assert step in program
+    once = '    if step == 55 and os.environ["SLURMOPT_ATTEMPT"] == "0":\n        os.kill(os.getpid(), 9)\n'
+    states = []
+    for name, text_of_it in (("calm", program), ("killed", program.replace(step, once + step))):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "train.py").write_text(text_of_it)
+        run, result = run_of(folder, *configured(folder, config))
+        assert result["outcome"] == "finished"
+        assert causes_of(run) == (["finished"] if name == "calm" else ["killed", "finished"])
+        states.append(torch.load(folder / "out" / "ckpt.pt"))
+    assert [state["step"] for state in states] == [100, 100]
+    assert all(torch.equal(states[0]["model"][key], states[1]["model"][key]) for key in states[0]["model"])
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "per"),
+    [
+        ("nanoGPT and the like", 0, "rank"),
+        ("nanoGPT and the like", 1, "node"),
+        ("torchtitan and other torchrun programs", 0, "node"),
+        ("Lightning", 0, "rank"),
+        ("HF Trainer", 0, "node"),
+        ("accelerate", 0, "node"),
+        ("DeepSpeed", 0, "node"),
+        ("A batch script with srun", 0, "job"),
+    ],
+)
+def test_the_configs_of_the_frameworks_page_run_as_often_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int, per: str
+) -> None:
+    """What the real packages then do is seen by scripts/chaos frameworks, which takes the programs from the page."""
+    section = framework(name)
+    for program in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
+        compile(program, name, "exec")
+    (tmp_path / "train.py").touch()
+    for script in re.findall(r"^```bash\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
+        (tmp_path / "job.sh").write_text(script)
+        (tmp_path / "job.sh").chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    for launcher in ("python", "torchrun", "accelerate", "deepspeed"):
+        (tmp_path / "bin" / launcher).symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    words = [*configured(tmp_path, block(section, "yaml", number)), "launch.backend=local", "launch.dry_run=true"]
+    command = [sys.executable, "-m", "slurmopt.launch", *words]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
+    assert ended.returncode == 0, ended.stderr
+    assert ("--per " + per in ended.stdout) is (per != "rank")
+    assert (f"task.per={per}: " in ended.stderr) is (per != "rank")
+
+
 def documented_files() -> list[re.Pattern[str]]:
     """The first column of the run folder's table, as patterns: K, R and JOBID stand for anything."""
     names = re.findall(r"^\| `([^`]+)` \|", text("docs/run-folder.md").split("## The journal")[0], re.MULTILINE)

@@ -20,6 +20,8 @@ class Submitit:
     slurm = True
 
     def script(self, job: Job) -> str:
+        if job.settings.task.per == "job":
+            raise ConfigError("submitit starts a process for each rank; use launch.backend=sbatch", "task.per=job")
         return render(replace(job, submitit=True))
 
     def submit(self, job: Job, token: str, retry: bool) -> Submission:

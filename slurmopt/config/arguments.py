@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 from slurmopt.errors import ConfigError
 
@@ -33,6 +35,7 @@ def parse(argv: list[str]) -> Arguments:
         if not word.isascii() and "\udc80" <= max(word) <= "\udcff":  # how Python shows bytes that are no UTF-8
             raise ConfigError(f"{word!r} is not valid UTF-8")
     words, config_dir = _take_config_dir(argv)
+    _refuse_command(words)
     multirun = any(word in _MULTIRUN for word in words)
     _check_shown(words)
     shows = any(word.split("=")[0] in HYDRA_FLAGS for word in words)
@@ -74,6 +77,19 @@ def _refuse_options(words: list[str]) -> None:
             raise ConfigError(
                 "unknown option; valid: overrides such as lr=0.1, -m, --config-dir DIR, --cfg job, --info, --help", word
             )
+
+
+def _refuse_command(words: list[str]) -> None:
+    """A command that was typed as after srun or torchrun is answered with the launch that runs it."""
+    at = next((index for index, word in enumerate(words) if "=" not in word and word[:1] not in ("-", "+", "~")), None)
+    if at is None:
+        return
+    from slurmopt.config.command import typed_as_words
+
+    meant = typed_as_words(words[at:], Path.cwd())
+    if meant is not None:
+        before = shlex.join(words[:at]) + " " if at else ""
+        raise ConfigError(f"{words[at]!r} is no override; to run a command: slurmopt launch {before}{meant}")
 
 
 def _refuse_beside_run(words: list[str], multirun: bool) -> None:

@@ -20,8 +20,14 @@ class Task:
     """A program and its arguments: a list, or a string that is split as a shell would split it. Never given to a shell.
     `${lr}` stays one word whatever its value; `${oc.env:NODE_RANK}` is filled in on each rank."""
 
-    per: str = "rank"
-    """`rank`: the command runs once per rank. `node`: once per node, for torchrun, accelerate or deepspeed."""
+    per: str = "auto"
+    """How often the command runs. `rank`: once per rank. `node`: once per node, for torchrun, accelerate or deepspeed.
+    `job`: once, where a batch script runs, for srun and mpirun. `auto`: as what the command starts needs, or the shell
+    script that it names."""
+
+    distributed: str = "auto"
+    """Whether a command gets RANK, WORLD_SIZE and their like. `auto`: yes. `off`: none of them, for programs that take
+    their mere presence for DistributedDataParallel, as nanoGPT does."""
 
     checkpoints: str | None = None
     """A command's own checkpoints, as a glob such as `out/step-*`, relative to the working directory: the newest file
@@ -31,12 +37,17 @@ class Task:
     """The job's Python. Default: the one that launched; in a container: `python3`."""
 
     def __post_init__(self) -> None:
-        one_of(self.per, ("rank", "node"), "task.per")
+        one_of(self.per, ("auto", "rank", "node", "job"), "task.per")
+        if self.distributed == "False":  # YAML reads a bare `off` as false
+            self.distributed = "off"
+        one_of(self.distributed, ("auto", "off"), "task.distributed")
         text_or_null(self.checkpoints, "task.checkpoints")
         if self._target_ is not None and self.command is not None:
             raise ConfigError("only one of these can be set: task._target_, task.command")
-        if self._target_ is not None and self.per == "node":
-            raise ConfigError("a function runs once per rank; task.per=node is for task.command", "task.per")
+        if self._target_ is not None and self.per in ("node", "job"):
+            raise ConfigError(f"a function runs once per rank; task.per={self.per} is for task.command", "task.per")
+        if self._target_ is not None and self.distributed != "auto":
+            raise ConfigError("a function has a process group; this is for task.command", "task.distributed")
         if self.command is not None:
             self._check_command()
 

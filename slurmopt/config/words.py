@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 from slurmopt.errors import ConfigError
 
@@ -16,6 +17,11 @@ def split_words(text: str, key: str = "task.command") -> list[str]:
     except ValueError as error:
         raise ConfigError(f"cannot be split into words: {error}; or write a list", key) from error
     return [_show(word, interpolations) for word in words]
+
+
+def command_word(value: Any) -> str:
+    """A word of a command; YAML's true is the word "true", not Python's."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _hide_interpolations(text: str, key: str) -> tuple[str, list[str]]:

@@ -12,6 +12,7 @@ runs/NAME/ID/
   result.json       what the function returned, or the command's exit code
   environment.txt   versions, git commit and diff, host, GPU
   code/             the code snapshot, where one was asked for
+  hostfile          the nodes, where a command starts its own ranks
   python/           a link to slurmopt, where task.python is another Python
   submitit/         the pickles of the submitit backend
   .submission       locked while somebody submits the run

@@ -39,6 +39,10 @@ class Call:
     """Whether a rank that Slurm has not bound keeps to the CPUs near its GPU."""
     exit_after_signal: str = "continue"
     """What an end without error is that follows a signal: `continue` or `finished`."""
+    ranks_per_node: int = 1
+    """With `per` node: how many ranks the command is to start there."""
+    distributed: bool = True
+    """Whether the command gets RANK, WORLD_SIZE and their like."""
     config: dict[str, Any] | None = None
     """Of a sweep's point, which has read it already: what its config.yaml holds."""
 
@@ -64,6 +68,8 @@ def parse(argv: list[str]) -> Call:
         health=options.health,
         cpu_bind=options.cpu_bind == "auto",
         exit_after_signal=options.exit_after_signal,
+        ranks_per_node=options.ranks_per_node,
+        distributed=options.distributed != "off",
     )
 
 
@@ -80,7 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--heartbeat", type=float, default=10.0, help="seconds between heartbeats")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for the ranks to arrive")
     parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto")
-    parser.add_argument("--per", choices=("rank", "node"), default="rank", help="processes per node: all, or one")
+    parser.add_argument("--per", choices=("rank", "node", "job"), default="rank", help="how often the command runs")
+    parser.add_argument("--ranks-per-node", type=int, default=1, metavar="N", help="that it starts, once per node")
+    parser.add_argument("--distributed", choices=("auto", "off"), default="auto", help="off: no RANK, no WORLD_SIZE")
     parser.add_argument("--forward", metavar="SIGNAL", help="what the command gets before the time limit")
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
     parser.add_argument("--hang-after", type=stacks.hang_after, default="auto", metavar="auto|off|SECONDS")

@@ -15,7 +15,7 @@ from slurmopt.errors import JobError
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import Outcome
 from slurmopt.folder.variables import Unset, fill
-from slurmopt.runtime import failures, signals, surroundings
+from slurmopt.runtime import failures, launcher_flags, signals, surroundings, whole_job
 from slurmopt.runtime.call import Call
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.ranks import RankFacts, in_slurm_step
@@ -37,6 +37,8 @@ class CommandTask:
         """Starts the command and waits for it."""
         try:
             words = [expand(word) for word in self._call.command or []]
+            if self._call.per == "node":
+                words = launcher_flags.completed(words, self._facts, os.environ)
             self._process = self._start(words)
         except JobError as error:
             print(f"slurmopt: {error}", file=sys.stderr)
@@ -49,6 +51,9 @@ class CommandTask:
             status == 0 and not signals.told()
         ):  # Slurm signals one process after the other: the command may have heard it first, and left
             time.sleep(_SIGNAL_DELAY)
+        if self._call.per == "job" and not signals.requested() and whole_job.is_preempted():
+            signals.request("TERM")
+            signals.tell()  # its tasks have heard what this process did not
         return outcome_of(status, words, self._call.folder, self._told)
 
     def leave(self) -> None:
@@ -84,6 +89,9 @@ class CommandTask:
         self._told = wanted
         signals.tell()
         if wanted == number and in_slurm_step(os.environ):  # srun's signals have reached the command already
+            return
+        if self._call.per == "job":
+            whole_job.send(self._process.pid, wanted)
             return
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(wanted)

@@ -71,7 +71,8 @@ def cause_of(
         return causes.TIME_LIMIT  # the training has requeued the job itself, when it was told
     if told is not None:
         return told
-    if _being_preempted(evidence.slurm) and evidence.asked:
+    # Slurm signals one process after the other: a command may have died of SIGTERM before its rank heard of it.
+    if _being_preempted(evidence.slurm) and (evidence.asked or outcome == KILLED):
         return causes.PREEMPTION
     left = outcome in (REQUEUE, KILLED) or causes.left_when_told(error)
     if left and ("USR1" in evidence.signals or "USR1" in evidence.asked):

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 from slurmopt.errors import JobError, SlurmoptError
 from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
-from slurmopt.runtime import failures, flight_recorder, open_files, run, signals, tree
+from slurmopt.runtime import failures, flight_recorder, open_files, run, signals, tree, whole_job
 from slurmopt.runtime.call import Call, parse
 from slurmopt.runtime.cpus import use_own_cpus
 from slurmopt.runtime.gloo import gloo_exports
@@ -148,12 +148,18 @@ def _unprepared(error: Exception) -> Outcome:
 
 def export(call: Call, attempt: int) -> RankFacts:
     """Says in the environment who this rank is."""
+    if call.per == "job":
+        whole_job.forget_rank(os.environ)
     facts = launched_facts(os.environ)
     if call.per == "node":
         facts = one_per_node(facts)
-        os.environ.update(torchrun_exports(facts, os.environ))
-    os.environ.update(exports(facts))
-    os.environ.update(gloo_exports(facts, os.environ, open_files.limit()))
+        os.environ.update(torchrun_exports(facts, os.environ, call.ranks_per_node))
+    if not call.distributed:
+        for name in exports(facts):
+            os.environ.pop(name, None)
+    elif call.per != "job":
+        os.environ.update(exports(facts))
+        os.environ.update(gloo_exports(facts, os.environ, open_files.limit()))
     os.environ.update({run.FOLDER: str(call.folder.path), run.ATTEMPT: str(attempt)})
     os.environ.setdefault("SLURMOPT_CONFIG", str(call.folder.config))
     os.environ[run.LOCAL_RANK] = str(facts.local_rank)

@@ -112,17 +112,20 @@ def exports(facts: RankFacts) -> dict[str, str]:
     return {**numbers, "MASTER_ADDR": facts.master_addr, "MASTER_PORT": str(facts.master_port)}
 
 
-def torchrun_exports(facts: RankFacts, environ: Mapping[str, str]) -> dict[str, str]:
-    """For one process per node: torchrun takes its flags' defaults from PET_*, so a bare `torchrun train.py` works."""
+def torchrun_exports(facts: RankFacts, environ: Mapping[str, str], ranks_per_node: int = 1) -> dict[str, str]:
+    """For one process per node: torchrun takes its flags' defaults from PET_*, so a bare `torchrun train.py` works.
+
+    It starts `ranks_per_node` ranks; where that is 1, one for each GPU that it sees.
+    """
     words = {
         "PET_NNODES": str(facts.nodes),
         "PET_NODE_RANK": str(facts.node_rank),
         "PET_MASTER_ADDR": facts.master_addr,
         "PET_MASTER_PORT": str(facts.master_port),
     }
-    gpus = visible_gpus(environ)
-    if gpus and "PET_NPROC_PER_NODE" not in environ:
-        words["PET_NPROC_PER_NODE"] = str(gpus)
+    each = ranks_per_node if ranks_per_node > 1 else visible_gpus(environ)
+    if each and "PET_NPROC_PER_NODE" not in environ:
+        words["PET_NPROC_PER_NODE"] = str(each)
     return words
 
 

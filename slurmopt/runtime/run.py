@@ -206,12 +206,19 @@ def _reports() -> LiveRank | ChildReports | None:
 
 def _child_reports() -> ChildReports | None:
     name = os.environ.get(PROGRESS)
-    # Under torchrun several workers share one rank of ours: the one with its local rank speaks for it.
-    if not name or os.environ.get("LOCAL_RANK") != os.environ.get(LOCAL_RANK):
+    # Under torchrun or a srun of the user's own several workers share one rank of ours: the one with its local rank
+    # speaks for it. Where no variable tells them apart, there is one.
+    mine = os.environ.get(LOCAL_RANK)
+    if not name or os.environ.get("LOCAL_RANK", _slurm_local_rank(mine)) != mine:
         return None
     reports = ChildReports(name)
     atexit.register(reports.close)
     return reports
+
+
+def _slurm_local_rank(otherwise: str | None) -> str | None:
+    """Within a step of the user's own srun its local rank, or of ours, which is the same."""
+    return os.environ.get("SLURM_LOCALID", otherwise) if "SLURM_STEP_ID" in os.environ else otherwise
 
 
 def take_signals() -> None:

@@ -62,3 +62,26 @@ def _parent(pid: str) -> int | None:
             return int(file.read().rpartition(b")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError):
         return None
+
+
+def catching(pid: int, number: signal.Signals) -> list[int]:
+    """Of `pid` and the processes below it those that catch the signal; what is below one that does is left out."""
+    children = _children()
+    found: list[int] = []
+    todo = [pid]
+    while todo:
+        one = todo.pop()
+        if _catches(one, number):
+            found.append(one)
+        else:
+            todo += children.get(one, [])
+    return found
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    try:
+        with open(f"/proc/{pid}/status", errors="replace") as file:
+            masks = [int(line.split()[1], 16) for line in file if line.startswith("SigCgt:")]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return any(mask >> (number - 1) & 1 for mask in masks)

@@ -48,9 +48,15 @@ class Job:
     def packed(self) -> bool:
         return self.sweep is not None and self.sweep.packed
 
+    @property
+    def in_step(self) -> bool:
+        """Whether the script starts the ranks by srun; else it starts one process, beside itself."""
+        return not self.local and self.settings.task.per != "job"
+
 
 def processes_per_node(job: Job) -> int:
-    """How many processes the step starts on a node; of a packed array task it is the parent alone."""
+    """How many processes the step starts on a node; of a packed array task it is the parent alone. Where the command's
+    own srun starts them: how many that is to start."""
     return 1 if job.packed or job.settings.task.per == "node" else job.settings.resources.ranks_per_node
 
 

@@ -13,7 +13,7 @@ from slurmopt.slurm.container import apptainer_variables, mounted_folders
 from slurmopt.slurm.directives import directives
 from slurmopt.slurm.job import Job, lead, policy
 from slurmopt.slurm.quoting import comment_line, shell, shell_deferred
-from slurmopt.slurm.step import nodes, pythonpath, ranks, runtime, srun
+from slurmopt.slurm.step import nodes, own_srun, pythonpath, ranks, runtime, srun
 from slurmopt.survival import causes
 from slurmopt.units import seconds
 
@@ -64,6 +64,7 @@ def context(job: Job) -> dict[str, Any]:
         "nodes": nodes(job),
         "srun": srun(job),
         "runtime": runtime(job),
+        "own_srun": own_srun(job),
         "pythonpath": pythonpath(job),
         "policy": _policy(job),
         "mode": "750" if job.settings.launch.group_access else "700",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from slurmopt.config.health import checks_of
 from slurmopt.config.schema import Settings
+from slurmopt.config.words import command_word
 from slurmopt.slurm.container import PACKAGE, apptainer_words, pyxis_options
 from slurmopt.slurm.job import Job, cpus_per_process, policy, processes_per_node
 from slurmopt.slurm.quoting import shell
@@ -19,7 +18,9 @@ def nodes(job: Job) -> int | str:
 
 
 def ranks(job: Job) -> int | str:
-    """How many processes the step starts in all: a number, or the word of bash for it."""
+    """How many processes the script starts in all: a number, or the word of bash for it."""
+    if job.settings.task.per == "job":
+        return 1
     count, each = nodes(job), processes_per_node(job)
     return count * each if isinstance(count, int) else f"$((SLURM_JOB_NUM_NODES * {each}))"
 
@@ -33,6 +34,8 @@ def srun(job: Job) -> list[str]:
     if job.settings.resources.gpus_per_node and processes_per_node(job) > 1 and _binds(job):
         words.append("--distribution=block:block")
     words.append("--kill-on-bad-exit=1")
+    if job.settings.task.command is not None:
+        words.append("--overlap")  # a srun in the command finds the job's resources free, as in a batch script
     pyxis = pyxis_options(job) if container.image is not None and container.runtime == "pyxis" else []
     return [f"--nodes={nodes(job)}", f"--ntasks={ranks(job)}", *map(shell, words), *pyxis]
 
@@ -41,6 +44,18 @@ def _binds(job: Job) -> bool:
     """Whether neighbouring ranks are to be on one socket; a distribution of the user's own is left as it is."""
     resources = job.settings.resources
     return resources.cpu_bind == "auto" and "distribution" not in resources.extra
+
+
+def own_srun(job: Job) -> list[tuple[str, int | str]]:
+    """What the srun of a command's own must know of the job's tasks, and does not get from sbatch: variables, and words
+    of bash."""
+    each, cpus = processes_per_node(job), cpus_per_process(job)
+    found: list[tuple[str, int | str]] = []
+    if job.settings.resources.elastic:  # sbatch was told of no tasks
+        found += [("SLURM_NTASKS", f"$((SLURM_JOB_NUM_NODES * {each}))"), ("SLURM_NTASKS_PER_NODE", each)]
+    if cpus is not None:  # srun since 22.05 does not take it over from sbatch
+        found.append(("SRUN_CPUS_PER_TASK", cpus))
+    return found
 
 
 def pythonpath(job: Job) -> str | None:
@@ -113,18 +128,16 @@ def rank_arguments(settings: Settings, of_point: bool = False) -> list[str]:
     if settings.restart.exit_after_signal != "continue":
         words += ["--exit-after-signal", settings.restart.exit_after_signal]
     if task.command is not None or of_point:
-        words += ["--per", "node"] if task.per == "node" else []
+        words += ["--per", task.per] if task.per in ("node", "job") else []
+        if task.per == "node" and settings.resources.ranks_per_node > 1:
+            words += ["--ranks-per-node", str(settings.resources.ranks_per_node)]
+        words += ["--distributed", "off"] if task.distributed == "off" else []
         words += ["--forward", settings.restart.forward] if settings.restart.forward else []
     if task.command is not None and not of_point:
-        return [*words, "--", *map(_word, task.command)]
+        return [*words, "--", *map(command_word, task.command)]
     words += ["--timeout", str(seconds(settings.network.timeout)), "--backend", settings.network.backend]
     words += [word for module in settings.launch.imports for word in ("--import", module)]
     return [*words, "--of-point"] if of_point else [*words, "--function", str(task._target_)]
-
-
-def _word(value: Any) -> str:
-    """A word of a command; YAML's true is the word "true", not Python's."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _python(job: Job) -> list[str]:

@@ -17,6 +17,7 @@ _FREE = ("task", "checkpoint", "environment.variables")
 """What may differ between points."""
 _FIXED = (
     "task.per",
+    "task.distributed",
     "task.python",
     "environment",
     *(name for name in GROUPS if name not in ("task", "checkpoint", "environment")),

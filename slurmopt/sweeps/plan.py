@@ -54,6 +54,7 @@ def needs_one_node(settings: Settings) -> str | None:
     """Why the points cannot be packed; None where they can."""
     if settings.resources.most_nodes > 1:
         return f"the points share one node's array task, and resources.nodes is {settings.resources.nodes}"
-    if settings.task.per == "node":
-        return "task.per=node starts its own processes; leave it out, or leave out packing"
+    if settings.task.per in ("node", "job"):
+        per = settings.task.per
+        return f"with task.per={per} the command starts its own ranks; leave out packing, or set task.per=rank"
     return None

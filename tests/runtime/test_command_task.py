@@ -244,3 +244,99 @@ def test_environment_txt_has_a_section_per_attempt(runner: Runner) -> None:
     assert "[attempt 0]" in text
     assert "[attempt 1]" in text
     assert f"({sys.executable})" in text
+
+
+def test_torchrun_starts_as_many_ranks_as_were_asked_for(runner: Runner) -> None:
+    pytest.importorskip("torch")
+    runner.module("train", "import os\nprint('world', os.environ['WORLD_SIZE'])\n")
+    words = ("--per", "node", "--ranks-per-node", "2", "--", PYTHON, "-m", "torch.distributed.run", "train.py")
+    assert runner.run(1, *words) == 0
+    assert runner.log(0).count("world 2") == 2
+
+
+TELL_WORDS = "#!/bin/sh\nprintf '%s\\n' \"$@\"\n"
+WHERE = {"MASTER_ADDR": "node1", "MASTER_PORT": "15001", "SLURMOPT_HOSTFILE": "/run/hostfile"}
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        (
+            ["accelerate", "launch"],
+            "--num_processes=4 --num_machines=2 --machine_rank=0 --main_process_ip=node1 --main_process_port=15001"
+            " --multi_gpu",
+        ),
+        (
+            ["accelerate", "launch", "--num-processes=3", "--use_fsdp", "--main_process_port", "7"],
+            "--num_machines=2 --machine_rank=0 --main_process_ip=node1 --num-processes=3 --use_fsdp"
+            " --main_process_port 7",
+        ),
+        (
+            ["deepspeed"],
+            "--no_ssh --node_rank=0 --hostfile=/run/hostfile --master_addr=node1 --master_port=15001",
+        ),
+        (["deepspeed", "--launcher=slurm", "-H", "mine"], "--launcher=slurm -H mine"),
+        (["deepspeed", "--launcher=slurm"], "--hostfile=/run/hostfile --launcher=slurm"),
+    ],
+)
+def test_launchers_without_environment_variables_get_their_flags(
+    runner: Runner, command: list[str], flags: str
+) -> None:
+    """Stand-ins of these names show what they were told; that the real accelerate takes it is seen by scripts/chaos."""
+    bin_folder = runner.code / "bin"
+    bin_folder.mkdir()
+    (bin_folder / command[0]).write_text(TELL_WORDS)
+    (bin_folder / command[0]).chmod(0o755)
+    runner.environment.update(WHERE, HF_HOME=str(runner.code / "none"))
+    words = ("--per", "node", "--ranks-per-node", "2", "--", str(bin_folder / command[0]), *command[1:], "train.py")
+    assert runner.run(2, *words) == 0
+    assert " ".join(runner.log(0).split()).removeprefix("launch ") == f"{flags} train.py"
+    if "launcher" not in flags:
+        assert "machine_rank=1" in runner.log(1) or "node_rank=1" in runner.log(1)
+
+
+def test_the_users_own_accelerate_config_says_how_processes_work_together(runner: Runner) -> None:
+    (runner.code / "accelerate").mkdir()
+    (runner.code / "accelerate" / "default_config.yaml").write_text("distributed_type: FSDP\n")
+    (runner.code / "bin").mkdir()
+    (runner.code / "bin" / "accelerate").write_text(TELL_WORDS)
+    (runner.code / "bin" / "accelerate").chmod(0o755)
+    runner.environment["HF_HOME"] = str(runner.code)
+    words = ("--per", "node", "--ranks-per-node", "2", "--", str(runner.code / "bin" / "accelerate"), "launch", "x.py")
+    assert runner.run(1, *words) == 0
+    assert "--num_processes=2" in runner.log(0)
+    assert "--multi_gpu" not in runner.log(0)
+
+
+def test_a_command_may_do_without_the_words_of_torchrun(runner: Runner) -> None:
+    assert runner.run(1, "--distributed", "off", "--", "env") == 0
+    names = {line.partition("=")[0] for line in runner.log(0).splitlines()}
+    assert not names & set(ENVIRONMENT[:-1])
+    assert "SLURMOPT_ATTEMPT" in names
+
+
+def test_once_per_job_the_command_is_no_rank_and_its_child_reports_steps(runner: Runner) -> None:
+    runner.module("train", REPORTS + "\nimport os\nprint('rank', os.environ.get('RANK'), flush=True)\n")
+    assert runner.run(1, "--per", "job", "--", PYTHON, "train.py") == 0
+    assert "rank None" in runner.log(0)
+    beat = runner.beat(0)
+    assert beat is not None
+    assert beat.step == 1000
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_once_per_job_a_signal_reaches_the_process_that_waits_for_it_below_a_shell(
+    runner: Runner, number: signal.Signals
+) -> None:
+    runner.module(
+        "train",
+        "import os, signal, sys, time\n"
+        "def leave(*_): open('heard', 'w').write('x'); sys.exit(75)\n"
+        f"signal.signal({int(number)}, leave)\nprint('ready', flush=True)\ntime.sleep(100)\n",
+    )
+    script = f"{PYTHON} train.py; exit $?"
+    process = runner.start(1, "--per", "job", "--forward", "USR1", "--", "bash", "-c", script)
+    runner.wait_for_log(0, "ready")
+    send(process, number)
+    assert runner.finish(process) in (75, 137)
+    wait_for(lambda: (runner.code / "heard").exists(), "the process below the shell to hear it")

@@ -1,0 +1,131 @@
+"""Programs that start the ranks themselves, recognised by a command's words: such a command runs once per node, or once
+per job. Pure but for `of_command`, which reads a shell script that a command names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+NODE, JOB = "node", "job"
+_PROGRAMS: Mapping[str, str] = {
+    "torchrun": NODE,
+    "torchrun-hpc": JOB,
+    "accelerate": NODE,
+    "accelerate-launch": NODE,
+    "deepspeed": NODE,
+    "srun": JOB,
+    "mpirun": JOB,
+    "mpiexec": JOB,
+    "horovodrun": JOB,
+}
+"""Program: how often it runs."""
+_MODULES: Mapping[str, str] = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+    "deepspeed.launcher.runner": "deepspeed",
+}
+"""Python module: the program that it is."""
+_WRAPPERS = re.compile(
+    r"env|exec|time|nice|stdbuf|numactl|taskset|nsys|ncu|uv|poetry|pixi|conda|mamba|micromamba|apptainer|singularity"
+)
+"""Programs that run the one that follows their own options."""
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
+_SCRIPT = re.compile(r"\.(?:py|sh|bash|sbatch|slurm)$")
+_LARGEST_SCRIPT = 1 << 20
+_STARTS = re.compile(
+    r"(?:^|[;&|({]|\b(?:exec|time|do|then|else|env)\s)\s*(?:\w+=\S*\s+)*(?:\S*/)?(?P<words>"
+    r"(?:torchrun|deepspeed|srun|mpirun|mpiexec|horovodrun)(?=\s|$)|accelerate\s+launch\b|"
+    r"python[\d.]*\s+(?:-\S+\s+)*-m\s+(?:torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch)\b)",
+    re.MULTILINE,
+)
+"""A launcher where a command may begin in a shell script."""
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A program that starts ranks."""
+
+    name: str
+    at: int = 0
+    """The index of the word after which its own options stand."""
+    script: str | None = None
+    """The shell script that calls it; None where the command does."""
+    per: str = NODE
+    """`node` or `job`: how often it runs."""
+
+
+def of_words(words: Sequence[Any]) -> Launcher | None:
+    """The launcher among the words of a command, before the script that it starts; None where there is none."""
+    texts = [str(word) for word in words]
+    for index, word in enumerate(texts):
+        if index and texts[index - 1] == "-m":
+            return _known(_MODULES.get(word), index, texts)
+        if _SCRIPT.search(word):
+            return None
+        name = PurePath(word).name
+        if index and not _WRAPPERS.fullmatch(PurePath(texts[0]).name):
+            continue
+        if name == "accelerate" and texts[index + 1 : index + 2] != ["launch"]:
+            continue
+        if name in _PROGRAMS:
+            return _known(name, index + (name == "accelerate"), texts)
+    return None
+
+
+def _known(name: str | None, at: int, words: Sequence[str]) -> Launcher | None:
+    if name is None:
+        return None
+    name = name.removesuffix("-launch")
+    per = _PROGRAMS[name]
+    if name == "deepspeed" and any(word.partition("=")[0] == "--launcher" for word in words):
+        per = JOB  # it starts the processes of all nodes itself, by ssh, mpirun or srun
+    return Launcher(name, at, per=per)
+
+
+def of_command(words: Sequence[Any], workdir: Path) -> Launcher | None:
+    """The launcher that a command starts, itself or in the shell script that it names in `workdir`."""
+    found = of_words(words)
+    if found is not None:
+        return found
+    texts = [str(word) for word in words]
+    if PurePath(texts[0]).name in _SHELLS and "-c" in texts[1:-1]:
+        return of_shell(texts[texts.index("-c") + 1], "the script after -c")
+    named = shell_script(texts)
+    text = None if named is None else _read(workdir / named)
+    if named is None or text is None or not (PurePath(texts[0]).name in _SHELLS or _is_shell(text)):
+        return None
+    return of_shell(text, named)
+
+
+def shell_script(words: Sequence[str]) -> str | None:
+    """The file that the command runs as a script, if it may be one of a shell: its program, or a shell's first word."""
+    if PurePath(words[0]).name not in _SHELLS:
+        return words[0] if "/" in words[0] else None
+    return next((word for word in words[1:] if not word.startswith("-")), None)
+
+
+def of_shell(text: str, name: str) -> Launcher | None:
+    """The launcher that a shell script calls; of several srun and its like, which start the others."""
+    whole = re.sub(r"\\\n", " ", re.sub(r"(?m)^\s*#.*$", "", text))
+    found = [of_words(match["words"].split()) for match in _STARTS.finditer(whole)]
+    calls = [Launcher(one.name, script=name, per=one.per) for one in found if one is not None]
+    return next((one for one in calls if one.per == JOB), calls[0] if calls else None)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST_SCRIPT:
+            return None
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return None
+
+
+def _is_shell(text: str) -> bool:
+    first = text.partition("\n")[0]
+    return first.startswith("#!") and bool(re.search(r"\b(?:ba|da|z|k)?sh\b", first))

@@ -1,0 +1,163 @@
+"""Commands as the launch reads them: which program starts the ranks, and whether it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurmopt.config import arguments
+from slurmopt.config.command import check_command, with_per
+from slurmopt.config.environment import Container, Environment
+from slurmopt.config.launchers import of_command
+from slurmopt.config.schema import Settings
+from slurmopt.config.task import Task
+from slurmopt.config.words import split_words
+from slurmopt.errors import ConfigError
+
+UNIVERSITY = """#!/bin/bash
+#SBATCH --nodes=2
+# srun is explained at https://example.org
+module load python
+export MASTER_ADDR=$(scontrol show hostnames | head -n 1)
+srun --label \\
+  torchrun --nnodes 2 train.py
+"""
+TORCHTITAN = """#!/usr/bin/bash
+set -ex
+NGPU=${NGPU:-"8"}
+PYTORCH_ALLOC_CONF="expandable_segments:True" \\
+torchrun --nproc_per_node=${NGPU} -m torchtitan.train "$@"
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "per"),
+    [
+        ("python train.py", "rank"),
+        ("./train --launcher torchrun", "rank"),
+        ("python train.py torchrun srun", "rank"),
+        ("python -m mypackage.train", "rank"),
+        ("torchrun train.py", "node"),
+        ("/opt/env/bin/torchrun --standalone train.py", "node"),
+        ("python -u -m torch.distributed.run train.py", "node"),
+        ("uv run torchrun train.py", "node"),
+        ("numactl --interleave=all torchrun train.py", "node"),
+        ("accelerate launch train.py", "node"),
+        ("accelerate test", "rank"),
+        ("python3 -m accelerate.commands.launch train.py", "node"),
+        ("deepspeed train.py --deepspeed", "node"),
+        ("deepspeed --launcher slurm train.py", "job"),
+        ("srun python train.py", "job"),
+        ("srun --label torchrun train.py", "job"),
+        ("mpirun -np 4 ./solve", "job"),
+        ("bash -c 'cd here && torchrun train.py'", "node"),
+        ("bash -c 'echo srun; python train.py'", "rank"),
+        ("bash university.sh", "job"),
+        ("./university.sh --lr 0.1", "job"),
+        ("./torchtitan.sh", "node"),
+        ("./plain.sh", "rank"),
+        ("./binary", "rank"),
+        ("./nowhere.sh", "rank"),
+    ],
+)
+def test_how_often_a_command_runs_follows_from_what_it_starts(tmp_path: Path, command: str, per: str) -> None:
+    for name, text in (("university", UNIVERSITY), ("torchtitan", TORCHTITAN), ("plain", "#!/bin/sh\necho srun it\n")):
+        (tmp_path / f"{name}.sh").write_text(text)
+    (tmp_path / "binary").write_bytes(b"\x7fELF\0srun \xff")
+    found = of_command(split_words(command), tmp_path)
+    assert (found.per if found else "rank") == per
+    settings = with_per(Settings(task=Task(command=split_words(command))), tmp_path)
+    assert settings.task.per == per
+
+
+def test_what_the_user_says_is_not_decided_again(tmp_path: Path) -> None:
+    settings = with_per(Settings(task=Task(command=["torchrun", "train.py"], per="rank")), tmp_path)
+    assert settings.task.per == "rank"
+
+
+@pytest.mark.parametrize(("per", "key"), [("auto", "task.command"), ("job", "task.per")])
+def test_a_container_has_no_srun(tmp_path: Path, per: str, key: str) -> None:
+    environment = Environment(container=Container(image="/images/torch.sif"))
+    settings = Settings(task=Task(command=["srun", "python", "train.py"], per=per), environment=environment)
+    with pytest.raises(ConfigError, match=f"^{key}: .*leave srun out"):
+        with_per(settings, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("python trian.py", "there is no 'trian.py'"),
+        ("torchrun --nproc_per_node 8 trian.py", "there is no 'trian.py'"),
+        ("bash trian.sh", "there is no 'trian.sh'"),
+        ("./trian.sh", "there is no './trian.sh'"),
+        ("train.py --lr 0.1", "write 'task.command=python train.py --lr 0.1'"),
+        ("run", "write task.command=./run"),
+        ("./data.sh", "not executable; chmod +x it, or write 'task.command=bash ./data.sh'"),
+        ("nosuchprogram train.py", "no program 'nosuchprogram' on PATH"),
+    ],
+)
+def test_what_cannot_start_is_told_before_the_queue(tmp_path: Path, command: str, said: str) -> None:
+    for name in ("train.py", "data.sh", "run"):
+        (tmp_path / name).write_text("")
+    settings = Settings(task=Task(command=split_words(command)))
+    with pytest.raises(ConfigError) as error:
+        check_command(settings, tmp_path)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "environment"),
+    [
+        ("python train.py trian.py", {}),
+        ("python -m trian", {}),
+        ("python -c 'print()' trian.py", {}),
+        ("python ${oc.env:HERE}/trian.py", {}),
+        ("/only/there/python /only/there/train.py", {}),
+        ("cat trian.py", {}),
+        ("python trian.py", {"setup": ["cd elsewhere"]}),
+        ("python trian.py", {"container": Container(image="/images/torch.sif")}),
+        ("nosuchprogram", {"modules": ["nosuch/1.0"]}),
+    ],
+)
+def test_what_the_launch_cannot_tell_is_let_through(
+    tmp_path: Path, command: str, environment: dict[str, object]
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    task = Task(command=split_words(command))
+    check_command(Settings(task=task, environment=Environment(**environment)), tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["train.py"], "slurmopt launch 'task.command=python train.py'"),
+        (["python", "train.py", "--lr", "0.1"], "slurmopt launch 'task.command=python train.py --lr 0.1'"),
+        (
+            ["resources.nodes=2", "torchrun", "train.py", "lr=1"],
+            "launch resources.nodes=2 'task.command=torchrun train.py lr=1'",
+        ),
+        (["./train"], "slurmopt launch task.command=./train"),
+        (["python", "-c", "print('a b')"], """task.command=python -c '"'"'print("""),
+    ],
+)
+def test_a_command_typed_after_launch_is_answered_with_the_launch_that_was_meant(
+    project: Path, monkeypatch: pytest.MonkeyPatch, typed: list[str], meant: str
+) -> None:
+    (project / "bin").mkdir()
+    (project / "bin" / "torchrun").write_text("#!/bin/sh\n")
+    (project / "bin" / "torchrun").chmod(0o755)
+    (project / "bin" / "python").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", str(project / "bin"))
+    with pytest.raises(ConfigError) as error:
+        arguments.parse(typed)
+    assert meant in str(error.value)
+
+
+def test_other_words_are_no_command(project: Path) -> None:
+    assert arguments.parse(["+experiment=mine", "lr=2", "~data"]).overrides == ["+experiment=mine", "lr=2", "~data"]
+    assert arguments.parse(["no-such-word"]).overrides == ["no-such-word"]
+
+
+def test_the_word_true_is_a_program(tmp_path: Path) -> None:
+    check_command(Settings(task=Task(command=[True])), tmp_path)
