@@ -68,7 +68,12 @@ class Program:
 
     def launch(self, partition: str) -> None:
         words = ["+experiment=this", f"resources.partition={partition}", f"resources.time={_DEFAULT_LIMIT}m"]
-        words += ["resources.exclusive=true", "restart.lead=30s", "health.reach=false", f"launch.name={self.folder.name}"]
+        words += [
+            "resources.exclusive=true",
+            "restart.lead=30s",
+            "health.reach=false",
+            f"launch.name={self.folder.name}",
+        ]
         words.append("+environment.variables.ACCELERATE_USE_CPU='true'")  # there is no GPU here
         answer = self.site.launch_command(self.folder, *words)
         self.job, self.run = str(answer["job_ids"][0]), RunFolder(Path(str(answer["run"])))
