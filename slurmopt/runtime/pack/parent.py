@@ -13,6 +13,7 @@ from slurmopt.runtime.conclusion import say
 from slurmopt.runtime.health.check import check
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.pack import shares
+from slurmopt.runtime.pack.archiving import Archiving
 from slurmopt.runtime.pack.attempts import Attempts
 from slurmopt.runtime.pack.fixed import FixedPoints
 from slurmopt.runtime.pack.fork import leave
@@ -66,7 +67,10 @@ def _run(pack: Pack, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome:
     surroundings.note(pack.folder, attempt, facts)
     live.enter("running")
     attempts, parts = Attempts(pack, attempt), list(zip(places, words, strict=True))
-    return Loop(pack, source, journal, attempts, ownership, live, imported, parts).run()
+    archiving = Archiving(pack, points, journal)
+    outcome = Loop(pack, source, journal, attempts, ownership, live, imported, parts, archiving).run()
+    archiving.finish()
+    return outcome
 
 
 def source_of(pack: Pack, points: Points, journal: TaskJournal, ownership: Ownership) -> PointSource:
