@@ -175,7 +175,7 @@ def test_the_plain_command_saves_when_told_to_and_goes_on_from_there(tmp_path: P
     told = 'told = os.environ["SLURMOPT_ATTEMPT"] < "3"\n'  # three times in a row
     command = blocks("docs/survival.md", "python")[0].replace("told = False\n", told, 1)
     (tmp_path / "train.py").write_text("import os\n" + command)
-    words = configured(tmp_path, blocks("docs/survival.md", "yaml")[1])
+    words = configured(tmp_path, blocks("docs/survival.md", "yaml")[-1])
     run, result = run_of(tmp_path, *words, f'task.command=["{sys.executable}",train.py]')
     assert result["outcome"] == "finished"
     assert causes_of(run) == ["asked", "asked", "asked", "finished"]  # its files are its progress

@@ -98,7 +98,7 @@ exec {scontrol} "$@"
 def _put_scontrol(folder: Path, requeue: str) -> None:
     """An scontrol that answers a requeue in unclear words after `requeue`; all else is the real one."""
     real = str(shutil.which("scontrol"))
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "scontrol").write_text(UNCLEAR_ANSWER.format(requeue=requeue.format(scontrol=real), scontrol=real))
     (folder / "scontrol").chmod(0o755)
 
@@ -141,7 +141,10 @@ class Faults:
         return self.cluster.run(["squeue", "-h", "--states=RUNNING", "-j", jobs, "-o", "%A"]).stdout
 
     def attempts(self, name: str) -> list[story.Attempt]:
-        return story.attempts(self.folders[name])
+        """Up to the one that finished: Slurm 24.11 starts a job that was preempted twice once more after its end."""
+        found = story.attempts(self.folders[name])
+        finished = next((one.number for one in found if one.cause == "finished"), len(found))
+        return [one for one in found if one.number <= finished]
 
     def causes(self, name: str) -> list[str | None]:
         return [attempt.cause for attempt in self.attempts(name)]
