@@ -42,9 +42,8 @@ def place(path: Path, content: bytes) -> None:
         raise
 
 
-def read(path: Path, place: int = 0, size: int = -1) -> bytes:
-    """The bytes of a file that only this user can have written, or `size` of them from `place` on. JobError where that
-    is not so."""
+def read(path: Path) -> bytes:
+    """The bytes of a file that only this user can have written. JobError where that is not so."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
@@ -52,8 +51,7 @@ def read(path: Path, place: int = 0, size: int = -1) -> bytes:
             raise JobError(f"{path} is no regular file; it is not read")
         _refuse_strangers(path, facts)
         _refuse_strangers(path.parent, path.parent.stat())
-        file.seek(place)
-        return file.read(size)
+        return file.read()
 
 
 def _refuse_strangers(path: Path, facts: os.stat_result) -> None:

@@ -11,7 +11,6 @@ from slurmopt.errors import ConfigError, RunError
 from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.sweep import SweepFolder
-from slurmopt.grid.archived import put_back
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import cancelled
 from slurmopt.runs import retry as retries
@@ -146,6 +145,5 @@ def _change(again: Again, script: str | None) -> None:
     events.append(sweep.events, "retry", points=str(again.points), changes=again.changes)
     for point in again.points:
         run = sweep.point(point)
-        put_back(run)
         if run.events.exists():
             events.append(run.events, "retry", changes=again.changes)

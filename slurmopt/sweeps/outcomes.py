@@ -11,7 +11,6 @@ from slurmopt.config.check import did_you_mean
 from slurmopt.errors import RunError, one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
-from slurmopt.grid.archived import Archives
 from slurmopt.grid.points import Points
 from slurmopt.sweeps.standing import Point, Standing
 
@@ -46,24 +45,22 @@ def table(standing: Standing) -> Table:
     """The sweep's points with what is known of them. Raises ConfigError where points.json is damaged."""
     points = Points.load(standing.sweep.points_file)
     axes = [column.key for column in points.columns]
-    archives = Archives(standing.sweep)
-    rows = [_row(standing, points, axes, standing.points[number], archives) for number in sorted(standing.points)]
+    rows = [_row(standing, points, axes, standing.points[number]) for number in sorted(standing.points)]
     metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
     return Table(standing, axes, metrics, rows)
 
 
-def _row(standing: Standing, points: Points, axes: list[str], point: Point, archives: Archives) -> Row:
+def _row(standing: Standing, points: Points, axes: list[str], point: Point) -> Row:
     if points.kind == "search":
-        values = _searched(standing.sweep.point(point.number), axes, archives)
+        values = _searched(standing.sweep.point(point.number), axes)
     else:
         values = points.values(point.number) if point.number < len(points) else {}
     return Row(point, values, metrics_of(point.end))
 
 
-def _searched(run: RunFolder, axes: list[str], archives: Archives) -> dict[str, Any]:
+def _searched(run: RunFolder, axes: list[str]) -> dict[str, Any]:
     """The values that a search chose, as the point's journal noted them when it was made."""
-    first = list(events.parse(events.lines(run.events)[:1])) or archives.journal(int(run.path.name))[:1]
-    for event in first:
+    for event in events.parse(events.lines(run.events)[:1]):
         if isinstance(told := event.get("values"), dict):
             return {axis: told[axis] for axis in axes if axis in told}
     return {}

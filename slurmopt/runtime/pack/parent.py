@@ -13,7 +13,6 @@ from slurmopt.runtime.conclusion import say
 from slurmopt.runtime.health.check import check
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.pack import shares
-from slurmopt.runtime.pack.archiving import Archiving
 from slurmopt.runtime.pack.attempts import Attempts
 from slurmopt.runtime.pack.fixed import FixedPoints
 from slurmopt.runtime.pack.fork import leave
@@ -67,10 +66,7 @@ def _run(pack: Pack, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome:
     surroundings.note(pack.folder, attempt, facts)
     live.enter("running")
     attempts, parts = Attempts(pack, attempt), list(zip(places, words, strict=True))
-    archiving = Archiving(pack, points, journal)
-    outcome = Loop(pack, source, journal, attempts, ownership, live, imported, parts, archiving).run()
-    archiving.finish()
-    return outcome
+    return Loop(pack, source, journal, attempts, ownership, live, imported, parts).run()
 
 
 def source_of(pack: Pack, points: Points, journal: TaskJournal, ownership: Ownership) -> PointSource:
