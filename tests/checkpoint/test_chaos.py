@@ -86,18 +86,13 @@ def test_a_record_that_is_pruned_while_chaos_reads_it_is_left_out(tmp_path: Path
     assert phase(tmp_path, "a0000-", "between") == "between"
 
 
-def test_the_rank_that_failed_first_is_told(tmp_path: Path) -> None:
-    """Not the one that then missed it, which says that a rank has ended and not that nobody called `restore`."""
+def test_why_a_training_cannot_begin_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "one"
-    tier = folder / "checkpoints"
-    (tier / ledger.key(0, 0)).mkdir(parents=True)  # rank 0 alone looks for the newest record, and cannot read this one
+    (folder / "checkpoints" / ledger.key(0, 0)).mkdir(parents=True)  # where the first record belongs
     training = Training(Plan(folder, 0, {"shared": {"every": 1}}, steps=0))
     training.wait()
-    assert training.first_error().startswith("rank 0: IsADirectoryError: "), training.errors()
-    (missed,) = training.said("failed with", rank=1)
-    assert missed["error"].startswith(
-        "RanksLost: the other ranks did not come: one of them has ended; its own log says"
-    )
+    assert "CheckpointError: no checkpoint can be saved: " in training.first_error(), training.errors()
+    assert "Is a directory" in training.first_error()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
