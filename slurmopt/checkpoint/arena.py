@@ -116,15 +116,15 @@ def affordable(size: int, buffers: int, available: int) -> int:
 
 def available_memory() -> int:
     """Bytes that this process may still take: the machine's, or what its cgroups leave. Where these cannot be seen, as
-    in a container, its part of what Slurm gave the job on this node."""
+    in a container, what Slurm gave the job on this node."""
     meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     machine = int(meminfo["MemAvailable"].split()[0]) * 1024
     return min([machine, *(list(_cgroup_room()) or _slurm_room(os.environ))])
 
 
 def _slurm_room(environ: Mapping[str, str]) -> list[int]:
-    """The job's memory on this node by Slurm's variables, divided by its ranks, less what this process has; empty where
-    Slurm says nothing. MiB there, bytes here."""
+    """The job's memory on this node by Slurm's variables, less what its ranks have, each as much as this process;
+    empty where Slurm says nothing. MiB there, bytes here."""
 
     def number(name: str) -> int:
         value = environ.get(name, "")
@@ -134,7 +134,7 @@ def _slurm_room(environ: Mapping[str, str]) -> list[int]:
     if not given:
         return []
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
-    return [max(0, (given << 20) // (number("LOCAL_WORLD_SIZE") or 1) - resident)]
+    return [max(0, (given << 20) - resident * (number("LOCAL_WORLD_SIZE") or 1))]
 
 
 def _cgroup_room() -> Iterator[int]:

@@ -105,7 +105,9 @@ def _script(words: Sequence[str]) -> str | None:
     if not _INTERPRETERS.fullmatch(PurePath(words[0]).name):
         return None
     for word in words[1:]:
-        if word in ("-m", "-c", "--module", "--chdir", "-D"):
+        if word in ("-m", "-C", "--module", "--directory") or word.startswith(("--chdir", "-D")):
+            return None
+        if re.fullmatch(r"-[a-zA-Z]*c", word) or any(char.isspace() for char in word):  # the script itself
             return None
         if _FILE.fullmatch(word) and not word.startswith("-"):
             return None if "${" in word or PurePath(word).is_absolute() else word

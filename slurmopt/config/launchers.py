@@ -93,8 +93,9 @@ def of_command(words: Sequence[Any], workdir: Path) -> Launcher | None:
     if found is not None:
         return found
     texts = [str(word) for word in words]
-    if PurePath(texts[0]).name in _SHELLS and "-c" in texts[1:-1]:
-        return of_shell(texts[texts.index("-c") + 1], "the script after -c")
+    inline = next((at for at, word in enumerate(texts[:-1]) if at and re.fullmatch(r"-[a-zA-Z]*c", word)), None)
+    if PurePath(texts[0]).name in _SHELLS and inline is not None:
+        return of_shell(texts[inline + 1], "the script after -c")
     named = shell_script(texts)
     text = None if named is None else _read(workdir / named)
     if named is None or text is None or not (PurePath(texts[0]).name in _SHELLS or _is_shell(text)):

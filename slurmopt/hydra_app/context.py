@@ -86,13 +86,13 @@ def _body(head: dict[str, Any], moved: Moved) -> Context:
         return context
     try:
         main_module.run(head["script"], moved.place)
+        main_module.complete(context.function)
+        by_name: Context = pickle.loads(head["by_name"])  # noqa: S301 - `pickles.read` has let it through
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's script
         what = one_line(f"{type(error).__name__}: {error}")
         print(f"slurmopt: the application's script cannot be run again for its names: {what}", flush=True)
         return context
-    main_module.complete(context.function)
-    context = pickle.loads(head["by_name"])  # noqa: S301 - `pickles.read` has let it through
-    return context
+    return by_name
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ _MASK_WORDS = 64  # 4,096 CPUs
 
 def use_own_cpus(facts: RankFacts, bind: bool) -> None:
     """Binds this process where `bind` says so, and sets its number of threads; before torch is imported."""
+    threads = thread_exports(facts, os.environ)  # before the rank leaves CPUs to others, which says nothing of Slurm
     if bind:
         keep_near_gpu(facts, os.environ)
-    os.environ.update(thread_exports(facts, os.environ))
+    os.environ.update(threads)
 
 
 def thread_exports(facts: RankFacts, environ: Mapping[str, str]) -> dict[str, str]:

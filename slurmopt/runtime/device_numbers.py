@@ -75,8 +75,11 @@ class DeviceNumbers:
 
 
 def _is_on_gpu(value: Any) -> bool:
-    device = getattr(value, "device", None)
-    return getattr(device, "type", None) == "cuda" and hasattr(value, "detach") and value.numel() == 1
+    """Whether it is a plain tensor of one number on a GPU: a DTensor, as FSDP2's gradient norm, is for `float()`."""
+    torch = sys.modules.get("torch")
+    if torch is None or type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    return bool(value.device.type == "cuda" and value.numel() == 1)
 
 
 def _pinned(torch: Any, count: int) -> Any:

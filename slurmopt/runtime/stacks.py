@@ -76,7 +76,10 @@ class Stacks:
             asked = os.stat(self._request)
             if self._answered != (asked.st_ino, asked.st_mtime_ns):
                 self._answered = (asked.st_ino, asked.st_mtime_ns)
-                self._write(rank, step, phase)
+                try:
+                    self._write(rank, step, phase)
+                except Exception as error:  # noqa: BLE001 - the heartbeat, which calls this, outlives any diagnostics
+                    say(self._log, f"the diagnostics of rank {rank} failed: {type(error).__name__}: {error}")
 
     def _write(self, rank: int, step: int | None, phase: str) -> None:
         say(self._log, f"stacks of rank {rank}, step {'none' if step is None else step}, phase {phase}")

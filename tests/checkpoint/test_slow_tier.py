@@ -167,7 +167,7 @@ def test_a_run_without_any_working_tier_still_ends(folder: Path, attempt: Attemp
         "shared": {"every": 1, "path": str(folder / "in the way")},
         "failures": 3,
     }
-    with pytest.raises(CheckpointError, match="no checkpoint can be saved: .*: Not a directory"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint can be saved: .*: Not a directory"):
         _shared_alone(attempt(0), config)
 
 

@@ -34,8 +34,11 @@ def space(folder: str, least: int, key: str, shared: bool) -> Finding | None:
 
 def mounted(folder: str, key: str) -> Finding | None:
     """Whether `folder` of a checkpoint tier outlives the container: not where it lies in the container's own root."""
-    path = _there(folder, key)
-    if path.stat().st_dev != os.stat("/").st_dev:
+    path = _there(folder, key).resolve()
+    # Not by the device: the image of a container may be unpacked on the disk whose folder is mounted in it.
+    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    mounts = {line.split()[4].decode("unicode_escape").encode("latin-1") for line in lines}  # a blank is \040 there
+    if any(os.fsencode(place) in mounts for place in (path, *path.parents) if place != Path("/")):
         return None
     return Finding(f"{folder} is in the container's own root and gone at its end: mount it ({key})", ())
 
