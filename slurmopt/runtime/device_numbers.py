@@ -75,11 +75,10 @@ class DeviceNumbers:
 
 
 def _is_on_gpu(value: Any) -> bool:
-    """Whether it is a plain tensor of one number on a GPU: a DTensor, as FSDP2's gradient norm, is for `float()`."""
-    torch = sys.modules.get("torch")
-    if torch is None or type(value) not in (torch.Tensor, torch.nn.Parameter):
+    """Whether it is a tensor of one number on a GPU; not a DTensor, as FSDP2's gradient norm is: `float()` reads it."""
+    if hasattr(value, "full_tensor") or not hasattr(value, "detach"):
         return False
-    return bool(value.device.type == "cuda" and value.numel() == 1)
+    return getattr(getattr(value, "device", None), "type", None) == "cuda" and bool(value.numel() == 1)
 
 
 def _pinned(torch: Any, count: int) -> Any:
