@@ -46,6 +46,24 @@ class Agreement:
             dist.all_gather_object(values, value, group=self._long_group if long else self._group)
         return values
 
+    def at_first(self, value: Any) -> list[Any] | None:
+        """Every rank's `value`, in rank order, on rank 0; None on the others."""
+        if self._group is None:
+            return [value]
+        values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
+        with together():
+            dist.gather_object(value, values, dst=0, group=self._group)
+        return values
+
+    def scatter(self, values: list[Any] | None) -> Any:
+        """To each rank its own of rank 0's `values`."""
+        if self._group is None:
+            return (values or [None])[0]
+        mine = [None]
+        with together():
+            dist.scatter_object_list(mine, values, src=0, group=self._group)
+        return mine[0]
+
     def from_first(self, value: Any) -> Any:
         """Rank 0's `value`."""
         return self.from_rank(0, value)

@@ -18,7 +18,7 @@ from slurmopt.checkpoint.device import wait_for_queued_work
 from slurmopt.checkpoint.ledger import checkpoint_name
 from slurmopt.checkpoint.recovery import Recovery
 from slurmopt.checkpoint.schedule import Decision, Schedule
-from slurmopt.checkpoint.snapshots import Snapshots
+from slurmopt.checkpoint.snapshots import Collected, Snapshots, Word
 from slurmopt.checkpoint.tiers import tiers_of
 from slurmopt.config.checkpoint import check_packages, checkpoint_of
 from slurmopt.errors import CheckpointError, Requeue
@@ -137,17 +137,20 @@ class Checkpointer:
         self._warn_of_forgotten()
         wait_for_queued_work()  # the training would wait for that without a save, too
         began = time.monotonic()
-        decision, room = self._agreed(step, force)
+        room = self._snapshots.room(wait=force)
+        # Before it is known to be due, so that one exchange is enough: it takes longer on many ranks than this does.
+        collected = self._snapshots.collect(state) if room else None
+        decision, told = self._agreed(step, force, collected)
         if not decision.due:
             self._schedule.follow(decision)
             return False
-        if not room:
+        if told is None or collected is None:
             self._crew.left_out(step, decision.due)
             self._schedule.put_off(decision, step)
             return False
         self._schedule.follow(decision)
-        taken, unique = self._snapshots.take(state, self._unique())
-        name = checkpoint_name(step, unique)
+        taken = self._snapshots.take(state, collected, told)
+        name = checkpoint_name(step, decision.unique)
         self._began = {step: began, **dict(list(self._began.items())[:_REMEMBERED])}
         self._crew.hand_over(step, name, decision.due, taken, numbers)
         self._last = (name, decision.due)
@@ -155,10 +158,12 @@ class Checkpointer:
         self._tell_rhythm()
         return True
 
-    def _agreed(self, step: int, force: bool) -> tuple[Decision, bool]:
-        """Rank 0's decision, and whether all ranks have a buffer for it: one exchange, for it is blocked time."""
+    def _agreed(self, step: int, force: bool, collected: Collected | None) -> tuple[Decision, list[Word] | None]:
+        """Rank 0's decision, and each rank's word of its state; None where one of them has no buffer for it. One
+        exchange, for it is blocked time."""
         decision = self._decided(step, force) if self._ranks.rank == 0 else None
-        mine = step, decision, self._crew.condition(), self._snapshots.buffers, self._snapshots.room(wait=force)
+        word = None if collected is None else collected.word
+        mine = step, decision, self._crew.condition(), self._snapshots.buffers, word
         told = self._ranks.gather(mine, long=force)  # one of them may wait for its buffer
         steps = [each for each, *_ in told]
         if len(set(steps)) > 1:
@@ -168,11 +173,12 @@ class Checkpointer:
             )
         self._crew.check([condition for _, _, condition, *_ in told])
         self._buffers = min(buffers for *_, buffers, _ in told)
-        return told[0][1], all(room for *_, room in told)
+        words = [word for *_, word in told]
+        return told[0][1], None if None in words else words
 
     def _decided(self, step: int, force: bool) -> Decision:
         decision = self._schedule.decide(step, force)
-        return replace(decision, due=self._crew.route(decision.due, self._buffers))
+        return replace(decision, due=self._crew.route(decision.due, self._buffers), unique=self._unique())
 
     def wait(self) -> bool:
         """Waits until the last save is durable on the tier of `checkpoint.durable`, or on the slowest that it was due

@@ -17,9 +17,9 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, NamedTuple
 
-from slurmopt.checkpoint import part as parts
-from slurmopt.checkpoint.manifest import Manifest
+from slurmopt.checkpoint.assembly import Summary, assembled, received
 from slurmopt.checkpoint.part import Part
+from slurmopt.errors import CheckpointError
 from slurmopt.runtime.addresses import listen_everywhere, listen_here
 
 _GREETING_SECONDS = 10.0
@@ -35,7 +35,9 @@ class Pending:
     tier: str
     announced: float = field(default_factory=time.monotonic)
     begun: float | None = None
-    parts: dict[int, Part] = field(default_factory=dict)
+    parts: dict[int, Part | Summary] = field(default_factory=dict)
+    tensors: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Type and shape of the tensors that each rank alone has."""
     sealed: set[int] = field(default_factory=set)
     commit: dict[str, Any] = field(default_factory=dict)
     faster: list[str] = field(default_factory=list)
@@ -149,7 +151,8 @@ class Coordinator:
             reason = message["failed"] if self._world_size == 1 else f"rank {rank}: {message['failed']}"
             self._fail(pending, reason, message.get("fenced", False))
         elif "part" in message:
-            pending.parts[rank] = parts.from_json(message["part"])
+            pending.parts[rank] = received(message["part"])
+            pending.tensors[rank] = message.get("tensors", {})
             pending.begun = pending.begun or time.monotonic()
             self._seal_whole(pending)
         elif "sealed" in message:
@@ -161,13 +164,15 @@ class Coordinator:
         """Once every rank's files are durable the sealers of the tier may commit."""
         if len(pending.parts) < self._world_size or pending.name not in self._saves:
             return
-        whole = parts.merged([pending.parts[rank] for rank in sorted(pending.parts)])
-        manifest = Manifest(**self._saves[pending.name], files=whole.files, items=whole.items)
-        if lacking := manifest.lacking():
-            self._fail(pending, f"{lacking} is not whole in what the ranks have written")
+        ranks = range(self._world_size)
+        written, own = [pending.parts[rank] for rank in ranks], [pending.tensors[rank] for rank in ranks]
+        try:
+            manifest, sizes = assembled(self._saves[pending.name], written, own)
+        except CheckpointError as error:
+            self._fail(pending, str(error))
             return
         encoded = manifest.encode()
-        pending.commit = {**vars(manifest.commit(encoded))}
+        pending.commit = {**vars(manifest.commit(encoded, sizes))}
         seal = {
             "seal": pending.name,
             "tier": pending.tier,

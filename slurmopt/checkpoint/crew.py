@@ -13,10 +13,11 @@ from slurmopt.checkpoint import ledger
 from slurmopt.checkpoint.agreement import Agreement
 from slurmopt.checkpoint.arena import Arena
 from slurmopt.checkpoint.background import Background
+from slurmopt.checkpoint.index import folded
 from slurmopt.checkpoint.journal import note
 from slurmopt.checkpoint.outcomes import Outcomes
-from slurmopt.checkpoint.part import Place
 from slurmopt.checkpoint.recovery import Candidate
+from slurmopt.checkpoint.snapshot import SnapshotPlan
 from slurmopt.checkpoint.snapshots import Snapshot
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.config.checkpoint import Checkpoint
@@ -48,7 +49,7 @@ class Crew:
         self._freed = freed
         self._writer: Background | None = None
         self._arena: Arena | None = None
-        self._places: list[Place] | None = None
+        self._plan: SnapshotPlan | None = None
         self._outcomes = Outcomes([tier.name for tier in tiers], self._say, durable)
         self._fenced, self._reason = False, ""
         self._last, self._lost = "", "the writer process is gone"
@@ -119,7 +120,7 @@ class Crew:
             self._forget_writer()
         self._generation += 1
         hear = partial(self._hear, self._generation)
-        self._writer, self._arena, self._places = Background(self._setup(), hear), None, None
+        self._writer, self._arena, self._plan = Background(self._setup(), hear), None, None
         self._first = False
 
     def _forget_writer(self) -> None:
@@ -173,13 +174,20 @@ class Crew:
         if self._writer is None or not lacking:
             return
         commit = restored.commit
-        manifest = self._manifest(commit.step, name, restored.tensors, commit.metrics)
+        source = restored.manifest
+        assert source is not None, "it was restored"
+        manifest = self._manifest(commit.step, name, commit.metrics)
         if manifest is not None:  # it is that very checkpoint, only elsewhere
             manifest |= {"world_size": commit.world_size, "attempt": commit.attempt, "time": commit.time}
+            manifest |= {
+                "tensors": source.tensors,
+                "spread": source.spread and folded(source.spread, self._ranks.world_size),
+            }
         self._outcomes.begin(name, lacking, commit.step)
         sent = self._writer.send(
             {"do": "upload", "step": commit.step, "name": name, "tiers": lacking}
             | {"lies_on": restored.tier, "commit": asdict(commit), "manifest": manifest}
+            | {"describe": source.spread is not None}
         )
         if not sent:
             for tier in lacking:
@@ -191,11 +199,15 @@ class Crew:
         if snapshot.arena is not self._arena:
             self._arena = snapshot.arena
             self._writer.arena(snapshot.arena)
-        if snapshot.places is not self._places:
-            self._places = snapshot.places
-            self._writer.send({"do": "layout", "places": snapshot.places})
+        plan = snapshot.plan
+        if plan is not self._plan:
+            self._plan = plan
+            shared = {"tensors": plan.tensors, "spread": plan.spread} if self._ranks.rank == 0 else None
+            self._writer.send(
+                {"do": "layout", "places": plan.places, "own": plan.own, "describe": plan.describe, "shared": shared}
+            )
         self._put_off_since = None
-        manifest = self._manifest(step, name, snapshot.tensors, metrics)
+        manifest = self._manifest(step, name, metrics)
         self._outcomes.begin(name, due, step)
         self._taken.add(snapshot.buffer)
         self._last = name
@@ -271,10 +283,8 @@ class Crew:
             "incremental": self._config.incremental,
         }
 
-    def _manifest(
-        self, step: int, name: str, tensors: dict[str, Any], metrics: dict[str, float]
-    ) -> dict[str, Any] | None:
-        """What the coordinator needs to know of a save besides what lies where; it sits with rank 0."""
+    def _manifest(self, step: int, name: str, metrics: dict[str, float]) -> dict[str, Any] | None:
+        """What the coordinator needs to know of a save besides its tensors; it sits with rank 0."""
         if self._ranks.rank != 0:
             return None
         return {
@@ -283,7 +293,6 @@ class Crew:
             "unique": name.rpartition("/")[2],
             "time": round(time.time(), 3),
             "world_size": self._ranks.world_size,
-            "tensors": tensors,
             "metrics": metrics,
         }
 

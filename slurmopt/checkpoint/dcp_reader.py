@@ -23,10 +23,11 @@ from torch.futures import Future
 
 from slurmopt.checkpoint import ledger
 from slurmopt.checkpoint.dcp_place import open_store, step_in
+from slurmopt.checkpoint.fetching import read_pieces
+from slurmopt.checkpoint.index import opened
 from slurmopt.checkpoint.ledger import Commit
 from slurmopt.checkpoint.manifest import Item, Manifest, decode
 from slurmopt.checkpoint.memory import memory_of
-from slurmopt.checkpoint.restore import read_pieces
 from slurmopt.checkpoint.saved import dtype_of, read_item, saved_state, trusted
 from slurmopt.errors import CheckpointError
 from slurmopt.storage.store import Store
@@ -65,7 +66,7 @@ class SlurmoptReader(StorageReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         commit = self._commit()
-        self._manifest = manifest = decode(self._store.get(commit.manifest), commit)
+        self._manifest = manifest = opened(self._store, decode(self._store.get(commit.manifest), commit))
         if manifest.paths:
             self._names = {name: name for name in manifest.tensors}
             self._values, paths = {}, dict(manifest.paths)

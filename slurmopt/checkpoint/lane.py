@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from slurmopt.checkpoint.part import Part, Place
 from slurmopt.storage.store import Store
@@ -34,6 +35,10 @@ class Save:
     ) -> None:
         self.step, self.name, self.tiers, self.memory, self.places = step, name, tiers, memory, places
         self.stored: tuple[Store, Part] | None = None
+        self.tensors: dict[str, Any] = {}
+        """Type and shape of the tensors that this rank alone has."""
+        self.describe = False
+        """Whether the items are described in the payload file, and not in the manifest."""
         self._release: Callable[[], None] | None = release
         self._finished: set[str] = set()
         self._changed = threading.Condition()

@@ -9,6 +9,14 @@ items         [name, offsets, sizes, segments]: a tensor or a part of one (offse
               object (offsets and sizes null), in pieces of up to 8 MiB
 segments      [file, offset, stored bytes, raw bytes, xxh3_128 of the raw bytes, xxh3_128 of the stored bytes (null
               where they are the raw ones)]
+
+A checkpoint of many items keeps them out of this file, so that no rank reads those of all others: each rank's are at
+the end of its payload file (see `index`), and `items` is empty.
+
+parts         [files, offset, bytes, xxh3_128]: for each rank which of the files its items lie in, and where in the
+              first of them its items are described
+spread        [name → layout, layouts, object → part]; a layout says where the parts of a tensor are described:
+              [offsets, sizes, part]
 """
 
 from __future__ import annotations
@@ -30,6 +38,7 @@ _FILE = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+/rank-\d{5,}\.bin")
 _XXH3 = re.compile(r"[0-9a-f]{32}")
 _ZSTD_RATIO = 1 << 16
 """zstd makes at most 128 KiB of 4 bytes."""
+_INDEX_BYTES = 1 << 30
 _OBJECTS_BYTES, _OBJECTS_RATIO = 1 << 30, 64
 _WIDEST, _DIMENSIONS = 32, 64
 """Bytes of one element, and dimensions of a tensor, at most."""
@@ -72,6 +81,32 @@ class Item(NamedTuple):
         return sum(segment.raw for segment in self.segments)
 
 
+class Index(NamedTuple):
+    """Where one rank's items are described: `stored` bytes at `offset` of the first of `files`, which are indices into
+    the manifest's files. The items' segments count within `files`."""
+
+    files: tuple[int, ...]
+    offset: int
+    stored: int
+    xxh3: str
+
+
+class Held(NamedTuple):
+    """A part of a tensor, and the rank that has written it."""
+
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    part: int
+
+
+class Spread(NamedTuple):
+    """Which part describes what. Tensors that are divided alike share a layout."""
+
+    tensors: dict[str, int]
+    layouts: list[list[Held]]
+    objects: dict[str, int]
+
+
 @dataclass
 class Manifest:
     """One checkpoint on one tier."""
@@ -87,6 +122,8 @@ class Manifest:
     paths: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     format: int = FORMAT
+    parts: list[Index] = field(default_factory=list)
+    spread: Spread | None = None
 
     @property
     def name(self) -> str:
@@ -101,6 +138,12 @@ class Manifest:
         """The earlier checkpoints whose files this one needs."""
         return tuple(sorted({folder for file in self.files if (folder := folder_of(file.key)) != self.name}))
 
+    @property
+    def object_names(self) -> set[str]:
+        """What it has besides tensors."""
+        here = {item.name for item in self.items if item.offsets is None}
+        return here if self.spread is None else set(self.spread.objects)
+
     def lacking(self) -> str | None:
         """A tensor of which not every element is here; None where all are whole."""
         here = dict.fromkeys(self.tensors, 0)
@@ -112,10 +155,10 @@ class Manifest:
     def encode(self) -> bytes:
         return json.dumps(vars(self), separators=(",", ":")).encode()
 
-    def commit(self, encoded: bytes) -> Commit:
-        """The ledger's record of this checkpoint."""
-        own = {index for index, file in enumerate(self.files) if folder_of(file.key) == self.name}
-        segments = [segment for item in self.items for segment in item.segments]
+    def commit(self, encoded: bytes, sizes: tuple[int, int] | None = None) -> Commit:
+        """The ledger's record of this checkpoint. `sizes`, in bytes, where the items are not here: what was written for
+        it, and the state it holds."""
+        written, held = sizes or self._sizes()
         return Commit(
             step=self.step,
             unique=self.unique,
@@ -123,12 +166,18 @@ class Manifest:
             time=self.time,
             manifest=self.key,
             manifest_xxh3=xxhash.xxh3_128_hexdigest(encoded),
-            bytes=sum(segment.stored for segment in segments if segment.file in own),
-            total_bytes=sum(segment.raw for segment in segments),
+            bytes=written,
+            total_bytes=held,
             world_size=self.world_size,
             references=self.references,
             metrics=self.metrics,
         )
+
+    def _sizes(self) -> tuple[int, int]:
+        own = {index for index, file in enumerate(self.files) if folder_of(file.key) == self.name}
+        segments = [segment for item in self.items for segment in item.segments]
+        written = sum(segment.stored for segment in segments if segment.file in own)
+        return written, sum(segment.raw for segment in segments)
 
 
 def folder_of(key: str) -> str:
@@ -160,14 +209,29 @@ def _manifest(values: dict[str, Any], commit: Commit) -> Manifest:
             "tensors": {name: (dtype, tuple(shape)) for name, (dtype, shape) in values["tensors"].items()},
             "paths": {name: tuple(path) for name, path in values["paths"].items()},
             "files": [File(*file) for file in values["files"]],
-            "items": [
-                Item(str(name), _sizes(offsets), _sizes(sizes), [Segment(*segment) for segment in segments])
-                for name, offsets, sizes, segments in values["items"]
-            ],
+            "items": items_of(values["items"]),
+            "parts": [Index(tuple(files), *rest) for files, *rest in values.get("parts", [])],
+            "spread": _spread(values.get("spread")),
         }
     )
     _check(manifest, commit)
     return manifest
+
+
+def items_of(values: list[Any]) -> list[Item]:
+    """Items as JSON has them."""
+    return [
+        Item(str(name), _sizes(offsets), _sizes(sizes), [Segment(*segment) for segment in segments])
+        for name, offsets, sizes, segments in values
+    ]
+
+
+def _spread(values: list[Any] | None) -> Spread | None:
+    if values is None:
+        return None
+    tensors, layouts, objects = values
+    held = [[Held(tuple(offsets), tuple(sizes), part) for offsets, sizes, part in layout] for layout in layouts]
+    return Spread(dict(tensors), held, dict(objects))
 
 
 def _sizes(values: list[int] | None) -> tuple[int, ...] | None:
@@ -192,12 +256,48 @@ def _check(manifest: Manifest, commit: Commit) -> None:
             raise ValueError(f"{file.key!r} is no payload file")
         if file.encoding not in (None, "zstd"):
             raise ValueError(f"{file.key} has an unknown encoding")
-    _check_items(manifest)
+    if manifest.spread is not None:
+        _check_spread(manifest, manifest.spread)
+        return
+    check_items(manifest)
     if lacking := manifest.lacking():
         raise ValueError(f"the tensor {lacking} is not whole")
 
 
-def _check_items(manifest: Manifest) -> None:
+def _check_spread(manifest: Manifest, spread: Spread) -> None:
+    if manifest.items or spread.tensors.keys() != manifest.tensors.keys():
+        raise ValueError("its parts hold other tensors than it has")
+    for number, index in enumerate(manifest.parts):
+        if not index.files or not all(whole(each) and each < len(manifest.files) for each in index.files):
+            raise ValueError(f"part {number} lies in no file")
+        if not whole(index.offset) or not whole(index.stored) or not _is_checksum(index.xxh3):
+            raise ValueError(f"part {number} has no place in its file")
+        if index.stored > _INDEX_BYTES or index.offset + index.stored > manifest.files[index.files[0]].bytes:
+            raise ValueError(f"part {number} is out of bounds")
+    whole_ones: set[tuple[int, tuple[int, ...]]] = set()
+    for name, (_, shape) in manifest.tensors.items():
+        layout = spread.tensors[name]
+        if (layout, shape) in whole_ones:
+            continue
+        if not whole(layout) or layout >= len(spread.layouts):
+            raise ValueError(f"the tensor {name} has no layout")
+        _check_layout(name, shape, spread.layouts[layout], len(manifest.parts))
+        whole_ones.add((layout, shape))
+    if not all(whole(part) and part < len(manifest.parts) for part in spread.objects.values()):
+        raise ValueError("an object of it is in no part")
+
+
+def _check_layout(name: str, shape: tuple[int, ...], layout: list[Held], parts: int) -> None:
+    for held in layout:
+        _check_region(name, held.offsets, held.sizes, shape)
+        if not whole(held.part) or held.part >= parts:
+            raise ValueError(f"a part of {name} is nowhere")
+    if sum(math.prod(held.sizes) for held in layout) != math.prod(shape):
+        raise ValueError(f"the tensor {name} is not whole")
+
+
+def check_items(manifest: Manifest) -> None:
+    """ValueError where an item is none, or asks for more memory than there are bytes for."""
     used = dict.fromkeys((file.key for file in manifest.files), 0)
     seen = set()
     objects, objects_stored = 0, 0
@@ -241,14 +341,17 @@ def _is_checksum(value: object) -> bool:
 
 def _check_part(item: Item, shape: tuple[int, ...]) -> None:
     """A tensor's elements all have the same width, whatever the type is called."""
-    offsets, sizes = item.offsets, item.sizes
-    if not _is_shape(offsets) or not _is_shape(sizes) or not len(offsets or ()) == len(sizes or ()) == len(shape):
-        raise ValueError(f"a part of {item.name} has no place in it")
-    if any(at + size > end for at, size, end in zip(offsets or (), sizes or (), shape, strict=True)):
-        raise ValueError(f"a part of {item.name} lies outside of it")
-    elements, length = math.prod(sizes or ()), item.bytes
+    _check_region(item.name, item.offsets, item.sizes, shape)
+    elements, length = math.prod(item.sizes or ()), item.bytes
     if (length % elements or not elements <= length <= _WIDEST * elements) if elements else length:
         raise ValueError(f"a part of {item.name} has {length:,} bytes for {elements:,} elements")
+
+
+def _check_region(name: str, offsets: Any, sizes: Any, shape: tuple[int, ...]) -> None:
+    if not _is_shape(offsets) or not _is_shape(sizes) or not len(offsets) == len(sizes) == len(shape):
+        raise ValueError(f"a part of {name} has no place in it")
+    if any(at + size > end for at, size, end in zip(offsets, sizes, shape, strict=True)):
+        raise ValueError(f"a part of {name} lies outside of it")
 
 
 def _is_shape(values: object) -> bool:

@@ -5,6 +5,7 @@ Runs in the writer process, so without torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -12,7 +13,8 @@ from typing import Any, NamedTuple
 import xxhash
 
 from slurmopt.checkpoint.arena import aligned
-from slurmopt.checkpoint.manifest import SEGMENT_BYTES, File, Item, Manifest, Segment
+from slurmopt.checkpoint.index import described
+from slurmopt.checkpoint.manifest import SEGMENT_BYTES, File, Index, Item, Manifest, Segment
 from slurmopt.checkpoint.reading import Extent, extents, read_extent
 from slurmopt.errors import CheckpointError
 from slurmopt.storage.folder import ALIGNMENT, address
@@ -49,10 +51,26 @@ class Part:
 
     files: list[File] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
+    index: Index | None = None
+    """Where the items are described, once they are written for a manifest that does not have them."""
 
     def as_json(self) -> dict[str, Any]:
-        """As a message to the coordinator."""
+        """As a message to the coordinator, for a manifest that has the items."""
         return {"files": self.files, "items": self.items}
+
+    def summary(self) -> dict[str, Any]:
+        """As a message to the coordinator, for a manifest that has not: what a description holds, and no item."""
+        assert self.index is not None
+        tensors = [item for item in self.items if item.sizes is not None]
+        own = {place for place, file in enumerate(self.files) if file.key == self.files[self.index.files[0]].key}
+        return {
+            "files": self.files,
+            "place": self.index,
+            "objects": [item.name for item in self.items if item.sizes is None],
+            "elements": sum(math.prod(item.sizes or ()) for item in tensors),
+            "written": sum(s.stored for item in self.items for s in item.segments if s.file in own),
+            "held": sum(item.bytes for item in self.items),
+        }
 
 
 def arena_blocks(buffer: memoryview, places: list[Place]) -> Iterator[Block]:
@@ -96,6 +114,7 @@ class PartWriter:
         self._items: dict[Address, Item] = {}
         self._starts: dict[Address, list[int]] = {}
         self._end = 0
+        self._index_at: Index | None = None
 
     def pieces(self, blocks: Iterator[Block], base: memoryview | None = None) -> Iterator[memoryview]:
         """What is new of `blocks`, each piece up to 16 MiB: neighbours within `base` are joined."""
@@ -110,10 +129,20 @@ class PartWriter:
         if waiting is not None:
             yield waiting
 
+    def description(self) -> Iterator[memoryview]:
+        """What `pieces` has yielded, described: the last piece of the file."""
+        memory, length, checksum = described(self._ordered())
+        self._index_at = Index((), self._end, length, checksum)
+        self._end += len(memory)
+        yield memory
+
     def part(self) -> Part:
         self._files[self._key] = File(self._key, self._encoding, self._end)
-        items = [_in_order(item, self._starts[address]) for address, item in self._items.items()]
-        return Part(list(self._files.values()), items)
+        index = self._index_at and self._index_at._replace(files=tuple(range(len(self._files))))
+        return Part(list(self._files.values()), self._ordered(), index)
+
+    def _ordered(self) -> list[Item]:
+        return [_in_order(item, self._starts[address]) for address, item in self._items.items()]
 
     def _take(self, block: Block) -> memoryview | None:
         """The block as it is to be written; None where all of it is stored already."""

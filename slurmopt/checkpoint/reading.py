@@ -54,7 +54,7 @@ def read_extent(store: Store, extent: Extent[Token], memory: memoryview) -> Iter
 
     Raises Damaged for bytes that are not those that were saved, FileNotFoundError for a file that is not there.
     """
-    _fill(store, extent, memory[: extent.length])
+    fill(store, extent, memory[: extent.length])
     for token, segment in extent.segments:
         at = segment.offset - extent.start
         stored = memory[at : at + segment.stored]
@@ -70,7 +70,8 @@ def _verify(data: memoryview, length: int, checksum: str, file: File, segment: S
         raise Damaged(f"{file.key} is damaged at byte {segment.offset:,} (checksum)")
 
 
-def _fill(store: Store, extent: Extent[Token], memory: memoryview) -> None:
+def fill(store: Store, extent: Extent[Token], memory: memoryview) -> None:
+    """Reads a range. Damaged where its file is shorter than it was, FileNotFoundError where it is gone."""
     try:
         store.read_into(extent.file.key, extent.start, memory)
     except StorageError as error:
@@ -78,6 +79,14 @@ def _fill(store: Store, extent: Extent[Token], memory: memoryview) -> None:
         if length < extent.file.bytes:  # storage does its work: it is the file that is broken
             raise Damaged(f"{extent.file.key} has {length:,} bytes instead of {extent.file.bytes:,}") from error
         raise
+
+
+def is_there(store: Store, file: File) -> bool:
+    """Whether a payload file lies on `store`, in its full length."""
+    try:
+        return store.size(file.key) == file.bytes
+    except (StorageError, OSError):  # what cannot be looked at can neither be passed on nor referred to
+        return False
 
 
 def _decoded(stored: memoryview, file: File, segment: Segment) -> memoryview:

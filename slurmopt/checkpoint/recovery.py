@@ -5,28 +5,33 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from slurmopt.checkpoint import ledger
 from slurmopt.checkpoint.agreement import Agreement
+from slurmopt.checkpoint.index import files_taken_on, opened
 from slurmopt.checkpoint.journal import note
 from slurmopt.checkpoint.ledger import Commit, Records
 from slurmopt.checkpoint.manifest import Damaged, Manifest, decode
 from slurmopt.checkpoint.nearby import Nearby
-from slurmopt.checkpoint.restore import Restorer, not_restored, resized
+from slurmopt.checkpoint.needs import Needs, needs
+from slurmopt.checkpoint.node_window import Left, Window
+from slurmopt.checkpoint.restore import Restorer, begin, not_restored, resized
 from slurmopt.checkpoint.tiers import SMALL_SECONDS, Tier
 from slurmopt.errors import CheckpointError, ConfigError, StorageError, one_line
 from slurmopt.folder import events
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.runtime.run import CurrentRun, moved
+from slurmopt.storage.store import Store
 from slurmopt.units import steps_or_seconds
 
 
 class Candidate(NamedTuple):
-    """A complete checkpoint on one tier; `tensors` (dtype and shape by name) once its manifest was read."""
+    """A complete checkpoint on one tier; `manifest` once it was read."""
 
     tier: str
     commit: Commit
-    tensors: dict[str, Any] = {}
+    manifest: Manifest | None = None
 
 
 class Recovery:
@@ -35,12 +40,12 @@ class Recovery:
     def __init__(self, tiers: list[Tier], run: CurrentRun, ranks: Agreement) -> None:
         self._tiers, self._run, self._ranks = tiers, run, ranks
         self._stores = {tier.name: tier.store() for tier in tiers}
-        self._nearby = Nearby(ranks, run.rank)
+        self._nearby = Nearby(ranks, run.rank, moved)
         self._by_name = {tier.name: tier for tier in tiers}
         self.found: Candidate | None = None
         self.damaged: list[Candidate] = []
         self._newest: dict[str, int] = {}
-        self._tensors: dict[str, Any] = {}
+        self._found: Manifest | None = None
         self._encoded = b""
         self._holders: Counter[tuple[str, str]] = Counter()
 
@@ -75,7 +80,7 @@ class Recovery:
         broken = []
         for candidate in candidates:
             if (reason := self._load(candidate, state)) is None:
-                self.found = candidate._replace(tensors=self._tensors)
+                self.found = candidate._replace(manifest=self._found)
                 self._tell("restored", candidate)
                 return candidate.commit.step
             broken.append(f"{candidate.commit.name} on {candidate.tier}: {reason}")
@@ -153,10 +158,15 @@ class Recovery:
     def _load(self, candidate: Candidate, state: dict[str, Any]) -> str | None:
         """None once every rank has loaded it; else why one could not."""
         manifest, problem = self._manifest(candidate)
+        wanted = Needs()
+        if manifest is not None:
+            kind, found = _outcome(partial(self._needs, candidate, manifest, state))
+            wanted, problem = (found, None) if kind == "loaded" else (wanted, (kind, found))
         outcomes = self._ranks.gather(problem or ("loaded", ""))
         if manifest is not None and all(kind == "loaded" for kind, _ in outcomes):
-            self._tensors = manifest.tensors
-            outcomes = self._ranks.gather(self._attempt(candidate, manifest, state), long=True)
+            self._found = manifest
+            outcomes = self._ranks.gather(self._attempt(candidate, manifest, wanted, state), long=True)
+            outcomes = [each for each in outcomes if each[0] != "left"] or outcomes
         for kind, text in outcomes:
             if kind == "unfit":
                 raise CheckpointError(text)
@@ -184,14 +194,35 @@ class Recovery:
         decoded = _outcome(lambda: decode(encoded, candidate.commit))
         return (decoded[1], None) if decoded[0] == "loaded" else (None, decoded)
 
-    def _attempt(self, candidate: Candidate, manifest: Manifest, state: dict[str, Any]) -> tuple[str, str]:
+    def _needs(self, candidate: Candidate, manifest: Manifest, state: dict[str, Any]) -> Needs:
+        begin(state)
+        found = needs(manifest, state, self._ranks.rank)
+        if self._by_name[candidate.tier].node_local:  # this rank may be the one that takes them to the next tier
+            found.files |= files_taken_on(manifest, self._ranks.rank, self._ranks.world_size)
+        return found
+
+    def _attempt(
+        self, candidate: Candidate, manifest: Manifest, wanted: Needs, state: dict[str, Any]
+    ) -> tuple[str, str]:
         tier, store = self._by_name[candidate.tier], self._stores[candidate.tier]
-        if tier.node_local and (problem := self._nearby.exchanged(store, manifest, self._encoded)):
-            return "unreadable", problem
-        if tier.name == "s3":
-            store = self._nearby.downloaded(store, manifest)
-        kind, problem = _outcome(lambda: Restorer(store, manifest, self._ranks.rank).load(state))
+        if tier.node_local:
+            problem = self._nearby.exchanged(store, manifest, self._encoded, wanted.files)
+            if problem is not None:
+                return "unreadable", problem
+        window = self._nearby.window(candidate.commit.total_bytes)
+        kind, problem = _outcome(partial(self._read, store, manifest, wanted, window, state))
         return kind, problem or ""
+
+    def _read(
+        self, store: Store, manifest: Manifest, wanted: Needs, window: Window | None, state: dict[str, Any]
+    ) -> None:
+        try:
+            described = opened(store, manifest, wanted.parts)
+        except BaseException:
+            if window is not None:
+                window.leave()
+            raise
+        Restorer(store, described, self._ranks.rank, window, moved).load(state)
 
     def _tell_left_out(self, manifest: Manifest, state: dict[str, Any]) -> None:
         if names := not_restored(manifest, state):
@@ -229,6 +260,8 @@ def _outcome(work: Callable[[], Any]) -> tuple[str, Any]:
         return "loaded", work()
     except Damaged as error:
         return "damaged", str(error)
+    except Left as error:
+        return "left", str(error)
     except FileNotFoundError as error:
         return "damaged", f"{error.filename or error} is missing"
     except StorageError as error:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -22,18 +18,15 @@ from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.tensor import DTensor
 
 from slurmopt.checkpoint.entries import can_derive, may_differ, per_rank_name
-from slurmopt.checkpoint.manifest import Item, Manifest, Segment
-from slurmopt.checkpoint.memory import memory_of
+from slurmopt.checkpoint.fetching import Moved, Wanted, bytes_of, nobody, pieces_of, read_pieces
+from slurmopt.checkpoint.manifest import Item, Manifest
+from slurmopt.checkpoint.node_window import Window, read_shared
 from slurmopt.checkpoint.objects import decode as decode_object
-from slurmopt.checkpoint.reading import Extent, extents, read_extent
 from slurmopt.checkpoint.state import put_together, take_apart, tensor_names
 from slurmopt.checkpoint.wrappers import renamed_keys, state_of, unwrapped, with_wrappers
 from slurmopt.errors import CheckpointError
-from slurmopt.storage.memory import staging
 from slurmopt.storage.store import Store
 
-_READERS = 4
-"""While one verifies and copies, others read."""
 _BUFFER_BYTES = 1 << 30
 """What is read at once by way of buffers: a device's whole state may not fit into the host's memory."""
 
@@ -41,29 +34,35 @@ _PER_RANK = re.compile(r"/rank-\d{5,}$")
 """What `per_rank_name` adds."""
 
 
-@dataclass
-class Wanted:
-    """Where one saved item goes: into a tensor byte by byte, or into a buffer that is cut up afterwards."""
-
-    item: Item
-    into: memoryview | None = None
-    buffer: torch.Tensor | None = None
-    then: list[Callable[[torch.Tensor], None]] = field(default_factory=list)
-
-
 class Restorer:
     """Reads one checkpoint of one tier into a state."""
 
-    def __init__(self, store: Store, manifest: Manifest, rank: int) -> None:
+    def __init__(
+        self, store: Store, manifest: Manifest, rank: int, window: Window | None = None, moved: Moved = nobody
+    ) -> None:
+        """`window`: memory that it shares with the other ranks of its node, which then read the same checkpoint with
+        it. `moved` is told of what was read."""
         self._store, self._manifest, self._rank = store, manifest, rank
+        self._window, self._moved = window, moved
         self._items = {(item.name, item.offsets): item for item in manifest.items}
 
     def load(self, state: dict[str, Any]) -> None:
         """Fills `state`. CheckpointError names what does not fit, before anything was changed; Damaged what is broken,
         when parts of the state may have been overwritten."""
-        skeletons = self._skeletons(state)
-        tensors, nested = self._targets(state, skeletons)
-        self._read_tensors(tensors)
+        try:
+            skeletons = self._skeletons(state)
+            tensors, nested = self._targets(state, skeletons)
+            own = per_rank_names(state, self._rank, self._manifest.world_size)
+            shared, direct, buffered = self._wanted(tensors, own)
+        except BaseException:
+            if self._window is not None:
+                self._window.leave()
+            raise
+        if self._window is not None:
+            shared = read_shared(self._window, self._store, self._manifest, shared, self._moved)
+        self._read([each for each in [*shared, *direct] if each.into is not None])
+        for batch in _batches([*(each for each in shared if each.into is None), *buffered]):
+            self._read_by_buffer(batch)
         for name, value in state.items():
             _give(state, name, value, nested[name], self._rank, self._rank < self._manifest.world_size)
 
@@ -75,7 +74,7 @@ class Restorer:
         found = {}
         for (name, item), each in zip(names.items(), wanted, strict=True):
             assert each.buffer is not None
-            found[name] = decode_object(bytes(memory_of(each.buffer)), item.name)
+            found[name] = decode_object(bytes(bytes_of(each.buffer)), item.name)
         return found
 
     def _object_of(self, name: str, value: Any) -> Item:
@@ -96,7 +95,6 @@ class Restorer:
         tensors: dict[str, torch.Tensor] = {}
         nested = {}
         for name, value in state.items():
-            _begin(value)
             live: dict[str, torch.Tensor] = {}
             here = state_of(value)
             take_apart(name, here, live)
@@ -143,16 +141,22 @@ class Restorer:
             raise CheckpointError(f"{name}: its elements share memory here (expand()); give it memory of its own")
         return live
 
-    def _read_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
+    def _wanted(
+        self, tensors: dict[str, torch.Tensor], own: tuple[str, ...]
+    ) -> tuple[list[Wanted], list[Wanted], list[Wanted]]:
+        """What to read: of tensors that all ranks have whole; straight into tensors; by way of buffers."""
         planner = DefaultLoadPlanner(flatten_state_dict=False)
         planner.set_up_planner(dict(tensors), self._metadata(tensors), is_coordinator=False)
+        found: dict[Any, Wanted] = {}
         direct: list[Wanted] = []
-        buffered: dict[Any, Wanted] = {}
         for read in planner.create_local_plan().items:
-            self._want(read, planner.resolve_tensor(read), direct, buffered)
-        self._read(direct)
-        for batch in _batches(buffered.values()):
-            self._read_by_buffer(batch)
+            self._want(read, planner.resolve_tensor(read), direct, found)
+        everything = [*direct, *found.values()]
+        whole = [name for name, tensor in tensors.items() if not isinstance(tensor, DTensor)]
+        common = {name for name in whole if not name.startswith(own)} if self._window is not None else set()
+        shared = [each for each in everything if each.item.name in common]
+        rest = [each for each in everything if each.item.name not in common]
+        return shared, [each for each in rest if each.into is not None], [each for each in rest if each.into is None]
 
     def _read_by_buffer(self, batch: list[Wanted]) -> None:
         for each in batch:
@@ -188,7 +192,7 @@ class Restorer:
         dtype = getattr(torch, self._manifest.tensors[item.name][0])
         whole = tuple(read.lengths) == item.sizes
         if whole and target.dtype == dtype and target.is_contiguous() and target.is_cpu:
-            direct.append(Wanted(item, into=_bytes_of(target)))
+            direct.append(Wanted(item, into=bytes_of(target)))
             return
         sizes = item.sizes
 
@@ -203,17 +207,14 @@ class Restorer:
     def _read(self, wanted: Iterable[Wanted]) -> None:
         pieces = []
         for each in wanted:
-            memory = each.into if each.into is not None else _bytes_of(each.buffer)
-            end = 0
-            for segment in each.item.segments:
-                pieces.append((memory[end : end + segment.raw], self._manifest.files[segment.file], segment))
-                end += segment.raw
-        read_pieces(self._store, pieces)
+            memory = each.into if each.into is not None else bytes_of(each.buffer)
+            pieces += pieces_of(self._manifest, each.item, memory)
+        read_pieces(self._store, pieces, self._moved)
 
 
 def not_restored(manifest: Manifest, state: dict[str, Any]) -> list[str]:
     """The entries that were saved and that `state` does not ask for."""
-    entries = {item.name for item in manifest.items if item.offsets is None}
+    entries = manifest.object_names
     return sorted({name for entry in entries if (name := _PER_RANK.sub("", entry)) not in state and entry not in state})
 
 
@@ -221,7 +222,7 @@ def resized(manifest: Manifest, state: dict[str, Any], world_size: int) -> list[
     """The entries that each rank had its own of, and that another number of ranks cannot go on with as they are."""
     if manifest.world_size == world_size:
         return []
-    saved = {item.name for item in manifest.items if item.offsets is None}
+    saved = manifest.object_names
     own = [name for name, value in state.items() if may_differ(value) and not can_derive(value)]
     return [name for name in own if name not in saved and per_rank_name(name, 0) in saved]
 
@@ -240,55 +241,23 @@ def _batches(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
         yield batch
 
 
-def read_pieces(store: Store, pieces: list[tuple[memoryview, Any, Segment]], readers: int = _READERS) -> None:
-    """Fills each memory with its segment's raw bytes, verified; several ranges at a time."""
-    todo = deque(extents(pieces))
-    with ThreadPoolExecutor(max(1, min(readers, len(todo))), thread_name_prefix="slurmopt-read") as pool:
-        for done in [pool.submit(_read_some, store, todo) for _ in range(readers)]:
-            done.result()
+def per_rank_names(state: dict[str, Any], rank: int, world_size: int) -> tuple[str, ...]:
+    """What the names of this rank's own values begin with, in a checkpoint of `world_size` ranks."""
+    return tuple(per_rank_name(name, rank if rank < world_size else 0) for name in state)
 
 
-def _read_some(store: Store, todo: deque[Extent[memoryview]]) -> None:
-    """Takes from `todo` what no other reader has taken, to the end. Where one fails the others need not go on."""
-    memory = memoryview(b"")
-    try:
-        while extent := _next(todo):
-            if len(memory) < extent.length:
-                memory = staging(extent.length)
-            for target, _, raw in read_extent(store, extent, memory):
-                _copy(target, raw)
-    except BaseException:
-        todo.clear()
-        raise
+def begin(state: dict[str, Any]) -> None:
+    """Gives optimizers their state before it is loaded: where parameters are sharded, since only the optimizer knows
+    how its state is; where they are on a device, so that its state is read to there and not, whole, into the host's
+    memory by each rank. By a step without gradients at a learning rate of 0, which is then overwritten."""
+    for value in state.values():
+        if isinstance(value, torch.optim.Optimizer) and not value.state:
+            _begin(value)
 
 
-def _next(todo: deque[Extent[memoryview]]) -> Extent[memoryview] | None:
-    try:
-        return todo.popleft()
-    except IndexError:
-        return None
-
-
-def _copy(target: memoryview, raw: memoryview) -> None:
-    """A memoryview's assignment would hold the interpreter's lock, and torch's copy start threads of its own in each
-    reader."""
-    if raw:
-        kind = ctypes.c_char * len(raw)
-        ctypes.memmove(kind.from_buffer(target), kind.from_buffer(raw), len(raw))
-
-
-def _bytes_of(tensor: torch.Tensor | None) -> memoryview:
-    assert tensor is not None
-    return memory_of(tensor.detach())
-
-
-def _begin(optimizer: Any) -> None:
-    """An optimizer over sharded parameters gets its state before it is loaded, since only it knows how that is
-    sharded: from a step without gradients at a learning rate of 0, which is then overwritten."""
-    if not isinstance(optimizer, torch.optim.Optimizer) or optimizer.state:
-        return
+def _begin(optimizer: torch.optim.Optimizer) -> None:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    if not any(isinstance(parameter, DTensor) for parameter in parameters):
+    if not any(isinstance(parameter, DTensor) or parameter.device.type != "cpu" for parameter in parameters):
         return
     rates = [group["lr"] for group in optimizer.param_groups]
     for parameter in parameters:

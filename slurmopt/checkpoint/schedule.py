@@ -17,10 +17,12 @@ _WAIT_FRACTION = 8
 
 @dataclass(frozen=True)
 class Decision:
-    """The tiers that a step is saved to, and the step at which to ask again for each."""
+    """The tiers that a step is saved to, and the step at which to ask again for each. `unique`: what the save's folder
+    is named after, besides its step."""
 
     due: list[str]
     look: dict[str, int]
+    unique: str = ""
 
 
 class Schedule:

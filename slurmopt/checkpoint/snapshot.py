@@ -1,76 +1,30 @@
 """The state's copy in host memory: which rank copies what, and where in its arena it lies.
 
-torch.distributed.checkpoint's planner divides the work: what all ranks have is written once, by the rank that has least
-to write so far, and what is sharded is written by its owner. The plan is made when the state's structure changes.
+Each rank finds its share from shapes and placements alone; where these do not say it all, rank 0 plans for all. The
+plan is made when the state's structure changes.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection
+import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any
 
 import torch
 import xxhash
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex
-from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType
 from torch.distributed.tensor import DTensor
 
+from slurmopt.checkpoint import index
 from slurmopt.checkpoint.agreement import Agreement
 from slurmopt.checkpoint.arena import Arena, aligned
+from slurmopt.checkpoint.division import Chunk, Division
 from slurmopt.checkpoint.part import Place
+from slurmopt.checkpoint.planned import planned
 from slurmopt.storage.folder import ALIGNMENT
 
-SHARE_BYTES = 16 << 20
-"""Replicated tensors are divided among the ranks in parts of about this size."""
 _PACKED = 64
 _COPIERS = 2
 _PIECE_BYTES = 8 << 20
-
-
-class StatePlanner(DefaultSavePlanner):
-    """DCP's planner on names that are flat already; it also divides large replicated tensors among the ranks.
-
-    Those in `of_first` are rank 0's to write, as the ranks' values may differ.
-    """
-
-    def __init__(self, divide: bool, of_first: Collection[str] = ()) -> None:
-        super().__init__(flatten_state_dict=False)
-        self._divide, self._of_first = divide, of_first
-
-    def create_local_plan(self) -> SavePlan:
-        plan = super().create_local_plan()
-        if not self.is_coordinator:
-            plan = replace(plan, items=[item for item in plan.items if not self._is_of_first(item)])
-        if self._divide:
-            plan = replace(plan, items=[part for item in plan.items for part in _divided(item)])
-        self.plan = plan
-        return plan
-
-    def _is_of_first(self, item: WriteItem) -> bool:
-        return item.type == WriteItemType.TENSOR and item.index.fqn in self._of_first
-
-
-def _divided(item: WriteItem) -> list[WriteItem]:
-    """A whole tensor as rows of about 16 MiB, which the planner then spreads."""
-    data = item.tensor_data
-    if item.type != WriteItemType.TENSOR or data is None or not data.size or not data.size.numel():
-        return [item]
-    row = data.properties.dtype.itemsize * (data.size.numel() // data.size[0])
-    rows = max(1, SHARE_BYTES // max(1, row))
-    if rows >= data.size[0]:
-        return [item]
-    parts = []
-    for start in range(0, data.size[0], rows):
-        offsets = torch.Size([start] + [0] * (len(data.size) - 1))
-        sizes = torch.Size([min(rows, data.size[0] - start), *data.size[1:]])
-        chunk = replace(data, chunk=ChunkStorageMetadata(offsets, sizes))
-        index = MetadataIndex(item.index.fqn, offsets)
-        parts.append(replace(item, index=index, type=WriteItemType.SHARD, tensor_data=chunk))
-    return parts
 
 
 def signature(tensors: dict[str, torch.Tensor]) -> str:
@@ -83,25 +37,29 @@ def signature(tensors: dict[str, torch.Tensor]) -> str:
 
 
 class SnapshotPlan:
-    """What this rank copies, and where to; made by all ranks together."""
+    """What this rank copies, and where to. All ranks make it together."""
 
-    def __init__(self, tensors: dict[str, torch.Tensor], agreement: Agreement, of_first: Collection[str] = ()) -> None:
-        planner = StatePlanner(divide=agreement.world_size > 1, of_first=of_first)
-        planner.set_up_planner(tensors, is_coordinator=agreement.rank == 0)
-        plans = agreement.gather(planner.create_local_plan())
-        # Every rank computes the same global plan: cheaper than to send each its own.
-        final, metadata = planner.create_global_plan(plans)
-        self.signature = signature(tensors)
-        self.tensors = _shapes(metadata)
-        self._items = [(item.index, item.tensor_data.chunk) for item in final[agreement.rank].items if item.tensor_data]
-        self.places, self.bytes = _laid_out(self._items, tensors)
+    def __init__(self, tensors: dict[str, torch.Tensor], agreement: Agreement, division: Division, alike: bool) -> None:
+        """`alike`: all ranks have found this very division, so none needs to hear of the others' shares."""
+        self.signature, self.division = signature(tensors), division
+        if alike and division.derivable:
+            chunks = division.share(agreement.rank)
+        else:
+            chunks = planned(tensors, agreement, division.of_first)
+        self.tensors = shapes(tensors)
+        self.own = {name: self.tensors[name] for name in division.own}
+        self.describe = alike and division.derivable and division.chunks > index.INLINE_ITEMS
+        """Whether there are too many items for the manifest."""
+        self.spread = division.spread() if self.describe and agreement.rank == 0 else None
+        self._chunks = chunks
+        self.places, self.bytes = _laid_out(chunks, tensors)
         self._targets: dict[int, list[torch.Tensor]] = {}
 
     def copy(self, tensors: dict[str, torch.Tensor], arena: Arena, buffer: int) -> None:
         """Copies this rank's share into one buffer of the arena; returns when the copy is complete."""
         if buffer not in self._targets:
             self._targets[buffer] = self._targets_in(arena, buffer, tensors)
-        sources = [_part(tensors[index.fqn].detach(), chunk) for index, chunk in self._items]
+        sources = [_part(tensors[chunk.name].detach(), chunk) for chunk in self._chunks]
         if any(source.is_cuda for source in sources):
             _copy_from_gpu(self._targets[buffer], sources)
         else:
@@ -114,8 +72,8 @@ class SnapshotPlan:
     def _targets_in(self, arena: Arena, buffer: int, tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         memory = torch.frombuffer(arena.buffer(buffer), dtype=torch.uint8) if arena.size else torch.empty(0)
         found = []
-        for place, (index, _) in zip(self.places, self._items, strict=True):
-            dtype = tensors[index.fqn].dtype
+        for place in self.places:
+            dtype = tensors[place.name].dtype
             raw = memory[place.start : place.start + place.length]
             found.append(raw.view(dtype).view(place.sizes) if place.length else torch.empty(place.sizes, dtype=dtype))
         return found
@@ -167,7 +125,7 @@ def _copy_from_gpu(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> 
         stream.synchronize()
 
 
-def _part(tensor: torch.Tensor, chunk: ChunkStorageMetadata) -> torch.Tensor:
+def _part(tensor: torch.Tensor, chunk: Chunk) -> torch.Tensor:
     """This rank's part of a tensor, as a view."""
     if isinstance(tensor, DTensor):
         return tensor.to_local()
@@ -177,22 +135,16 @@ def _part(tensor: torch.Tensor, chunk: ChunkStorageMetadata) -> torch.Tensor:
     return tensor
 
 
-def _shapes(metadata: Metadata) -> dict[str, tuple[str, list[int]]]:
-    return {
-        name: (str(each.properties.dtype).removeprefix("torch."), list(each.size))
-        for name, each in metadata.state_dict_metadata.items()
-    }
+def shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[str, list[int]]]:
+    """Each tensor's type and shape, as a manifest has them."""
+    return {name: (str(each.dtype).removeprefix("torch."), list(each.shape)) for name, each in tensors.items()}
 
 
-def _laid_out(items: list[Any], tensors: dict[str, torch.Tensor]) -> tuple[list[Place], int]:
+def _laid_out(chunks: list[Chunk], tensors: dict[str, torch.Tensor]) -> tuple[list[Place], int]:
     """The tensors' places in a buffer, and how much of it they take."""
-    lengths = [tensors[index.fqn].dtype.itemsize * chunk.sizes.numel() for index, chunk in items]
+    lengths = [tensors[chunk.name].dtype.itemsize * math.prod(chunk.sizes) for chunk in chunks]
     starts, end = starts_of(lengths)
-    places = [
-        Place(index.fqn, tuple(chunk.offsets), tuple(chunk.sizes), start, length)
-        for (index, chunk), start, length in zip(items, starts, lengths, strict=True)
-    ]
-    return places, end
+    return [Place(*chunk, start, length) for chunk, start, length in zip(chunks, starts, lengths, strict=True)], end
 
 
 def starts_of(lengths: list[int]) -> tuple[list[int], int]:

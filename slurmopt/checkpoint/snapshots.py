@@ -7,16 +7,17 @@ import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from slurmopt.checkpoint.agreement import Agreement
 from slurmopt.checkpoint.arena import Arena, affordable, aligned, available_memory
-from slurmopt.checkpoint.entries import Entries, Entry
+from slurmopt.checkpoint.division import SHARE_BYTES, Division
+from slurmopt.checkpoint.entries import Entries, Entry, per_rank_name
 from slurmopt.checkpoint.part import Place
 from slurmopt.checkpoint.pinning import pin
-from slurmopt.checkpoint.snapshot import SHARE_BYTES, SnapshotPlan, signature, starts_of
+from slurmopt.checkpoint.snapshot import SnapshotPlan, signature, starts_of
 from slurmopt.checkpoint.wrappers import plain_keys, unwrapped
 from slurmopt.errors import CheckpointError
 from slurmopt.units import human_bytes
@@ -33,10 +34,28 @@ class Snapshot:
 
     buffer: int
     arena: Arena
-    places: list[Place]
+    plan: SnapshotPlan
     objects: list[Place]
-    tensors: dict[str, Any]
     was_planned: bool
+
+
+class Word(NamedTuple):
+    """What a rank tells the others of its state: why it cannot be saved, whether the plan at hand fits, a digest of how
+    it is divided, and digests of the entries that may differ between the ranks."""
+
+    problem: str | None
+    fits: bool
+    spread: str
+    digests: dict[str, int]
+
+
+class Collected(NamedTuple):
+    """A state as it is about to be copied."""
+
+    tensors: dict[str, torch.Tensor]
+    entries: dict[str, Entry]
+    division: Division
+    word: Word
 
 
 class Snapshots:
@@ -73,10 +92,10 @@ class Snapshots:
                 self._changed.wait_for(lambda: self._free, timeout=self._longest)
             return self._arena is None or bool(self._free)
 
-    def take(self, state: dict[str, Any], unique: str) -> tuple[Snapshot, str]:
-        """Copies the state into a free buffer. Returns rank 0's `unique` too, which travels with what is exchanged."""
+    def take(self, state: dict[str, Any], collected: Collected, told: list[Word]) -> Snapshot:
+        """Copies the state into a free buffer. `told`: every rank's word."""
         before = self._plan, self._arena
-        tensors, objects, unique = self._collected(state, unique)
+        tensors, objects = self._agreed(state, collected, told)
         assert self._plan is not None
         need = self._plan.bytes + starts_of([len(data) for data in objects.values()])[1]
         self._room_for(need)
@@ -85,8 +104,7 @@ class Snapshots:
             buffer = self._free.pop()
         self._plan.copy(tensors, self._arena, buffer)
         places = self._put_objects(objects, self._arena.buffer(buffer))
-        was_planned = before == (self._plan, self._arena)
-        return Snapshot(buffer, self._arena, self._plan.places, places, self._plan.tensors, was_planned), unique
+        return Snapshot(buffer, self._arena, self._plan, places, before == (self._plan, self._arena))
 
     def free(self, buffer: int) -> None:
         """The writer is done with a buffer."""
@@ -102,9 +120,8 @@ class Snapshots:
             self._arena.close()
             self._arena = None
 
-    def _collected(self, state: dict[str, Any], unique: str) -> tuple[dict[str, torch.Tensor], dict[str, bytes], str]:
-        """`_collect`, with a plan that fits on all ranks. What one rank cannot save stops all of them, instead of
-        leaving the others waiting for it."""
+    def collect(self, state: dict[str, Any]) -> Collected:
+        """What a save of the state holds, before anything is copied; its `word` is for all ranks to hear."""
         tensors: dict[str, torch.Tensor] = {}
         entries: dict[str, Entry] = {}
         problem = None
@@ -112,19 +129,38 @@ class Snapshots:
             tensors, entries = self._collect(state)
         except CheckpointError as error:
             problem = str(error)
-        fits = self._plan is not None and self._plan.signature == signature(tensors)
+        division, fits = self._division(state, tensors)
         digests = {name: entry.digest for name, entry in entries.items() if entry.digest is not None}
-        told = self._ranks.gather((problem, fits, unique, digests))
-        if reason := next((reason for reason, *_ in told if reason), None):
+        return Collected(tensors, entries, division, Word(problem, fits, division.digest, digests))
+
+    def _agreed(
+        self, state: dict[str, Any], mine: Collected, told: list[Word]
+    ) -> tuple[dict[str, torch.Tensor], dict[str, bytes]]:
+        """Tensors and objects, with a plan that fits on all ranks. What one rank cannot save stops all of them, instead
+        of leaving the others waiting for it."""
+        if reason := next((word.problem for word in told if word.problem), None):
             raise CheckpointError(reason)
-        differing = self._entries.compare([digests for *_, digests in told])
+        tensors, entries, division, _ = mine
+        spreads = {word.spread for word in told}
+        differing = self._entries.compare([word.digests for word in told])
         if differing:
             tensors, entries = self._collect(state)
-        if differing or not all(fits for _, fits, *_ in told):
-            self._check_alike(state, tensors)
-            self._plan = SnapshotPlan(tensors, self._ranks, _buffers(state))
+            division, _ = self._division(state, tensors)
+            spreads = set(self._ranks.gather(division.digest))
+        if differing or not all(word.fits for word in told):
+            if differing or len(spreads) > 1:
+                self._check_alike(state, tensors)
+            self._plan = SnapshotPlan(tensors, self._ranks, division, alike=len(spreads) == 1)
             self._tell_differing(differing)
-        return tensors, self._objects(entries), told[0][2]
+        return tensors, self._objects(entries)
+
+    def _division(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> tuple[Division, bool]:
+        """How the tensors are divided, and whether the plan at hand is for that."""
+        if self._plan is not None and self._plan.signature == signature(tensors):
+            return self._plan.division, True
+        prefixes = tuple(per_rank_name(name, self._ranks.rank) for name in state)
+        own = [name for name in tensors if name.startswith(prefixes)]
+        return Division(tensors, self._ranks.world_size, own, _buffers(state)), False
 
     def _check_alike(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """What only some ranks have, or have in another shape, could not be restored."""

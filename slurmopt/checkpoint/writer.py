@@ -59,6 +59,7 @@ class Writer:
         self._member: Member | None = None
         self._arena: MappedArena | None = None
         self._layout: list[Place] = []
+        self._plan: dict[str, Any] = {}
         self._lanes: dict[str, Lane] = {}
         self._chores: queue.Queue[Callable[[], None] | None] = queue.Queue()
 
@@ -115,7 +116,7 @@ class Writer:
         self._arena = MappedArena(descriptor, message["size"], message["buffers"])
 
     def _do_layout(self, message: dict[str, Any], _: int | None) -> None:
-        self._layout = [_place(values) for values in message["places"]]
+        self._layout, self._plan = [_place(values) for values in message["places"]], message
 
     def _do_chores(self) -> None:
         """What may wait for storage: the rank, which hands its snapshots over, must never wait for that."""
@@ -150,14 +151,17 @@ class Writer:
         memory = self._arena.buffer(message["buffer"])  # now: the next save may bring another arena
         released = partial(self._tell, {"is": "released", "buffer": message["buffer"]})
         save = Save(message["step"], message["name"], message["tiers"], memory, places, released)
+        save.tensors, save.describe = self._plan["own"], self._plan["describe"]
         if self._coordinator is not None:
-            self._coordinator.announce(save.name, save.step, save.tiers, message["manifest"])
+            manifest = {**message["manifest"], **self._plan["shared"]}
+            self._coordinator.announce(save.name, save.step, save.tiers, manifest)
         for tier in save.tiers:
             self._lanes[tier].put(save)
 
     def _do_upload(self, message: dict[str, Any], _: int | None) -> None:
         """A checkpoint of an earlier attempt that slower tiers lack: it goes there under a name of this attempt."""
         save = Save(message["step"], message["name"], message["tiers"], None, [], lambda: None)
+        save.describe = message["describe"]
         if self._coordinator is not None:
             source = checkpoint_name(save.step, message["commit"]["unique"])
             needs = [source, *message["commit"]["references"]]
@@ -187,13 +191,13 @@ class Writer:
             return
         target.under_way(save.name, part)
         save.finish(tier, (target.store, part))
-        self._send({"part": part.as_json()}, save, tier)
+        self._send({"part": part.summary() if save.describe else part.as_json(), "tensors": save.tensors}, save, tier)
 
     def _write(self, target: Target, save: Save) -> Part:
         if save.stored is not None:
-            return target.from_store(save.name, *save.stored)
+            return target.from_store(save.name, *save.stored, save.describe)
         assert save.memory is not None
-        return target.from_arena(save.name, save.places, save.memory)
+        return target.from_arena(save.name, save.places, save.memory, save.describe)
 
     def _drop(self, tier: str, save: Save) -> None:
         save.finish(tier, None)

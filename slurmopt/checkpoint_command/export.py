@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from slurmopt.checkpoint.index import opened
 from slurmopt.checkpoint.manifest import Manifest, decode
 from slurmopt.checkpoint_command.catalog import add_checkpoint, add_tier, catalog
 from slurmopt.errors import CheckpointError, FolderError, InputError
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> int:
         raise FolderError(f"{target.parent} is no folder; make it first")
     saved = catalog(given).find(given.checkpoint)
     place, commit = next(iter(saved.places.values()))
-    manifest = decode(place.store.get(commit.manifest), commit)
+    manifest = opened(place.store, decode(place.store.get(commit.manifest), commit))
     note = _into_place(target, lambda path: _export(given.format, place.store, manifest, path, given.key))
     print(f"{saved.name} from {place.name} is in {target} as {given.format}{note}")
     return 0

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurmopt.checkpoint import ledger
+from slurmopt.checkpoint.index import opened
 from slurmopt.checkpoint.ledger import Commit, Ledger
 from slurmopt.checkpoint.manifest import FORMAT, Item, decode
 from slurmopt.checkpoint.part import Block, Part, PartWriter, merged, stored_blocks
@@ -109,7 +110,7 @@ def _alone(root: Path) -> Iterator[None]:
 
 
 def _copy(place: Place, commit: Commit, store: FolderStore) -> None:
-    manifest = decode(place.store.get(commit.manifest), commit)
+    manifest = opened(place.store, decode(place.store.get(commit.manifest), commit))
     shares = _shares(manifest.items)
     with progress(f"fetching {commit.name}", commit.total_bytes) as done, ThreadPoolExecutor(_FILES) as pool:
         jobs = [

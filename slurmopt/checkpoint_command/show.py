@@ -12,6 +12,7 @@ import json
 import time
 from typing import Any
 
+from slurmopt.checkpoint.index import opened
 from slurmopt.checkpoint.manifest import Manifest, decode, folder_of
 from slurmopt.checkpoint_command.catalog import add_checkpoint, add_tier, catalog
 from slurmopt.errors import one_line
@@ -26,7 +27,7 @@ def main(argv: list[str]) -> int:
     given = parser().parse_args(argv)
     saved = catalog(given).find(given.checkpoint)
     place, commit = next(iter(saved.places.values()))
-    shown = _as_dict(decode(place.store.get(commit.manifest), commit), place.name)
+    shown = _as_dict(opened(place.store, decode(place.store.get(commit.manifest), commit)), place.name)
     print(json.dumps(shown) if given.json else _text(shown, sorted(saved.places), time.time()))
     return 0
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from slurmopt.checkpoint.index import opened
 from slurmopt.checkpoint.ledger import Commit
 from slurmopt.checkpoint.manifest import File, Manifest, Segment, decode
 from slurmopt.checkpoint.reading import Extent, extents, read_extent
@@ -66,7 +67,7 @@ def _verify_place(place: Place, commits: list[Commit]) -> tuple[list[str], int]:
     broken: dict[str, str] = {}
     for commit in commits:
         try:
-            manifest = decode(place.store.get(commit.manifest), commit)
+            manifest = opened(place.store, decode(place.store.get(commit.manifest), commit))
         except (CheckpointError, StorageError, FileNotFoundError) as error:
             broken[commit.manifest] = _reason(commit.manifest, error)
             continue

@@ -39,6 +39,8 @@ class Heartbeat:
     metrics: dict[str, float] = field(default_factory=dict)
     active: int = 0
     """How often, since it made no step any more, its GPU or its files were seen busy."""
+    moved_bytes: int = 0
+    """Of checkpoints, since the attempt began: it shows that a restore goes on."""
     outcome: dict[str, Any] | None = None
     """Set when the rank ends: see `slurmopt.folder.outcome`."""
 

@@ -134,6 +134,12 @@ class LiveRank:
         """Takes in what the children have said until now."""
         self._take_in()
 
+    def moved(self, count: int) -> None:
+        """Adds to the bytes that were moved; it is written as steps are."""
+        with self._lock:
+            self._heartbeat.moved_bytes += count
+            self._news = True
+
     def end(self, outcome: Outcome) -> None:
         """Writes the last heartbeat, with the outcome; nothing is written after it."""
         with self._writing, self._lock:

@@ -179,6 +179,13 @@ def phase(name: str) -> Iterator[None]:
         reports.enter(before)
 
 
+def moved(count: int) -> None:
+    """Tells whoever looks out for hangs that `count` bytes were read or written: a restore may take longer than any
+    phase is given, as long as it goes on."""
+    if _is_rank_process() and _live is not None:
+        _live.moved(count)
+
+
 def become(live: LiveRank) -> None:
     """Makes this process the rank's own (called once, by the rank's start)."""
     global _live

@@ -14,9 +14,9 @@ import pytest
 import torch
 from checkpoint.ranks import on_ranks
 
-from slurmopt.checkpoint import Checkpointer, agreement, nearby, recovery, restore
+from slurmopt.checkpoint import Checkpointer, agreement, fetching, recovery, restore
 from slurmopt.checkpoint.manifest import File
-from slurmopt.checkpoint.reading import Extent
+from slurmopt.checkpoint.reading import Extent, is_there
 from slurmopt.errors import CheckpointError, StorageError
 from slurmopt.folder import events
 from slurmopt.runtime.run import CurrentRun
@@ -75,15 +75,15 @@ def test_whatever_one_rank_meets_becomes_a_word_for_the_others(error: Exception)
 
 def test_a_file_that_cannot_be_looked_at_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, file = FolderStore(tmp_path), File("step-00000001/a/rank-00000.bin", None, 3)
-    assert not nearby._is_there(store, file)
+    assert not is_there(store, file)
     store.write(file.key, [memoryview(b"abc")])
-    assert nearby._is_there(store, file)
+    assert is_there(store, file)
 
     def refuse(self: FolderStore, key: str) -> int:
         raise StorageError(f"{key}: Input/output error")
 
     monkeypatch.setattr(FolderStore, "size", refuse)
-    assert not nearby._is_there(store, file)
+    assert not is_there(store, file)
 
 
 def _scratch(run: CurrentRun, disks: Path) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def test_what_goes_by_way_of_buffers_is_read_in_batches(attempt: Attempt, monkey
     batches: list[int] = []
     read = restore.Restorer._read_by_buffer
 
-    def counted(self: restore.Restorer, batch: list[restore.Wanted]) -> None:
+    def counted(self: restore.Restorer, batch: list[fetching.Wanted]) -> None:
         batches.append(len(batch))
         read(self, batch)
         assert [each for each in batch if each.buffer is not None] == [], "its memory is free again"
@@ -225,10 +225,10 @@ def test_once_a_reader_has_failed_the_others_stop(monkeypatch: pytest.MonkeyPatc
         return iter(())
 
     files = [File(f"step-00000001/a/rank-{index:05d}.bin", None, 4096) for index in range(200)]
-    pieces = [(memoryview(bytearray(8)), file, restore.Segment(0, 0, 8, 8, "")) for file in files]
-    monkeypatch.setattr(restore, "read_extent", fail)
+    pieces = [(memoryview(bytearray(8)), file, fetching.Segment(0, 0, 8, 8, "")) for file in files]
+    monkeypatch.setattr(fetching, "read_extent", fail)
     with pytest.raises(StorageError, match="the disk is gone"):
-        restore.read_pieces(FolderStore(Path("nowhere")), pieces)
+        fetching.read_pieces(FolderStore(Path("nowhere")), pieces)
     assert len(seen) < 12
 
 

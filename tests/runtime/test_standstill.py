@@ -254,3 +254,15 @@ def test_stacks_are_asked_for_before_a_collectives_own_timeout() -> None:
     assert attempt.hangs_after() == 540
     assert replace(AUTO, hang_after=60.0).before_the_collective is None
     assert replace(AUTO, collective=0.0).before_the_collective is None
+
+
+def test_bytes_that_are_read_show_that_a_restore_goes_on() -> None:
+    long = Attempt(2)
+    for beat in long.beats.values():
+        beat.phase = "restoring"
+    long.look()
+    for _ in range(1000):  # nearly an hour and a half, three times what the phase may stand still
+        long.beats[1].moved_bytes += 8 << 20
+        long.look()
+        assert long.hang() is None
+    assert long.hangs_after() == AUTO.patience
