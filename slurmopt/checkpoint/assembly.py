@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from slurmopt.checkpoint import part as parts
-from slurmopt.checkpoint.manifest import File, Held, Index, Manifest, Spread
+from slurmopt.checkpoint.manifest import FORMAT, File, Held, Index, Manifest, Spread
 from slurmopt.checkpoint.part import Part
 from slurmopt.errors import CheckpointError
 
@@ -54,7 +54,8 @@ def assembled(
     spread = _spread(known["spread"], summaries, own)
     _check_whole(spread, summaries)
     files, indexes = _merged(summaries)
-    manifest = Manifest(**{**known, "tensors": tensors, "spread": spread}, files=files, items=[], parts=indexes)
+    values = {**known, "tensors": tensors, "spread": spread, "format": FORMAT}
+    manifest = Manifest(**values, files=files, items=[], parts=indexes)
     return manifest, (sum(each.written for each in summaries), sum(each.held for each in summaries))
 
 

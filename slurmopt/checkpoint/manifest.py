@@ -1,6 +1,7 @@
 """What a checkpoint holds and where each byte of it lies: one JSON file, no pickles.
 
-format        2, or 1, which has no checksums of compressed bytes; a newer one is refused
+format        2, or 1, which has no checksums of compressed bytes, or 3, which keeps the items elsewhere (see below); a
+              newer one is refused
 step, attempt, unique, time, world_size, metrics
 tensors       name → dtype, shape
 paths         name → the keys that lead to it in the nested state
@@ -10,8 +11,8 @@ items         [name, offsets, sizes, segments]: a tensor or a part of one (offse
 segments      [file, offset, stored bytes, raw bytes, xxh3_128 of the raw bytes, xxh3_128 of the stored bytes (null
               where they are the raw ones)]
 
-A checkpoint of many items keeps them out of this file, so that no rank reads those of all others: each rank's are at
-the end of its payload file (see `index`), and `items` is empty.
+A checkpoint of many items (format 3) keeps them out of this file, so that no rank reads those of all others: each
+rank's are at the end of its payload file (see `index`), and `items` is empty.
 
 parts         [files, offset, bytes, xxh3_128]: for each rank which of the files its items lie in, and where in the
               first of them its items are described
@@ -32,7 +33,9 @@ import xxhash
 from slurmopt.checkpoint.ledger import Commit, checkpoint_name, whole
 from slurmopt.errors import CheckpointError
 
-FORMAT = 2
+FORMAT = 3
+INLINE_FORMAT = 2
+"""Of a manifest that has the items: what reads this format alone can still read it."""
 SEGMENT_BYTES = 8 << 20
 _FILE = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+/rank-\d{5,}\.bin")
 _XXH3 = re.compile(r"[0-9a-f]{32}")
@@ -121,7 +124,7 @@ class Manifest:
     items: list[Item]
     paths: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
-    format: int = FORMAT
+    format: int = INLINE_FORMAT
     parts: list[Index] = field(default_factory=list)
     spread: Spread | None = None
 
@@ -153,7 +156,8 @@ class Manifest:
         return next((name for name, (_, shape) in self.tensors.items() if here[name] != math.prod(shape)), None)
 
     def encode(self) -> bytes:
-        return json.dumps(vars(self), separators=(",", ":")).encode()
+        values = vars(self) if self.spread is not None else _inline(vars(self))
+        return json.dumps(values, separators=(",", ":")).encode()
 
     def commit(self, encoded: bytes, sizes: tuple[int, int] | None = None) -> Commit:
         """The ledger's record of this checkpoint. `sizes`, in bytes, where the items are not here: what was written for
@@ -178,6 +182,10 @@ class Manifest:
         segments = [segment for item in self.items for segment in item.segments]
         written = sum(segment.stored for segment in segments if segment.file in own)
         return written, sum(segment.raw for segment in segments)
+
+
+def _inline(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in ("parts", "spread")}
 
 
 def folder_of(key: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from slurmopt.checkpoint import ledger
 from slurmopt.checkpoint.index import opened
 from slurmopt.checkpoint.ledger import Commit, Ledger
-from slurmopt.checkpoint.manifest import FORMAT, Item, decode
+from slurmopt.checkpoint.manifest import INLINE_FORMAT, Item, decode
 from slurmopt.checkpoint.part import Block, Part, PartWriter, merged, stored_blocks
 from slurmopt.checkpoint_command.catalog import TIERS, Place, Saved, add_checkpoint, catalog
 from slurmopt.checkpoint_command.progress import progress
@@ -121,7 +121,7 @@ def _copy(place: Place, commit: Commit, store: FolderStore) -> None:
             whole = merged([job.result() for job in jobs])
         except FileNotFoundError as error:
             raise CheckpointError(f"{place.store.place}: {error.filename or error} is missing") from error
-    copy = replace(manifest, files=whole.files, items=whole.items, format=FORMAT)
+    copy = replace(manifest, files=whole.files, items=whole.items, format=INLINE_FORMAT)
     encoded = copy.encode()
     store.put_new(copy.key, encoded)
     # Attempt 0: whatever goes on from this folder has no lower number, and none is shut out by a copy.

@@ -98,7 +98,8 @@ def manifests(folder: Path) -> dict[int, Path]:
 
 def test_each_rank_opens_the_parts_that_concern_it_and_no_others(folder: Path) -> None:
     values(on_ranks(save, folder, None, 1, 1, nodes=["a"] * 4))
-    assert json.loads(manifests(folder / "checkpoints")[1].read_bytes())["items"] == []
+    written = json.loads(manifests(folder / "checkpoints")[1].read_bytes())
+    assert (written["items"], written["format"]) == ([], 3)
     outcomes = values(on_ranks(load, folder, None, 1, nodes=["a"] * 4, attempt=1))
     assert [(step, right) for step, right, *_ in outcomes] == [(1, True)] * 4
     for rank, (_, _, opened, _) in enumerate(outcomes):
@@ -271,7 +272,9 @@ def test_a_manifest_of_the_first_format_still_restores(folder: Path, attempt: Ca
         assert saving.wait()
     path = manifests(folder / "checkpoints")[1]
     written = json.loads(path.read_bytes())
-    old = {name: value for name, value in written.items() if name not in ("parts", "spread")}
+    assert written["format"] == 2, "it has its items, so what knows that format alone can read it"
+    assert not {"parts", "spread"} & written.keys()
+    old = dict(written)
     old["items"] = [[*item[:3], [segment[:5] for segment in item[3]]] for item in old["items"]]
     path.write_text(json.dumps({**old, "format": 1}, separators=(",", ":")))
     for record in folder.glob("checkpoints/commits/*.json"):
