@@ -259,15 +259,22 @@ def _begin(optimizer: torch.optim.Optimizer) -> None:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if not any(isinstance(parameter, DTensor) or parameter.device.type != "cpu" for parameter in parameters):
         return
+    sharded = any(isinstance(parameter, DTensor) for parameter in parameters)
     rates = [group["lr"] for group in optimizer.param_groups]
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     for group in optimizer.param_groups:
         group["lr"] = torch.zeros_like(group["lr"]) if isinstance(group["lr"], torch.Tensor) else 0.0
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
+    try:
+        optimizer.step()
+    except Exception:  # one that wants a closure, say
+        if sharded:  # nobody else knows how its state is
+            raise
+        optimizer.state.clear()  # it is read by way of the host's memory
+    finally:
+        optimizer.zero_grad(set_to_none=True)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
 
 
 def _by_plain_keys(name: str, skeleton: dict[str, Any], here: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -263,6 +263,15 @@ def test_an_optimizer_on_a_device_gets_its_state_there_before_it_is_read() -> No
     assert not host.state, "in the host's memory it is read to where the optimizer takes it from"
 
 
+def test_an_optimizer_on_a_device_that_wants_a_closure_is_left_as_it_is() -> None:
+    model = torch.nn.Linear(4, 4, device="meta")
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5)
+    restore.begin({"optimizer": optimizer})
+    assert not optimizer.state, "its state is read by way of the host's memory"
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
 # --- what was saved before
 
 
