@@ -138,18 +138,21 @@ class Checkpointer:
         wait_for_queued_work()  # the training would wait for that without a save, too
         began = time.monotonic()
         room = self._snapshots.room(wait=force)
-        # Before it is known to be due, so that one exchange is enough: it takes longer on many ranks than this does.
-        collected = self._snapshots.collect(state) if room else None
-        decision, told = self._agreed(step, force, collected)
+        # Where it will be due, before all have agreed on it: then one exchange is enough.
+        collected = self._snapshots.collect(state) if room and self._schedule.expects(step, force) else None
+        decision, told = self._agreed(step, force, room, collected)
         if not decision.due:
             self._schedule.follow(decision)
             return False
-        if told is None or collected is None:
+        if told is None:
             self._crew.left_out(step, decision.due)
             self._schedule.put_off(decision, step)
             return False
         self._schedule.follow(decision)
-        taken = self._snapshots.take(state, collected, told)
+        if collected is None or None in told:
+            collected = collected or self._snapshots.collect(state)
+            told = self._ranks.gather(collected.word)
+        taken = self._snapshots.take(state, collected, [word for word in told if word is not None])
         name = checkpoint_name(step, decision.unique)
         self._began = {step: began, **dict(list(self._began.items())[:_REMEMBERED])}
         self._crew.hand_over(step, name, decision.due, taken, numbers)
@@ -158,12 +161,14 @@ class Checkpointer:
         self._tell_rhythm()
         return True
 
-    def _agreed(self, step: int, force: bool, collected: Collected | None) -> tuple[Decision, list[Word] | None]:
-        """Rank 0's decision, and each rank's word of its state; None where one of them has no buffer for it. One
-        exchange, for it is blocked time."""
+    def _agreed(
+        self, step: int, force: bool, room: bool, collected: Collected | None
+    ) -> tuple[Decision, list[Word | None] | None]:
+        """Rank 0's decision, and each rank's word of its state, if it has one by now; None where one of them has no
+        buffer for it. One exchange, for it is blocked time."""
         decision = self._decided(step, force) if self._ranks.rank == 0 else None
         word = None if collected is None else collected.word
-        mine = step, decision, self._crew.condition(), self._snapshots.buffers, word
+        mine = step, decision, self._crew.condition(), self._snapshots.buffers, (room, word)
         told = self._ranks.gather(mine, long=force)  # one of them may wait for its buffer
         steps = [each for each, *_ in told]
         if len(set(steps)) > 1:
@@ -173,8 +178,8 @@ class Checkpointer:
             )
         self._crew.check([condition for _, _, condition, *_ in told])
         self._buffers = min(buffers for *_, buffers, _ in told)
-        words = [word for *_, word in told]
-        return told[0][1], None if None in words else words
+        states = [state for *_, state in told]
+        return told[0][1], [word for _, word in states] if all(there for there, _ in states) else None
 
     def _decided(self, step: int, force: bool) -> Decision:
         decision = self._schedule.decide(step, force)

@@ -51,6 +51,11 @@ class Schedule:
         """Whether nothing can be due yet."""
         return step < self._first_look
 
+    def expects(self, step: int, force: bool) -> bool:
+        """Whether a save is due at `step` as far as all ranks know by themselves: not where rank 0's clock decides."""
+        known = self._owed | (self._look.keys() - self._measured)
+        return force or any(step >= self._look[name] for name in known)
+
     def decide(self, step: int, force: bool) -> Decision:
         """Rank 0's word on `step`."""
         with self._turn:

@@ -186,7 +186,8 @@ def manifest(**changed: Any) -> Manifest:
 
 def test_a_manifest_is_written_as_it_was_before() -> None:
     of = manifest(paths={"w": ("a", 1)}, metrics={"loss": 0.5})
-    assert of.encode() == json.dumps(asdict(of), separators=(",", ":")).encode()
+    before = {name: value for name, value in asdict(of).items() if name not in ("parts", "spread")}
+    assert of.encode() == json.dumps(before, separators=(",", ":")).encode()
     assert decode(of.encode(), of.commit(of.encode())) == of
 
 
