@@ -133,16 +133,17 @@ def _rank_main(
 
 def writer_of(pid: int) -> int:
     """The process id of the youngest writer that process `pid` has started."""
-    return max(_writers(pid))
+    return max(_writers(pid))[1]
 
 
-def _writers(parent: int) -> list[int]:
+def _writers(parent: int) -> list[tuple[int, int]]:
+    """The start (clock ticks since boot; process ids wrap around at 32,768) and the process id of each that lives."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                state, owner = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                state, owner, *rest = (entry / "stat").read_text().rpartition(")")[2].split()
                 if b"slurmopt.checkpoint.writer" in words and int(owner) == parent and state != "Z":
-                    found.append(int(entry.name))
+                    found.append((int(rest[17]), int(entry.name)))
     return found
