@@ -69,7 +69,11 @@ class Checkpointer:
         self._began: dict[int, float] = {}
         self._buffers = self._config.buffers  # of the rank that has fewest, as last heard
         self._restored = self._closed = False
-        self._crew.start()
+        try:
+            self._crew.start()
+        except CheckpointError:
+            self._crew.abandon()  # nobody could close it: the caller gets no Checkpointer
+            raise
         self._stop = Stop(self._ranks.rank, self._ranks.world_size)
 
     def __enter__(self) -> Checkpointer:

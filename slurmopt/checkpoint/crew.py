@@ -254,6 +254,11 @@ class Crew:
             self._outcomes.wait(lambda: not self._outcomes.under_way(), lambda: True, deadline - time.monotonic())
         self._end_writer(deadline - time.monotonic())
 
+    def abandon(self) -> None:
+        """Ends the writer at once; whatever it has not brought home is lost."""
+        if self._writer is not None:
+            self._writer.kill()
+
     def _last_is_safe(self) -> bool:
         """Whether the last save is settled where `wait` waits for it."""
         tiers = [tier for name, tier in self._outcomes.under_way() if name == self._last]

@@ -133,10 +133,10 @@ def _rank_main(
 
 def writer_of(pid: int) -> int:
     """The process id of the youngest writer that process `pid` has started."""
-    return max(_writers(pid))[1]
+    return max(writers_of(pid))[1]
 
 
-def _writers(parent: int) -> list[tuple[int, int]]:
+def writers_of(parent: int) -> list[tuple[int, int]]:
     """The start (clock ticks since boot; process ids wrap around at 32,768) and the process id of each that lives."""
     found = []
     for entry in Path("/proc").iterdir():

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoint.ranks import alone, on_ranks
+from checkpoint.ranks import alone, on_ranks, writers_of
 from torch import nn
 
 from slurmopt.checkpoint import Checkpointer, manifest, snapshots
@@ -207,6 +207,7 @@ def test_a_file_where_the_folder_has_to_be(attempt: Attempt, tmp_path: Path, cap
     shared = {"every": 1, "path": str(in_the_way)}
     with pytest.raises(CheckpointError, match=rf"no checkpoint can be saved: {in_the_way}\S*: Not a directory"):
         Checkpointer({"shared": shared}, attempt(0))
+    assert not writers_of(os.getpid()), "nobody could close it"
     scratch = {"every": 1, "path": str(tmp_path / "disk")}
     capfd.readouterr()
     with Checkpointer({"shared": shared, "scratch": scratch}, attempt(1)) as saving:
