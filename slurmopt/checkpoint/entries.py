@@ -6,6 +6,9 @@ a data loader's position, a counter. `per_rank = False` means that rank 0's is e
 
 from __future__ import annotations
 
+import re
+from collections import ChainMap
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -16,17 +19,14 @@ from slurmopt.checkpoint.objects import encode
 from slurmopt.checkpoint.state import renamed, take_apart
 from slurmopt.checkpoint.wrappers import state_of, unwrapped
 
-_SMALL_BYTES = 64 << 10
-"""Tensors up to this size are compared, where they lie in host memory and belong to no model or optimizer: those are
-DDP's to keep alike, and to hash them would take as long as to copy them."""
-
 
 class Entry(NamedTuple):
-    """`key` is the name that its object is saved under; `digest` is None where the ranks need not compare."""
+    """`key` is the name that its object is saved under; `compared` are the tensors that are saved once for all ranks
+    and must be the same on all of them, None where nothing of the entry is compared."""
 
     key: str
     object: bytes
-    digest: int | None
+    compared: dict[str, torch.Tensor] | None
     is_own: bool
 
 
@@ -35,7 +35,8 @@ class Entries:
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
-        self._differing: set[str] = set()
+        self._alike: dict[str, set[str]] = {}  # of each entry that differs, the tensors that have been the same so far
+        self._digests: dict[str, dict[str, int]] = {}
 
     def take_apart(self, name: str, value: Any, tensors: dict[str, torch.Tensor]) -> Entry:
         """The entry; its tensors go into `tensors`."""
@@ -43,31 +44,47 @@ class Entries:
         if keeps_own(value):
             return Entry(own, encode(take_apart(own, state_of(value), tensors), own), None, True)
         mine: dict[str, torch.Tensor] = {}
-        skeleton = take_apart(name, state_of(value), mine)
-        small = {} if isinstance(unwrapped(value), (torch.nn.Module, torch.optim.Optimizer)) else _small(mine)
-        if name in self._differing:
-            names = {each: own + each.removeprefix(name) for each in small}
+        skeleton = take_apart(name, state_of(value), ChainMap(mine, tensors))
+        compared = {} if isinstance(unwrapped(value), (torch.nn.Module, torch.optim.Optimizer)) else _plain(mine)
+        if name in self._alike:
+            names = {each: own + each.removeprefix(name) for each in compared.keys() - self._alike[name]}
             tensors.update({names.get(each, each): tensor for each, tensor in mine.items()})
-            return Entry(own, encode(renamed(skeleton, names), own), None, True)
+            common = {each: tensor for each, tensor in compared.items() if each not in names}
+            return Entry(own, encode(renamed(skeleton, names), own), common, True)
         tensors.update(mine)
-        encoded = encode(skeleton, name)
-        return Entry(name, encoded, _digest(encoded, small) if may_differ(value) else None, False)
+        return Entry(name, encode(skeleton, name), compared if may_differ(value) else None, False)
 
-    def compare(self, told: list[dict[str, int]]) -> list[str]:
-        """Remembers the entries whose digests are not the same on all ranks; returns them. The same on all ranks."""
+    def digests(self, entries: dict[str, Entry]) -> dict[str, int]:
+        """A digest of each entry that may differ between the ranks, of what would be saved once for all of them."""
+        found = {name: entry for name, entry in entries.items() if entry.compared is not None}
+        self._digests = {name: _digests(entry.compared or {}) for name, entry in found.items()}
+        return {name: _digest(b"" if found[name].is_own else found[name].object, self._digests[name]) for name in found}
+
+    def compare(self, told: list[dict[str, int]], gather: Callable[[Any], list[Any]]) -> tuple[bool, list[str]]:
+        """Whether digests are not the same on all ranks, and the entries that were the same before.
+
+        Those are each rank's own from now on, but for the tensors that all ranks have alike. A tensor that has differed
+        once, or is new in such an entry, is never taken for alike again. All ranks together, with the same outcome.
+        """
         names = {name for digests in told for name in digests}
         found = sorted(name for name in names if len({digests.get(name) for digests in told}) > 1)
-        self._differing.update(found)
-        return found
+        if not found:
+            return False, []
+        before = set(self._alike)
+        each = gather({name: self._digests.get(name, {}) for name in found})
+        for name in found:
+            alike = _in_all([theirs[name] for theirs in each])
+            self._alike[name] = alike & self._alike.get(name, alike)
+        return True, [name for name in found if name not in before]
 
     def alike(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The tensors that all ranks must have in the same shape, by names that are the same on all of them. Only
         objects may have others on each rank: what is plain would not fit when it is restored."""
         own, plain = [], {}
         for name, value in state.items():
-            if keeps_own(value) or (name in self._differing and hasattr(value, "state_dict")):
+            if keeps_own(value) or (name in self._alike and hasattr(value, "state_dict")):
                 own.append(per_rank_name(name, self._rank))
-            elif name in self._differing:
+            elif name in self._alike:
                 plain[per_rank_name(name, self._rank)] = name
         found = {}
         for name, tensor in tensors.items():
@@ -97,18 +114,37 @@ def per_rank_name(name: str, rank: int) -> str:
     return f"{name}/rank-{rank:05d}"
 
 
-def _small(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def shared_name(entry: str, name: str) -> str:
+    """The name of an entry's tensor where all ranks have it in common."""
+    return re.sub(rf"^{re.escape(entry)}/rank-\d{{5,}}(?=[.#]|$)", lambda _: entry, name)
+
+
+def _plain(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What lies in host memory. The parameters of models and optimizers are DDP's to keep alike, and a GPU's memory
+    would have to be copied; the rest takes about half as long to hash as to copy."""
     return {
-        name: tensor
-        for name, tensor in tensors.items()
-        if type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.nbytes <= _SMALL_BYTES
+        name: tensor for name, tensor in tensors.items() if type(tensor) is torch.Tensor and tensor.device.type == "cpu"
     }
 
 
-def _digest(encoded: bytes, small: dict[str, torch.Tensor]) -> int:
-    digest = xxhash.xxh3_64(encoded)
-    for tensor in small.values():
-        plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-        digest.update(f"{plain.dtype}{tuple(plain.shape)}".encode())
-        digest.update(memory_of(plain))
+def _digests(tensors: dict[str, torch.Tensor]) -> dict[str, int]:
+    return {name: _of_tensor(tensor) for name, tensor in tensors.items()}
+
+
+def _of_tensor(tensor: torch.Tensor) -> int:
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    digest = xxhash.xxh3_64(f"{plain.dtype}{tuple(plain.shape)}".encode())
+    digest.update(memory_of(plain))
     return int(digest.intdigest())
+
+
+def _digest(encoded: bytes, tensors: dict[str, int]) -> int:
+    digest = xxhash.xxh3_64(encoded)
+    digest.update(repr(sorted(tensors.items())).encode())
+    return int(digest.intdigest())
+
+
+def _in_all(each: list[dict[str, int]]) -> set[str]:
+    """The tensors that all ranks have, with the same digest."""
+    first, *others = each
+    return {name for name, digest in first.items() if all(theirs.get(name) == digest for theirs in others)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.tensor import DTensor
 
-from slurmopt.checkpoint.entries import can_derive, may_differ, per_rank_name
+from slurmopt.checkpoint.entries import can_derive, may_differ, per_rank_name, shared_name
 from slurmopt.checkpoint.fetching import Moved, Wanted, bytes_of, nobody, pieces_of, read_pieces
 from slurmopt.checkpoint.manifest import Item, Manifest
 from slurmopt.checkpoint.node_window import Window, read_shared
@@ -94,17 +95,22 @@ class Restorer:
         """A tensor for each saved one: the live one where there is one, and the nested states around them."""
         tensors: dict[str, torch.Tensor] = {}
         nested = {}
+        all_live: dict[str, torch.Tensor] = {}
         for name, value in state.items():
             live: dict[str, torch.Tensor] = {}
             here = state_of(value)
-            take_apart(name, here, live)
-            skeleton, meant = skeletons[name], dict(zip(saved := tensor_names(skeletons[name]), saved, strict=True))
+            take_apart(name, here, ChainMap(live, all_live))
+            all_live.update(live)
+            skeleton = skeletons[name]
+            meant = {key: shared_name(name, key) for key in tensor_names(skeleton)}
             if isinstance(value, torch.Tensor):  # it is filled whatever name it has there
-                live = dict.fromkeys(saved, value)
-            if isinstance(value, torch.nn.Module):
+                live = dict.fromkeys(meant.values(), value)
+            elif isinstance(value, torch.nn.Module):
                 skeleton, meant = _by_plain_keys(name, skeleton, here)
                 self._check_names(name, set(meant.values()), set(live))
-            mine = {key: self._target(key, live.get(meant[key])) for key in saved}
+            else:
+                live = {each: live[each] for key, each in meant.items() if self._fits(key, each, live)}
+            mine = {key: self._target(key, live.get(each)) for key, each in meant.items()}
             nested[name] = put_together(skeleton, mine.__getitem__)
             tensors.update(mine)
         return tensors, nested
@@ -116,6 +122,14 @@ class Restorer:
             )
         if extra := sorted(saved - live):
             raise CheckpointError(f"{extra[0]} is in {self._manifest.name} and not in the model ({len(extra)} such)")
+
+    def _fits(self, key: str, name: str, live: dict[str, torch.Tensor]) -> bool:
+        """Whether there is a tensor for the saved one, which is filled then. What a rank had its own may have any shape;
+        where it is another, a new tensor is made."""
+        if name not in live or key == name or key not in self._manifest.tensors:
+            return name in live
+        dtype, shape = self._manifest.tensors[key]
+        return (f"torch.{dtype}", list(shape)) == (str(live[name].dtype), list(live[name].shape))
 
     def _target(self, name: str, live: torch.Tensor | None) -> torch.Tensor:
         if name not in self._manifest.tensors:
@@ -281,7 +295,7 @@ def _by_plain_keys(name: str, skeleton: dict[str, Any], here: Iterable[str]) -> 
     """A model's skeleton by the names that it has here, without wrappers; and for each saved tensor its name here."""
     keys = renamed_keys(skeleton, here)
     meant = {
-        tensor: f"{name}.{keys[key]}{tensor.removeprefix(f'{name}.{key}')}"
+        tensor: f"{name}.{keys[key]}{shared_name(name, tensor).removeprefix(f'{name}.{key}')}"
         for key, part in skeleton.items()
         for tensor in tensor_names(part)
     }

@@ -130,7 +130,7 @@ class Snapshots:
         except CheckpointError as error:
             problem = str(error)
         division, fits = self._division(state, tensors)
-        digests = {name: entry.digest for name, entry in entries.items() if entry.digest is not None}
+        digests = self._entries.digests(entries) if self._ranks.world_size > 1 else {}
         return Collected(tensors, entries, division, Word(problem, fits, division.digest, digests))
 
     def _agreed(
@@ -142,13 +142,13 @@ class Snapshots:
             raise CheckpointError(reason)
         tensors, entries, division, _ = mine
         spreads = {word.spread for word in told}
-        differing = self._entries.compare([word.digests for word in told])
-        if differing:
+        differ, differing = self._entries.compare([word.digests for word in told], self._ranks.gather)
+        if differ:
             tensors, entries = self._collect(state)
             division, _ = self._division(state, tensors)
             spreads = set(self._ranks.gather(division.digest))
-        if differing or not all(word.fits for word in told):
-            if differing or len(spreads) > 1:
+        if differ or not all(word.fits for word in told):
+            if differ or len(spreads) > 1:
                 self._check_alike(state, tensors)
             self._plan = SnapshotPlan(tensors, self._ranks, division, alike=len(spreads) == 1)
             self._tell_differing(differing)

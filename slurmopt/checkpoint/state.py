@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ _TENSOR = "\0tensor"
 """The only key of the dict that stands for a tensor in a skeleton."""
 
 
-def take_apart(name: str, value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def take_apart(name: str, value: Any, tensors: MutableMapping[str, torch.Tensor]) -> Any:
     """Puts the tensors of `value` into `tensors`, under dotted names that start with `name`; returns the skeleton."""
     if isinstance(value, torch.Tensor):
         unique = _unique(name, tensors)
@@ -61,7 +61,7 @@ def _same_kind(value: Mapping[Any, Any], entries: dict[Any, Any]) -> dict[Any, A
     return entries
 
 
-def _unique(name: str, tensors: dict[str, torch.Tensor]) -> str:
+def _unique(name: str, tensors: Mapping[str, torch.Tensor]) -> str:
     """`a.b` may be one key or two: the second that comes gets a number."""
     unique, number = name, 1
     while unique in tensors:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
-from checkpoint.ranks import Outcome, on_ranks
+from checkpoint.ranks import Outcome, alone, on_ranks
 from torch import nn
 
 from slurmopt.checkpoint import Checkpointer
@@ -148,3 +149,133 @@ def test_ranks_that_come_to_differ_keep_their_own_from_then_on(folder: Path) -> 
     _checked(on_ranks(_grow_apart, folder, nodes=["here"] * 2))
     found = _checked(on_ranks(_grow_apart, folder, nodes=["here"] * 2, attempt=1))
     assert found == [[2, 0, [0.0] * 3], [2, 2, [1.0] * 3]]
+
+
+class Cache:
+    """An object with tensors of some size in host memory: of each rank's own, and the same on all."""
+
+    def __init__(self, own: list[torch.Tensor], same: torch.Tensor) -> None:
+        self.own, self.same = own, same
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"own": self.own, "same": self.same}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.own, self.same = state["own"], state["same"]
+
+
+BUFFER = 250_000
+"""Elements: a megabyte, which is more than what lies together with other small tensors."""
+
+
+def _caches(rank: int, step: int) -> dict[str, Any]:
+    """A large tensor differs from the start, or from the second save on; others grow, come late, and turn the same."""
+    number = float(1 + rank)
+    late = number if step > 1 else 0.0
+    grown = 10 if step == 1 else BUFFER
+    return {
+        "large": torch.full((BUFFER,), number),
+        "late": {"tensor": torch.full((BUFFER,), late)},
+        "cache": Cache(
+            [
+                torch.full((grown,), number),
+                torch.full((BUFFER,), number if step == 1 else 7.0),
+                torch.full((BUFFER if rank else 10,), number),
+                *[torch.full((BUFFER,), number + at) for at in range(step - 1)],
+            ],
+            torch.arange(float(LARGE)),
+        ),
+    }
+
+
+def _flat(state: dict[str, Any]) -> list[Any]:
+    tensors = [state["large"], state["late"]["tensor"], *state["cache"].own]
+    for tensor in tensors:
+        assert tensor.eq(tensor[0]).all(), "of one rank alone, and no mixture"
+    assert torch.equal(state["cache"].same, torch.arange(float(LARGE)))
+    return [[len(tensor), tensor[0].item()] for tensor in tensors]
+
+
+def _save_caches(run: CurrentRun, last: int) -> list[Any]:
+    with Checkpointer(EACH_STEP, run) as saving:
+        for step in range(1, last + 1):
+            state = _caches(run.rank.rank, step)
+            assert saving.save(step, state)
+            assert saving.wait()
+    return _flat(state)
+
+
+def _restore_caches(run: CurrentRun, last: int) -> list[Any]:
+    state = _caches(9, 1)
+    with Checkpointer(EACH_STEP, run) as saving:
+        assert saving.restore(state) == last
+    return _flat(state)
+
+
+@pytest.mark.parametrize("last", [1, 2, 3])
+def test_large_tensors_that_differ_are_each_ranks_own(folder: Path, journal: Journal, last: int) -> None:
+    had = _checked(on_ranks(_save_caches, folder, last, nodes=["here"] * 2))
+    assert had[0] != had[1]
+    own = 2 * 4 * BUFFER * (4 + last)
+    assert journal("checkpoint")[-1]["bytes"] < 1.2 * (own + 4 * LARGE), "what is large and the same is written once"
+    assert _checked(on_ranks(_restore_caches, folder, last, nodes=["here"] * 2, attempt=1)) == had
+    assert _checked(on_ranks(_restore_caches, folder, last, nodes=["here"] * 3, attempt=2)) == [*had, had[0]]
+    assert _checked(on_ranks(_restore_caches, folder, last, nodes=["here"], attempt=3)) == had[:1]
+
+
+def test_entries_of_which_one_has_the_name_of_anothers_part_are_kept_apart(folder: Path) -> None:
+    def state(number: float) -> dict[str, Any]:
+        return {"a": {"b": torch.full((3,), number)}, "a.b": torch.full((3,), 2 * number)}
+
+    with Checkpointer(EACH_STEP, alone(folder)) as saving:
+        assert saving.save(1, state(1.0))
+        assert saving.wait()
+    here = state(0.0)
+    with Checkpointer(EACH_STEP, alone(folder, 1)) as saving:
+        assert saving.restore(here) == 1
+    assert [here["a"]["b"][0].item(), here["a.b"][0].item()] == [1.0, 2.0]
+
+
+class OwnNet(nn.Sequential):
+    """A model that each rank has its own of, as in an ensemble."""
+
+    per_rank = True
+
+
+class Extra(nn.Linear):
+    """A model with a state that is no tensor, and differs between the ranks; its weights do not."""
+
+    def __init__(self, seen: int) -> None:
+        super().__init__(3, 3)
+        self.seen = {"steps": seen}
+
+    def get_extra_state(self) -> Any:
+        return self.seen
+
+    def set_extra_state(self, state: Any) -> None:
+        self.seen = state
+
+
+def _models(run: CurrentRun) -> list[Any]:
+    rank = run.rank.rank
+    torch.manual_seed(1 + rank + 10 * run.attempt)
+    own = OwnNet(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    own[1].running_mean.normal_()
+    common = Extra(rank if run.attempt == 0 else 9)
+    nn.init.constant_(common.weight, 1.0 + run.attempt)
+    state = {"own": torch.compile(own) if run.attempt == 2 else own, "common": common}
+    if run.attempt == 2:
+        state["own"].per_rank = True  # a compiled model has attributes of its own
+    with Checkpointer(EACH_STEP, run) as saving:
+        if not (saving.restore(state)):
+            assert saving.save(1, state)
+            assert saving.wait()
+    return [own[0].weight.tolist(), own[1].running_mean.tolist(), common.seen, common.weight.tolist()]
+
+
+def test_a_model_that_each_rank_has_its_own_of_is_restored(folder: Path) -> None:
+    had = _checked(on_ranks(_models, folder, nodes=["here"] * 2))
+    assert had[0] != had[1]
+    assert _checked(on_ranks(_models, folder, nodes=["here"] * 2, attempt=1)) == had
+    assert _checked(on_ranks(_models, folder, nodes=["here"] * 2, attempt=2)) == had
+    assert _checked(on_ranks(_models, folder, nodes=["here"] * 3, attempt=3)) == [*had, had[0]]
