@@ -124,8 +124,8 @@ class Restorer:
             raise CheckpointError(f"{extra[0]} is in {self._manifest.name} and not in the model ({len(extra)} such)")
 
     def _fits(self, key: str, name: str, live: dict[str, torch.Tensor]) -> bool:
-        """Whether there is a tensor for the saved one, which is filled then. What a rank had its own may have any shape;
-        where it is another, a new tensor is made."""
+        """Whether there is a tensor for the saved one, to be filled. What a rank had its own may have any shape; where
+        it is another, a new tensor is made."""
         if name not in live or key == name or key not in self._manifest.tensors:
             return name in live
         dtype, shape = self._manifest.tensors[key]
