@@ -65,6 +65,7 @@ TWO = ("resources.nodes=2", "resources.exclude=node4")
 HOG = (*TWO, "resources.partition=preempt", "resources.nodelist='node1,node2'", "resources.cpus_per_task=10")
 RUNS: dict[str, tuple[tuple[str, ...], str, int]] = {  # overrides, what the training does, attempts that do not end
     "time-limit": ((*TWO, "resources.time=1"), "trains", 1),
+    "told-early": ((*ONE, "resources.time=30m", "restart.lead=10m"), "trains", 1),  # timers of ten minutes
     "requeued": (TWO, "trains", 1),
     "preempted": (HOG, "trains", 2),
     "killed": (ONE, "trains", 1),
@@ -178,6 +179,7 @@ def _cause_all(made: Faults) -> None:
     cluster.kill_node("node4")
     made.urgent("node2")
     cluster.run(["scontrol", "requeue", made.jobs["requeued"]], check=True)
+    cluster.run(["scancel", "--batch", "--signal=USR1", made.jobs["told-early"]], check=True)
     for name in ("killed", "strict"):
         os.kill(made.pid(name, 1), signal.SIGKILL)
     os.kill(made.pid("hangs", 1), signal.SIGSTOP)
@@ -216,6 +218,7 @@ def _journal(folder: RunFolder) -> str:
     ("name", "causes"),
     [
         ("time-limit", ["time limit", "finished"]),
+        ("told-early", ["time limit", "finished"]),
         ("requeued", ["requeued", "finished"]),
         ("preempted", ["preemption", "preemption", "finished"]),  # with grace, and without
         ("killed", ["killed", "finished"]),
