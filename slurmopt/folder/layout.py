@@ -130,6 +130,10 @@ class RunFolder:
         """Exists once the batch shell has been told that this attempt must end soon: for ranks that start later."""
         return self.heartbeats / f"attempt-{attempt}" / "stop"
 
+    def rendezvous(self, attempt: int) -> Path:
+        """The port at which rank 0 listens, where it is not MASTER_PORT."""
+        return self.heartbeats / f"attempt-{attempt}" / "port"
+
     def hang(self, attempt: int) -> Path:
         """What the lookout found when no rank made a step any more."""
         return self.heartbeats / f"attempt-{attempt}" / "hang.json"

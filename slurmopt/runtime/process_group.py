@@ -16,12 +16,14 @@ from slurmopt.folder import heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runtime import signals
 from slurmopt.runtime.ranks import RankFacts
+from slurmopt.runtime.rendezvous import Rendezvous
 
 _ALL_HERE = "all"
 _NAMED = 8
 _ASKED_PER_SECOND = 1000.0
 """How often guests ask rank 0's store, all together."""
 _LINGER = 3.0
+_TOLD = "told to stop before all ranks had arrived"
 
 
 class ProcessGroup:
@@ -93,26 +95,20 @@ class ProcessGroup:
         return store
 
     def _connect(self) -> Any:
-        dist = _distributed()
-
-        facts, host = self._facts, self._facts.rank == 0
+        facts = self._facts
         if facts.world_size == 1:  # nobody else is to be met: no port, no thread
-            return dist.HashStore()
+            return _distributed().HashStore()
+        rendezvous = Rendezvous(self._folder, self._attempt, facts, self._timeout)
         try:
-            return dist.TCPStore(
-                facts.master_addr,
-                facts.master_port,
-                is_master=host,
-                timeout=timedelta(seconds=self._timeout),
-                wait_for_workers=False,
-            )
+            store = rendezvous.host() if facts.rank == 0 else rendezvous.guest(lambda: bool(signals.terms()))
         except RuntimeError as error:
+            if facts.rank:
+                raise RendezvousError(f"{self._absent([0])} ({_first_line(error)})") from error
             place = f"{facts.master_addr}:{facts.master_port}"
-            if host:
-                raise RendezvousError(
-                    f"rank 0 cannot listen at {place} on {facts.node}: {_first_line(error)}"
-                ) from error
-            raise RendezvousError(f"{self._absent([0])} ({_first_line(error)})") from error
+            raise RendezvousError(f"rank 0 cannot listen at {place} on {facts.node}: {_first_line(error)}") from error
+        if store is None:
+            raise Requeue(_TOLD)
+        return store
 
     def _wait_as_host(self, store: Any) -> str:
         """Until all have arrived: then tells everybody so, or who is missing."""
@@ -195,7 +191,7 @@ def _has_torch() -> bool:
 def _gathered(condition: Any, timeout: float) -> bool:
     """`_wait_until`, unless Slurm ends the job: nothing has been done yet, so there is nothing to save."""
     if _wait_until(lambda: signals.terms() or condition(), timeout) and not condition():
-        raise Requeue("told to stop before all ranks had arrived")
+        raise Requeue(_TOLD)
     return bool(condition())
 
 

@@ -90,7 +90,7 @@ _TEXTS = (
         r"|stale file handle|transport endpoint is (not connected|shutdown)|input/output error|remote I/O error"
         r"|nccl(System|Internal)Error|unhandled (system|cuda) error|CUDA error: (an illegal|unspecified) launch failure"
         r"|libfabric|fi_(send|recv|read|write)\w* failed|DistBackendError|Failed to initialize NVML"
-        r"|\bRanksLost: |gloo/transport/\S+:\d+\] |Too many open files",
+        r"|failed to listen on any .*\bEADDRINUSE\b|\bRanksLost: |gloo/transport/\S+:\d+\] |Too many open files",
     ),
 )  # fmt: skip
 """A cause → what an error or a log says then, in any case; the first that matches counts."""

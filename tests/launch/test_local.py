@@ -104,6 +104,19 @@ def test_the_time_limit_brings_a_signal_another_attempt_and_the_end(folder: Path
     assert json.loads((run / "result.json").read_text())["result"] == "resumed"
 
 
+def test_the_ranks_are_told_a_port_that_nobody_listens_at_on_any_address(folder: Path) -> None:
+    (folder / "hold.py").write_text(
+        "import pathlib, socket, sys, time\n"
+        "held = socket.create_server(('127.0.0.2', int(sys.argv[1])))\n"
+        "pathlib.Path('held').touch()\n"
+        "time.sleep(20)\n"
+    )
+    hold = f"{sys.executable} hold.py $((15000 + $$ % 15000)) & until [ -e held ]; do sleep 0.1; done"
+    listen = [sys.executable, "-c", "import os, socket; socket.create_server(('', int(os.environ['MASTER_PORT'])))"]
+    done = launch(f"task.command={json.dumps(listen)}", f"environment.setup={json.dumps([hold])}")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_signal_before_any_rank_is_there_kills_nothing_and_is_not_lost(folder: Path) -> None:
     done = launch("task._target_=train.until_told", "environment.setup=['[ $SLURMOPT_ATTEMPT = 1 ] || kill -USR1 $$']")
     assert done.returncode == 0, done.stdout + done.stderr

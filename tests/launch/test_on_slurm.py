@@ -69,6 +69,35 @@ def test_torchrun_finds_its_nodes_without_any_flag(project: Any) -> None:
     assert "sum 4" in rank_log(answer, 0)
 
 
+def test_a_port_that_another_job_takes_first_is_passed_by(project: Any) -> None:
+    """After the batch shell has found it free: while the ranks import."""
+    (project.path / "late.py").write_text(
+        "import os, pathlib, time\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    pathlib.Path('port.part').write_text(os.environ['MASTER_PORT'])\n"
+        "    pathlib.Path('port.part').rename('port')\n"
+        "    while not pathlib.Path('held').exists():\n"
+        "        time.sleep(0.05)\n"
+        "from train import main\n"
+    )
+    (project.path / "hold.py").write_text(
+        "import pathlib, socket, time\n"
+        "while not pathlib.Path('port').exists():\n"
+        "    time.sleep(0.05)\n"
+        "held = socket.create_server(('', int(pathlib.Path('port').read_text())))\n"
+        "pathlib.Path('held').touch()\n"
+        "time.sleep(300)\n"
+    )
+    holds = ["--nodelist=node1", "--mem=100", "--output=/dev/null", f"--wrap={sys.executable} hold.py"]
+    project.run(["sbatch", *holds])
+    ranks = ("resources.tasks_per_node=2", "resources.nodelist=node1", "resources.time=5m")
+    answer = project.submit("task._target_=late.main", *ranks)
+    assert project.wait_for(answer, "finished", "failed")["state"] == "finished", rank_log(answer, 0)
+    assert result(answer)["result"]["world"] == 2
+    assert "rank 0 takes another one" in rank_log(answer, 0)
+    assert not (Path(answer["run"]) / "logs" / "attempt-1").exists()
+
+
 def test_the_dry_run_is_the_submitted_script_byte_for_byte(project: Any) -> None:
     words = (*FUNCTION, "launch.name=exact", "launch.id=one", "resources.comment=mine")
     dry = project.launch(*words, "launch.dry_run=true")

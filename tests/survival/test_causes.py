@@ -51,6 +51,11 @@ def test_a_steps_line_and_no_line_say_nothing() -> None:
         ("kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", causes.INFRASTRUCTURE),
         ("OSError: [Errno 116] Stale file handle: '/fsx/data'", causes.INFRASTRUCTURE),
         ("torch.distributed.DistBackendError: NCCL error in: ncclSystemError", causes.INFRASTRUCTURE),
+        (
+            "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address."
+            " port: 15007, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+            causes.INFRASTRUCTURE,
+        ),
         ("OSError: [Errno 24] Too many open files: '/fsx/data/7.bin'", causes.INFRASTRUCTURE),
         ("ValueError: batch of 3 does not fit", None),
         ("", None),

@@ -26,6 +26,7 @@ from slurmopt.runtime.pack.running import Running
 from slurmopt.runtime.pack.shares import Share
 from slurmopt.runtime.pack.source import OVERTAKEN, End, PointSource
 from slurmopt.runtime.pack.words import Pack
+from slurmopt.runtime.ports import free_port
 from slurmopt.runtime.verdict import numbers
 from slurmopt.survival import causes
 from slurmopt.units import human_bytes
@@ -142,7 +143,7 @@ class Loop:
         self._write_down(End(point=point, attempt=None, outcome=REQUEUE, cause=OVERTAKEN, next=None, error=error), None)
 
     def _port(self) -> int:
-        return shares.free_port({one.port for one in self._running})
+        return free_port({one.port for one in self._running})
 
     def _start_ranks(self, running: Running) -> None:
         share, words = self._places[running.place]

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slurmopt.runtime.ranks import in_slurm_step, visible_gpus
-
-_PORTS = range(15000, 30000)
-"""Below those that the kernel gives to clients."""
 
 
 @dataclass(frozen=True)
@@ -67,20 +62,3 @@ def rank_words(rank: int, ranks: int, port: int, environ: Mapping[str, str]) -> 
         found |= {"SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_NODEID": 0}
         found |= {"SLURM_NTASKS": ranks, "SLURM_STEP_NUM_TASKS": ranks, "SLURM_STEP_TASKS_PER_NODE": ranks}
     return {"MASTER_ADDR": "127.0.0.1", **{word: str(value) for word, value in found.items()}}
-
-
-def free_port(taken: set[int]) -> int:
-    """A port that nobody listens at; other array tasks of this node look for theirs too, so not the next best one."""
-    first = int.from_bytes(os.urandom(4), "little")
-    for step in range(len(_PORTS)):
-        port = _PORTS[(first + step) % len(_PORTS)]
-        if port in taken:
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-            return port
-    raise OSError(f"no port from {_PORTS[0]} to {_PORTS[-1]} is free on {os.uname().nodename}")
