@@ -22,7 +22,9 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.survival import story
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "frameworks.md"
-_PAUSE = "import time; time.sleep(0.2)"
+_SLOW_ATTEMPTS = 3
+_PAUSE = "import os, time; time.sleep({slow} if int(os.environ['SLURMOPT_ATTEMPT']) < {attempts} else 0.02)"
+"""Slow until all has been done to a run that is disturbed, so that it cannot finish before."""
 PAUSED_BEFORE = {
     "Lightning": "        (x,) = batch\n",
     "HF Trainer": '        return {"loss": (self.linear',
@@ -30,7 +32,7 @@ PAUSED_BEFORE = {
 }
 """Framework, which is a heading of the page: the line of its program before which each step waits."""
 NAMES = tuple(PAUSED_BEFORE)
-_STEPS = 300
+_STEPS = 400
 _CAUSES = ["preemption", "requeued", "time limit", "finished"]
 _PATIENCE = 300.0
 _DEFAULT_LIMIT = 60
@@ -63,7 +65,8 @@ class Program:
         before = PAUSED_BEFORE[name]
         assert before in program, f"{PAGE} has another program"
         indent = before[: len(before) - len(before.lstrip())]
-        (self.folder / "train.py").write_text(program.replace(before, f"{indent}{_PAUSE}\n{before}"))
+        pause = _PAUSE.format(slow=0.5 if disturbed else 0.02, attempts=_SLOW_ATTEMPTS)
+        (self.folder / "train.py").write_text(program.replace(before, f"{indent}{pause}\n{before}"))
         (self.folder / "conf" / "experiment" / "this.yaml").write_text(config.replace(" 100", f" {_STEPS}", 1))
 
     def launch(self, partition: str) -> None:
@@ -180,6 +183,8 @@ def _judge(lived: Lived, disturbed: Program, calm: Program) -> None:
     same = one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
     close = one.keys() == other.keys() and all(torch.allclose(one[key], other[key], atol=1e-2) for key in one)
     lived.weights = "bitwise equal" if same else "close, not equal" if close else "different"
+    if not close:
+        lived.wrong = "the weights are not those of the undisturbed run"
 
 
 def _tell(program: Program) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from slurmopt.errors import ConfigError
 
 HYDRA_FLAGS = ("--cfg", "-c", "--help", "-h", "--hydra-help", "--info", "-i", "--shell-completion", "-sc", "--version")
+_WITH_VALUE = ("--cfg", "-c", "--info", "-i", "--package", "-p")
+"""Flags of Hydra's of which the next word is no override."""
 _CFG_KINDS = ("job", "hydra", "all")
 _MULTIRUN = ("-m", "--multirun")
 _CONFIG_DIR = ("--config-dir", "-cd")
@@ -81,7 +83,8 @@ def _refuse_options(words: list[str]) -> None:
 
 def _refuse_command(words: list[str]) -> None:
     """A command that was typed as after srun or torchrun is answered with the launch that runs it."""
-    at = next((index for index, word in enumerate(words) if "=" not in word and word[:1] not in ("-", "+", "~")), None)
+    pairs = enumerate(pairwise(["", *words]))
+    at = next((at for at, (before, word) in pairs if _reads_like_a_word(word) and before not in _WITH_VALUE), None)
     if at is None:
         return
     from slurmopt.config.command import typed_as_words
@@ -90,6 +93,10 @@ def _refuse_command(words: list[str]) -> None:
     if meant is not None:
         before = shlex.join(words[:at]) + " " if at else ""
         raise ConfigError(f"{words[at]!r} is no override; to run a command: slurmopt launch {before}{meant}")
+
+
+def _reads_like_a_word(word: str) -> bool:
+    return "=" not in word and word[:1] not in ("-", "+", "~")
 
 
 def _refuse_beside_run(words: list[str], multirun: bool) -> None:

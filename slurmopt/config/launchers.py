@@ -34,6 +34,20 @@ _WRAPPERS = re.compile(
     r"env|exec|time|nice|stdbuf|numactl|taskset|nsys|ncu|uv|poetry|pixi|conda|mamba|micromamba|apptainer|singularity"
 )
 """Programs that run the one that follows their own options."""
+_NAMES = {
+    "conda|mamba|micromamba": "-n|--name|-p|--prefix|-e|--env|-r|--root-prefix|--cwd",
+    "uv": "--with|--with-editable|--extra|--no-extra|--group|--only-group|--no-group|--package|--project|--directory|-p"
+    "|--python",
+    "poetry": "-P|--project|-C|--directory",
+    "pixi": "-e|--environment|--manifest-path",
+    "env": "-u|--unset|-C|--chdir",
+    "exec": "-a",
+    "time|nsys|ncu": "-o|--output|--session-new|--session",
+}
+"""Wrappers: their options whose value, the next word, is a name of anything: an environment, a package, a file."""
+_CONTAINERS = ("apptainer", "singularity")
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*|uv")
+_BEFORE_SCRIPT = ("-m", "--module", "--no_python", "--no-python", "--")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 _SCRIPT = re.compile(r"\.(?:py|sh|bash|sbatch|slurm)$")
 _LARGEST_SCRIPT = 1 << 20
@@ -62,19 +76,62 @@ class Launcher:
 def of_words(words: Sequence[Any]) -> Launcher | None:
     """The launcher among the words of a command, before the script that it starts; None where there is none."""
     texts = [str(word) for word in words]
+    wrapper = python = ""
     for index, word in enumerate(texts):
-        if index and texts[index - 1] == "-m":
-            return _known(_MODULES.get(word), index, texts)
-        if _SCRIPT.search(word):
-            return None
         name = PurePath(word).name
-        if index and not _WRAPPERS.fullmatch(PurePath(texts[0]).name):
+        if python and texts[index - 1] in ("-m", "--module"):
+            return _known(_MODULES.get(word), index, texts)
+        if _SCRIPT.search(word) and not _is_image(texts, index, wrapper):
+            return None
+        if python not in ("", "uv") or (wrapper and _is_name(texts, index, wrapper)):
             continue
-        if name == "accelerate" and texts[index + 1 : index + 2] != ["launch"]:
-            continue
-        if name in _PROGRAMS:
-            return _known(name, index + (name == "accelerate"), texts)
+        if _PYTHON.fullmatch(name):
+            python = name
+        if _WRAPPERS.fullmatch(name) and not (wrapper and name == "exec"):  # `apptainer exec`
+            wrapper = name
+        elif name == "accelerate" and texts[index + 1 : index + 2] == ["launch"]:
+            return _known(name, index + 1, texts)
+        elif name in _PROGRAMS and name != "accelerate":
+            return _known(name, index, texts)
+        elif not wrapper and not python:
+            return None
     return None
+
+
+def _is_name(words: Sequence[str], index: int, wrapper: str) -> bool:
+    """Whether a word among a wrapper's own is none of a command: an assignment, a container's image, or the value of an
+    option."""
+    options = next((names for programs, names in _NAMES.items() if wrapper in programs.split("|")), "")
+    return "=" in words[index] or words[index - 1] in options.split("|") or _is_image(words, index, wrapper)
+
+
+def _is_image(words: Sequence[str], index: int, wrapper: str) -> bool:
+    """Whether it is what `apptainer exec --nv IMAGE` runs in: the first word after `exec` that is no option."""
+    if wrapper not in _CONTAINERS or not index or words[index].startswith("-"):
+        return False
+    before = words[:index]
+    at = next((at for at in range(index - 1, -1, -1) if before[at] in ("exec", "run")), None)
+    return at is not None and all(word.startswith("-") for word in before[at + 1 :])
+
+
+def own_words(words: Sequence[str], at: int) -> list[str]:
+    """A launcher's own words among those after the one at `at`: not the script that it starts, nor what follows that.
+
+    A word after an option may be its value, or the script: taken for the value where it has no suffix of a script.
+    """
+    own: list[str] = []
+    for word in words[at + 1 :]:
+        last = own[-1] if own else ""
+        is_value = last.startswith("-") and "=" not in last and last not in _BEFORE_SCRIPT
+        if not word.startswith("-") and (not is_value or _SCRIPT.search(word)):
+            break
+        own.append(word)
+    return own
+
+
+def option(word: str) -> str:
+    """The name of an option, as `--name` with underscores, however it is written and whatever value it has."""
+    return f"--{word[2:].partition('=')[0].replace('-', '_')}" if word.startswith("--") else word
 
 
 def _known(name: str | None, at: int, words: Sequence[str]) -> Launcher | None:
@@ -82,7 +139,7 @@ def _known(name: str | None, at: int, words: Sequence[str]) -> Launcher | None:
         return None
     name = name.removesuffix("-launch")
     per = _PROGRAMS[name]
-    if name == "deepspeed" and any(word.partition("=")[0] == "--launcher" for word in words):
+    if name == "deepspeed" and "--launcher" in map(option, own_words(words, at)):
         per = JOB  # it starts the processes of all nodes itself, by ssh, mpirun or srun
     return Launcher(name, at, per=per)
 

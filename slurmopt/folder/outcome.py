@@ -32,7 +32,7 @@ class Outcome:
     pruned: bool = False
     """Whether it finished because its search gave the trial up."""
     by_signal: bool = False
-    """Of a requeue: whether it ended as if finished, having been told to leave, and asked for nothing."""
+    """Of a requeue: whether it ended because it had been told to leave, and asked for nothing."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

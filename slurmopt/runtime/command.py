@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import os
@@ -15,14 +14,15 @@ from slurmopt.errors import JobError
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import Outcome
 from slurmopt.folder.variables import Unset, fill
-from slurmopt.runtime import failures, launcher_flags, signals, surroundings, whole_job
+from slurmopt.runtime import failures, launcher_flags, signals, surroundings, tree, whole_job
 from slurmopt.runtime.call import Call
 from slurmopt.runtime.live import LiveRank
-from slurmopt.runtime.ranks import RankFacts, in_slurm_step
+from slurmopt.runtime.ranks import RankFacts, gets_signals_alone
 
 _PR_SET_PDEATHSIG = 1
 _SIGNAL_DELAY = 0.05
 """Seconds between the first and the last process of a node that get the same signal of Slurm's."""
+_LOOK_SECONDS = 0.05
 
 
 class CommandTask:
@@ -32,6 +32,7 @@ class CommandTask:
         self._call, self._facts, self._attempt, self._live = call, facts, attempt, live
         self._process: subprocess.Popen[bytes] | None = None
         self._told: signal.Signals | None = None
+        self._told_at = 0.0
 
     def run(self) -> Outcome:
         """Starts the command and waits for it."""
@@ -47,19 +48,21 @@ class CommandTask:
         if self._facts.rank == 0:
             surroundings.note(self._call.folder, self._attempt, self._facts)
         status = self._process.wait()
-        if (
-            status == 0 and not signals.told()
-        ):  # Slurm signals one process after the other: the command may have heard it first, and left
+        if not signals.told():  # Slurm signals one process after the other: the command may have heard it first
             time.sleep(_SIGNAL_DELAY)
         if self._call.per == "job" and not signals.requested() and whole_job.is_preempted():
             signals.request("TERM")
-            signals.tell()  # its tasks have heard what this process did not
+            self._tell(signal.SIGTERM)  # its tasks have heard what this process did not
+        if self._told is not None and status in (-self._told, 128 + self._told):
+            while tree.has_catching(os.getpid(), self._told):  # a shell has died of it: what it waited for may save
+                time.sleep(_LOOK_SECONDS)
         return outcome_of(status, words, self._call.folder, self._told)
 
     def leave(self) -> None:
         """Nothing to take down: what the command left behind ends with the step."""
 
     def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
+        tree.adopt_orphans()
         signals.listen(self._pass_on)
         # USR1 is blocked in this process, and so in the command, which outlives one then; unless it is promised one.
         promised = self._forward == signal.SIGUSR1
@@ -86,15 +89,20 @@ class CommandTask:
         wanted = signal.SIGTERM if number == signal.SIGTERM else self._forward
         if wanted is None or self._process is None:
             return
-        self._told = wanted
+        if wanted == self._told and time.monotonic() - self._told_at < signals.BURST:
+            return
+        if wanted == number and not gets_signals_alone(os.environ):  # the command has got it, and may have left already
+            self._tell(wanted)
+        elif self._process.poll() is None:
+            self._tell(wanted)
+            if self._call.per == "job":
+                whole_job.send(self._process.pid, wanted, tasks_are_told=number == signal.SIGTERM)
+            else:
+                tree.tell(self._process.pid, wanted)
+
+    def _tell(self, number: signal.Signals) -> None:
+        self._told, self._told_at = number, time.monotonic()
         signals.tell()
-        if wanted == number and in_slurm_step(os.environ):  # srun's signals have reached the command already
-            return
-        if self._call.per == "job":
-            whole_job.send(self._process.pid, wanted)
-            return
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(wanted)
 
 
 def expand(word: str) -> str:
@@ -132,4 +140,7 @@ def outcome_of(status: int, words: list[str], folder: RunFolder, told: signal.Si
         number = -status if status < 0 else status - 128
         hint = " (out of memory?)" if number == signal.SIGKILL else ""
         return failures.killed(number, f"{words[0]} was killed by {signal.Signals(number).name}{hint}")
-    return failures.user_error(f"{words[0]} ended with exit status {status}", exit_code=status)
+    said = f"{words[0]} ended with exit status {status}"
+    if told is not None:  # the program's own way of leaving, or what followed when other ranks left
+        return failures.left(f"{said} after {told.name} had told it to leave", exit_code=status)
+    return failures.user_error(said, exit_code=status)

@@ -67,7 +67,7 @@ def cause_of(
         return causes.CANCELLED
     if evidence.hang is not None:
         return causes.HANG
-    if told == causes.REQUEUED and "USR1" in evidence.asked:
+    if told == causes.REQUEUED and _was_told_of_the_limit(evidence):
         return causes.TIME_LIMIT  # the training has requeued the job itself, when it was told
     if told is not None:
         return told
@@ -82,6 +82,11 @@ def cause_of(
     if outcome == REQUEUE:
         return _of_wish(evidence)
     return _of_failure(outcome, error, logs, evidence, patterns)
+
+
+def _was_told_of_the_limit(evidence: Evidence) -> bool:
+    """The ranks find the shell's file now and then before its signal comes."""
+    return "USR1" in evidence.asked or ("file" in evidence.asked and evidence.signals[:1] == ["USR1"])
 
 
 def _of_wish(evidence: Evidence) -> str:

@@ -61,10 +61,12 @@ def requeue(message: str | None = None) -> Outcome:
     return Outcome(REQUEUE, time.time(), 75, error=message or None)
 
 
-def left() -> Outcome:
-    """Of a task that ended well after it had been told to leave: a program that leaves politely ends no other way."""
-    why = "it left without an error when a signal told it to, which is no end of its work (restart.exit_after_signal)"
-    return Outcome(REQUEUE, time.time(), 0, error=why, by_signal=True)
+POLITE = "it left without an error when a signal told it to, which is no end of its work (restart.exit_after_signal)"
+
+
+def left(how: str = POLITE, exit_code: int = 0) -> Outcome:
+    """Of a task that ended after it had been told to leave: a program that leaves politely ends no other way."""
+    return Outcome(REQUEUE, time.time(), exit_code, error=how, by_signal=True)
 
 
 def killed(signal_number: int, message: str) -> Outcome:

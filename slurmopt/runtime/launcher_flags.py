@@ -7,16 +7,15 @@ its own; so what the user has not said is put behind the program's name.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
-from slurmopt.config.launchers import NODE, Launcher, of_words
+from slurmopt.config.launchers import NODE, Launcher, of_words, option, own_words
 from slurmopt.runtime.ranks import RankFacts
 
 HOSTFILE = "SLURMOPT_HOSTFILE"
 """Environment variable: a file with a line `node slots=N` for each node of the job."""
-_OWN_KIND = ("--config_file", "--multi_gpu", "--multi-gpu", "--cpu", "--tpu", "--use_deepspeed", "--use_fsdp",
-             "--use_megatron_lm")  # fmt: skip
+_OWN_KIND = {"--config_file", "--multi_gpu", "--cpu", "--tpu", "--use_deepspeed", "--use_fsdp", "--use_megatron_lm"}
 """accelerate's flags that say how its processes work together."""
 
 
@@ -29,19 +28,23 @@ def completed(words: Sequence[str], facts: RankFacts, environ: Mapping[str, str]
     if found is None:
         return list(words)
     flags: list[str] = []
+    given = {option(word) for word in own_words(words, found.at)}
     each = environ.get("PET_NPROC_PER_NODE", "")
     if found.name == "accelerate":
-        flags = _of_accelerate(facts, int(each) if each.isdigit() else 1, words, environ)
+        flags = _of_accelerate(facts, int(each) if each.isdigit() else 1, given, environ)
     elif found.name == "deepspeed":
         flags = _of_deepspeed(found, facts, environ)
-    return [*words[: found.at + 1], *_without_given(flags, words), *words[found.at + 1 :]]
+    if "-H" in given:
+        given.add("--hostfile")
+    flags = [flag for flag in flags if option(flag) not in given]
+    return [*words[: found.at + 1], *flags, *words[found.at + 1 :]]
 
 
-def _of_accelerate(facts: RankFacts, each: int, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+def _of_accelerate(facts: RankFacts, each: int, given: Set[str], environ: Mapping[str, str]) -> list[str]:
     total = facts.nodes * each
     flags = [f"--num_processes={total}", f"--num_machines={facts.nodes}", f"--machine_rank={facts.node_rank}"]
     flags += [f"--main_process_ip={facts.master_addr}", f"--main_process_port={facts.master_port}"]
-    if total > 1 and not any(word in _OWN_KIND for word in words) and not _has_accelerate_config(environ):
+    if total > 1 and not given & _OWN_KIND and not _has_accelerate_config(environ):
         flags.append("--multi_gpu")  # several processes, with GPUs or without
     return flags
 
@@ -61,10 +64,3 @@ def _of_deepspeed(found: Launcher, facts: RankFacts, environ: Mapping[str, str])
     if facts.nodes > 1:  # with a hostfile of one node it would want ssh to it
         flags = ["--no_ssh", f"--node_rank={facts.node_rank}", *hostfile, *flags]
     return flags
-
-
-def _without_given(flags: Sequence[str], words: Sequence[str]) -> list[str]:
-    given = {word.partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    if "-H" in words:
-        given.add("__hostfile")
-    return [flag for flag in flags if flag.partition("=")[0].replace("-", "_") not in given]

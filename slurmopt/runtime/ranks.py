@@ -19,6 +19,8 @@ _WORDS = {  # fact: (torchrun's word, Slurm's word)
     "node_rank": ("NODE_RANK", "SLURM_NODEID"),
     "nodes": ("NNODES", "SLURM_STEP_NUM_NODES"),
 }
+_TRACKED_BY_CGROUP = re.compile(r"^\d+:(?:\S*freezer\S*:\S*|:\S*slurmstepd\.scope)/job_\d+", re.MULTILINE)
+"""In /proc/PID/cgroup: the hierarchy of cgroup v1 that proctrack/cgroup uses, or that of v2."""
 _ALONE = {"rank": 0, "local_rank": 0, "world_size": 1, "local_world_size": 1, "node_rank": 0, "nodes": 1}
 
 
@@ -62,6 +64,22 @@ def launched_facts(environ: Mapping[str, str]) -> RankFacts:
 def in_slurm_step(environ: Mapping[str, str]) -> bool:
     """Whether srun started this process or one of its parents; the batch shell has no step id."""
     return "SLURM_STEP_ID" in environ and "SLURM_PROCID" in environ
+
+
+def gets_signals_alone(environ: Mapping[str, str]) -> bool:
+    """Whether Slurm's signals reach this process alone, and nothing that it started: with proctrack/cgroup they go to
+    what slurmstepd itself has started."""
+    if not in_slurm_step(environ):
+        return True
+    with open("/proc/self/cgroup", errors="replace") as file:
+        return _TRACKED_BY_CGROUP.search(file.read()) is not None
+
+
+def slurm_job(environ: Mapping[str, str]) -> str | None:
+    """The job as Slurm's commands take it; of an array A_a, for the bare id of its last task means the whole array."""
+    if array := environ.get("SLURM_ARRAY_JOB_ID"):
+        return f"{array}_{environ.get('SLURM_ARRAY_TASK_ID', 0)}"
+    return environ.get("SLURM_JOB_ID")
 
 
 def one_per_node(facts: RankFacts) -> RankFacts:

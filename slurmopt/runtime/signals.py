@@ -25,7 +25,7 @@ from types import FrameType
 
 _MARK = b"\0"
 """A number that no signal has."""
-_BURST = 1.0
+BURST = 1.0
 """Slurm ends a job by TERM, CONT, TERM: what comes within this time (seconds) is one and the same word."""
 
 _asked: str | None = None
@@ -121,7 +121,7 @@ def catch_up() -> None:
     _caught_up.clear()
     with contextlib.suppress(OSError):  # full: then there is enough to read
         _wakeup.send(_MARK)
-    _caught_up.wait(_BURST)
+    _caught_up.wait(BURST)
 
 
 def request(who: str) -> None:
@@ -129,7 +129,7 @@ def request(who: str) -> None:
     global _asked, _asked_at, _later
     if _asked is None:
         _asked, _asked_at = who, time.monotonic()
-    elif who in ("USR1", "TERM") and time.monotonic() - _asked_at > _BURST:
+    elif who in ("USR1", "TERM") and time.monotonic() - _asked_at > BURST:
         _later += 1
     _heard.set()
 

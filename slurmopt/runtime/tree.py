@@ -7,6 +7,7 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Collection
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -42,9 +43,7 @@ def descendants(pid: int) -> list[int]:
 
 def kill_below(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Sends a signal to every descendant of `pid`."""
-    for child in descendants(pid):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(child, number)
+    send(descendants(pid), number)
 
 
 def _children() -> dict[int, list[int]]:
@@ -64,24 +63,53 @@ def _parent(pid: str) -> int | None:
         return None
 
 
-def catching(pid: int, number: signal.Signals) -> list[int]:
-    """Of `pid` and the processes below it those that catch the signal; what is below one that does is left out."""
+def tell(pid: int, number: signal.Signals) -> None:
+    """Sends a signal to the processes that catch it, from `pid` downward, and to `pid` where none does: a shell that
+    waits for a training would die of it, and the training hear nothing."""
+    send(catching(pid, number) or [pid], number)
+
+
+def send(pids: Collection[int], number: signal.Signals) -> None:
+    """Sends a signal to those processes that are still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def has_catching(pid: int, number: signal.Signals) -> bool:
+    """Whether a process below `pid` catches the signal."""
+    return any(catching(child, number) for child in _children().get(pid, []))
+
+
+def catching(pid: int, number: signal.Signals, names: Collection[str] = ()) -> list[int]:
+    """Of `pid` and the processes below it those that catch the signal, or have one of `names`; what is below one of
+    them is left out."""
     children = _children()
     found: list[int] = []
     todo = [pid]
     while todo:
         one = todo.pop()
-        if _catches(one, number):
+        if name(one) in names or _catches(one, number):
             found.append(one)
         else:
             todo += children.get(one, [])
     return found
 
 
+def name(pid: int) -> str:
+    """The name of a process's program, at most 15 characters of it; empty where it has gone."""
+    return _status(pid).get("Name", "")
+
+
 def _catches(pid: int, number: signal.Signals) -> bool:
+    status = _status(pid)
+    mask = int(status.get("SigCgt") or "0", 16)
+    return not status.get("State", "").startswith("Z") and bool(mask >> (number - 1) & 1)
+
+
+def _status(pid: int) -> dict[str, str]:
     try:
         with open(f"/proc/{pid}/status", errors="replace") as file:
-            masks = [int(line.split()[1], 16) for line in file if line.startswith("SigCgt:")]
+            return {key: value.strip() for key, _, value in (line.partition(":") for line in file)}
     except (FileNotFoundError, ProcessLookupError):
-        return False
-    return any(mask >> (number - 1) & 1 for mask in masks)
+        return {}

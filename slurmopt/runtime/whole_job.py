@@ -10,11 +10,16 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import MutableMapping
 
+from slurmopt.errors import one_line
 from slurmopt.runtime import tree
+from slurmopt.runtime.ranks import slurm_job
 
 _OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
+_SRUN = ("srun",)
+_PASSED_ON_BY_SRUN = (signal.SIGUSR1, signal.SIGUSR2)
 _PATIENCE = 20
 
 
@@ -24,25 +29,45 @@ def forget_rank(environ: MutableMapping[str, str]) -> None:
         environ.pop(name, None)
 
 
-def send(pid: int, number: signal.Signals) -> None:
-    """Sends a signal to the command `pid` as a batch job's processes would get it: srun hands it on to its tasks.
+def send(pid: int, number: signal.Signals, tasks_are_told: bool) -> None:
+    """Sends a signal to the processes of the command `pid` that catch it, and to the tasks of its sruns.
 
-    SIGTERM goes to the command too. Any other goes to the processes that catch it, from the command downward, for it
-    would end a shell that waits for srun.
+    A srun passes SIGUSR1 and SIGUSR2 on to its tasks, and kills them at most others: then Slurm is asked to signal
+    them, unless it has done so by itself (`tasks_are_told`). The command itself gets the signal where nobody else does:
+    a shell that waits for srun would die of it.
     """
-    found = tree.catching(pid, number)
-    for one in dict.fromkeys([pid, *found] if number == signal.SIGTERM or not found else found):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(one, number)
+    found = tree.catching(pid, number, names=_SRUN)
+    sruns = [one for one in found if tree.name(one) in _SRUN]
+    if not sruns:
+        tree.send(found or [pid], number)
+        return
+    tree.send([one for one in found if one not in sruns], number)
+    if number in _PASSED_ON_BY_SRUN:
+        tree.send(sruns, number)
+    elif not tasks_are_told:
+        _signal_tasks(number)
+
+
+def _signal_tasks(number: signal.Signals) -> None:
+    """Slurm tells all steps of the job; the batch step, which this process is part of, is left out."""
+    word = number.name.removeprefix("SIG")
+    said = _slurm("scancel", f"--signal={word}")
+    if said is None or said.returncode:
+        why = "no answer" if said is None else one_line(said.stderr)
+        print(f"slurmopt: the tasks of srun cannot be sent SIG{word}: {why}", file=sys.stderr, flush=True)
 
 
 def is_preempted() -> bool:
     """Whether the job is in the grace time of a preemption, of which Slurm tells the steps alone."""
-    job = os.environ.get("SLURM_JOB_ID")
+    said = _slurm("scontrol", "show", "job", "--oneliner")
+    return said is not None and re.search(r"\bPreemptTime=\d", said.stdout) is not None
+
+
+def _slurm(*command: str) -> subprocess.CompletedProcess[str] | None:
+    """A command of Slurm's on this job; None without a job, without Slurm and without an answer."""
+    job = slurm_job(os.environ)
     if job is None:
-        return False
+        return None
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        command = ["scontrol", "show", "job", "--oneliner", job]
-        said = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, errors="replace")
-        return re.search(r"\bPreemptTime=\d", said.stdout) is not None
-    return False
+        return subprocess.run([*command, job], capture_output=True, text=True, timeout=_PATIENCE, errors="replace")
+    return None

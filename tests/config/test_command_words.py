@@ -44,6 +44,27 @@ torchrun --nproc_per_node=${NGPU} -m torchtitan.train "$@"
         ("uv run torchrun train.py", "node"),
         ("numactl --interleave=all torchrun train.py", "node"),
         ("accelerate launch train.py", "node"),
+        ("conda run -n deepspeed python train.py", "rank"),
+        ("conda run -n accelerate torchrun train.py", "node"),
+        ("conda run --no-capture-output -n torchrun accelerate launch train.py", "node"),
+        ("conda run -n deepspeed bash -c 'python train.py'", "rank"),
+        ("micromamba run --name srun deepspeed train.py", "node"),
+        ("uv run --with accelerate --extra deepspeed python train.py", "rank"),
+        ("uv run --with deepspeed -m torch.distributed.run train.py", "node"),
+        ("uv run python -m torch.distributed.run train.py", "node"),
+        ("uv run train.py torchrun", "rank"),
+        ("env OMP_NUM_THREADS=1 torchrun train.py", "node"),
+        ("env -u srun LAUNCHER=/opt/bin/srun python train.py", "rank"),
+        ("env A=1 uv run torchrun train.py", "node"),
+        ("nsys profile -o deepspeed python train.py", "rank"),
+        ("nsys profile -t cuda,nvtx -o out torchrun train.py", "node"),
+        ("numactl -m 0 torchrun train.py", "node"),
+        ("numactl -m 0 python -m torch.distributed.launch train.py", "node"),
+        ("apptainer exec --nv /images/deepspeed python train.py", "rank"),
+        ("apptainer exec --nv /images/deepspeed torchrun train.py", "node"),
+        ("conda run -n mine python solve deepspeed", "rank"),
+        ("deepspeed train.py --launcher slurm", "node"),
+        ("deepspeed --module train --launcher slurm", "node"),
         ("accelerate test", "rank"),
         ("python3 -m accelerate.commands.launch train.py", "node"),
         ("deepspeed train.py --deepspeed", "node"),
@@ -152,6 +173,14 @@ def test_a_command_typed_after_launch_is_answered_with_the_launch_that_was_meant
     with pytest.raises(ConfigError) as error:
         arguments.parse(typed)
     assert meant in str(error.value)
+
+
+@pytest.mark.parametrize("flag", ["--cfg", "-c", "--info", "-i"])
+def test_what_hydra_is_asked_to_show_is_no_command(project: Path, flag: str) -> None:
+    (project / "job").touch()
+    assert arguments.parse([flag, "job"]).words == [flag, "job"]
+    with pytest.raises(ConfigError, match="'job' is no override"):
+        arguments.parse([flag, "job", "job"])
 
 
 def test_other_words_are_no_command(project: Path) -> None:

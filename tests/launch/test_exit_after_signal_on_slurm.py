@@ -5,6 +5,7 @@ All faults are caused at once, to runs, a packed sweep and a Hydra application t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -59,8 +60,10 @@ def train(how, state):
 
     if how == "exits":
         signal.signal(signal.SIGTERM, leave)
-    if how in ("returns", "raises", "requeues"):
+    if how in ("returns", "raises", "requeues", "slow"):
         signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+    if how == "slow-usr2":
+        signal.signal(signal.SIGUSR2, lambda *_: told.append(1))
     if how == "requeues" and signal.getsignal(signal.SIGUSR1) in (None, signal.SIG_DFL):
         print("auto-requeueing enabled", flush=True)
         signal.signal(signal.SIGUSR1, requeue)
@@ -73,6 +76,8 @@ def train(how, state):
             return {"loss": 0.5}
         if how == "asks" and slurmopt.stop_requested():
             break
+    if how.startswith("slow"):
+        time.sleep(2)  # it saves
     own.write_text(str(step))
     if how in ("raises", "requeues"):
         raise SIGTERMException
@@ -103,7 +108,7 @@ def main(config):
 if __name__ == "__main__":
     main()
 """
-FUNCTION, COMMAND = "function", "command"
+FUNCTION, COMMAND, SRUN, SHELL = "function", "command", "srun", "shell"
 SHORT = ("resources.time=1", "resources.exclude='node1,node2'")
 PREEMPTIBLE = ("resources.partition=preempt", "resources.cpus_per_task=3", "resources.time=1:00:00")
 NODE1, NODE2 = (*PREEMPTIBLE, "resources.nodelist=node1"), (*PREEMPTIBLE, "resources.nodelist=node2")
@@ -120,6 +125,10 @@ RUNS: dict[str, tuple[str, str, tuple[str, ...], list[str]]] = {  # what it is, 
     "function-limit": (FUNCTION, "requeues", SHORT, ["time limit", "finished"]),
     "command-limit": (COMMAND, "requeues", (*SHORT, "restart.forward=USR1"), ["time limit", "finished"]),
     "command-limit-term": (COMMAND, "returns", (*SHORT, "restart.forward=TERM"), ["time limit", "finished"]),
+    "srun-limit-term": (SRUN, "slow", (*SHORT, "restart.forward=TERM"), ["time limit", "finished"]),
+    "srun-limit-usr2": (SRUN, "slow-usr2", (*SHORT, "restart.forward=USR2"), ["time limit", "finished"]),
+    "job-announced": (COMMAND, "returns", (*NODE2, "task.per=job"), ["preemption", "finished"]),
+    "shell-requeued": (SHELL, "slow", ELSEWHERE, ["requeued", "finished"]),
     "command-untold": (COMMAND, "untold", SHORT, ["finished"]),
 }
 
@@ -133,8 +142,12 @@ class Site:
         self.folders: dict[str, RunFolder] = {}
 
     def launch(self, name: str, kind: str, how: str, needs: tuple[str, ...]) -> None:
-        command = f"task.command=[{sys.executable},polite.py,{how}]"
-        task = [command] if kind == COMMAND else ["task._target_=polite.main", f"+how={how}"]
+        words = [sys.executable, "polite.py", how]
+        if kind in (SHELL, SRUN):
+            words = ["bash", "-c", f"{'srun ' if kind == SRUN else ''}{' '.join(words)}; exit $?"]
+        task = [f"task.command={json.dumps(words)}"]
+        if kind == FUNCTION:
+            task = ["task._target_=polite.main", f"+how={how}"]
         self.submit(name, *task, *needs)
 
     def submit(self, name: str, *words: str) -> RunFolder:

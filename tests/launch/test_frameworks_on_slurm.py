@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ if how == "nanogpt" and rank is not None:
     sys.exit("RANK is set, so this is DistributedDataParallel")
 if how == "srun":  # leaves politely, as Lightning and HF Trainer do
     for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, lambda *_: sys.exit(0))
+        signal.signal(number, lambda number, _: (print(f"told by {number}", flush=True), sys.exit(0)))
 out = pathlib.Path("out-" + how)
 starts = out / f"starts-{rank}"
 out.mkdir(exist_ok=True)
@@ -174,8 +175,9 @@ def test_srun_in_a_script_has_the_whole_job_and_its_log_is_the_runs(strangers: S
 
 def test_its_tasks_get_the_signals_that_a_batch_jobs_get(strangers: Strangers) -> None:
     """Slurm's SIGTERM in the grace time and at a requeue, and restart.forward before the time limit."""
-    for attempt in range(3):
+    for attempt, number in enumerate((signal.SIGTERM, signal.SIGTERM, signal.SIGUSR1)):
         log = strangers.folders["srun"].rank_log(attempt, 0).read_text()
+        assert log.count(f"told by {int(number)}\n") == 4, log
         assert log.count("left at ") == 4, log
 
 

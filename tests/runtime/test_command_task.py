@@ -276,6 +276,26 @@ WHERE = {"MASTER_ADDR": "node1", "MASTER_PORT": "15001", "SLURMOPT_HOSTFILE": "/
             "--no_ssh --node_rank=0 --hostfile=/run/hostfile --master_addr=node1 --master_port=15001",
         ),
         (["deepspeed", "--launcher=slurm", "-H", "mine"], "--launcher=slurm -H mine"),
+        (
+            ["accelerate", "launch", "--config_file=my.yaml", "--num-machines=1"],
+            "--num_processes=4 --machine_rank=0 --main_process_ip=node1 --main_process_port=15001"
+            " --config_file=my.yaml --num-machines=1",
+        ),
+        (
+            ["accelerate", "launch", "--use-fsdp", "--main-process-ip", "there"],
+            "--num_processes=4 --num_machines=2 --machine_rank=0 --main_process_port=15001"
+            " --use-fsdp --main-process-ip there",
+        ),
+        (
+            ["accelerate", "launch", "--config-file", "my.yaml", "-m", "train", "--num_machines", "9"],
+            "--num_processes=4 --num_machines=2 --machine_rank=0 --main_process_ip=node1 --main_process_port=15001"
+            " --config-file my.yaml -m train --num_machines 9",
+        ),
+        (
+            ["accelerate", "launch", "my.py", "--config_file=x", "--cpu", "--num-machines", "9"],
+            "--num_processes=4 --num_machines=2 --machine_rank=0 --main_process_ip=node1 --main_process_port=15001"
+            " --multi_gpu my.py --config_file=x --cpu --num-machines 9",
+        ),
         (["deepspeed", "--launcher=slurm"], "--hostfile=/run/hostfile --launcher=slurm"),
     ],
 )
@@ -324,19 +344,42 @@ def test_once_per_job_the_command_is_no_rank_and_its_child_reports_steps(runner:
     assert beat.step == 1000
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-def test_once_per_job_a_signal_reaches_the_process_that_waits_for_it_below_a_shell(
-    runner: Runner, number: signal.Signals
+BELOW_A_SHELL = """
+import os, signal, sys, time
+def leave(*_):
+    print('told', flush=True)
+    time.sleep(0.5)  # it saves
+    open('saved', 'w').write('x')
+    sys.exit(75)
+signal.signal(int(sys.argv[1]), leave)
+print('ready', flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("per", ["rank", "node", "job"])
+@pytest.mark.parametrize(("sent", "forward"), [("USR1", "USR1"), ("USR1", "TERM"), ("USR1", "HUP"), ("TERM", "USR1")])
+def test_a_signal_reaches_the_process_that_waits_for_it_below_a_shell(
+    runner: Runner, per: str, sent: str, forward: str
 ) -> None:
-    runner.module(
-        "train",
-        "import os, signal, sys, time\n"
-        "def leave(*_): open('heard', 'w').write('x'); sys.exit(75)\n"
-        f"signal.signal({int(number)}, leave)\nprint('ready', flush=True)\ntime.sleep(100)\n",
-    )
-    script = f"{PYTHON} train.py; exit $?"
-    process = runner.start(1, "--per", "job", "--forward", "USR1", "--", "bash", "-c", script)
+    runner.module("train", BELOW_A_SHELL)
+    caught = signal.SIGTERM if sent == "TERM" else signal.Signals[f"SIG{forward}"]
+    script = f"{PYTHON} train.py {int(caught)}; exit $?"
+    process = runner.start(1, "--per", per, "--forward", forward, "--", "bash", "-c", script)
     runner.wait_for_log(0, "ready")
-    send(process, number)
-    assert runner.finish(process) in (75, 137)
-    wait_for(lambda: (runner.code / "heard").exists(), "the process below the shell to hear it")
+    send(process, signal.Signals[f"SIG{sent}"])
+    assert runner.finish(process) == 75, runner.log(0)
+    assert (runner.code / "saved").exists()
+
+
+def test_what_a_shell_waited_for_saves_although_the_shell_has_died_of_the_signal(runner: Runner) -> None:
+    """As Slurm without proctrack/cgroup does it, a signal goes to all processes of a step."""
+    runner.module("train", BELOW_A_SHELL)
+    process = runner.start(1, "--", "bash", "-c", f"echo shell $$; {PYTHON} train.py {int(signal.SIGTERM)}; exit $?")
+    runner.wait_for_log(0, "ready")
+    send(process, signal.SIGTERM)
+    runner.wait_for_log(0, "told")
+    os.kill(int(runner.log(0).split("shell ")[1].split()[0]), signal.SIGTERM)
+    assert runner.finish(process) == 137
+    assert "SIGTERM" in runner.result()["error"]
+    assert (runner.code / "saved").exists()

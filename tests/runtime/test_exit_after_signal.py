@@ -25,6 +25,20 @@ def leave_at_the_next_step():
     signal.signal(signal.SIGTERM, lambda *given: (told.append(1), before(*given) if callable(before) else None))
     work(lambda: not told)
 
+def leave_with_a_status():
+    leave_at_the_next_step()
+    sys.exit(3)
+
+def crash_where_it_is_alone():
+    "Rank 0 fails by itself; the other one, told to leave for that reason, has a status of its own."
+    if os.environ["RANK"] == "0":
+        while not os.path.exists("ready"):
+            time.sleep(0.01)
+        sys.exit(3)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))
+    open("ready", "w").close()
+    time.sleep(100)
+
 def raise_at_the_next_step():
     try:
         leave_at_the_next_step()
@@ -114,6 +128,23 @@ def test_a_command_that_got_the_signal_it_was_promised_has_not_finished(program:
     how = "take_usr1" if number == "USR1" else "leave_at_the_next_step"
     result = _end(program, "command", how, signal.SIGUSR1, "--forward", number)[1]
     assert result["cause"] == "time limit", program.log(0)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(signal.SIGUSR1, ("--forward", "TERM")), (signal.SIGTERM, ("--exit-after-signal", "finished"))],
+)
+def test_a_command_that_has_a_status_of_its_own_for_that_has_not_failed(
+    program: Runner, number: signal.Signals, words: tuple[str, str]
+) -> None:
+    status, result = _end(program, "command", "leave_with_a_status", number, *words)
+    assert (status, result["outcome"]) == (75, "requeue"), program.log(0)
+    assert str(result["error"]).endswith("ended with exit status 3 after SIGTERM had told it to leave")
+
+
+def test_a_rank_that_failed_before_the_others_were_told_to_leave_is_the_users_error(program: Runner) -> None:
+    assert program.run(2, "--", sys.executable, "program.py", "crash_where_it_is_alone") == 1
+    assert (program.result()["outcome"], program.result()["exit_code"]) == ("user error", 3)
 
 
 @pytest.mark.parametrize("kind", ["function", "command"])

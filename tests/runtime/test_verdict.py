@@ -281,17 +281,27 @@ REQUEUED = "slurmstepd: error: *** JOB 25 ON node1 CANCELLED AT 2026-11-21T12:00
 
 
 @pytest.mark.parametrize(
-    ("asked", "no_progress", "cause", "answer"),
+    ("signals", "asked", "no_progress", "cause", "answer"),
     [
-        ("USR1", 2, "time limit", "requeue"),
-        ("USR1", 1, "time limit", "cancel"),  # Slurm would start the job again
-        ("TERM", 2, "requeued", "requeue"),
+        (["USR1", "TERM"], "USR1", 2, "time limit", "requeue"),
+        (["USR1", "TERM"], "file", 2, "time limit", "requeue"),  # the shell's, found before its signal came
+        (["TERM"], "file", 2, "requeued", "requeue"),
+        (["USR1", "TERM"], "USR1", 1, "time limit", "cancel"),  # Slurm would start the job again
+        (["TERM"], "TERM", 2, "requeued", "requeue"),
     ],
 )
 def test_a_job_that_its_training_requeued_when_it_was_told(
-    folder: RunFolder, capsys: pytest.CaptureFixture[str], asked: str, no_progress: int, cause: str, answer: str
+    folder: RunFolder,
+    capsys: pytest.CaptureFixture[str],
+    signals: list[str],
+    asked: str,
+    no_progress: int,
+    cause: str,
+    answer: str,
 ) -> None:
     events.append(folder.events, "attempt", attempt=0, job="25", log_from=0)
+    for number in signals:
+        events.append(folder.events, "signal", attempt=0, signal=number)
     folder.job_log("25").write_text(REQUEUED)
     for rank in range(3):
         beat = Heartbeat(rank=rank, world_size=3, node="node1", pid=1, asked=asked)

@@ -12,6 +12,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
 from slurmopt.runtime.call import Call, parse
+from slurmopt.runtime.ranks import slurm_job
 from slurmopt.survival.policy import Policy, from_word
 
 
@@ -74,17 +75,11 @@ def read(argv: list[str], environ: Mapping[str, str] = os.environ) -> Pack:
         policy=options.policy,
         memory=options.memory,
         deadline=options.deadline,
-        job=_job(environ),
+        job=slurm_job(environ) or f"local-{os.getppid()}",
         nodes=environ.get("SLURM_JOB_NODELIST") or os.uname().nodename,
         call=parse([str(sweep.task(options.submission, task).path), *words]),
         words=words,
     )
-
-
-def _job(environ: Mapping[str, str]) -> str:
-    if array := environ.get("SLURM_ARRAY_JOB_ID"):
-        return f"{array}_{environ.get('SLURM_ARRAY_TASK_ID', 0)}"
-    return environ.get("SLURM_JOB_ID") or f"local-{os.getppid()}"
 
 
 def _parser() -> argparse.ArgumentParser:
