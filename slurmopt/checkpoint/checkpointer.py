@@ -142,8 +142,9 @@ class Checkpointer:
         wait_for_queued_work()  # the training would wait for that without a save, too
         began = time.monotonic()
         room = self._snapshots.room(wait=force)
-        # Where it will be due, before all have agreed on it: then one exchange is enough.
-        collected = self._snapshots.collect(state) if room and self._schedule.expects(step, force) else None
+        # Where it will be due, before all have agreed on it: then one exchange is enough. On all ranks or none, whether
+        # there is room or not: a state_dict may be one that all ranks make together, as FSDP1's.
+        collected = self._snapshots.collect(state) if self._schedule.expects(step, force) else None
         decision, told = self._agreed(step, force, room, collected)
         if not decision.due:
             self._schedule.follow(decision)

@@ -17,7 +17,7 @@ import xxhash
 from slurmopt.checkpoint.memory import memory_of
 from slurmopt.checkpoint.objects import encode
 from slurmopt.checkpoint.state import renamed, take_apart
-from slurmopt.checkpoint.wrappers import state_of, unwrapped
+from slurmopt.checkpoint.wrappers import refuse_parts, state_of, unwrapped
 
 
 class Entry(NamedTuple):
@@ -40,6 +40,7 @@ class Entries:
 
     def take_apart(self, name: str, value: Any, tensors: dict[str, torch.Tensor]) -> Entry:
         """The entry; its tensors go into `tensors`."""
+        refuse_parts(name, value)
         own = per_rank_name(name, self._rank)
         if keeps_own(value):
             return Entry(own, encode(take_apart(own, state_of(value), tensors), own), None, True)

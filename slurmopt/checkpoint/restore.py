@@ -24,7 +24,7 @@ from slurmopt.checkpoint.manifest import Item, Manifest
 from slurmopt.checkpoint.node_window import Window, read_shared
 from slurmopt.checkpoint.objects import decode as decode_object
 from slurmopt.checkpoint.state import put_together, take_apart, tensor_names
-from slurmopt.checkpoint.wrappers import renamed_keys, state_of, unwrapped, with_wrappers
+from slurmopt.checkpoint.wrappers import refuse_parts, renamed_keys, state_of, unwrapped, with_wrappers
 from slurmopt.errors import CheckpointError
 from slurmopt.storage.store import Store
 
@@ -264,7 +264,8 @@ def begin(state: dict[str, Any]) -> None:
     """Gives optimizers their state before it is loaded: where parameters are sharded, since only the optimizer knows
     how its state is; where they are on a device, so that its state is read to there and not, whole, into the host's
     memory by each rank. By a step without gradients at a learning rate of 0, which is then overwritten."""
-    for value in state.values():
+    for name, value in state.items():
+        refuse_parts(name, value)
         if isinstance(value, torch.optim.Optimizer) and not value.state:
             _begin(value)
 

@@ -11,7 +11,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
+from slurmopt.errors import CheckpointError
+
+_ZERO = "ZeroRedundancyOptimizer"
 _WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 
 
@@ -31,6 +35,31 @@ def state_of(value: Any) -> Any:
         if any(key != name for key, name in plain.items()):
             return {plain[key]: each for key, each in state.items()}
     return state
+
+
+def refuse_parts(name: str, value: Any) -> None:
+    """CheckpointError for an optimizer of which each rank has a part that looks like the whole."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return
+    kind = ""
+    if any(each.__name__ == _ZERO for each in type(value).__mro__):  # its module takes long to import
+        kind = _ZERO
+    elif isinstance(value, torch.optim.Optimizer) and any(map(_is_of_fsdp1, _parameters(value))):
+        kind = "FSDP1 (FullyShardedDataParallel)"
+    if kind:
+        raise CheckpointError(
+            f"state[{name!r}]: with {kind} each rank has a part of the optimizer's state that does not say which; "
+            "use FSDP2 (torch.distributed.fsdp.fully_shard), or an optimizer that each rank has whole"
+        )
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Any]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _is_of_fsdp1(parameter: Any) -> bool:
+    """FSDP1 itself marks those that it has flattened, with `use_orig_params` too."""
+    return bool(getattr(parameter, "_fsdp_flattened", False))
 
 
 def plain_keys(model: torch.nn.Module, keys: Iterable[str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from checkpoint.ranks import Outcome, on_ranks, writer_of
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -214,6 +215,45 @@ def test_a_writer_that_dies_fails_that_save_and_no_other(folder: Path, journal: 
     assert [event["step"] for event in journal("checkpoint")] == [2, 3]
     (state,) = values(on_ranks(_restored, folder, nodes=here(1), attempt=1))
     assert state == 3
+
+
+class Together:
+    """An object whose state all ranks make together, as FSDP1's models do."""
+
+    def state_dict(self) -> dict[str, Any]:
+        number = torch.tensor(1)
+        dist.all_reduce(number)
+        return {"number": number}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def _save_without_room_on_one(run: CurrentRun) -> tuple[list[bool], bool]:
+    """Rank 1's only buffer stays taken; rank 0's is free soon, and then only one of them has room."""
+    state = {"w": torch.zeros(4), "all": Together()}
+    put_off = []
+    with Checkpointer({**EACH_STEP, "buffers": 1}, run) as saving:
+        saving.restore(dict(state))
+        writer = writer_of(os.getpid())
+        if run.rank.rank == 1:
+            os.kill(writer, signal.SIGSTOP)
+        assert saving.save(1, state)
+        is_over, began, step = torch.tensor(False), time.monotonic(), 1
+        while not is_over:
+            step += 1
+            put_off.append(not saving.save(step, state))
+            is_over.fill_(time.monotonic() - began > 2)
+            dist.broadcast(is_over, 0)
+        if run.rank.rank == 1:
+            os.kill(writer, signal.SIGCONT)
+        saving.save(step + 1, state, force=True)
+        return put_off, saving.wait()
+
+
+def test_a_state_that_ranks_make_together_is_made_by_all_where_one_has_no_room(folder: Path) -> None:
+    for put_off, is_durable in values(on_ranks(_save_without_room_on_one, folder, nodes=here(2))):
+        assert all(put_off)
+        assert is_durable
 
 
 def _restored(run: CurrentRun) -> int:
