@@ -14,7 +14,8 @@
     │   ├── SlurmRefused              2   sbatch said no, with its reason
     │   └── SubmissionUnknown             nobody can tell whether the job was accepted
     ├── StorageError                  1   what a folder or S3 answered: no space, deadline over
-    │   └── StorageRefused                what it will answer again: no permission, no such bucket
+    │   ├── StorageRefused                what it will answer again: no permission, no such bucket
+    │   └── StorageBroken                 it gives back other bytes than it was given
     └── JobError                      1   inside the job
         ├── RendezvousError               ranks that did not arrive
         ├── CheckpointError               a state that cannot be saved or restored, a damaged or foreign checkpoint
@@ -102,6 +103,10 @@ class StorageError(SlurmoptError):
 
 class StorageRefused(StorageError):
     """What it answers until somebody mends it: no permission, no such bucket, a file where a folder has to be."""
+
+
+class StorageBroken(StorageError):
+    """It gives back other bytes than it was given: the disk, the server, or the way there is broken."""
 
 
 class JobError(SlurmoptError):

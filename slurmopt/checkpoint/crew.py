@@ -21,7 +21,7 @@ from slurmopt.checkpoint.snapshot import SnapshotPlan
 from slurmopt.checkpoint.snapshots import Snapshot
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.config.checkpoint import Checkpoint
-from slurmopt.errors import CheckpointError
+from slurmopt.errors import CheckpointError, RanksLost, StorageBroken
 from slurmopt.patience import patience
 from slurmopt.runtime import signals
 from slurmopt.runtime.run import CurrentRun
@@ -29,6 +29,8 @@ from slurmopt.units import human_seconds
 
 _VISIBLE_SECONDS = 70.0
 """How long a new file may stay unseen on another node: NFS keeps what it knows of a folder for up to 60 s."""
+_LASTING = ("lasting", "broken")
+"""The writer's words for a tier that will take no save until somebody mends it."""
 _LAST_SECONDS = 5.0
 """At a stop, slower tiers get this long, and twice what they usually take."""
 
@@ -96,10 +98,16 @@ class Crew:
         self._is_started = True
 
     def _refuse_useless(self, problems: list[dict[str, tuple[str, str]]]) -> None:
-        """Where no tier will take a save until somebody mends it, the training would run for nothing."""
-        lasting = {tier: text for each in problems for tier, (kind, text) in each.items() if kind == "lasting"}
-        if len(lasting) == len(self._tiers):
-            raise CheckpointError("no checkpoint can be saved: " + "; ".join(lasting.values()))
+        """Where no tier will take a save until somebody mends it, the training would run for nothing. Another node may
+        have a disk that is not broken."""
+        lasting = {tier: text for each in problems for tier, (kind, text) in each.items() if kind in _LASTING}
+        if len(lasting) < len(self._tiers):
+            return
+        told = "no checkpoint can be saved: " + "; ".join(lasting.values())
+        broken = [rank for rank, each in enumerate(problems) if any(kind == "broken" for kind, _ in each.values())]
+        if self._ranks.rank in broken:
+            raise StorageBroken(told)
+        raise RanksLost(f"the other ranks did not come: {told}") if broken else CheckpointError(told)
 
     def _unseen(self, failing: set[str]) -> str | None:
         """The shared tier must be the same folder on all nodes: rank 0's writer has put a record there."""

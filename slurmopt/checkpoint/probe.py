@@ -11,6 +11,7 @@ from slurmopt.checkpoint.manifest import Damaged
 from slurmopt.checkpoint.part import Block, PartWriter, Place
 from slurmopt.checkpoint.reading import extents, read_extent
 from slurmopt.checkpoint.tiers import SMALL_SECONDS, Tier
+from slurmopt.errors import StorageBroken
 from slurmopt.storage.folder import ALIGNMENT
 from slurmopt.storage.store import Store
 
@@ -27,6 +28,8 @@ def probe(tier: Tier, attempt: int) -> None:
     key = f"{_PREFIX}{attempt:04d}-{os.urandom(4).hex()}.bin"
     try:
         _round_trip(store, key, tier.compression)
+    except Damaged as error:
+        raise StorageBroken(f"{store.place}: what was written there reads as something else ({error})") from error
     finally:
         store.delete([key, *left])
 
@@ -43,4 +46,4 @@ def _round_trip(store: Store, key: str, encoding: str | None) -> None:
         room = memoryview(mmap.mmap(-1, max(ALIGNMENT, extent.length)))
         for _, _, raw in read_extent(store, extent, room):
             if raw != memory:
-                raise Damaged(f"{store.place}: what was written there reads as something else")
+                raise Damaged(f"{key} has other bytes")

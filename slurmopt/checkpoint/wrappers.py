@@ -70,17 +70,15 @@ def plain_keys(model: torch.nn.Module, keys: Iterable[str]) -> dict[str, str]:
         return dict(zip(keys, keys, strict=True))
     parallel = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
     wrapped = {_plain(f"{path}.module") for path, each in model.named_modules() if isinstance(each, parallel)}
-    plain = {key: _without(_plain(key), wrapped) for key in keys}
-    count = Counter(plain.values())
-    return {key: name if count[name] == 1 else key for key, name in plain.items()}
+    return _distinct({key: _without(_plain(key), wrapped) for key in keys})
 
 
 def renamed_keys(saved: Iterable[str], plain: Iterable[str]) -> dict[str, str]:
     """For each saved key the one of `plain` that it means: an older version saved the wrappers' names too. A key that
-    means none keeps its name."""
+    means none keeps its name, and so do two that would mean the same."""
     saved = list(saved)
     free = set(plain) - set(saved)
-    return {key: _matching(key, free) for key in saved}
+    return _distinct({key: _matching(key, free) for key in saved})
 
 
 def with_wrappers(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any]:
@@ -95,6 +93,13 @@ def _matching(key: str, free: set[str]) -> str:
     # A `module` in it was DDP's, where the model of today has the name without it.
     candidates = [name, *(".".join(parts[:at] + parts[at + 1 :]) for at, part in enumerate(parts) if part == "module")]
     return next((candidate for candidate in candidates if candidate in free), key)
+
+
+def _distinct(names: dict[str, str]) -> dict[str, str]:
+    """Keys that would have the same name keep their own, and nothing is lost."""
+    count = Counter(names.values())
+    found = {key: name if count[name] == 1 else key for key, name in names.items()}
+    return found if len(set(found.values())) == len(found) else {key: key for key in names}
 
 
 def _plain(key: str) -> str:

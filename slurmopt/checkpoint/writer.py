@@ -32,7 +32,7 @@ from slurmopt.checkpoint.probe import probe
 from slurmopt.checkpoint.sealer import Sealer
 from slurmopt.checkpoint.target import Target
 from slurmopt.checkpoint.tiers import Tier
-from slurmopt.errors import CheckpointError, SlurmoptError, StorageRefused, one_line
+from slurmopt.errors import CheckpointError, SlurmoptError, StorageBroken, StorageRefused, one_line
 
 _NICE = 10
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
@@ -252,9 +252,12 @@ class Writer:
 
 
 def _kind(error: Exception) -> str:
-    """Whether the run must end, or the tier says no until somebody mends it, or the next save may well succeed."""
+    """Whether the run must end, or the tier says no until somebody mends it or gives back other bytes than it got, or
+    the next save may well succeed."""
     if isinstance(error, CheckpointError):
         return "fatal"
+    if isinstance(error, StorageBroken):
+        return "broken"
     return "lasting" if isinstance(error, StorageRefused) else "passing"
 
 

@@ -7,7 +7,7 @@ import time
 import traceback
 from types import TracebackType
 
-from slurmopt.errors import JobError, Pruned, RanksLost, RendezvousError, Requeue, one_line
+from slurmopt.errors import JobError, Pruned, RanksLost, RendezvousError, Requeue, StorageBroken, one_line
 from slurmopt.folder.outcome import FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR, Outcome
 
 _INFRASTRUCTURE_TYPES = {"DistBackendError", "DistNetworkError", "DistStoreError"}
@@ -108,7 +108,7 @@ def is_infrastructure(error: BaseException) -> bool:
     text = str(error).lower()
     if any(word in text for word in _USER_WORDS):
         return False
-    if isinstance(error, (RendezvousError, RanksLost)):
+    if isinstance(error, (RendezvousError, RanksLost, StorageBroken)):
         return True
     if _INFRASTRUCTURE_TYPES & {kind.__name__ for kind in type(error).__mro__}:
         return True

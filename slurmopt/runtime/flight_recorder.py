@@ -44,5 +44,9 @@ def _recorded() -> bytes | None:
 
     # Builds for GPUs have a recorder of their own for NCCL.
     dump = getattr(c10d, "_dump_nccl_trace", None) or getattr(c10d, "_dump_fr_trace", None)
-    # Without the stack of each collective: for those torch imports its compiler first, which takes a second and more.
-    return None if dump is None else bytes(dump(includeStackTraces=False))
+    if dump is None:
+        return None
+    try:  # without the stack of each collective: for those torch imports its compiler, which takes a second and more
+        return bytes(dump(includeStackTraces=False))
+    except TypeError:  # another version of torch, which has no such choice
+        return bytes(dump())

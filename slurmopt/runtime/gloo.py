@@ -8,14 +8,21 @@ from slurmopt.runtime.addresses import interface_to_peers
 from slurmopt.runtime.ranks import RankFacts
 
 INTERFACE, LAZY = "GLOO_SOCKET_IFNAME", "TORCH_GLOO_LAZY_INIT"
-_MOST_RANKS = 256
-"""Up to here each rank is connected with each other one from the start, and learns at once that one has ended."""
+_MOST_RANKS = 224
+"""Up to here each rank is connected with each other one from the start, and learns at once that one has ended. So many
+need 1,024 open files, which a rank may have nearly everywhere."""
 _GROUPS, _OTHER_FILES = 4, 128
 """The default group, two of the checkpointer and one of the user's own; and what else a rank has open."""
 
 
-def gloo_exports(facts: RankFacts, environ: Mapping[str, str], open_files: int) -> dict[str, str]:
-    """The variables that `environ` lacks; `open_files` is the rank's limit on open files.
+def lacks_files(world_size: int, open_files: int) -> bool:
+    """Whether a rank that may have so many files open cannot be connected with each other one. What follows from that
+    all ranks must do alike: where only some make connections lazily, gloo hangs."""
+    return world_size * _GROUPS + _OTHER_FILES > open_files
+
+
+def gloo_exports(facts: RankFacts, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that `environ` lacks.
 
     - In a large world connections are made when a collective first needs them. Otherwise each group connects each rank
       with each other one: with 1,024 ranks that is a million connections and, in every rank, 1,023 file descriptors.
@@ -23,7 +30,7 @@ def gloo_exports(facts: RankFacts, environ: Mapping[str, str], open_files: int) 
       where no other node answers.
     """
     found = {}
-    if facts.world_size > _MOST_RANKS or facts.world_size * _GROUPS + _OTHER_FILES > open_files:
+    if facts.world_size > _MOST_RANKS:
         found[LAZY] = "1"
     if facts.nodes > 1 and INTERFACE not in environ and (interface := interface_to_peers(facts, environ)):
         found[INTERFACE] = interface

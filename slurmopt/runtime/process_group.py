@@ -14,11 +14,14 @@ from typing import Any
 from slurmopt.errors import JobError, RendezvousError, Requeue
 from slurmopt.folder import heartbeat
 from slurmopt.folder.layout import RunFolder
-from slurmopt.runtime import signals
+from slurmopt.runtime import open_files, signals
+from slurmopt.runtime.gloo import LAZY, lacks_files
 from slurmopt.runtime.ranks import RankFacts
 from slurmopt.runtime.rendezvous import Rendezvous
 
 _ALL_HERE = "all"
+_LACKS_FILES = "lacks-files"
+"""How many ranks may not have enough files open to be connected with each other one."""
 _NAMED = 8
 _ASKED_PER_SECOND = 1000.0
 """How often guests ask rank 0's store, all together."""
@@ -87,11 +90,15 @@ class ProcessGroup:
 
     def _meet(self) -> Any:
         store = self._connect()
+        if lacks_files(self._facts.world_size, open_files.limit()):
+            store.add(_LACKS_FILES, 1)
         store.set(f"arrived/{self._facts.rank}", self._facts.node)
         store.add("arrivals", 1)
         verdict = self._wait_as_host(store) if self._facts.rank == 0 else self._wait_as_guest(store)
         if verdict != _ALL_HERE:
             raise RendezvousError(self._absent([int(rank) for rank in verdict.split(",")]))
+        if store.add(_LACKS_FILES, 0):  # one of all the ranks, which have said so before they arrived
+            os.environ.setdefault(LAZY, "1")
         return store
 
     def _connect(self) -> Any:

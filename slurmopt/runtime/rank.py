@@ -159,7 +159,7 @@ def export(call: Call, attempt: int) -> RankFacts:
             os.environ.pop(name, None)
     elif call.per != "job":
         os.environ.update(exports(facts))
-        os.environ.update(gloo_exports(facts, os.environ, open_files.limit()))
+        os.environ.update(gloo_exports(facts, os.environ))
     os.environ.update({run.FOLDER: str(call.folder.path), run.ATTEMPT: str(attempt)})
     os.environ.setdefault("SLURMOPT_CONFIG", str(call.folder.config))
     os.environ[run.LOCAL_RANK] = str(facts.local_rank)

@@ -14,12 +14,15 @@ import torch
 import torch.distributed as dist
 from checkpoint.ranks import on_ranks
 from s3_server import BUCKET, S3Server, new_folder
+from storage.proxy import proxy
 
 from slurmopt import Requeue
 from slurmopt.checkpoint import Checkpointer
 from slurmopt.checkpoint.route import route
 from slurmopt.errors import CheckpointError
 from slurmopt.folder import events
+from slurmopt.folder.outcome import INFRASTRUCTURE
+from slurmopt.runtime.failures import is_peer_lost, outcome_of
 from slurmopt.runtime.run import FOLDER, CurrentRun
 
 Attempt = Callable[..., Any]
@@ -192,3 +195,40 @@ TIERS = ["scratch", "shared", "s3"]
 def test_the_way_of_a_save(due: list[str], busy: list[str], failing: list[str], buffers: int, found: list[str]) -> None:
     assert route(due, TIERS, busy, failing, buffers) == found
     assert route(["s3"], ["s3"], busy, failing, buffers) == ["s3"], "there is no other way"
+
+
+def _with_broken_s3(run: CurrentRun, config: dict[str, Any], server: S3Server) -> None:
+    os.environ.update(server.environment, **{FOLDER: str(run.folder.path)})
+    with Checkpointer(config, run) as saving:
+        assert saving.save(1, {"w": torch.ones(3)})
+        assert saving.wait()
+
+
+def test_a_tier_that_gives_back_other_bytes_is_broken_and_nobodys_error(folder: Path, server: S3Server) -> None:
+    """As a cache or a disk does that loses bits: what is written there is whole, and what is read is not."""
+
+    def flip(data: bytes, _: int) -> bytes:
+        return data[:-1] + b"\x01" if data.endswith(bytes(64)) else data
+
+    with proxy(server.endpoint, spoil_answer=flip) as endpoint:
+        broken = {"url": f"s3://{BUCKET}/broken", "endpoint": endpoint, "every": 1}
+        on_both = {"shared": {"every": 1}, "s3": broken}
+        (outcome,) = on_ranks(_with_broken_s3, folder, on_both, server, nodes=["here"])
+        assert outcome.error is None, outcome.error
+        assert "reads as something else (" in outcome.log
+        assert "; saves there are tried all the same" in outcome.log
+        alone = {"shared": {"path": None}, "s3": broken}
+        nodes = ["one", "other"]
+        first, second = on_ranks(_ends_as, folder, alone, server, nodes=nodes, attempt=1)
+    assert [first.value[0], second.value[0]] == [INFRASTRUCTURE] * 2, [first, second]
+    assert f"no checkpoint can be saved: s3://{BUCKET}/broken" in first.value[1]
+    assert is_peer_lost(second.value[1]), "its node is not the one to leave out"
+
+
+def _ends_as(run: CurrentRun, config: dict[str, Any], server: S3Server) -> list[str]:
+    try:
+        _with_broken_s3(run, config, server)
+    except Exception as error:  # noqa: BLE001 - as a rank takes whatever a function raises
+        outcome = outcome_of(error)
+        return [outcome.outcome, outcome.error or ""]
+    return []

@@ -15,6 +15,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.nn.parallel import DistributedDataParallel
 
 from slurmopt.checkpoint import Checkpointer
+from slurmopt.checkpoint.wrappers import renamed_keys
 from slurmopt.errors import CheckpointError
 from slurmopt.runtime.run import CurrentRun
 
@@ -94,6 +95,47 @@ def test_wrappers_change_between_attempts(folder: Path, before: str, of: Callabl
             assert saving.restore({"model": wrap(here)}) == 1
             for name, tensor in _parts(here).items():
                 assert torch.equal(tensor, _parts(saved)[name]), (after, name)
+
+
+@pytest.mark.parametrize(
+    "saved", ["_orig_mod.x module.x", "module._orig_mod.x _orig_mod.module.x", "m.module.x module.m.x"]
+)
+def test_two_saved_keys_that_mean_the_same_are_kept_apart(saved: str) -> None:
+    keys = saved.split()
+    assert set(renamed_keys(keys, ["x", "m.x"]).values()) == set(keys)
+
+
+def test_two_parts_that_would_be_restored_into_one_are_refused(folder: Path) -> None:
+    with Checkpointer(EACH_STEP, alone(folder, 0)) as saving:
+        older = {"module.weight": torch.zeros(1, 2), "_orig_mod.weight": torch.ones(1, 2), "bias": torch.zeros(1)}
+        assert saving.save(1, {"model": older})
+        assert saving.wait()
+    with (
+        Checkpointer(EACH_STEP, alone(folder, 1)) as saving,
+        pytest.raises(CheckpointError, match=r"model\.weight is in the model and not in step-00000001/"),
+    ):
+        saving.restore({"model": nn.Linear(2, 1)})
+
+
+class Parts(nn.Module):
+    """Of its keys one without its wrapper would have the name that another has with it."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.a = nn.DataParallel(nn.ModuleDict({"module": nn.Linear(2, 2), "b": nn.Linear(2, 2)}))
+        self.a.register_module("b", nn.Linear(2, 2))
+
+
+def test_a_model_whose_keys_meet_without_wrappers_is_restored_whole(folder: Path) -> None:
+    saved, here = Parts(1), Parts(2)
+    with Checkpointer(EACH_STEP, alone(folder, 0)) as saving:
+        assert saving.save(1, {"model": saved})
+        assert saving.wait()
+    with Checkpointer(EACH_STEP, alone(folder, 1)) as saving:
+        assert saving.restore({"model": here}) == 1
+    for key, tensor in saved.state_dict().items():
+        assert torch.equal(here.state_dict()[key], tensor), key
 
 
 def test_a_model_with_other_parts_is_refused_by_their_plain_names(folder: Path) -> None:

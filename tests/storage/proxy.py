@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 Spoil = Callable[[bytes, int], bytes]
-"""Gets what a client sends, and at which byte of its connection that begins; returns what goes on."""
+"""Gets what one side sends, and at which byte of its connection that begins; returns what goes on."""
 
 
 @contextlib.contextmanager
@@ -19,17 +19,19 @@ def proxy(
     spoil: Spoil = lambda data, _: data,
     bytes_per_second: int = 0,
     lose_first_answer: list[int] | None = None,
+    spoil_answer: Spoil = lambda data, _: data,
 ) -> Iterator[str]:
     """The address of a proxy for `endpoint`; `bytes_per_second` for each connection and direction, 0 for no limit.
 
-    With `lose_first_answer` the first connection breaks off when its answer comes; its length is appended.
+    `spoil` changes what clients send, `spoil_answer` what they get. With `lose_first_answer` the first connection breaks
+    off when its answer comes; its length is appended.
     """
 
-    def answer(data: bytes, _: int) -> bytes:
+    def answer(data: bytes, position: int) -> bytes:
         if lose_first_answer is not None and not lose_first_answer:
             lose_first_answer.append(len(data))
             raise ConnectionResetError
-        return data
+        return spoil_answer(data, position)
 
     there = urlsplit(endpoint)
     stopped = threading.Event()
