@@ -23,8 +23,8 @@ def proxy(
 ) -> Iterator[str]:
     """The address of a proxy for `endpoint`; `bytes_per_second` for each connection and direction, 0 for no limit.
 
-    `spoil` changes what clients send, `spoil_answer` what they get. With `lose_first_answer` the first connection breaks
-    off when its answer comes; its length is appended.
+    `spoil` changes what clients send, `spoil_answer` what they get. With `lose_first_answer` the first connection
+    breaks off when its answer comes; its length is appended.
     """
 
     def answer(data: bytes, position: int) -> bytes:
