@@ -17,8 +17,10 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from benchmarks import sweeps, sweeps_launching, sweeps_looking, sweeps_running, sweeps_search  # noqa: E402
 from benchmarks.other_launchers import cancel_all  # noqa: E402
 from benchmarks.report import Report  # noqa: E402
-from benchmarks.sweeps_project import launched, project  # noqa: E402
+from benchmarks.sweeps_project import await_end, launched, project  # noqa: E402
 from benchmarks.workbench import Workbench, workbench  # noqa: E402
+
+from slurmopt.folder import events  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +60,27 @@ def test_a_made_sweep_is_one_that_status_and_results_understand(tmp_path: Path, 
     assert sum(path.is_file() for path in sweep.point(7).path.rglob("*")) <= 4
 
 
+def test_a_made_sweep_of_packed_points_is_as_jobs_leave_it(bench: Workbench, tmp_path: Path) -> None:
+    swept = ["model=small,large", "seed=range(3)", "sweep.per_task=3"]
+    real = launched(bench, project(bench, "test-made"), *swept)
+    await_end(bench)
+    made = sweeps_looking.make_sweep(tmp_path / "runs" / "made" / "20261121-120000-aaaa", 6, 3, own_files=False)
+    assert _shapes(made.task(0, 1).events) == _shapes(real.task(0, 1).events)
+    assert sorted(path.name for path in made.tasks.iterdir()) == sorted(path.name for path in real.tasks.iterdir())
+
+
+def _shapes(journal: Path) -> set[tuple[str, ...]]:
+    """What the lines about points hold, and in which order."""
+    return {tuple(event) for event in events.read(journal) if event["event"] == "point"}
+
+
 def test_without_a_cluster_it_looks_at_sweeps_and_says_what_it_skips(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps_looking, "COUNT", 10)
+    monkeypatch.setattr(sweeps_looking, "MANY", 2_000)
     report = Report()
     with workbench(slurm=False) as bare:
         sweeps.bench(bare, report, 1)
-    assert len(report.targets) == 4
+    assert len(report.targets) == 4 + 2 * len(sweeps_looking.MANY_WAYS)
     assert report.skipped == ["sweeps that are launched: no cluster"]
 
 

@@ -1,9 +1,10 @@
-"""`slurmopt status` and `slurmopt results` of ten thousand points that have ended."""
+"""`slurmopt status` and `slurmopt results` of ten thousand points that have ended, and of a million."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ from slurmopt.runtime.pack.source import End
 COUNT = 10_000
 PER_TASK = 25
 LIMITS = {"status": 1.0, "results": 2.0}
+MANY, MANY_PER_TASK = 1_000_000, 1_000
+MANY_WAYS = ("status", "status --json", "results", "results --json")
+MANY_SECONDS, MANY_MIB = 5.0, 300.0
+MANY_RUNS = 3
 CONFIG = {"task": {"_target_": "points.main"}, "resources": {"time": "10m"}, "sweep": {"metric": "loss"}}
 RATES = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]
 FAILED_EVERY = 100
@@ -46,10 +51,30 @@ def bench(bench: Workbench, report: Report, runs: int) -> None:
     report.table("looking at sweeps", samples)
     for case in cases:
         report.target(case.name, median(samples[case.name]), LIMITS[case.name.partition(",")[0]], "s")
+    _many(bench, report, min(runs, MANY_RUNS))
 
 
-def make_sweep(path: Path, count: int, per_task: int) -> SweepFolder:
-    """A sweep of `count` points that have ended, one in a hundred by an error of the user's, as jobs leave it."""
+def _many(bench: Workbench, report: Report, runs: int) -> None:
+    """Seconds depend on the machine, and are shown only."""
+    cwd = bench.place("sweeps-many")
+    sweep = make_sweep(cwd / "runs" / "many" / "20261121-120000-aaaa", MANY, MANY_PER_TASK, own_files=False)
+    cases = []
+    for way in MANY_WAYS:
+        word, *options = way.split()
+        argv = [bench.python, "-m", "slurmopt", word, str(sweep.path), *options]
+        cases.append(Case(f"{way}, {MANY:,} points", argv, cwd, bench.env))
+    samples = side_by_side(cases, runs)
+    report.table(f"looking at a sweep of {MANY:,} points, {MANY_PER_TASK:,} in a task", samples)
+    for name, found in samples.items():
+        report.target(name, median(found), MANY_SECONDS, "s", binding=False)
+        report.target(f"memory, {name}", max(one.peak_mib or 0.0 for one in found), MANY_MIB, "MiB")
+
+
+def make_sweep(path: Path, count: int, per_task: int, own_files: bool = True) -> SweepFolder:
+    """A sweep of `count` points that have ended, one in a hundred by an error of the user's, as jobs leave it.
+
+    Without `own_files` packed points have no folders: nobody opens them who looks at the whole sweep.
+    """
     sweep = SweepFolder(path)
     for folder in (sweep.points, sweep.logs):
         folder.mkdir(parents=True)
@@ -66,36 +91,41 @@ def make_sweep(path: Path, count: int, per_task: int) -> SweepFolder:
     events.append(sweep.events, "submitted", backend="sbatch", token=made.token, job=made.job)
     submissions.write(sweep.sweep_file, count, [made])
     for task in range(made.size):
-        _end_task(sweep, points, made, task)
+        _end_task(sweep, points, made, task, own_files)
     return sweep
 
 
 def _points(count: int) -> Points:
-    axes: list[dict[str, list[Any]]] = [{"lr": RATES}, {"seed": list(range(-(-count // len(RATES))))}]
+    axes: list[dict[str, Sequence[Any]]] = [{"lr": RATES}, {"seed": range(-(-count // len(RATES)))}]
     columns = [Axis((Column(key=key, values=values),)) for axis in axes for key, values in axis.items()]
     base = Base(picks=[], config={"lr": 0.1, "seed": 0, **CONFIG}, choices={})
     return Points(axes=columns, bases=[base], hydra=[{"job": {}, "run": {}, "runtime": {}}], kind="grid", trials=None)
 
 
-def _end_task(sweep: SweepFolder, points: Points, made: Submission, task: int) -> None:
+def _end_task(sweep: SweepFolder, points: Points, made: Submission, task: int, own_files: bool) -> None:
     job, config = f"{made.job}_{task}", sweep.config.read_text()
     journal = _task_journal(sweep, made, task, job) if made.packed else None
     for point in made.points_of(task):
-        sweep.point(point).path.mkdir()
-        replace_text(sweep.point(point).config, config)  # any will do: nobody who looks reads it
-        run = make_point(sweep, points, point, job, made.token)
-        run.heartbeats.rmdir()
-        run.attempt_logs(0).mkdir()
-        run.rank_log(0, 0).touch()
         end = _end(point)
-        events.append(run.events, "attempt", attempt=0, job=job, nodes="node1", log_from=0)
-        said = {name: value for name, value in vars(end).items() if name not in ("point", "attempt")}
-        events.append(run.events, "end", attempt=0, exit_code=0, rank=None, **said)
+        if own_files:
+            _end_point(sweep, points, made, job, config, end)
         if journal is not None:
             journal.start(point, 0)
             journal.end(end)
     if made.packed:
         events.append(sweep.task(0, task).events, "end", attempt=0, outcome="finished", cause="finished", next=None)
+
+
+def _end_point(sweep: SweepFolder, points: Points, made: Submission, job: str, config: str, end: End) -> None:
+    sweep.point(end.point).path.mkdir()
+    replace_text(sweep.point(end.point).config, config)  # any will do: nobody who looks reads it
+    run = make_point(sweep, points, end.point, job, made.token)
+    run.heartbeats.rmdir()
+    run.attempt_logs(0).mkdir()
+    run.rank_log(0, 0).touch()
+    events.append(run.events, "attempt", attempt=0, job=job, nodes="node1", log_from=0)
+    said = {name: value for name, value in vars(end).items() if name not in ("point", "attempt")}
+    events.append(run.events, "end", attempt=0, exit_code=0, rank=None, **said)
 
 
 def _task_journal(sweep: SweepFolder, made: Submission, task: int, job: str) -> TaskJournal:

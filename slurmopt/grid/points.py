@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from slurmopt.config.resolved import resolved
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.grid.assign import assign
-from slurmopt.grid.axes import Axis, Column
+from slurmopt.grid.axes import Axis, Column, Interval
 from slurmopt.grid.bases import Base, asks_hydra, override_dirname, picked
 from slurmopt.grid.names import fill, readable
 from slurmopt.grid.ranges import Ranges
@@ -95,6 +96,20 @@ class Points:
     def values(self, point: int) -> dict[str, Any]:
         """Axis key → value; of a group the choice's name."""
         return {column.key: column.value(at) for column, at in self._places(point)}
+
+    def places(self, key: str) -> tuple[Sequence[Any], Callable[[int], int]]:
+        """The values of an axis, and what tells where among them a point's stands. Not of a search."""
+        stride, kept = 1, self.kept
+        for axis in reversed(self.axes):
+            if key in axis.keys:
+                break
+            stride *= len(axis)
+        (column,) = (column for column in axis.columns if column.key == key)
+        assert not isinstance(column.values, Interval)
+        size = len(axis)
+        if kept is None:
+            return column.values, lambda point: point // stride % size
+        return column.values, lambda point: kept[point] // stride % size
 
     @property
     def first(self) -> dict[str, Any]:

@@ -34,8 +34,8 @@ class Ranges:
 
     @classmethod
     def of(cls, numbers: Iterable[int]) -> Ranges:
-        """From single numbers."""
-        return cls((number, number) for number in numbers)
+        """From single numbers. Those in a row become one span at once, so that a million need no million pairs."""
+        return cls(_runs(numbers))
 
     def __str__(self) -> str:
         return ",".join(f"{first}-{last}" if first < last else str(first) for first, last in self.spans)
@@ -110,6 +110,19 @@ class Ranges:
     def both(self, other: Ranges) -> Ranges:
         """Those that are in both."""
         return self.minus(self.minus(other))
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    found = iter(numbers)
+    first = last = next(found, None)
+    if first is None or last is None:
+        return
+    for number in found:
+        if number != last + 1:
+            yield first, last
+            first = number
+        last = number
+    yield first, last
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from statistics import fmean, median
 from typing import Any
 
@@ -43,32 +45,49 @@ class Effect:
     levels: list[Level]
 
 
-def effects(rows: Sequence[tuple[dict[str, Any], float]], axes: Sequence[str], maximize: bool = False) -> list[Effect]:
+@dataclass(frozen=True)
+class Tried:
+    """Which values of an axis the points have."""
+
+    axis: str
+    values: Sequence[Any]
+    places: Sequence[int]
+    """Where in `values` each point's stands; -1 where nobody knows it."""
+
+
+def effects(tried: Iterable[Tried], metrics: Sequence[float], maximize: bool = False) -> list[Effect]:
     """The axes, the one that explains most first; without those of which only one value was tried.
 
-    `rows`: the values of a point and its metric, a finite number. The share is Kelley's unbiased correlation ratio
+    `metrics`: of each point a finite number. The share is Kelley's unbiased correlation ratio
     ε² = 1 - (SS_within / (n - k)) / (SS_total / (n - 1)), with n points and k values of the axis, and 0 where that is
     negative (T. L. Kelley, An Unbiased Correlation Ratio Measure, PNAS 21(9), 1935, pp. 554-559). Unlike η² it does
     not grow with the number of values: an axis that does nothing, such as a seed, has about 0. Each axis is looked at
     alone; what only a combination of two does, it does not see.
     """
-    found = (_effect(rows, axis, maximize) for axis in axes)
+    found = (_effect(one, metrics, maximize) for one in tried)
     return sorted((effect for effect in found if effect is not None), key=lambda effect: -effect.share)
 
 
-def _effect(rows: Sequence[tuple[dict[str, Any], float]], axis: str, maximize: bool) -> Effect | None:
-    pairs = [(values[axis], metric) for values, metric in rows if axis in values]
-    groups = _grouped(pairs)
+@dataclass
+class _Group:
+    """Points with one value, or with one of a bin of values."""
+
+    value: Any
+    last: Any
+    metrics: array[float]
+
+
+def _effect(tried: Tried, metrics: Sequence[float], maximize: bool) -> Effect | None:
+    groups = _grouped(tried, metrics)
     if len(groups) < 2:
         return None
     levels = [_level(group, maximize) for group in groups]
-    return Effect(axis, explained([[metric for _, metric in group] for group in groups]), levels)
+    return Effect(tried.axis, explained([group.metrics for group in groups]), levels)
 
 
-def _level(group: list[tuple[Any, float]], maximize: bool) -> Level:
-    metrics = [metric for _, metric in group]
-    best = max(metrics) if maximize else min(metrics)
-    return Level(group[0][0], group[-1][0], len(group), fmean(metrics), median(metrics), best)
+def _level(group: _Group, maximize: bool) -> Level:
+    best = max(group.metrics) if maximize else min(group.metrics)
+    return Level(group.value, group.last, len(group.metrics), fmean(group.metrics), median(group.metrics), best)
 
 
 def explained(groups: Sequence[Sequence[float]]) -> float:
@@ -76,43 +95,74 @@ def explained(groups: Sequence[Sequence[float]]) -> float:
     count = sum(map(len, groups))
     if count <= len(groups):
         return 0.0
-    total = _squares([value for group in groups for value in group])
-    within = math.fsum(map(_squares, groups))
+    total = _squares(groups)
+    within = math.fsum(_squares([group]) for group in groups)
     if total <= 0:
         return 0.0
     return max(0.0, 1 - (within / (count - len(groups))) / (total / (count - 1)))
 
 
-def _squares(values: Sequence[float]) -> float:
-    """The sum of the squared distances from the mean."""
-    mean = fmean(values)
-    return math.fsum((value - mean) ** 2 for value in values)
+def _squares(groups: Sequence[Sequence[float]]) -> float:
+    """The sum of the squared distances from the mean of all."""
+    mean = fmean(chain.from_iterable(groups))
+    return math.fsum((value - mean) ** 2 for group in groups for value in group)
 
 
-def _grouped(pairs: list[tuple[Any, float]]) -> list[list[tuple[Any, float]]]:
-    """By value; of many different numbers in bins of as many points each."""
-    by_value: dict[str, list[tuple[Any, float]]] = {}
-    for pair in pairs:
-        by_value.setdefault(shown(pair[0]), []).append(pair)
-    numeric = all(is_number(value) for value, _ in pairs)
-    if numeric and len(by_value) > _MOST_LEVELS:
-        return _binned(list(by_value.values()))
-    groups = list(by_value.values())
-    return sorted(groups, key=lambda group: group[0][0]) if numeric else groups
+def _grouped(tried: Tried, metrics: Sequence[float]) -> list[_Group]:
+    """By value; of many different numbers in bins of about as many points each, in which a value stays in one."""
+    values = tried.values
+    counts = array("q", bytes(8 * len(values)))
+    for place in tried.places:
+        if place >= 0:
+            counts[place] += 1
+    used = [place for place, count in enumerate(counts) if count]
+    if all(is_number(values[place]) for place in used):
+        used.sort(key=values.__getitem__)
+        starts = _starts(values, used)
+        if len(starts) > _MOST_LEVELS:
+            starts = _binned(starts, used, counts)
+    else:
+        words: dict[str, list[int]] = {}
+        for place in used:
+            words.setdefault(shown(values[place]), []).append(place)
+        used = list(chain.from_iterable(words.values()))
+        starts = _starts(values, used)
+    return _filled(tried, metrics, used, starts)
 
 
-def _binned(groups: list[list[tuple[Any, float]]]) -> list[list[tuple[Any, float]]]:
-    """Neighbouring values together, about as many points in each bin; a value stays in one."""
-    ordered = sorted(groups, key=lambda group: group[0][0])
-    share = sum(map(len, ordered)) / _BINS
-    bins: list[list[tuple[Any, float]]] = []
-    before = 0
-    for group in ordered:
-        if not bins or before >= share * len(bins):
-            bins.append([])
-        bins[-1] += group
-        before += len(group)
+def _starts(values: Sequence[Any], used: list[int]) -> list[int]:
+    """Where in `used`, in which what is shown alike stands together, another value begins."""
+    found, before = [], None
+    for at, place in enumerate(used):
+        if (now := shown(values[place])) != before:
+            found.append(at)
+            before = now
+    return found
+
+
+def _binned(starts: list[int], used: list[int], counts: array[int]) -> list[int]:
+    """Those of `starts` with which a bin begins."""
+    share, before, bins = sum(counts) / _BINS, 0, list[int]()
+    for start, stop in pairwise([*starts, len(used)]):
+        if before >= share * len(bins):
+            bins.append(start)
+        before += sum(counts[place] for place in used[start:stop])
     return bins
+
+
+def _filled(tried: Tried, metrics: Sequence[float], used: list[int], starts: list[int]) -> list[_Group]:
+    values = tried.values
+    groups: list[_Group] = []
+    group_of = array("q", bytes(8 * len(values)))
+    for start, stop in pairwise([*starts, len(used)]):
+        for place in used[start:stop]:
+            group_of[place] = len(groups)
+        groups.append(_Group(values[used[start]], values[used[stop - 1]], array("d")))
+    adders = [group.metrics.append for group in groups]
+    for place, metric in zip(tried.places, metrics, strict=True):
+        if place >= 0:
+            adders[group_of[place]](metric)
+    return groups
 
 
 def is_number(value: Any) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from slurmopt.grid.ranges import Ranges
-from slurmopt.sweeps.standing import BAD, Point, Rest
+from slurmopt.sweeps.standing import BAD, Point, Rest, Standing
 
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?")
 _LONGEST = 300
@@ -29,26 +30,29 @@ class Group:
         return self.points[0]
 
 
-def groups(points: Iterable[Point], never_started: Iterable[Rest] = ()) -> list[Group]:
-    """The failed among `points` by what they say, numbers in it aside, and those whose array task failed before it
-    came to them; the largest group first."""
-    found: dict[tuple[str | None, str], list[Point]] = {}
-    for point in points:
-        if point.state in BAD:
-            found.setdefault((point.cause, normalised(_said(point))), []).append(point)
-    made = [_group(cause, same) for (cause, _), same in found.items()]
-    unstarted: dict[str, Ranges] = {}
-    for rest in never_started:
-        if rest.state in BAD:
-            said = f"never started: {rest.detail or rest.state}"[:_LONGEST]
-            unstarted[said] = unstarted.get(said, Ranges()).union(rest.points)
-    made += [Group(None, said, points) for said, points in unstarted.items()]
+def groups(seen: Standing, among: Ranges | None = None, never_started: bool = True) -> list[Group]:
+    """The failed points by what they say, numbers in it aside, and (`never_started`) those whose array task failed
+    before it came to them; the largest group first. `among`: of these points alone."""
+    numbers: dict[tuple[str | None, str], array[int]] = {}
+    firsts: dict[tuple[str | None, str], Point] = {}
+    for point in seen.in_states(BAD, among):
+        same = point.cause, normalised(_said(point))
+        numbers.setdefault(same, array("q")).append(point.number)
+        if same not in firsts or point.number < firsts[same].number:
+            firsts[same] = point
+    made = [Group(same[0], _said(firsts[same]), Ranges.of(found)) for same, found in numbers.items()]
+    if never_started:
+        made += _unstarted(seen.rest_of(among))
     return sorted(made, key=lambda group: (-len(group.points), group.example))
 
 
-def _group(cause: str | None, same: list[Point]) -> Group:
-    first = min(same, key=lambda point: point.number)
-    return Group(cause, _said(first), Ranges.of(point.number for point in same))
+def _unstarted(rests: Iterable[Rest]) -> Iterator[Group]:
+    found: dict[str, Ranges] = {}
+    for rest in rests:
+        if rest.state in BAD:
+            said = f"never started: {rest.detail or rest.state}"[:_LONGEST]
+            found[said] = found.get(said, Ranges()).union(rest.points)
+    return (Group(None, said, points) for said, points in found.items())
 
 
 def _said(point: Point) -> str:

@@ -51,7 +51,7 @@ def _refuse_of_one_run(given: argparse.Namespace) -> None:
 
 
 def _errors(seen: Standing, chosen: Selection) -> str:
-    failed = groups(seen.known(chosen.points))
+    failed = groups(seen, chosen.points, never_started=False)
     if not failed:
         return f"{chosen.label}: no point has failed; {states(seen.counts(chosen.points))}"
     parts = [_report(seen, group) for group in failed[:_MOST_GROUPS]]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import SlurmError
@@ -17,13 +18,15 @@ from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
 from slurmopt.runs import arrays
-from slurmopt.runs.journal import Journal, returns, whole
+from slurmopt.runs.journal import Journal, whole
 from slurmopt.runs.progress import progress
-from slurmopt.runs.state import ALIVE, Slurm, of_end, state
+from slurmopt.runs.state import ALIVE, Slurm, state
 from slurmopt.slurm.states import OVER, plain_reason, plain_state
 from slurmopt.survival.story import number
 from slurmopt.sweeps import traces
+from slurmopt.sweeps.ends import Ends
 from slurmopt.sweeps.standing import Point, Rest, Standing
+from slurmopt.sweeps.told import Reader, returns
 from slurmopt.sweeps.traces import Task, Trace
 
 if TYPE_CHECKING:
@@ -33,30 +36,21 @@ _SKEW = 5.0
 """Seconds by which Slurm's knowledge may lag behind the sweep's journal."""
 
 
-def standing(sweep: SweepFolder, fresh: bool = False) -> Standing:
-    """How the sweep is. `fresh`: Slurm is asked now, not through the answer that all share.
+def standing(sweep: SweepFolder, fresh: bool = False, metrics: bool = False) -> Standing:
+    """How the sweep is. `fresh`: Slurm is asked now, not through the answer that all share; `metrics`: what the points
+    came to is kept, too.
 
     Raises ConfigError where sweep.json or `cancelled` is damaged, OSError where the journal cannot be read.
     """
     tried = arrays.known(sweep) or submissions.read(sweep.sweep_file)  # a launch may have died between the two
     journal = events.read(sweep.events)
-    packed = (
-        {(task.submission, task.number): task for task in traces.of_tasks(sweep)}
-        if any(one.packed for one in tried)
-        else {}
-    )
-    own = traces.of_points(sweep) if not tried or any(not one.packed for one in tried) else {}
     made = next((event for event in journal if event["event"] == "created"), {})
     count = whole(made.get("points")) or max((one.points.spans[-1][1] + 1 for one in tried if one.points), default=0)
-    found = Standing(sweep, count, tried, created=number(made.get("time")))
+    found = Standing(sweep, count, tried, Ends(metrics), created=number(made.get("time")))
     look = _Look(found, submissions.cancelled(sweep), _times(journal))
-    look.ask(fresh, needed=_unsettled(count, own, packed.values()))
-    left = Ranges([(0, count - 1)] if count else [])
-    for one in reversed([one for one in tried if one.job is not None]):
-        mine = one.points.both(left)
-        look.packed(one, mine, packed) if one.packed else look.unpacked(one, mine, own)
-        left = left.minus(mine)
-    look.unsubmitted(left, own)
+    look.read(Reader(metrics))
+    look.ask(fresh, needed=len(found.ends) < count)
+    look.judge()
     found.now = time.time()
     return found
 
@@ -67,14 +61,6 @@ def _times(journal: list[dict[str, Any]]) -> dict[str, float]:
     return {str(event.get("job")): number(event.get("time")) or 0.0 for event in noted}
 
 
-def _unsettled(count: int, own: dict[int, Trace], packed: Iterable[Task]) -> bool:
-    """Whether some point may still go on: else Slurm need not be asked."""
-    over = {point for point, trace in own.items() if trace.journal is None}
-    for task in packed:
-        over |= {point for point, trace in task.points.items() if trace.end is not None and not returns(trace.end)}
-    return len(over) < count
-
-
 class _Look:
     """Judges points one submission after the other, the newest first."""
 
@@ -82,10 +68,61 @@ class _Look:
         self._found = found
         self._cancelled = cancelled
         self._submitted = submitted
+        self._tasks: dict[int, list[Task]] = defaultdict(list)
+        """By their submission."""
+        self._own: dict[int, Trace] = {}
+        """Points that are array tasks of their own, and may go on."""
+        self._overruled: list[int] = []
+        self._owned, self._left = _newest(found)
         self._of_job = {one.job: one.number for one in found.submissions if one.job is not None}
         self._tokens = {one.job: one.token for one in found.submissions}
         self._slurm = Slurm()
         self._queue: Queue | None = None
+
+    def read(self, reader: Reader) -> None:
+        """What the points have said; those that have ended for good go into columns at once."""
+        sweep, tried = self._found.sweep, self._found.submissions
+        if any(one.packed for one in tried):
+            mine = {one.number: points for one, points in self._owned if one.packed}
+            for task in traces.of_tasks(sweep, reader):
+                self._take(task, mine.get(task.submission, Ranges()))
+        if not tried or any(not one.packed for one in tried):
+            for point, trace in traces.of_points(sweep, reader):
+                self._take_own(point, trace)
+        self._found.ends.sort()
+
+    def _take(self, task: Task, mine: Ranges) -> None:
+        """Of points that a newer array job has, only that one's word counts."""
+        points = {**task.started, **task.ended}
+        all_between = Ranges([(min(points), max(points))] if points else [])
+        if all_between.minus(mine):
+            points = {point: told for point, told in points.items() if point in mine}
+        going = {
+            point: task.trace(point)
+            for point, told in points.items()
+            if point not in task.ended or (told.next is not None and returns(told))
+        }
+        ended = [told for point, told in points.items() if point not in going] if going else list(points.values())
+        began = [told.time if (told := task.started.get(end.point or 0)) else None for end in ended]
+        cancelled = self._cancelled if all_between.both(self._cancelled) else Ranges()
+        self._found.ends.add(ended, task.journal.job, began, cancelled)
+        self._tasks[task.submission].append(task.going_on(going))
+
+    def _take_own(self, point: int, trace: Trace) -> None:
+        one = next((one for one, mine in self._owned if point in mine), None)
+        if one is not None and (one.packed or not self._is_of(trace, one)):
+            return
+        if trace.journal is None and trace.end is not None:
+            self._found.ends.add([trace.end], trace.job, [trace.started], self._cancelled, point)
+        else:
+            self._own[point] = trace
+
+    def _is_of(self, trace: Trace, one: Submission) -> bool:
+        """Whether the point has started in this array job, or in a newer one. A full disk can leave its folder and keep
+        the rest away."""
+        if trace.job is None and trace.attempt is None:
+            return False
+        return self._of_job.get(_array(trace.job), one.number) >= one.number
 
     def ask(self, fresh: bool, needed: bool) -> None:
         """One squeue for all array jobs of the sweep."""
@@ -110,22 +147,22 @@ class _Look:
         token = self._tokens[array]
         return f"{entry.command} ".startswith(f"{self._found.sweep.script} ") or bool(token and token in entry.comment)
 
-    def unpacked(self, one: Submission, mine: Ranges, own: dict[int, Trace]) -> None:
+    def judge(self) -> None:
+        """All points that may go on, and those of which nothing is known."""
+        ended = Ranges.of(self._found.ends.numbers)
+        for one, mine in self._owned:
+            self._packed(one, mine, ended) if one.packed else self._unpacked(one, mine, ended)
+        self._unsubmitted(self._left.minus(ended))
+        self._found.ends.drop(Ranges.of(sorted(self._overruled)))
+
+    def _unpacked(self, one: Submission, mine: Ranges, ended: Ranges) -> None:
         """Points that are array tasks of their own."""
-        seen = []
-        for point in _among(sorted(own), mine):
-            trace = own[point]
-            if trace.job is None and trace.attempt is None:  # its folder is there, and a full disk kept the rest away
-                continue
-            if self._of_job.get(_array(trace.job), one.number) >= one.number:
-                self._found.points[point] = self._of_trace(point, trace)
-                seen.append(point)
-        self._waiting(one, mine.minus(Ranges.of(seen)))
+        seen = list(_among(sorted(self._own), mine))
+        for point in seen:
+            self._found.points[point] = self._of_trace(point, self._own[point])
+        self._waiting(one, mine.minus(ended).minus(Ranges.of(seen)))
 
     def _of_trace(self, point: int, trace: Trace) -> Point:
-        if trace.journal is None and trace.end is not None:
-            word, detail = of_end(trace.end, point in self._cancelled)
-            return Point(point, word, detail, trace.job, trace.attempt, trace.started, trace.end)
         journal = trace.journal
         assert journal is not None
         journal.cancelled = journal.cancelled or point in self._cancelled
@@ -139,21 +176,22 @@ class _Look:
             beat = seen.heartbeat if seen else None
         return state(journal, self._slurm, beat, time.time())
 
-    def packed(self, one: Submission, mine: Ranges, tasks: dict[tuple[int, int], Task]) -> None:
+    def _packed(self, one: Submission, mine: Ranges, ended: Ranges) -> None:
         """Points that the parents of array tasks start."""
-        of_this = [task for (submission, _), task in tasks.items() if submission == one.number]
-        judged = [(task, *self._state(task.journal)) for task in of_this]
+        left = mine.minus(ended)
+        judged = [(task, *self._state(task.journal)) for task in self._tasks[one.number] if left or task.going]
+        going = []
         for task, word, why in judged:
-            for point, trace in task.points.items():
-                if point in mine:
-                    self._keep(self._of_packed(point, trace, task, word, why))
-        left = mine.minus(Ranges.of(point for point in self._found.points if point in mine))
+            for point, trace in task.going.items():
+                self._keep(self._of_packed(point, trace, task, word, why))
+                going.append(point)
+        left = left.minus(Ranges.of(sorted(going)))
         if one.tasks is not None:
             alive = [(word, why) for _, word, why in judged if word in ALIVE]
             if judged and (alive or len(judged) == one.size):
                 self._add(left, "pending" if alive else _unstarted(*judged[0][1:])[0], None)
                 return
-        else:
+        elif left:
             for task, word, why in judged:
                 held = one.points_of(task.number).both(left)
                 self._add(held, *_unstarted(word, why))
@@ -162,22 +200,25 @@ class _Look:
 
     def _keep(self, point: Point) -> None:
         """A point of a search may have been in several array tasks."""
+        ends = self._found.ends
+        row = ends.row(point.number)
+        if row is not None:
+            if (ends.attempt(row) or 0) >= (point.attempt or 0):
+                return
+            self._overruled.append(point.number)
         known = self._found.points.get(point.number)
         if known is None or (point.attempt or 0) >= (known.attempt or 0):
             self._found.points[point.number] = point
 
     def _of_packed(self, point: int, trace: Trace, task: Task, word: str, why: str | None) -> Point:
-        end, cancelled, detail = trace.end, point in self._cancelled, why
-        if end is not None and not returns(end):
-            word, detail = of_end(end, cancelled)
-        elif word not in ALIVE:
+        cancelled, detail = point in self._cancelled, why
+        if word not in ALIVE:
             word = "cancelled" if cancelled else "lost" if word == "finished" else word
         elif cancelled:
             word, detail = "stopping", None
-        elif end is not None or word != "running" or _is_older(trace, task):
+        elif trace.end is not None or word != "running" or _is_older(trace, task):
             word = word if word == "stopping" else "requeued"
-        final = end if end is not None and not returns(end) else None
-        return Point(point, word, detail, trace.job, trace.attempt, trace.started, final)
+        return Point(point, word, detail, trace.job, trace.attempt, trace.started)
 
     def _waiting(self, one: Submission, points: Ranges) -> None:
         """Points that have said nothing: what Slurm has of their array tasks."""
@@ -214,18 +255,28 @@ class _Look:
             return "cancelled", "Slurm has it no longer, and it never started"
         return "lost", f"Slurm no longer knows job {array}, and it never started"
 
-    def unsubmitted(self, points: Ranges, own: dict[int, Trace]) -> None:
+    def _unsubmitted(self, points: Ranges) -> None:
         """Points that no array job is known to have. The answer to the submission may have been lost, though."""
-        for point, trace in own.items():
-            if point in points:
-                self._found.points[point] = self._of_trace(point, trace)
-        self._add(points.minus(Ranges.of(own)), "unsubmitted", None)
+        seen = list(_among(sorted(self._own), points))
+        for point in seen:
+            self._found.points[point] = self._of_trace(point, self._own[point])
+        self._add(points.minus(Ranges.of(seen)), "unsubmitted", None)
 
     def _add(self, points: Ranges, word: str, detail: str | None) -> None:
         gone = points.both(self._cancelled) if word in (*ALIVE, "lost", "unsubmitted", "cancelled") else Ranges()
         for rest in (Rest(points.minus(gone), word, detail), Rest(gone, "cancelled")):
             if rest.points:
                 self._found.rest.append(rest)
+
+
+def _newest(found: Standing) -> tuple[list[tuple[Submission, Ranges]], Ranges]:
+    """The array jobs, the newest first, each with the points that no newer one has; and the points that none has."""
+    owned, left = [], Ranges([(0, found.count - 1)] if found.count else [])
+    for one in reversed([one for one in found.submissions if one.job is not None]):
+        mine = one.points.both(left)
+        owned.append((one, mine))
+        left = left.minus(mine)
+    return owned, left
 
 
 def _among(numbers: list[int], points: Ranges) -> Iterator[int]:

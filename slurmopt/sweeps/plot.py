@@ -6,6 +6,7 @@ import html
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ def _panels(ranking: Ranking) -> Iterable[Panel]:
 
 def _progress(ranking: Ranking) -> Panel:
     """Points in the order in which they ended, and the best until then."""
-    pairs = sorted(ranking.numbers, key=lambda pair: (pair[0].point.ended or 0.0, pair[0].point.number))
+    pairs = sorted(ranking.numbers, key=lambda pair: (pair[0].ended or 0.0, pair[0].point))
     better = max if ranking.maximize else min
     best = pairs[0][1]
     line: list[tuple[float, float]] = []
@@ -82,14 +83,14 @@ def _progress(ranking: Ranking) -> Panel:
             line.append((float(place), best))
     kept = _even(list(enumerate(pairs)))
     xs, ys = [float(place) for place, _ in kept], [value for _, (_, value) in kept]
-    hints = [f"point {row.point.number}: {shown(value)}" for _, (row, value) in kept]
+    hints = [f"point {row.point}: {shown(value)}" for _, (row, value) in kept]
     return Panel("in the order they ended", "the line is the best so far", xs, ys, hints, line, None)
 
 
 def _of_axis(ranking: Ranking, axis: str, share: float) -> Panel:
     pairs = [(row, value) for row, value in _even(ranking.numbers) if axis in row.values]
     values = [row.values[axis] for row, _ in pairs]
-    hints = [f"point {row.point.number}: {axis}={shown(row.values[axis])}, {shown(value)}" for row, value in pairs]
+    hints = [f"point {row.point}: {axis}={shown(row.values[axis])}, {shown(value)}" for row, value in pairs]
     ys, remark = [value for _, value in pairs], f"explains {share:.0%}; the line is the mean"
     levels = next(effect.levels for effect in ranking.effects if effect.axis == axis)
     if all(is_number(value) for value in values):
@@ -135,8 +136,8 @@ def _best(ranking: Ranking) -> str:
     names = ["point", *ranking.found.axes, *metrics]
     head = "".join(f"<th>{_text(name)}</th>" for name in names)
     lines = []
-    for row in ranking.finished[:_BEST_ROWS]:
-        cells = [row.point.number, *[row.values.get(axis, "") for axis in ranking.found.axes]]
+    for row in islice(ranking.finished, _BEST_ROWS):
+        cells = [row.point, *[row.values.get(axis, "") for axis in ranking.found.axes]]
         cells += [row.metrics.get(name, "") for name in metrics]
         lines.append(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>")
     return f"<table><tr>{head}</tr>\n{chr(10).join(lines)}</table>"

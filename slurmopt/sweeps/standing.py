@@ -1,14 +1,15 @@
 """How every point of a sweep is: the states of `slurmopt.runs.state`, and `unsubmitted` of what no array job has yet.
 
-Points of which there is no more to tell than a state are kept as ranges: a million that wait
-cost no more than one.
+Points of which there is no more to tell than a state are kept as ranges: a million that wait cost no more than one.
+Those that have ended are kept in columns.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Any
 
 from slurmopt.errors import one_line
@@ -18,6 +19,7 @@ from slurmopt.grid.submissions import Submission
 from slurmopt.runs.journal import text
 from slurmopt.runs.state import ALIVE
 from slurmopt.survival.story import number
+from slurmopt.sweeps.ends import Ends
 
 BAD = ("failed", "killed", "lost")
 """States of points that ended other than well, and not because somebody wished so."""
@@ -82,7 +84,10 @@ class Standing:
     count: int
     """How many points it has."""
     submissions: list[Submission]
+    ends: Ends
+    """Points that have ended for good."""
     points: dict[int, Point] = field(default_factory=dict)
+    """The others of which there is something to tell."""
     rest: list[Rest] = field(default_factory=list)
     created: float | None = None
     now: float = 0.0
@@ -96,15 +101,32 @@ class Standing:
 
     def counts(self, among: Ranges | None = None) -> dict[str, int]:
         """State → how many points are in it."""
-        found = Counter(point.state for point in self.known(among))
+        found = self.ends.counts(among) + Counter(point.state for point in self._others(among))
         for rest in self.rest:
             found[rest.state] += len(rest.points if among is None else rest.points.both(among))
         return {state: found[state] for state in found if found[state]}
 
-    def known(self, among: Ranges | None = None) -> Iterable[Point]:
+    def known(self, among: Ranges | None = None) -> Iterator[Point]:
         """The points of which there is something to tell."""
-        values = self.points.values()
-        return values if among is None else (point for point in values if point.number in among)
+        yield from map(self.ended_point, self.ends.rows(among))
+        yield from self._others(among)
+
+    def in_states(self, states: tuple[str, ...], among: Ranges | None = None) -> Iterator[Point]:
+        """The known points in one of `states`."""
+        yield from map(self.ended_point, self.ends.where(lambda verdict: verdict.state in states, among))
+        yield from (point for point in self._others(among) if point.state in states)
+
+    def _others(self, among: Ranges | None) -> Iterator[Point]:
+        return (point for point in self.points.values() if among is None or point.number in among)
+
+    def ended_point(self, row: int) -> Point:
+        """The point in a row of `ends`."""
+        ends, verdict = self.ends, self.ends.verdict(row)
+        started, ended, seconds = (
+            None if isnan(value) else value for value in (ends.started[row], ends.ended[row], ends.seconds[row])
+        )
+        end = {**verdict.as_end(), "time": ended, "seconds": seconds, "metrics": ends.metrics_of(row)}
+        return Point(ends.numbers[row], verdict.state, verdict.detail, ends.job(row), ends.attempt(row), started, end)
 
     def rest_of(self, among: Ranges | None) -> list[Rest]:
         """The points of which there is no more to tell than a state."""
@@ -115,7 +137,9 @@ class Standing:
 
     def numbers(self, *states: str) -> Ranges:
         """The points in one of `states`."""
-        spans = [span for rest in self.rest if rest.state in states for span in rest.points.spans]
+        rows = self.ends.where(lambda verdict: verdict.state in states)
+        spans = Ranges.of(map(self.ends.numbers.__getitem__, rows)).spans
+        spans += [span for rest in self.rest if rest.state in states for span in rest.points.spans]
         spans += [(point.number, point.number) for point in self.points.values() if point.state in states]
         return Ranges(spans)
 
@@ -123,6 +147,8 @@ class Standing:
         """One point."""
         if point in self.points:
             return self.points[point]
+        if (row := self.ends.row(point)) is not None:
+            return self.ended_point(row)
         rest = next((rest for rest in self.rest if point in rest.points), None)
         return Point(point, rest.state, rest.detail) if rest else Point(point, "unsubmitted")
 

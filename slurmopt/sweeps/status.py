@@ -185,7 +185,7 @@ def sweep_dict(seen: Standing, points: Ranges | None = None) -> dict[str, Any]:
                 "points": str(group.points),
                 "example": group.example,
             }
-            for group in groups(seen.known(points), seen.rest_of(points))
+            for group in groups(seen, points)
         ],
         "each": None if points is None else [_point_dict(seen.of(number)) for number in points],
     }

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.runs import journal as journals
-from slurmopt.runs.journal import Journal, returns, whole
+from slurmopt.runs.journal import Journal
 from slurmopt.survival import story
-from slurmopt.survival.story import number as seconds
+from slurmopt.sweeps.told import ABSENT, Reader, Told, of_event, returns
 
 _END = b'"event": "end"'
 _ATTEMPT = b'"event": "attempt"'
@@ -34,7 +32,7 @@ class Trace:
     """The array task that it ran in, `A_a`."""
     attempt: int | None
     started: float | None
-    end: dict[str, Any] | None = None
+    end: Told | None = None
     """How its latest attempt ended."""
     journal: Journal | None = None
     """The point's own, where only that tells its state."""
@@ -47,29 +45,42 @@ class Task:
     submission: int
     number: int
     journal: Journal
-    points: dict[int, Trace] = field(default_factory=dict)
+    started: dict[int, Told] = field(default_factory=dict)
+    """Point → when its latest attempt here began."""
+    ended: dict[int, Told] = field(default_factory=dict)
+    """Point → how that ended."""
+    going: dict[int, Trace] = field(default_factory=dict)
+    """Points that may go on."""
+
+    def trace(self, point: int) -> Trace:
+        """The last word on a point."""
+        began, end = self.started.get(point), self.ended.get(point)
+        told = end or began
+        return Trace(self.journal.job, told.attempt if told else None, began.time if began else None, end)
+
+    def going_on(self, points: dict[int, Trace]) -> Task:
+        """The task with these points alone."""
+        return Task(self.submission, self.number, self.journal, going=points)
 
 
-def of_points(sweep: SweepFolder) -> dict[int, Trace]:
-    """Of points that are array tasks of their own, and have started: number → its last word."""
+def of_points(sweep: SweepFolder, reader: Reader) -> Iterator[tuple[int, Trace]]:
+    """Of points that are array tasks of their own, and have started: number, its last word."""
     base = os.fspath(sweep.points)
-    found = {}
     for name in _names(sweep.points):
         if name.isascii() and name.isdecimal():
-            trace = _read(base, name)
+            trace = _read(base, name, reader)
             if trace is not None:
-                found[int(name)] = trace
-    return found
+                yield int(name), trace
 
 
 def _names(folder: Path) -> list[str]:
     try:
-        return os.listdir(folder)
+        return sorted(os.listdir(folder))  # points mostly come in the order of their numbers
     except FileNotFoundError:
         return []
 
 
-def _read(base: str, name: str) -> Trace | None:
+def _read(base: str, name: str, reader: Reader) -> Trace | None:
     path = f"{base}/{name}/events.jsonl"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -86,28 +97,25 @@ def _read(base: str, name: str) -> Trace | None:
         text = b""
     finally:
         os.close(descriptor)
-    return _ended(text) or _open(RunFolder(Path(base, name)), text)
+    return _ended(text, reader) or _open(RunFolder(Path(base, name)), text)
 
 
-def _ended(text: bytes) -> Trace | None:
+def _ended(text: bytes, reader: Reader) -> Trace | None:
     """Most points have ended with a plain verdict in the last line: then two lines tell all."""
     last = text[text.rfind(b"\n", 0, -1) + 1 :]
     if _END not in last or _CANCEL in text:
         return None
     at = text.rfind(_ATTEMPT)
     line = text[text.rfind(b"\n", 0, at) + 1 : text.find(b"\n", at)] if at >= 0 else b""
-    try:
-        end, attempt = json.loads(last), json.loads(line)
-    except (ValueError, RecursionError):
+    told = reader.read([line, last])
+    if len(told) != 2:
         return None
-    plain = isinstance(end, dict) and isinstance(attempt, dict) and end.get("event") == "end" and not returns(end)
-    if not plain or "next" not in end or end.get("attempt") != attempt.get("attempt") or "by" in end:
+    attempt, end = told
+    if end.event != "end" or end.next == ABSENT or returns(end):
         return None
-    return Trace(journals.text(attempt.get("job")), whole(attempt.get("attempt")), _time(attempt), end)
-
-
-def _time(event: dict[str, Any]) -> float | None:
-    return seconds(event.get("time"))
+    if end.attempt != attempt.attempt or end.by != ABSENT:
+        return None
+    return Trace(journals.text(attempt.job), attempt.attempt, attempt.time, end)
 
 
 def _open(folder: RunFolder, text: bytes) -> Trace:
@@ -117,27 +125,32 @@ def _open(folder: RunFolder, text: bytes) -> Trace:
     journal = journals.take(Journal(folder), lines)
     attempt = journal.attempt
     number, started = (attempt.number, attempt.started) if attempt else (None, None)
-    return Trace(journal.job, number, started, attempt.end if attempt else None, journal)
+    return Trace(journal.job, number, started, journal=journal)
 
 
 def _finished(lines: list[bytes]) -> Trace | None:
     """A point that has finished stays so: when Slurm starts its array task again, that attempt has nothing to do."""
     for attempt in story.of_events(list(events.parse(lines))):
         end = attempt.end
-        if end is not None and end.get("outcome") == FINISHED and attempt.since_retry and not returns(end):
-            return Trace(journals.text(attempt.job), attempt.number, attempt.started, end)
+        if end is not None and end.get("outcome") == FINISHED and attempt.since_retry and not journals.returns(end):
+            return Trace(journals.text(attempt.job), attempt.number, attempt.started, of_event(end))
     return None
 
 
-def of_tasks(sweep: SweepFolder) -> Iterator[Task]:
-    """Of array tasks that start their points themselves."""
-    for name in _names(sweep.tasks):
+def of_tasks(sweep: SweepFolder, reader: Reader) -> Iterator[Task]:
+    """Of array tasks that start their points themselves, in their order."""
+    for submission, number in sorted(_numbers(sweep.tasks)):
+        yield _task(sweep, submission, number, reader)
+
+
+def _numbers(tasks: Path) -> Iterator[tuple[int, int]]:
+    for name in _names(tasks):
         submission, _, number = name.partition("-")
         if submission.isdecimal() and number.isdecimal():
-            yield _task(sweep, int(submission), int(number))
+            yield int(submission), int(number)
 
 
-def _task(sweep: SweepFolder, submission: int, number: int) -> Task:
+def _task(sweep: SweepFolder, submission: int, number: int, reader: Reader) -> Task:
     folder = sweep.task(submission, number)
     journal = Journal(folder)
     try:
@@ -145,19 +158,19 @@ def _task(sweep: SweepFolder, submission: int, number: int) -> Task:
     except OSError as error:
         journal.problem = f"cannot read events.jsonl: {error.strerror or error}"
         return Task(submission, number, journal)
-    task = Task(submission, number, journals.take(journal, [line for line in lines if _OF_POINT not in line]))
-    for event in events.parse(line for line in lines if _OF_POINT in line):
-        _note(task, event)
+    others: list[bytes] = []
+    of_points: list[bytes] = []
+    for line in lines:
+        (of_points if _OF_POINT in line else others).append(line)
+    task = Task(submission, number, journals.take(journal, others))
+    started, ended = task.started, task.ended
+    for told in reader.read(of_points):
+        if told.point is None:
+            continue
+        if told.state == "started":
+            started[told.point] = told
+            if told.point in ended:
+                del ended[told.point]
+        elif told.state == "ended":
+            ended[told.point] = told
     return task
-
-
-def _note(task: Task, event: dict[str, Any]) -> None:
-    point, state = whole(event.get("point")), event.get("state")
-    if point is None:
-        return
-    if state == "started":
-        task.points[point] = Trace(task.journal.job, whole(event.get("attempt")), _time(event))
-    elif state == "ended":
-        known = task.points.get(point)
-        started = known.started if known else None
-        task.points[point] = Trace(task.journal.job, whole(event.get("attempt")), started, event)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import nlargest
+from math import inf
 
 from slurmopt.errors import one_line
 from slurmopt.folder import events
@@ -19,6 +22,7 @@ _ORDER = ("finished", *BAD, "cancelled", "running", "stopping", "requeued", "pen
 _OVER = ("finished", *BAD, "cancelled")
 _RECENT = 200
 """Ends that the pace is reckoned from."""
+_NOBODY_KNOWS = -inf
 _MOST_GROUPS = 8
 _MOST_POINTS = 50
 _LONGEST_POINTS = 40
@@ -42,15 +46,25 @@ def over(counts: dict[str, int]) -> int:
 def pace(standing: Standing) -> Pace:
     """Ends a minute over the latest ends, up to now while points go on: a sweep that stands still slows down."""
     counts = standing.counts()
-    ends = sorted((point.ended, point.started) for point in standing.known() if point.ended is not None)[-_RECENT:]
+    ends = nlargest(_RECENT, _ends(standing))
     alive = any(word in counts for word in ALIVE)
-    begun = [started for _, started in ends if started is not None]
+    begun = [started for _, started in ends if started > _NOBODY_KNOWS]
     if not begun:
         return Pace(None, None)
-    since = standing.now if alive else ends[-1][0]
+    since = standing.now if alive else ends[0][0]
     rate = len(ends) / max(since - min(begun), 1e-3)  # points side by side end together: their start counts too
     left = sum(counts.get(word, 0) for word in (*ALIVE, "unsubmitted"))
     return Pace(rate * 60, left / rate if alive else None)
+
+
+def _ends(standing: Standing) -> Iterator[tuple[float, float]]:
+    """When points ended, and when they had started."""
+    for ended, started in zip(standing.ends.ended, standing.ends.started, strict=True):
+        if ended == ended:  # not nan
+            yield ended, started if started == started else _NOBODY_KNOWS
+    for point in standing.points.values():
+        if point.ended is not None:
+            yield point.ended, _NOBODY_KNOWS if point.started is None else point.started
 
 
 def cells(standing: Standing) -> list[str]:
@@ -73,7 +87,7 @@ def states(counts: dict[str, int]) -> str:
 
 def page(standing: Standing) -> str:
     """One sweep, with all that helps to understand it and what to do next."""
-    counts, failed = standing.counts(), groups(standing.known(), standing.rest)
+    counts, failed = standing.counts(), groups(standing)
     facts = [
         ("points", f"{over(counts):,} of {standing.count:,} have ended"),
         ("", bar(over(counts), standing.count)),

@@ -17,7 +17,7 @@ import pytest
 from slurmopt.cli import main
 from slurmopt.grid.start import make_point
 from slurmopt.sweeps import results as command
-from slurmopt.sweeps.effects import effects, explained
+from slurmopt.sweeps.effects import Tried, effects, explained
 
 
 def printed(capsys: Any, *words: str) -> str:
@@ -184,6 +184,11 @@ def test_a_png_is_one(ended: Any, tmp_path: Path, capsys: Any) -> None:
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
+def tried(rows: list[tuple[dict[str, Any], float]], *axes: str) -> list[Tried]:
+    """Each point with values of its own, which may be those of another."""
+    return [Tried(axis, [values[axis] for values, _ in rows], range(len(rows))) for axis in axes]
+
+
 def test_what_explains_a_metric_comes_first_and_chance_explains_nothing() -> None:
     chance = random.Random(0)
     rows = [
@@ -192,7 +197,7 @@ def test_what_explains_a_metric_comes_first_and_chance_explains_nothing() -> Non
         for model in ("small", "large")
         for seed in range(5)
     ]
-    found = effects(rows, ["seed", "model", "lr"])
+    found = effects(tried(rows, "seed", "model", "lr"), [metric for _, metric in rows])
     assert [effect.axis for effect in found] == ["lr", "model", "seed"]
     assert found[0].share > 0.6
     assert found[2].share < 0.1
@@ -209,7 +214,7 @@ def test_the_share_is_kelleys() -> None:
 
 def test_many_different_numbers_are_looked_at_in_bins() -> None:
     rows = [({"x": value / 100}, abs(value - 50) + 0.0) for value in range(100)]
-    (found,) = effects(rows, ["x"])
+    (found,) = effects(tried(rows, "x"), [metric for _, metric in rows])
     assert len(found.levels) == 5
     assert min(found.levels, key=lambda level: level.mean).label == "0.4 … 0.59"
     assert found.share > 0.8

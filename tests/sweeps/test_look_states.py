@@ -45,7 +45,7 @@ def test_a_point_that_finished_stays_so_when_slurm_starts_its_array_task_again(
         run = made.folder.point(0)
         events.append(run.events, "end", attempt=1, outcome="finished", cause="finished", next=None, by="next attempt")
     in_queue(made, ("7_0", "RUNNING", "None"), ("7_1", "RUNNING", "None"))
-    seen = standing(made.folder)
+    seen = standing(made.folder, metrics=True)
     assert (seen.of(0).state, seen.of(1).state) == ("finished", "running")
     assert (seen.of(0).attempt, seen.of(0).end["metrics"], seen.of(0).seconds) == (0, {"loss": 0.5}, 3.0)
     events.append(made.folder.point(0).events, "retry", changes={})
