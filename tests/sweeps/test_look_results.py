@@ -8,6 +8,7 @@ import io
 import json
 import random
 import re
+import tracemalloc
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from slurmopt.cli import main
 from slurmopt.grid.start import make_point
 from slurmopt.sweeps import results as command
 from slurmopt.sweeps.effects import Tried, effects, explained
+from slurmopt.sweeps.look import standing
 
 
 def printed(capsys: Any, *words: str) -> str:
@@ -234,3 +236,22 @@ def test_a_search_shows_the_values_it_chose_and_what_it_gave_up(make_sweep: Any,
     ]
     assert found["best"] == 0  # a trial that was given up early had no time to become good
     assert "pruned" in printed(capsys, "results", "mine")
+
+
+def test_what_is_kept_of_an_ended_point_is_small(make_sweep: Any) -> None:
+    count, per_task = 3000, 1000
+    made = make_sweep(lr=[0.1], seed=list(range(count))).submitted(f"0-{count - 1}", "7", per_task=per_task)
+    for task in range(count // per_task):
+        run = made.task(0, task)
+        for point in range(task * per_task, (task + 1) * per_task):
+            made.packed_end(run, point, metrics={"loss": point + 0.5}, result={"loss": point + 0.25}, seconds=1.5)
+    standing(made.folder, metrics=True)  # what is imported does not count
+    tracemalloc.start()
+    try:
+        seen = standing(made.folder, metrics=True)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert seen.counts() == {"finished": count}
+    assert seen.of(17).end["metrics"] == {"loss": 17.25}
+    assert kept / count < 150  # bytes; one dict is larger
