@@ -6,18 +6,18 @@ All faults are caused at once, to runs, a packed sweep and a Hydra application t
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 from launch.conftest import Project
-from private_cluster import PrivateCluster, unprivileged_user, wait_until
+from private_cluster import PrivateCluster, new_folder, unprivileged_user, wait_until
 
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
@@ -170,11 +170,18 @@ class Site:
         conf.write_text(conf.read_text().replace(line, "") + (line if on else ""))
         self.cluster.run(["scontrol", "reconfigure"])
 
+    def clear(self) -> None:
+        """No job is left, and preemption is as it was."""
+        self.preempt_by_usr1(False)
+        cluster, user = self.cluster, self.project.user
+        cluster.run(["scancel", "--user", user])
+        wait_until(lambda: not cluster.run(["squeue", "-h", "--user", user]).stdout, 60, "all jobs have gone")
+
 
 @pytest.fixture(scope="module")
 def site(cluster: PrivateCluster) -> Iterator[Site]:
-    user, path = unprivileged_user(), Path(f"/tmp/slurmopt-polite-{os.getpid()}")
-    path.mkdir()
+    user, path = unprivileged_user(), new_folder()
+    path.chmod(0o755)
     (path / "polite.py").write_text(TRAIN)
     (path / "app.py").write_text(APPLICATION)
     shutil.chown(path, user)
@@ -182,15 +189,21 @@ def site(cluster: PrivateCluster) -> Iterator[Site]:
     try:
         yield made
     finally:
-        made.preempt_by_usr1(False)
-        cluster.run(["scancel", "--user", user])
-        wait_until(lambda: not cluster.run(["squeue", "-h", "--user", user]).stdout, 60, "all jobs have gone")
+        made.clear()
         shutil.rmtree(path)
 
 
 @pytest.fixture(scope="module")
-def faults(site: Site) -> Site:
-    """All runs, each with its fault, until all have ended."""
+def faults(site: Site) -> Iterator[Site]:
+    """All runs, each with its fault, until all have ended. A try that failed leaves nothing to the next one."""
+    try:
+        _cause_all(site)
+        yield site
+    finally:
+        site.clear()
+
+
+def _cause_all(site: Site) -> None:
     for name, (kind, how, needs, _) in RUNS.items():
         site.launch(name, kind, how, needs)
     successor = site.submit(
@@ -212,7 +225,6 @@ def faults(site: Site) -> Site:
     for folder in [*(site.folders[name] for name in RUNS), pack.point(0), pack.point(1)]:
         wait_until(partial(_ended, folder), 120, f"{folder.path} ends", partial(_journal, folder))
     assert not successor.attempts()
-    return site
 
 
 def _log(folder: RunFolder, attempt: int) -> str:
@@ -277,14 +289,15 @@ def test_points_of_a_pack_go_on(faults: Site) -> None:
 
 
 def test_a_hydra_application_goes_on(site: Site) -> None:
-    argv = [sys.executable, "app.py", "-m", "+how=raises,returns", "hydra/launcher=slurmopt", "hydra.sweep.dir=out"]
+    out = f"out-{time.time_ns()}"  # another try of this test has left points in its own
+    argv = [sys.executable, "app.py", "-m", "+how=raises,returns", "hydra/launcher=slurmopt", f"hydra.sweep.dir={out}"]
     argv += ["hydra.launcher.resources.time=5m", "hydra.launcher.resources.memory=100MB"]
     folder, user = site.project.path, site.project.user
     environment = {"XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(folder), **site.project.environment()}
     process = subprocess.Popen(argv, cwd=folder, user=user, env=environment, stderr=subprocess.PIPE, text=True)
 
     def points() -> list[RunFolder]:
-        return [RunFolder(path.parent) for path in folder.glob("out/.slurmopt/app/*/points/*/events.jsonl")]
+        return [RunFolder(path.parent) for path in folder.glob(f"{out}/.slurmopt/app/*/points/*/events.jsonl")]
 
     try:
         wait_until(lambda: len(points()) == 2, 60, "both jobs have begun")

@@ -6,7 +6,6 @@ They do in small what Lightning, HF Trainer, torchtitan, nanoGPT and a universit
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from launch.conftest import Project
-from private_cluster import PrivateCluster, unprivileged_user, wait_until
+from private_cluster import PrivateCluster, new_folder, unprivileged_user, wait_until
 
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
@@ -122,8 +121,8 @@ def _journal(folder: RunFolder) -> str:
 
 @pytest.fixture(scope="module")
 def strangers(cluster: PrivateCluster) -> Iterator[Strangers]:
-    user, path = unprivileged_user(), Path(f"/tmp/slurmopt-strangers-{os.getpid()}")
-    path.mkdir()
+    user, path = unprivileged_user(), new_folder()
+    path.chmod(0o755)
     (path / "program.py").write_text(PROGRAM)
     (path / "job.sh").write_text(SCRIPT)
     (path / "job.sh").chmod(0o755)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from launch.conftest import Project
-from private_cluster import PrivateCluster, unprivileged_user, wait_until
+from private_cluster import PrivateCluster, new_folder, unprivileged_user, wait_until
 
 from slurmopt.folder import events, heartbeat
 from slurmopt.folder.layout import RunFolder
@@ -153,8 +153,8 @@ class Faults:
 
 @pytest.fixture(scope="module")
 def faults(cluster: PrivateCluster) -> Iterator[Faults]:
-    user, path = unprivileged_user(), Path(f"/tmp/slurmopt-faults-{os.getpid()}")
-    path.mkdir()
+    user, path = unprivileged_user(), new_folder()
+    path.chmod(0o755)
     (path / "train.py").write_text(TRAIN)
     _put_scontrol(path / "unsaid", "{scontrol} requeue $2")
     shutil.chown(path, user)
@@ -162,7 +162,8 @@ def faults(cluster: PrivateCluster) -> Iterator[Faults]:
     try:
         _cause_all(made)
         yield made
-    finally:
+    finally:  # of a try that failed, too: the next one finds the cluster as this one did
+        cluster.restore_node("node4")
         cluster.run(["scontrol", "update", "PartitionName=preempt", "GraceTime=5"])
         cluster.run(["scancel", "--user", user])
         wait_until(lambda: not cluster.run(["squeue", "-h", "--user", user]).stdout, 60, "all jobs have gone")

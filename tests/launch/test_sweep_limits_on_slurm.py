@@ -25,10 +25,12 @@ def cluster() -> Iterator[PrivateCluster]:
     require_slurm(accounting=True)
     user = unprivileged_user()
     made = PrivateCluster.start(new_folder(), "--nodes", "2", "--gpus", "0", "--accounting", "--limits", "--user", user)
-    made.run(["sacctmgr", "-i", "add", "qos", "tight", "set", "MaxSubmitJobsPerUser=4"])
-    made.run(["sacctmgr", "-i", "modify", "user", user, "set", "qos=normal,tight"])
-    yield made
-    made.stop()
+    try:
+        made.run(["sacctmgr", "-i", "add", "qos", "tight", "set", "MaxSubmitJobsPerUser=4"])
+        made.run(["sacctmgr", "-i", "modify", "user", user, "set", "qos=normal,tight"])
+        yield made
+    finally:
+        made.stop()
 
 
 def test_a_sweep_larger_than_the_users_limit_goes_on_as_room_is_made(project: Project) -> None:

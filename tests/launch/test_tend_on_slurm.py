@@ -26,11 +26,13 @@ HELD = 'until [ -e "$SLURMOPT_RUN_FOLDER/go" ]; do sleep 0.1; done'
 def cluster() -> Iterator[PrivateCluster]:
     require_slurm()
     made = PrivateCluster.start(new_folder(), "--nodes", "2", "--gpus", "0")
-    made.conf.write_text(made.conf.read_text().replace("JobRequeue=1", "JobRequeue=0"))
-    made.run(["scontrol", "reconfigure"])
-    made.run(["scontrol", "update", "PartitionName=preempt", "PreemptMode=CANCEL", "GraceTime=0"])
-    yield made
-    made.stop()
+    try:
+        made.conf.write_text(made.conf.read_text().replace("JobRequeue=1", "JobRequeue=0"))
+        made.run(["scontrol", "reconfigure"])
+        made.run(["scontrol", "update", "PartitionName=preempt", "PreemptMode=CANCEL", "GraceTime=0"])
+        yield made
+    finally:
+        made.stop()
 
 
 class Site:
