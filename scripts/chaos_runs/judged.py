@@ -99,7 +99,24 @@ def _time_to_step(run: Watched, record: dict[int, Attempt], attempt: int) -> tup
     return None if first is None else first - began, max(spent, default=0.0)
 
 
-def whole_run(run: Watched, submitted: int) -> list[str]:
+def history(run: Watched) -> list[dict[str, Any]]:
+    """The attempts as `slurmopt history` tells them."""
+    told: list[dict[str, Any]] = json.loads(run.site.slurmopt("history", str(run.folder.path), "--json"))["attempts"]
+    return told
+
+
+def restarts(run: Watched, history: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """What each restart took, in seconds, but for importing torch, in the words of `slurmopt history`."""
+    found = []
+    for attempt, ranks in run.record().items():
+        parts = next((told.get("restart") for told in history if told["attempt"] == attempt), None)
+        if attempt and parts and ranks.restored:
+            importing = max(each["importing"] for each in ranks.restored.values())
+            found.append({**parts, "rendezvous": max(0.0, parts["rendezvous"] - importing)})
+    return found
+
+
+def whole_run(run: Watched, submitted: int, history: list[dict[str, Any]]) -> list[str]:
     """What is wrong with a run that has ended; `submitted`: jobs that Slurm was given, the faults' own included."""
     misses = []
     if (taken := run.site.submissions()) != submitted:
@@ -109,8 +126,7 @@ def whole_run(run: Watched, submitted: int) -> list[str]:
         misses.append(f"the attempts in the journal are {numbers}")
     if (last := causes_of(run, run.attempt)) != ["finished"]:
         misses.append(f"the last attempt ended by {last}; expected: finished")
-    history = json.loads(run.site.slurmopt("history", str(run.folder.path), "--json"))
-    told = [attempt["cause"] for attempt in history["attempts"]]
+    told = [attempt["cause"] for attempt in history]
     if told != [cause for attempt in numbers for cause in causes_of(run, attempt)]:
         misses.append(f"`slurmopt history` tells other causes than the journal: {told}")
     return misses

@@ -50,12 +50,20 @@ class Tally:
     runs: int = 0
     completed: int = 0
     misses: list[str] = field(default_factory=list)
+    restarts: list[dict[str, float]] = field(default_factory=list)
 
     def add(self, life: Lifetime) -> None:
         self.runs += 1
         self.completed += life.is_completed
         self.rows += life.rows
         self.misses += life.misses
+        self.restarts += life.restarts
+
+    def _parts(self) -> str:
+        """What the restarts consist of, importing torch left out."""
+        names = dict.fromkeys(name for parts in self.restarts for name in parts)
+        each = {name: statistics.median(parts.get(name, 0.0) for parts in self.restarts) for name in names}
+        return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in each.items()) or "unknown"
 
     def __str__(self) -> str:
         notified = sum(row.lost for row in self.rows if row.is_notified)
@@ -64,7 +72,8 @@ class Tally:
         beyond = [row.back - (row.unavoidable or 0) for row in self.rows if row.back is not None]
         speed = (
             f"from its start to a step {statistics.median(back):.1f} s, at most {max(back):.1f} s"
-            f" ({statistics.median(beyond):.1f} s and {max(beyond):.1f} s beyond importing torch and restoring)"
+            f" ({statistics.median(beyond):.1f} s and {max(beyond):.1f} s beyond importing torch and restoring;"
+            f" medians: {self._parts()})"
             if back
             else "no restart"
         )
@@ -107,6 +116,7 @@ class Lifetime:
         self.folder, self._seed, self._number, self._names = folder, seed, number, names
         self.rows: list[Row] = []
         self.misses: list[str] = []
+        self.restarts: list[dict[str, float]] = []
         self.is_completed = False
         self._newest = 0
 
@@ -190,7 +200,9 @@ class Lifetime:
         self.is_completed = judged.result(run) is not None
         undisturbed.wait(lambda: undisturbed.journal("end"), _REFERENCE_SECONDS, "the undisturbed training ends")
         submitted = 2 + run.tended + sum("preemption" in word for row in self.rows for word in row.kind.split("+"))
-        self.misses += judged.whole_run(run, submitted)
+        history = judged.history(run)
+        self.restarts = judged.restarts(run, history)
+        self.misses += judged.whole_run(run, submitted, history)
         self.misses += judged.what_is_left(run)
         self.misses += judged.against(run, undisturbed)
 

@@ -5,9 +5,9 @@ import socket
 
 from cluster.errors import ClusterError
 
-# Below the range that the kernel hands out to clients, so that no connection takes a port
-# of ours while its daemon is down.
-LOWEST, HIGHEST = 20000, 32000
+# Below the range that the kernel hands out to clients, and below the ports from 15000 to 30000 at which the ranks of
+# slurmopt's jobs meet, so that neither takes a port of ours while its daemon is down.
+LOWEST, HIGHEST = 10000, 15000
 TRIES = 200
 
 
