@@ -1,4 +1,4 @@
-"""The real Lightning, HF Trainer and accelerate, as docs/frameworks.md shows them.
+"""The real Lightning, HF Trainer and accelerate, and a program like nanoGPT, as docs/frameworks.md shows them.
 
 Each is preempted, requeued and reaches its time limit on a private cluster, beside an undisturbed run of the same.
 
@@ -26,6 +26,7 @@ _SLOW_ATTEMPTS = 3
 _PAUSE = "import os, time; time.sleep({slow} if int(os.environ['SLURMOPT_ATTEMPT']) < {attempts} else 0.02)"
 """Slow until all has been done to a run that is disturbed, so that it cannot finish before."""
 PAUSED_BEFORE = {
+    "nanoGPT and the like": "    loss = (model(x) - x",
     "Lightning": "        (x,) = batch\n",
     "HF Trainer": '        return {"loss": (self.linear',
     "accelerate": "        loss = (model(x)",
@@ -90,9 +91,14 @@ class Program:
         attempts = self.attempts
         return bool(attempts) and attempts[-1].end is not None and attempts[-1].end.get("next") is None
 
-    def saved(self) -> set[str]:
-        """The names of what the program has saved so far."""
-        return {path.name for path in (self.folder / "out").glob("*")} - {"new", "model.pt"}
+    def weights(self) -> dict[str, Any]:
+        """Those at its end."""
+        import torch
+
+        file = self.folder / "out" / "model.pt"
+        if file.exists():
+            return dict(torch.load(file))
+        return dict(torch.load(file.with_name("ckpt.pt"))["model"])
 
     def saved_at(self) -> float:
         """When it saved last: seconds since the epoch, 0 where it has not."""
@@ -179,7 +185,7 @@ def _judge(lived: Lived, disturbed: Program, calm: Program) -> None:
         return
     import torch
 
-    one, other = (torch.load(program.folder / "out" / "model.pt") for program in (disturbed, calm))
+    one, other = disturbed.weights(), calm.weights()
     same = one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
     close = one.keys() == other.keys() and all(torch.allclose(one[key], other[key], atol=1e-2) for key in one)
     lived.weights = "bitwise equal" if same else "close, not equal" if close else "different"

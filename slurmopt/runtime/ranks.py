@@ -72,7 +72,12 @@ def gets_signals_alone(environ: Mapping[str, str]) -> bool:
     if not in_slurm_step(environ):
         return True
     with open("/proc/self/cgroup", errors="replace") as file:
-        return _TRACKED_BY_CGROUP.search(file.read()) is not None
+        return is_tracked_by_cgroup(file.read())
+
+
+def is_tracked_by_cgroup(cgroups: str) -> bool:
+    """Whether proctrack/cgroup has put a process there, by its /proc/PID/cgroup."""
+    return _TRACKED_BY_CGROUP.search(cgroups) is not None
 
 
 def slurm_job(environ: Mapping[str, str]) -> str | None:

@@ -7,6 +7,7 @@ import pytest
 from slurmopt.runtime.ranks import (
     exports,
     facts_from,
+    is_tracked_by_cgroup,
     launched_facts,
     one_per_node,
     tasks_per_node,
@@ -58,6 +59,23 @@ def test_the_batch_shell_is_alone_though_it_has_a_procid() -> None:
 
 def test_a_rank_inside_a_step_keeps_its_own_rank() -> None:
     assert _numbers(STEP | TORCHRUN)[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "tracked"),
+    [
+        (
+            "8:pids:/\n6:freezer:/slurm_node5/uid_0/job_402/step_0\n4:memory:/slurm_node5/uid_0/job_402/step_0/task_0\n",
+            True,
+        ),
+        ("6:freezer:/\n4:memory:/slurm_node5/uid_0/job_402/step_0/task_0\n", False),  # task/cgroup alone
+        ("0::/system.slice/slurmstepd.scope/job_402/step_0/user/task_0\n", True),
+        ("0::/system.slice/node5_slurmstepd.scope/job_402/step_0/user/task_0\n", True),
+        ("0::/user.slice/user-0.slice/session-1.scope\n", False),
+    ],
+)
+def test_a_step_that_slurm_tracks_by_cgroups_is_told_from_others(cgroups: str, tracked: bool) -> None:
+    assert is_tracked_by_cgroup(cgroups) is tracked
 
 
 def test_a_rank_left_over_in_the_users_environment_does_not_fool_the_launched_process() -> None:
