@@ -76,6 +76,22 @@ def main(config):
 
 main()
 """,
+    "moments_with_hydra.py": """import time
+
+import hydra
+import torch
+
+
+@hydra.main(version_base=None, config_path="conf", config_name="app")
+def main(config):
+    now = time.time()
+    with open("moments", "a") as file:
+        file.write(f"{now} {float(torch.ones(1)) and time.time()}\\n")
+
+
+if __name__ == "__main__":
+    main()
+""",
     "hunt_with_hydra.py": """import os
 
 import hydra

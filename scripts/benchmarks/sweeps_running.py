@@ -75,21 +75,39 @@ def _theirs(bench: Workbench, cwd: Path) -> tuple[float, float]:
 def _one_after_the_other(bench: Workbench, report: Report, rounds: int) -> None:
     """From the last line of a point's user code to the first line of the next one's; torch is there."""
     cwd = project(bench, "sweeps-packed")
-    gaps: list[float] = []
+    plain: list[float] = []
+    of_hydra: list[float] = []
     for _ in range(rounds):
-        gaps += _gaps(bench, cwd)
+        plain += gaps(bench, cwd)
+        of_hydra += gaps_of_hydra(bench, cwd)
     torch = Case("python -c 'import torch'", [bench.python, "-c", "import torch"], cwd, bench.env)
-    samples = {"the next point's user code": [Sample(gap) for gap in gaps], **side_by_side([torch], rounds)}
+    samples = {
+        "the next point's user code": [Sample(gap) for gap in plain],
+        "of a Hydra application": [Sample(gap) for gap in of_hydra],
+        **side_by_side([torch], rounds),
+    }
     report.table(f"{IN_A_ROW} packed points in a row", samples)
-    report.target("start of a packed point", statistics.median(gaps) * 1000, AT_MOST_MS, "ms")
+    report.target("start of a packed point", statistics.median(plain) * 1000, AT_MOST_MS, "ms")
+    report.target(
+        "start of a packed point of a Hydra application", statistics.median(of_hydra) * 1000, AT_MOST_MS, "ms"
+    )
 
 
-def _gaps(bench: Workbench, cwd: Path) -> list[float]:
+def gaps(bench: Workbench, cwd: Path) -> list[float]:
+    """Seconds between the points of a packed sweep."""
     (cwd / "moments").unlink(missing_ok=True)
     words = ["task._target_=with_torch.main", f"seed=range({IN_A_ROW})", f"sweep.per_task={IN_A_ROW}"]
     sweep = launched(bench, cwd, *words)
     await_end(bench)
     ends(sweep, IN_A_ROW)
+    return between((cwd / "moments").read_text())
+
+
+def gaps_of_hydra(bench: Workbench, cwd: Path) -> list[float]:
+    """`gaps` of a Hydra application under slurmopt's launcher."""
+    (cwd / "moments").unlink(missing_ok=True)
+    words = ["hydra/launcher=slurmopt", f"hydra.launcher.per_task={IN_A_ROW}", "hydra.launcher.resources.time=5m"]
+    patient([bench.python, "moments_with_hydra.py", "-m", *words, f"seed=range({IN_A_ROW})"], cwd, bench.env)
     return between((cwd / "moments").read_text())
 
 

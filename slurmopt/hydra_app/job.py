@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from slurmopt.errors import JobError, Requeue
 from slurmopt.folder.sweep import point_number
 from slurmopt.hydra_app import context as contexts
 from slurmopt.hydra_app import returns
+from slurmopt.hydra_app.bases import Bases
 from slurmopt.hydra_app.context import Context
 from slurmopt.runtime.run import current_run
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from hydra.core.utils import JobReturn
     from omegaconf import DictConfig
 
-_SWEEP, _POINT = "SLURMOPT_SWEEP", "SLURMOPT_POINT"
+_SWEEP = "SLURMOPT_SWEEP"
 
 
 def run(config: Any) -> Any:
@@ -54,7 +56,15 @@ def _is_json(value: Any) -> bool:
     return True
 
 
+def prepare_points(points: Iterable[int]) -> None:
+    """Does in a parent what the points that it forks would each have to do: composes their config files."""
+    context = contexts.load(_context_file())
+    _copy_variables(context.config)
+    _bases().prepare(context.jobs[point] for point in points)
+
+
 run.makes_process_group = True  # type: ignore[attr-defined]  # an application that wants one knows nothing of ours
+run.prepare_points = prepare_points  # type: ignore[attr-defined]
 
 
 def _context_file() -> Path:
@@ -68,7 +78,7 @@ def _compose(context: Context, number: int, overrides: list[str]) -> DictConfig:
     from omegaconf import open_dict, read_write
 
     _copy_variables(context.config)
-    config = context.hydra.config_loader.load_sweep_config(context.config, overrides)
+    config = _bases().config(overrides)
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.job.num = number
         config.hydra.job.id = _job_id(number)
@@ -77,6 +87,12 @@ def _compose(context: Context, number: int, overrides: list[str]) -> DictConfig:
         if os.getcwd() != context.cwd:
             config.hydra.sweep.dir = os.path.join(context.cwd, config.hydra.sweep.dir)
     return config
+
+
+@functools.cache
+def _bases() -> Bases:
+    context = contexts.load(_context_file())
+    return Bases(context.hydra.config_loader, context.config)
 
 
 def _copy_variables(config: DictConfig) -> None:
@@ -108,10 +124,7 @@ def _prepare() -> None:
     """Loads what all points share when this module is imported, so that a parent that forks them does it for all."""
     if not os.environ.get(_SWEEP) or not os.path.exists(_context_file()):
         return
-    context = contexts.load(_context_file())
-    if _POINT not in os.environ:  # such a parent: Hydra's first composing fills the caches of its parsers
-        with contextlib.suppress(Exception):  # a mistake in the first job is that job's to tell
-            _compose(context, context.first, context.jobs[0])
+    contexts.load(_context_file())
 
 
 _prepare()

@@ -80,7 +80,8 @@ def _import_users(pack: Pack, functions: list[str]) -> None:
         for module in pack.call.imports:
             importlib.import_module(module)
         for function in functions:
-            locate(function)
+            if (prepare := getattr(locate(function), "prepare_points", None)) is not None:
+                prepare(pack.points)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to the user's code
         say(f"each point will fail to import it: {failures.outcome_of(error).error or failures.headline(error)}")
 
