@@ -10,7 +10,6 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra_plugins.slurmopt_launcher._launch import commands
 from slurmopt.errors import JobError
 from slurmopt.folder.sweep import SweepFolder
-from slurmopt.grid.archived import Archives
 from slurmopt.hydra_app import returns
 from slurmopt.runs.follow import Note
 from slurmopt.runs.state import ALIVE
@@ -35,8 +34,7 @@ def wait(sweep: SweepFolder, jobs: list[list[str]]) -> list[JobReturn]:
     except KeyboardInterrupt:
         print(f"\nslurmopt: let go of the jobs, which go on; {commands(sweep)}", file=sys.stderr, flush=True)
         raise SystemExit(130) from None
-    archives = Archives(sweep)
-    made = [_returned(found, number, words, archives) for number, words in enumerate(jobs)]
+    made = [_returned(found, number, words) for number, words in enumerate(jobs)]
     failed = sum(job.status is JobStatus.FAILED for job in made)
     if failed:
         print(f"slurmopt: {failed} of {len(made)} jobs failed; {commands(sweep)}", file=sys.stderr, flush=True)
@@ -79,11 +77,11 @@ class Progress:
         self._note.clear()
 
 
-def _returned(found: Standing, number: int, words: list[str], archives: Archives | None = None) -> JobReturn:
+def _returned(found: Standing, number: int, words: list[str]) -> JobReturn:
     """What a point left; a failure where it left nothing of its last attempt."""
     point = found.of(number)
     try:
-        left = returns.read(found.sweep.point(number), archives)
+        left = returns.read(found.sweep.point(number))
     except (JobError, OSError) as error:  # the others' returns are worth no less for it
         return JobReturn(overrides=words, status=JobStatus.FAILED, _return_value=JobError(str(error)))
     if left is None or left.attempt != point.attempt or (left.job.status is JobStatus.COMPLETED) != _well(point):

@@ -11,7 +11,6 @@ from typing import Any
 
 from chaos_runs.sweeps_point import score
 from slurmopt.folder.sweep import SweepFolder
-from slurmopt.grid.archived import Archives
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission, read
 
@@ -59,7 +58,7 @@ def _record(sweep: SweepFolder, record: list[dict[str, Any]], found: Judged) -> 
         if line["said"] == "overlap":
             found.miss(f"attempt {line['attempt']} ran beside another one: {line['other']}", line["point"])
     for point in sorted({line["point"] for line in record}):
-        ends = [event for event in Archives(sweep).journal(point) if event["event"] == "end"]
+        ends = [event for event in journal(sweep.point(point).events) if event["event"] == "end"]
         finished = min((end["time"] for end in ends if end.get("next") is None), default=float("inf"))
         late = [line for line in record if line["point"] == point and line["time"] > finished + 1]
         if late:
@@ -107,16 +106,14 @@ def _agreement(sweep: SweepFolder, count: int, submissions: list[Submission], ag
 def _all_there(sweep: SweepFolder, count: int, found: Judged) -> None:
     there = {path.name for path in sweep.points.iterdir()} if sweep.points.exists() else set()
     wanted = {f"{point:05d}" for point in range(count)}
-    archives = Archives(sweep)
-    missing = [name for name in sorted(wanted - there) if archives.find(int(name)) is None]
-    for name in missing[:20]:
-        found.miss("has neither a folder nor a line in its array task's archive", int(name))
+    for name in sorted(wanted - there)[:20]:
+        found.miss("has no folder", int(name))
     if strange := sorted(there - wanted):
         found.miss(f"points/ has {', '.join(strange)} beside")
 
 
 def _point(sweep: SweepFolder, point: int, submissions: list[Submission], found: Judged) -> None:
-    events = Archives(sweep).journal(point)
+    events = journal(sweep.point(point).events)
     ends = [event for event in events if event["event"] == "end"]
     attempts = [event["attempt"] for event in events if event["event"] == "attempt"]
     found.attempts += len(attempts)
@@ -171,7 +168,7 @@ def _tasks(sweep: SweepFolder, one: Submission, found: Judged) -> None:
 
 def _same(sweep: SweepFolder, task: str, ended: list[dict[str, Any]], found: Judged) -> None:
     for event in ended:
-        own = [e for e in Archives(sweep).journal(event["point"]) if e["event"] == "end" and e["next"] is None]
+        own = [e for e in journal(sweep.point(event["point"]).events) if e["event"] == "end" and e["next"] is None]
         fields = ("outcome", "cause", "result", "metrics", "step")
         if own and any(own[0].get(name) != event.get(name) for name in fields):
             found.miss(f"{task} and the point's own journal tell different ends", event["point"])

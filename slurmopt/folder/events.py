@@ -61,8 +61,8 @@ def append(path: Path, event: str, **fields: Any) -> None:
     line = json.dumps({"time": round(time.time(), 3), "event": event, **fields}, default=str) + "\n"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
     try:
-        with locked(descriptor):
-            if torn(descriptor):  # a full disk or a crash cut the last line: keep ours apart from it
+        with _locked(descriptor):
+            if _torn(descriptor):  # a full disk or a crash cut the last line: keep ours apart from it
                 line = "\n" + line
             data = line.encode()
             if os.write(descriptor, data) < len(data):  # a part of it filled the disk: the line is lost, and torn
@@ -72,8 +72,7 @@ def append(path: Path, event: str, **fields: Any) -> None:
 
 
 @contextlib.contextmanager
-def locked(descriptor: int) -> Iterator[None]:
-    """Holds the lock of an open file, where the file system has locks, until it is closed."""
+def _locked(descriptor: int) -> Iterator[None]:
     for _ in range(_LOCK_TRIES):
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,8 +84,7 @@ def locked(descriptor: int) -> Iterator[None]:
     yield  # closing the descriptor releases the lock
 
 
-def torn(descriptor: int) -> bool:
-    """Whether a file's last line has no end."""
+def _torn(descriptor: int) -> bool:
     end = os.lseek(descriptor, 0, os.SEEK_END)
     return end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
 

@@ -53,10 +53,6 @@ class RunFolder:
         """Whether it is a point of a sweep, or an array task of one: see `slurmopt.folder.sweep`."""
         return self.path.parent.name in ("points", "tasks") and (self.path.parent.parent / "points.json").is_file()
 
-    def told(self, path: Path) -> Path:
-        """Where people find what this process reads at `path`, in this folder."""
-        return path
-
     @property
     def config(self) -> Path:
         """The composed config; an array task of a sweep has none but the sweep's."""

@@ -10,8 +10,7 @@ runs/NAME/ID/
   environment.txt   versions, git commit and diff, host
   logs/             job-A_a.log: what Slurm and the batch shell of an array task said
   points/00017/     point 17, a run folder: config.yaml events.jsonl logs/ heartbeat/ checkpoints/
-  tasks/S-T/        array task T of submission S, where it starts points itself: its journal tells of them, and
-                    `slurmopt.folder.archive` of those whose folder has gone
+  tasks/S-T/        array task T of submission S, where it starts points itself: its journal tells of them
   by-name/          links to the points, where `sweep.folder` names them
   study.journal     Optuna's study, where there is a search
   cancelled         points that must not start any more: "3-9,17"

@@ -56,15 +56,6 @@ def _note(run: RunFolder, points: Points, job: str, token: str | None, values: d
         events.append(run.events, "submitted", token=token, backend="sbatch", job=job)
 
 
-def unlink(sweep: SweepFolder, run: RunFolder, name: str | None) -> None:
-    """Takes the link away that `make_point` made for a folder that goes."""
-    to = os.path.join("..", sweep.points.name, run.path.name)
-    for candidate in () if name is None else (name, f"{name}-{run.path.name}"):
-        link = sweep.by_name / candidate
-        if link.is_symlink() and os.readlink(link) == to:
-            link.unlink(missing_ok=True)
-
-
 def _link(sweep: SweepFolder, run: RunFolder, name: str) -> None:
     """by-name/NAME → ../points/00017; where NAME is another point's, NAME-00017."""
     sweep.by_name.mkdir(mode=sweep.path.stat().st_mode & 0o750, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import JobError, one_line
 from slurmopt.folder.layout import RunFolder
-from slurmopt.grid.archived import Archives
 from slurmopt.hydra_app import pickles
 
 if TYPE_CHECKING:
@@ -63,20 +61,13 @@ def headline(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {error}")
 
 
-def read(point: RunFolder, archives: Archives | None = None) -> Returned | None:
-    """What the point left, or None; JobError where somebody else could have written it, or where it is damaged.
-
-    `archives`: where it is to be found if the point's folder has gone.
-    """
+def read(point: RunFolder) -> Returned | None:
+    """What the point left, or None; JobError where somebody else could have written it, or where it is damaged."""
     path = file_of(point)
     try:
         content = pickles.read(path)
     except FileNotFoundError:
-        archived = None if archives is None or os.path.lexists(point.events) else archives.find(int(point.path.name))
-        if archived is None or archived.returned is None:
-            return None
-        path = archived.returns
-        content = pickles.read(path, *archived.returned)
+        return None
     # What the script defines is called `__mp_main__` in its jobs, and `__main__` here.
     sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
     try:

@@ -16,7 +16,6 @@ from slurmopt.errors import ConfigError, RunError, one_line
 from slurmopt.folder.layout import RunFolder, folder_name, is_run
 from slurmopt.folder.sweep import SweepFolder, is_sweep, point_number, sweep_of
 from slurmopt.grid import submissions
-from slurmopt.grid.archived import readable
 from slurmopt.grid.ranges import Ranges
 from slurmopt.runs import arrays, journal
 
@@ -66,7 +65,7 @@ def find(word: str | None, folder: Path) -> RunFolder:
 def started(found: Selection) -> RunFolder:
     """The one point as a run. RunError where it has not started yet."""
     assert found.point is not None
-    point = readable(found.sweep.point(found.point))
+    point = found.sweep.point(found.point)
     if not _is_run(point.path):
         raise RunError(f"{found.label} has not started yet; slurmopt status {found.label} says why")
     return point

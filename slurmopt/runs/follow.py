@@ -53,10 +53,6 @@ class _View:
     def turn_to(self, status: Status) -> None:
         """Goes on to the attempt that runs now, and says why none does."""
         number = status.journal.attempt.number if status.journal.attempt else None
-        if status.folder != self._run:  # the point has been archived: its logs go on in a copy
-            self._run = status.folder
-            for rank, log in self._logs.items():
-                log.path = self._run.rank_log(self._attempt or 0, rank)
         if number != self._attempt:
             self._finish_logs()
             self._attempt = number

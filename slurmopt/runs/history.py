@@ -87,9 +87,8 @@ def parser() -> argparse.ArgumentParser:
 
 def history(run: RunFolder) -> History:
     """The story as far as it has come. Raises OSError where the journal cannot be read."""
-    (status,), problem = gather([run])
-    run = status.folder  # of an archived point a copy
     journal = events.read(run.events)
+    (status,), problem = gather([run])
     if problem:
         print(f"slurmopt: Slurm was not asked, so this is what the journal says: {problem}", file=sys.stderr)
     attempts = story.of_events(journal)
@@ -188,7 +187,7 @@ def as_dict(found: History) -> dict[str, Any]:
     return {
         "name": status.folder.name,
         "id": status.folder.id,
-        "folder": str(status.folder.told(status.folder.path)),
+        "folder": str(status.folder.path),
         "backend": status.journal.backend,
         "state": status.state,
         "detail": status.detail,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from slurmopt.errors import RunError
 from slurmopt.folder.layout import RunFolder
-from slurmopt.grid.archived import readable
 from slurmopt.runs import options
 from slurmopt.runs.failure import report
 from slurmopt.runs.find import find
@@ -63,7 +62,6 @@ def _status(run: RunFolder) -> Status:
 
 
 def _follow(run: RunFolder, given: argparse.Namespace) -> int:
-    run = readable(run)
     if given.attempt is not None and given.attempt < max(run.attempts(), default=0):
         raise RunError(f"attempt {given.attempt} is over; leave out --follow to read its log")
     stream(run, sys.stdout, given.rank)

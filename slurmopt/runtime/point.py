@@ -51,7 +51,6 @@ def make(folder: RunFolder, number: int) -> None:
     if sweep is None:
         return
     from slurmopt.grid import submissions
-    from slurmopt.grid.archived import put_back
     from slurmopt.grid.points import Points
     from slurmopt.grid.start import make_point
 
@@ -61,7 +60,6 @@ def make(folder: RunFolder, number: int) -> None:
 
         join(sweep, number)
         return
-    put_back(folder)
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     tokens = {one.job: one.token for one in submissions.read(sweep.sweep_file)}
     make_point(sweep, points, number, f"{array}_{task}", tokens.get(array))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ from slurmopt.errors import ConfigError, RunError
 from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.sweep import SweepFolder
-from slurmopt.grid.archived import Archives
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import cancelled
 from slurmopt.runs import retry as retries
@@ -110,12 +108,11 @@ def submit(again: Again, script: str | None) -> list[str]:
     sweep = again.sweep
     refuse_foreign(sweep)
     with alone(sweep.run):
-        arrays.settle(sweep, again.settings, arrays.how_many(sweep))
         _refuse_overtaken(again)
         before = {path: path.read_text(encoding="utf-8", errors="surrogateescape") for path in _files(sweep)}
         ban, tried = cancelled(sweep), len(arrays.known(sweep))
+        _change(again, script)
         try:
-            _change(again, script)
             made = submit_points(sweep, again.settings, again.points)
         except Exception:
             if len(arrays.known(sweep)) <= tried:  # Slurm has nothing of it
@@ -146,24 +143,7 @@ def _change(again: Again, script: str | None) -> None:
         replace_text(sweep.script, script)
     replace_text(sweep.cancelled, f"{cancelled(sweep).minus(again.points)}\n")
     events.append(sweep.events, "retry", points=str(again.points), changes=again.changes)
-    archives = Archives(sweep)
     for point in again.points:
-        note_retry(archives, sweep.point(point).events, point, again.changes)
-
-
-def note_retry(archives: Archives, journal: Path, point: int, changes: dict[str, list[Any]]) -> None:
-    """Notes it in the point's journal, where it has one: an array task that ends just now may take a folder away that
-    has been put back."""
-    before: int | None = None
-    while archives.put_back(point):
-        with contextlib.suppress(FileNotFoundError):
-            noted = _retries(journal)
-            if before is not None and noted > before:
-                return
-            before = noted
-            events.append(journal, "retry", changes=changes)
-
-
-def _retries(journal: Path) -> int:
-    """How many the journal tells of; FileNotFoundError where it has gone."""
-    return sum(event["event"] == "retry" for event in events.parse(journal.read_bytes().splitlines()))
+        run = sweep.point(point)
+        if run.events.exists():
+            events.append(run.events, "retry", changes=again.changes)

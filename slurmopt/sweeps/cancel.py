@@ -90,8 +90,7 @@ def cancel(seen: Standing, points: Ranges) -> list[str]:
     except BaseException:
         _note(sweep, "cancel-failed", points, lambda before: before.minus(points))
         for run in told:
-            with contextlib.suppress(FileNotFoundError):
-                events.append(run.events, "cancel-failed")
+            events.append(run.events, "cancel-failed")
         raise
     return words
 
@@ -111,9 +110,8 @@ def _tell(seen: Standing, points: Ranges) -> list[RunFolder]:
     for point in seen.known(points):
         run = seen.sweep.point(point.number)
         if run.events.exists():
-            with contextlib.suppress(FileNotFoundError):  # it has ended, and its folder has gone, at this moment
-                events.append(run.events, "cancel", job=point.job)
-                told.append(run)
+            events.append(run.events, "cancel", job=point.job)
+            told.append(run)
     return told
 
 

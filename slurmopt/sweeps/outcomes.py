@@ -13,7 +13,6 @@ from slurmopt.config.check import did_you_mean
 from slurmopt.errors import RunError, one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
-from slurmopt.grid.archived import Archives
 from slurmopt.grid.points import Points
 from slurmopt.grid.ranges import Ranges
 from slurmopt.runs.journal import text
@@ -56,7 +55,6 @@ class Table:
         """Behind the ends."""
         self._columns = [(axis, *points.places(axis)) for axis in self.axes if points.kind != "search"]
         self._searched: dict[int, dict[str, Any]] = {}
-        self._archives = Archives(standing.sweep)
         self.places: Sequence[int] = self._ordered()
 
     def _ordered(self) -> Sequence[int]:
@@ -132,7 +130,7 @@ class Table:
         number = self.number(place)
         if self._points.kind == "search":
             if number not in self._searched:
-                self._searched[number] = _searched(self.standing.sweep.point(number), self.axes, self._archives)
+                self._searched[number] = _searched(self.standing.sweep.point(number), self.axes)
             return self._searched[number]
         if number >= len(self._points):
             return {}
@@ -181,10 +179,9 @@ def table(standing: Standing, chosen: Ranges | None = None) -> Table:
     return Table(standing, Points.load(standing.sweep.points_file), chosen)
 
 
-def _searched(run: RunFolder, axes: list[str], archives: Archives) -> dict[str, Any]:
+def _searched(run: RunFolder, axes: list[str]) -> dict[str, Any]:
     """The values that a search chose, as the point's journal noted them when it was made."""
-    first = list(events.parse(events.lines(run.events)[:1])) or archives.journal(int(run.path.name))[:1]
-    for event in first:
+    for event in events.parse(events.lines(run.events)[:1]):
         if isinstance(told := event.get("values"), dict):
             return {axis: told[axis] for axis in axes if axis in told}
     return {}

@@ -137,7 +137,7 @@ def _look(found: list[RunFolder | Selection], details: bool = True) -> Seen:
     points = [(one, one.sweep.point(one.point)) for one in chosen if one.point is not None]
     folders = [one for one in found if isinstance(one, RunFolder)] + [run for _, run in points]
     statuses, problem = gather(folders, details=details) if folders else ([], None)
-    by_path = {str(status.folder.told(status.folder.path)): status for status in statuses}
+    by_path = {str(status.folder.path): status for status in statuses}
     for one, run in points:
         by_path[str(run.path)] = _as_point(by_path[str(run.path)], standings[str(one.sweep.path)].of(one.point or 0))
     problems = [problem, *(seen.problem for seen in standings.values())]

@@ -15,7 +15,6 @@ from runtime.harness import DEADLINE, REPOSITORY
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
-from slurmopt.grid.archived import readable
 from slurmopt.grid.axes import Axis, Column
 from slurmopt.grid.bases import Base
 from slurmopt.grid.points import Points
@@ -84,16 +83,12 @@ class Packer:
         ours |= {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "0", "SLURM_JOB_NODELIST": "node1"}
         return kept | ours | self.environment
 
-    def run_of(self, point: int) -> RunFolder:
-        """The point's folder, or what it was."""
-        return readable(self.sweep.point(point))
-
     def log(self, point: int, attempt: int = 0, rank: int = 0) -> str:
-        path = self.run_of(point).rank_log(attempt, rank)
+        path = self.sweep.point(point).rank_log(attempt, rank)
         return path.read_text(errors="replace") if path.exists() else ""
 
     def events(self, point: int, word: str = "end") -> list[dict[str, Any]]:
-        return [event for event in events.read(self.run_of(point).events) if event["event"] == word]
+        return [event for event in events.read(self.sweep.point(point).events) if event["event"] == word]
 
     def end(self, point: int) -> dict[str, Any]:
         """The point's last `end`."""

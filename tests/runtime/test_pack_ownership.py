@@ -86,7 +86,7 @@ def test_what_a_newer_array_job_has_is_not_started_again(packer: Packer) -> None
     submit_again(packer, "0")
     (packer.code / "go").touch()
     assert packer.finish(process) == 0, packer.output
-    assert packer.run_of(0).attempts() == [0]
+    assert packer.sweep.point(0).attempts() == [0]
     assert (packer.end(0)["cause"], packer.end(0)["next"]) == ("asked", "requeue")
 
 
@@ -112,7 +112,7 @@ def test_of_two_array_tasks_with_one_point_the_newer_goes_on_and_the_older_leave
     assert beats.exists()  # the older has taken nothing of the newer away
     (packer.code / "go").touch()
     assert newer.finish(process) == 0, newer.output
-    assert packer.run_of(0).attempts() == [0, 1]
+    assert packer.sweep.point(0).attempts() == [0, 1]
     told = {end["attempt"]: end for end in packer.events(0)}
     assert len(packer.events(0)) == 2
     assert (told[0]["cause"], told[0]["next"], told[0]["by"]) == ("requeued", "requeue", "array task")

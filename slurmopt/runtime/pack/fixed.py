@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
-from slurmopt.grid.archived import Archives
 from slurmopt.grid.points import Points
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.start import make_point
@@ -29,7 +28,6 @@ class FixedPoints:
         self._sweep, self._points, self._journal, self._job = sweep, points, journal, job
         self._mine, self._ownership = mine, ownership
         self._left = iter(mine)
-        self._archives = Archives(sweep)
 
     @property
     def total(self) -> int:
@@ -40,7 +38,7 @@ class FixedPoints:
             if self._journal.has_ended(point):
                 continue
             try:
-                end = end_in_own_journal(point, self._archives.journal(point))
+                end = end_in_own_journal(point, self._sweep.point(point).events)
             except OSError:  # whoever starts it will say what is wrong with its folder
                 return point
             if end is not None:  # who died between the two lines is spoken for here
@@ -50,7 +48,6 @@ class FixedPoints:
         return None
 
     def make(self, point: int) -> RunFolder:
-        self._archives.put_back(point)
         return make_point(self._sweep, self._points, point, self._job, None)
 
     def began(self, point: int) -> None:

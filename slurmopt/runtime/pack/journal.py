@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 from slurmopt.folder import events
@@ -37,11 +38,6 @@ class TaskJournal:
         return len(self._outcomes)
 
     @property
-    def ended_points(self) -> list[int]:
-        """Their numbers."""
-        return sorted(self._outcomes)
-
-    @property
     def failed(self) -> list[int]:
         """Those that ended for good otherwise than finished."""
         return sorted(point for point, outcome in self._outcomes.items() if outcome != FINISHED)
@@ -66,12 +62,12 @@ class TaskJournal:
         self._outcomes[point] = FINISHED if cause == OVERTAKEN else outcome
 
 
-def end_in_own_journal(point: int, journal: list[dict[str, Any]]) -> End | None:
-    """How the point ended by its own `journal`, if it needs no further attempt; None where it does.
+def end_in_own_journal(point: int, path: Path) -> End | None:
+    """How the point ended by its own journal, if it needs no further attempt; None where it does.
 
     One that has ended for good needs none, whichever array task it ended in, unless the user asked for a retry since.
     """
-    attempts = story.of_events(journal)
+    attempts = story.of_events(events.read(path))
     last = attempts[-1] if attempts else None
     if last is None or last.end is None or last.end.get("next") is not None or not last.since_retry:
         return None

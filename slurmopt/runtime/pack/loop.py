@@ -16,7 +16,6 @@ from slurmopt.runtime import failures, run, signals
 from slurmopt.runtime.conclusion import say
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.pack import processes, shares, watch
-from slurmopt.runtime.pack.archiving import Archiving
 from slurmopt.runtime.pack.attempts import Attempts, cannot, forget_heartbeats, is_followed
 from slurmopt.runtime.pack.fork import Order, fork_rank
 from slurmopt.runtime.pack.fresh import Imported
@@ -50,12 +49,10 @@ class Loop:
         live: LiveRank,
         imported: Imported,
         places: list[tuple[Share, dict[str, str]]],
-        archiving: Archiving,
     ) -> None:
         """`places`: what each of the points side by side has, and its words for the environment."""
         self._pack, self._source, self._journal, self._attempts = pack, source, journal, attempts
         self._ownership, self._live, self._imported, self._places = ownership, live, imported, places
-        self._archiving = archiving
         self._free = list(range(len(places)))
         self._running: list[Running] = []
         self._again: list[int] = []
@@ -188,7 +185,6 @@ class Loop:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            self._archiving.has_ended(pid, status)
             self._take_end(pid, os.waitstatus_to_exitcode(status))
 
     def _take_end(self, pid: int, status: int) -> None:
@@ -208,8 +204,7 @@ class Loop:
         self._free.append(running.place)
         if running.lookout is not None:
             processes.kill([running.lookout])
-        own = {pid for one in self._running for pid in (*one.children, one.lookout)} | {self._archiving.process}
-        running.clear_up({pid for pid in own if pid is not None})
+        running.clear_up({pid for one in self._running for pid in (*one.children, one.lookout) if pid is not None})
         if running.trouble is not None:
             self._cannot(running.point, running.attempt, running.trouble)
             return
@@ -229,30 +224,22 @@ class Loop:
         self._write_down(cannot(point, attempt, one_line(why)), None)
 
     def _write_down(self, end: End, folder: RunFolder | None) -> None:
-        """In the array task's journal, and to the source. `folder`: whose heartbeats nobody needs any more, and which
-        goes where nothing else needs it."""
-        noted = True
+        """In the array task's journal, and to the source. `folder`: whose heartbeats nobody needs any more."""
         try:
             self._journal.end(end)
         except OSError as error:
             say(f"the end of point {end.point} cannot be noted in {self._pack.folder.events}: {error.strerror}")
             self._journal.lost(end.point)
-            noted = False
         if end.next is not None:
             self._again.append(end.point)
             return
-        over = folder is not None and not is_followed(folder, end.attempt)
-        if folder is not None and over:
+        if folder is not None and not is_followed(folder, end.attempt):
             forget_heartbeats(folder)
         self._tell_progress()
         try:
             self._source.ended(end)
         except (OSError, SlurmoptError) as error:
             self._is_in_trouble(error)
-            return
-        if folder is not None and over and noted and end.cause != causes.CANCELLED:
-            self._archiving.add(folder)
-            self._archiving.go_on()
 
     def _tell_progress(self) -> None:
         self._live.report(self._journal.ended, self._source.total, {})
@@ -282,7 +269,6 @@ class Loop:
     def _look(self) -> None:
         self._looked = time.monotonic()
         self._look_at_cancelled()
-        self._archiving.go_on()
         for running in list(self._running):
             running.look()
             self._look_at_memory(running)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 
 from slurmopt.errors import SlurmoptError
 from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
@@ -14,7 +13,6 @@ from slurmopt.runtime.conclusion import say
 from slurmopt.runtime.health.check import check
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.pack import shares
-from slurmopt.runtime.pack.archiving import Archiving
 from slurmopt.runtime.pack.attempts import Attempts
 from slurmopt.runtime.pack.fixed import FixedPoints
 from slurmopt.runtime.pack.fork import leave
@@ -36,9 +34,8 @@ def main(argv: list[str]) -> int:
     facts = rank.export(pack.call, attempt)
     live = rank.come_alive(pack.call, attempt, facts)
     tree.adopt_orphans()
-    last: list[Callable[[], None]] = []
     try:
-        outcome = check(pack.call, attempt, facts, live) or _run(pack, attempt, facts, live, last)
+        outcome = check(pack.call, attempt, facts, live) or _run(pack, attempt, facts, live)
     except (OSError, SlurmoptError) as error:
         outcome = failures.outcome_of(error)
         say(outcome.error or outcome.outcome)
@@ -48,13 +45,10 @@ def main(argv: list[str]) -> int:
     live.end(outcome)
     if outcome.outcome not in (FINISHED, REQUEUE):
         print(f"slurmopt: {outcome.error}", file=sys.stderr, flush=True)
-    for work in last if outcome.outcome != REQUEUE else ():  # the next attempt does it
-        work()
     leave(outcome)
 
 
-def _run(pack: Pack, attempt: int, facts: RankFacts, live: LiveRank, last: list[Callable[[], None]]) -> Outcome:
-    """`last`: takes what is to be done once the outcome is told."""
+def _run(pack: Pack, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome:
     live.enter("importing")
     points = Points.load(pack.sweep.points_file)
     places = shares.shares(pack.side_by_side, os.sched_getaffinity(0), os.environ)
@@ -72,9 +66,7 @@ def _run(pack: Pack, attempt: int, facts: RankFacts, live: LiveRank, last: list[
     surroundings.note(pack.folder, attempt, facts)
     live.enter("running")
     attempts, parts = Attempts(pack, attempt), list(zip(places, words, strict=True))
-    archiving = Archiving(pack, points, journal)
-    last.append(archiving.finish)
-    return Loop(pack, source, journal, attempts, ownership, live, imported, parts, archiving).run()
+    return Loop(pack, source, journal, attempts, ownership, live, imported, parts).run()
 
 
 def source_of(pack: Pack, points: Points, journal: TaskJournal, ownership: Ownership) -> PointSource:

@@ -16,7 +16,6 @@ from slurmopt.errors import JobError, one_line
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED, KILLED
 from slurmopt.folder.sweep import SweepFolder
-from slurmopt.grid.archived import Archives
 from slurmopt.grid.points import Points
 from slurmopt.grid.search import Search, following, suggest
 from slurmopt.grid.start import make_point
@@ -46,7 +45,6 @@ class Trials:
         self._me = f"{submission}-{task}"
         self._ownership = Ownership(sweep, submission, shared=True)
         self._study = Study(sweep)
-        self._archives = Archives(sweep)
         self._running: set[int] = set()
 
     @property
@@ -62,7 +60,6 @@ class Trials:
         return None
 
     def make(self, point: int) -> RunFolder:
-        self._archives.put_back(point)
         values = suggest(self._points.axes, self._study.trial(point))
         return make_point(self._sweep, self._points, point, self._job, None, values)
 
@@ -92,7 +89,7 @@ class Trials:
     def _settled(self, number: int) -> bool:
         """Whether nothing of the trial is to be run: its worker died between its end and telling the study of it, or
         it is cancelled."""
-        attempts = story.of_events(self._archives.journal(number))
+        attempts = story.attempts(self._sweep.point(number))
         last = attempts[-1] if attempts else None
         if last is not None and last.end is not None and _is_over(last):
             end = end_of_event(number, last.number, last.end)
