@@ -22,7 +22,9 @@ from slurmopt.runtime.ranks import RankFacts, gets_signals_alone
 _PR_SET_PDEATHSIG = 1
 _SIGNAL_DELAY = 0.05
 """Seconds between the first and the last process of a node that get the same signal of Slurm's."""
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = 0.2
+_LONGEST_SAVE = 900
+"""Seconds that what a command left behind may take to save, where no end of the job comes before."""
 
 
 class CommandTask:
@@ -33,6 +35,7 @@ class CommandTask:
         self._process: subprocess.Popen[bytes] | None = None
         self._told: signal.Signals | None = None
         self._told_at = 0.0
+        self._told_alone = False  # whether the command itself is all that has been told
 
     def run(self) -> Outcome:
         """Starts the command and waits for it."""
@@ -47,6 +50,7 @@ class CommandTask:
         self._live.enter("running")
         if self._facts.rank == 0:
             surroundings.note(self._call.folder, self._attempt, self._facts)
+        tree.wait(self._process.pid)
         status = self._process.wait()
         if not signals.told():  # Slurm signals one process after the other: the command may have heard it first
             time.sleep(_SIGNAL_DELAY)
@@ -54,9 +58,17 @@ class CommandTask:
             signals.request("TERM")
             self._tell(signal.SIGTERM)  # its tasks have heard what this process did not
         if self._told is not None and status in (-self._told, 128 + self._told):
-            while tree.has_catching(os.getpid(), self._told):  # a shell has died of it: what it waited for may save
-                time.sleep(_LOOK_SECONDS)
+            self._let_save(self._told)
         return outcome_of(status, words, self._call.folder, self._told)
+
+    def _let_save(self, told: signal.Signals) -> None:
+        """A shell has died of the signal: what it waited for may save. One that caught it for the sake of its EXIT trap
+        has kept it from the training."""
+        if self._told_alone:
+            tree.tell_below(os.getpid(), told)
+        deadline = time.monotonic() + _LONGEST_SAVE
+        while tree.has_catching(os.getpid(), told) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
 
     def leave(self) -> None:
         """Nothing to take down: what the command left behind ends with the step."""
@@ -96,9 +108,10 @@ class CommandTask:
         elif self._process.poll() is None:
             self._tell(wanted)
             if self._call.per == "job":
-                whole_job.send(self._process.pid, wanted, tasks_are_told=number == signal.SIGTERM)
+                told = whole_job.send(self._process.pid, wanted, tasks_are_told=number == signal.SIGTERM)
             else:
-                tree.tell(self._process.pid, wanted)
+                told = tree.tell(self._process.pid, wanted)
+            self._told_alone = told == [self._process.pid]
 
     def _tell(self, number: signal.Signals) -> None:
         self._told, self._told_at = number, time.monotonic()

@@ -10,6 +10,9 @@ import time
 from collections.abc import Collection
 
 _PR_SET_CHILD_SUBREAPER = 36
+_WNOTHREAD = 0x20000000
+_WAITED_FOR = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that programs block and take by sigwait. srun blocks the others too, and kills its tasks at them."""
 
 
 def adopt_orphans() -> None:
@@ -27,6 +30,16 @@ def clear_up() -> None:
         except ChildProcessError:
             return
         time.sleep(0.02)
+
+
+def wait(pid: int) -> None:
+    """Waits until this thread's child `pid` has ended, and leaves its status to be read. Meanwhile the orphans that
+    this process has adopted are reaped: each would count against the limit of processes otherwise. Children of other
+    threads are theirs."""
+    while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | _WNOTHREAD):
+        if ended.si_pid == pid:
+            return
+        os.waitpid(ended.si_pid, 0)
 
 
 def descendants(pid: int) -> list[int]:
@@ -59,14 +72,21 @@ def _parent(pid: str) -> int | None:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The command's name is in parentheses and may hold anything, spaces and parentheses included.
             return int(file.read().rpartition(b")")[2].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
+    except FileNotFoundError:
         return None
 
 
-def tell(pid: int, number: signal.Signals) -> None:
+def tell(pid: int, number: signal.Signals) -> list[int]:
     """Sends a signal to the processes that catch it, from `pid` downward, and to `pid` where none does: a shell that
-    waits for a training would die of it, and the training hear nothing."""
-    send(catching(pid, number) or [pid], number)
+    waits for a training would die of it, and the training hear nothing. Returns whom it was sent to."""
+    told = catching(pid, number) or [pid]
+    send(told, number)
+    return told
+
+
+def tell_below(pid: int, number: signal.Signals) -> None:
+    """Sends a signal to the processes below `pid` that catch it."""
+    send([one for child in _children().get(pid, []) for one in catching(child, number)], number)
 
 
 def send(pids: Collection[int], number: signal.Signals) -> None:
@@ -104,6 +124,8 @@ def name(pid: int) -> str:
 def _catches(pid: int, number: signal.Signals) -> bool:
     status = _status(pid)
     mask = int(status.get("SigCgt") or "0", 16)
+    if number in _WAITED_FOR:
+        mask |= int(status.get("SigBlk") or "0", 16)
     return not status.get("State", "").startswith("Z") and bool(mask >> (number - 1) & 1)
 
 
@@ -111,5 +133,5 @@ def _status(pid: int) -> dict[str, str]:
     try:
         with open(f"/proc/{pid}/status", errors="replace") as file:
             return {key: value.strip() for key, _, value in (line.partition(":") for line in file)}
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:
         return {}

@@ -29,23 +29,22 @@ def forget_rank(environ: MutableMapping[str, str]) -> None:
         environ.pop(name, None)
 
 
-def send(pid: int, number: signal.Signals, tasks_are_told: bool) -> None:
+def send(pid: int, number: signal.Signals, tasks_are_told: bool) -> list[int]:
     """Sends a signal to the processes of the command `pid` that catch it, and to the tasks of its sruns.
 
     A srun passes SIGUSR1 and SIGUSR2 on to its tasks, and kills them at most others: then Slurm is asked to signal
     them, unless it has done so by itself (`tasks_are_told`). The command itself gets the signal where nobody else does:
-    a shell that waits for srun would die of it.
+    a shell that waits for srun would die of it. Returns the processes of the command that it was sent to.
     """
     found = tree.catching(pid, number, names=_SRUN)
     sruns = [one for one in found if tree.name(one) in _SRUN]
     if not sruns:
-        tree.send(found or [pid], number)
-        return
-    tree.send([one for one in found if one not in sruns], number)
-    if number in _PASSED_ON_BY_SRUN:
-        tree.send(sruns, number)
-    elif not tasks_are_told:
+        return tree.tell(pid, number)
+    told = found if number in _PASSED_ON_BY_SRUN else [one for one in found if one not in sruns]
+    tree.send(told, number)
+    if number not in _PASSED_ON_BY_SRUN and not tasks_are_told:
         _signal_tasks(number)
+    return told
 
 
 def _signal_tasks(number: signal.Signals) -> None:

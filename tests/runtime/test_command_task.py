@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -383,3 +384,66 @@ def test_what_a_shell_waited_for_saves_although_the_shell_has_died_of_the_signal
     assert runner.finish(process) == 137
     assert "SIGTERM" in runner.result()["error"]
     assert (runner.code / "saved").exists()
+
+
+@pytest.mark.parametrize("per", ["rank", "job"])
+def test_an_exit_trap_of_a_shell_does_not_keep_the_signal_from_what_it_waits_for(runner: Runner, per: str) -> None:
+    """With such a trap the shell catches each signal that would end it, runs the trap and ends."""
+    runner.module("train", BELOW_A_SHELL)
+    script = f"trap 'echo cleaned up' EXIT; {PYTHON} train.py {int(signal.SIGUSR1)}; exit $?"
+    process = runner.start(1, "--per", per, "--forward", "USR1", "--", "bash", "-c", script)
+    runner.wait_for_log(0, "ready")
+    send(process, signal.SIGUSR1)
+    assert runner.finish(process) != 0
+    assert "cleaned up" in runner.log(0)
+    assert (runner.code / "saved").exists()
+
+
+def test_a_script_below_a_shell_whose_thread_waits_for_the_signal_gets_it(runner: Runner) -> None:
+    """It blocks the signal, and a thread takes it by sigwait: no handler is to be seen."""
+    train = """
+import os, signal, threading, time
+def leave():
+    signal.sigwait([signal.SIGUSR1])
+    print("told", flush=True)
+    os._exit(75)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+threading.Thread(target=leave).start()
+print("ready", flush=True)
+time.sleep(100)
+"""
+    runner.module("train", train)
+    process = runner.start(1, "--forward", "USR1", "--", "bash", "-c", f"{PYTHON} train.py; exit $?")
+    runner.wait_for_log(0, "ready")
+    send(process, signal.SIGUSR1)
+    assert runner.finish(process) == 75
+    assert "told" in runner.log(0)
+
+
+def test_what_a_command_leaves_in_the_background_becomes_no_zombie(runner: Runner) -> None:
+    """Each would count against the limit of processes for as long as the training runs."""
+    train = """
+import os, subprocess, time
+for _ in range(5):
+    os.system("sleep 0.1 &")
+def states():
+    said = subprocess.run(["ps", "-o", "comm=,state=", "--ppid", str(os.getppid())], capture_output=True, text=True)
+    return [line.split() for line in said.stdout.splitlines()]
+until = time.monotonic() + 30
+while any(name == "sleep" for name, *_ in states()) and time.monotonic() < until:
+    time.sleep(0.05)
+print("left", [one for one in states() if one[0] == "sleep"])
+"""
+    runner.module("train", train)
+    assert runner.run(1, "--", PYTHON, "train.py") == 0
+    assert "left []" in runner.log(0)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: mounting /proc needs root")
+def test_processes_are_found_where_proc_hides_those_of_others() -> None:
+    code = "import os, subprocess; from slurmopt.runtime import tree; child = subprocess.Popen(['sleep', '9']); "
+    code += "print(tree.descendants(os.getpid()) == [child.pid]); child.kill()"
+    hidden = 'mount -t proc -o hidepid=1 proc /proc && exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"'
+    command = ["unshare", "--mount", "sh", "-c", hidden, "sh", PYTHON, "-c", code]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.stdout == "True\n", said.stderr
