@@ -38,7 +38,10 @@ def state_of(value: Any) -> Any:
 
 
 def refuse_parts(name: str, value: Any) -> None:
-    """CheckpointError for an optimizer of which each rank has a part that looks like the whole."""
+    """CheckpointError for an optimizer of which each rank has a part that looks like the whole, unless the entry asks
+    for a value of its own on each rank."""
+    if getattr(value, "per_rank", False):
+        return
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return
     kind = ""
