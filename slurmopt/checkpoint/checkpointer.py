@@ -71,7 +71,7 @@ class Checkpointer:
         self._restored = self._closed = False
         try:
             self._crew.start()
-        except CheckpointError:
+        except BaseException:  # StorageBroken and an interrupt, too
             self._crew.abandon()  # nobody could close it: the caller gets no Checkpointer
             raise
         self._stop = Stop(self._ranks.rank, self._ranks.world_size)
@@ -143,7 +143,7 @@ class Checkpointer:
         began = time.monotonic()
         room = self._snapshots.room(wait=force)
         # Where it will be due, before all have agreed on it: then one exchange is enough. On all ranks or none, whether
-        # there is room or not: a state_dict may be one that all ranks make together, as FSDP1's.
+        # this one has room or not: a state_dict may be one that all ranks make together, as FSDP1's.
         collected = self._snapshots.collect(state) if self._schedule.expects(step, force) else None
         decision, told = self._agreed(step, force, room, collected)
         if not decision.due:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from checkpoint.ranks import on_ranks
+from checkpoint.ranks import on_ranks, writers_of
 from s3_server import BUCKET, S3Server, new_folder
 from storage.proxy import proxy
 
@@ -223,12 +223,13 @@ def test_a_tier_that_gives_back_other_bytes_is_broken_and_nobodys_error(folder: 
     assert [first.value[0], second.value[0]] == [INFRASTRUCTURE] * 2, [first, second]
     assert f"no checkpoint can be saved: s3://{BUCKET}/broken" in first.value[1]
     assert is_peer_lost(second.value[1]), "its node is not the one to leave out"
+    assert [first.value[2], second.value[2]] == [[], []], "nobody could close these writers"
 
 
-def _ends_as(run: CurrentRun, config: dict[str, Any], server: S3Server) -> list[str]:
+def _ends_as(run: CurrentRun, config: dict[str, Any], server: S3Server) -> list[Any]:
     try:
         _with_broken_s3(run, config, server)
     except Exception as error:  # noqa: BLE001 - as a rank takes whatever a function raises
         outcome = outcome_of(error)
-        return [outcome.outcome, outcome.error or ""]
+        return [outcome.outcome, outcome.error or "", writers_of(os.getpid())]
     return []
