@@ -52,7 +52,10 @@ class Schedule:
         return step < self._first_look
 
     def expects(self, step: int, force: bool) -> bool:
-        """Whether a save is due at `step` as far as all ranks know by themselves: not where rank 0's clock decides."""
+        """Whether a save will be taken at `step` as far as all ranks know by themselves: not where rank 0's clock
+        decides, nor while one is put off, for nobody knows whether all have room by now."""
+        if self._waits_since is not None:
+            return force
         known = self._owed | (self._look.keys() - self._measured)
         return force or any(step >= self._look[name] for name in known)
 

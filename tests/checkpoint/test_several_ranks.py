@@ -220,7 +220,10 @@ def test_a_writer_that_dies_fails_that_save_and_no_other(folder: Path, journal: 
 class Together:
     """An object whose state all ranks make together, as FSDP1's models do."""
 
+    made = 0
+
     def state_dict(self) -> dict[str, Any]:
+        self.made += 1
         number = torch.tensor(1)
         dist.all_reduce(number)
         return {"number": number}
@@ -228,9 +231,10 @@ class Together:
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def _save_without_room_on_one(run: CurrentRun) -> tuple[list[bool], bool]:
+def _save_without_room_on_one(run: CurrentRun) -> tuple[list[bool], int, bool]:
     """Rank 1's only buffer stays taken; rank 0's is free soon, and then only one of them has room."""
-    state = {"w": torch.zeros(4), "all": Together()}
+    together = Together()
+    state = {"w": torch.zeros(4), "all": together}
     put_off = []
     with Checkpointer({**EACH_STEP, "buffers": 1}, run) as saving:
         saving.restore(dict(state))
@@ -238,21 +242,25 @@ def _save_without_room_on_one(run: CurrentRun) -> tuple[list[bool], bool]:
         if run.rank.rank == 1:
             os.kill(writer, signal.SIGSTOP)
         assert saving.save(1, state)
+        before = together.made
         is_over, began, step = torch.tensor(False), time.monotonic(), 1
         while not is_over:
             step += 1
             put_off.append(not saving.save(step, state))
             is_over.fill_(time.monotonic() - began > 2)
             dist.broadcast(is_over, 0)
+        made = together.made - before
         if run.rank.rank == 1:
             os.kill(writer, signal.SIGCONT)
         saving.save(step + 1, state, force=True)
-        return put_off, saving.wait()
+        return put_off, made, saving.wait()
 
 
 def test_a_state_that_ranks_make_together_is_made_by_all_where_one_has_no_room(folder: Path) -> None:
-    for put_off, is_durable in values(on_ranks(_save_without_room_on_one, folder, nodes=here(2))):
+    for put_off, made, is_durable in values(on_ranks(_save_without_room_on_one, folder, nodes=here(2))):
         assert all(put_off)
+        assert len(put_off) > 8
+        assert made == 1, "at the first try alone"
         assert is_durable
 
 
