@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+_MOST = 32
+"""So many choices are composed ahead: no point starts before that is done, and the parent keeps all of them."""
+
 
 class Bases:
     """The configs of one multirun."""
@@ -27,9 +30,13 @@ class Bases:
         self._is_group: dict[str, bool] = {}
 
     def prepare(self, jobs: Iterable[list[str]]) -> None:
-        """Composes for each choice that several of these jobs make; `jobs`: their overrides. At least once, for Hydra's
-        first composing fills the caches of its parsers."""
-        choices = Counter(map(self._choice, jobs)).most_common()
+        """Composes for the most common choices, of those that several of these jobs make; `jobs`: their overrides. At
+        least once, for Hydra's first composing fills the caches of its parsers."""
+        counts: Counter[tuple[str, ...]] = Counter()
+        for job in jobs:
+            with contextlib.suppress(Exception):  # a mistake in an override is its job's to tell
+                counts[self._choice(job)] += 1
+        choices = counts.most_common(_MOST)
         for choice, count in choices[:1] + list(itertools.takewhile(lambda one: one[1] > 1, choices[1:])):
             with contextlib.suppress(Exception):  # a mistake in a choice is its jobs' to tell
                 config = self._by_hydra(list(choice))
@@ -38,9 +45,9 @@ class Bases:
 
     def config(self, overrides: list[str]) -> DictConfig:
         """The config of a job, as Hydra's `load_sweep_config` makes it. Raises what that raises."""
-        base = self._composed.pop(self._choice(overrides), None)  # a process changes it: it is for one job
-        if base is not None:
-            with contextlib.suppress(Exception):  # Hydra itself tells what is wrong
+        with contextlib.suppress(Exception):  # Hydra itself tells what is wrong
+            base = self._composed.pop(self._choice(overrides), None)  # a process changes it: it is for one job
+            if base is not None:
                 return self._with_values(base, overrides)
         return self._by_hydra(overrides)
 

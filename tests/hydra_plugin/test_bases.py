@@ -145,3 +145,26 @@ def test_each_choice_of_groups_is_composed_once(bases: Bases, monkeypatch: pytes
     assert sorted(composed) == [["db=mysql"], ["db=postgres"]]
     assert bases.config(jobs[7]).seed == 3
     assert len(composed) == 2
+
+
+def test_only_the_most_common_choices_are_composed_ahead(bases: Bases, monkeypatch: pytest.MonkeyPatch) -> None:
+    common = [["db=postgres", f"seed={seed}"] for seed in range(3)]
+    jobs = [[f"+model@at{place}=small", f"seed={seed}"] for place in range(40) for seed in range(2)]
+    composed: list[list[str]] = []
+    by_hydra = bases._by_hydra
+    monkeypatch.setattr(bases, "_by_hydra", lambda words: (composed.append(words), by_hydra(words))[1])
+    bases.prepare([*jobs, *common])
+    assert composed[0] == ["db=postgres"]
+    assert len(composed) == 32
+    assert bases.config(jobs[-1]).at39.layers == 2
+    assert composed[32:] == [jobs[-1]]
+
+
+def test_an_override_that_hydra_cannot_look_up_is_its_own_points_error(bases: Bases) -> None:
+    """Hydra's look into its store of configs raises TypeError for what lies below a config."""
+    odd, plain = ["typed.yaml/below=1"], ["db=postgres", "seed=3"]
+    bases.prepare([odd, plain, odd, plain])
+    assert bases.config(plain).seed == 3
+    told = _made(bases.config, odd)
+    assert isinstance(told, str)
+    assert told == _made(bases._by_hydra, odd)
