@@ -21,8 +21,9 @@ def lacks_files(world_size: int, open_files: int) -> bool:
     return world_size * _GROUPS + _OTHER_FILES > open_files
 
 
-def gloo_exports(facts: RankFacts, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that `environ` lacks.
+def gloo_exports(facts: RankFacts, environ: Mapping[str, str], ranks_each: int = 1) -> dict[str, str]:
+    """The variables that `environ` lacks. `ranks_each`: how many ranks each process of `facts` starts, as torchrun
+    does; the same number on all nodes.
 
     - In a large world connections are made when a collective first needs them. Otherwise each group connects each rank
       with each other one: with 1,024 ranks that is a million connections and, in every rank, 1,023 file descriptors.
@@ -30,7 +31,7 @@ def gloo_exports(facts: RankFacts, environ: Mapping[str, str]) -> dict[str, str]
       where no other node answers.
     """
     found = {}
-    if facts.world_size > _MOST_RANKS:
+    if facts.world_size * ranks_each > _MOST_RANKS:
         found[LAZY] = "1"
     if facts.nodes > 1 and INTERFACE not in environ and (interface := interface_to_peers(facts, environ)):
         found[INTERFACE] = interface

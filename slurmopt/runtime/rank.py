@@ -20,7 +20,14 @@ from slurmopt.runtime.gloo import gloo_exports
 from slurmopt.runtime.health.check import check
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.point import of_point
-from slurmopt.runtime.ranks import RankFacts, exports, launched_facts, one_per_node, torchrun_exports
+from slurmopt.runtime.ranks import (
+    RankFacts,
+    exports,
+    launched_facts,
+    one_per_node,
+    ranks_of_torchrun,
+    torchrun_exports,
+)
 from slurmopt.runtime.stacks import Stacks
 
 SUPERVISOR = "SLURMOPT_SUPERVISOR"
@@ -150,16 +157,16 @@ def export(call: Call, attempt: int) -> RankFacts:
     """Says in the environment who this rank is."""
     if call.per == "job":
         whole_job.forget_rank(os.environ)
-    facts = launched_facts(os.environ)
+    facts, ranks_each = launched_facts(os.environ), 1
     if call.per == "node":
-        facts = one_per_node(facts)
+        facts, ranks_each = one_per_node(facts), ranks_of_torchrun(os.environ, call.ranks_per_node)
         os.environ.update(torchrun_exports(facts, os.environ, call.ranks_per_node))
     if not call.distributed:
         for name in exports(facts):
             os.environ.pop(name, None)
     elif call.per != "job":
         os.environ.update(exports(facts))
-        os.environ.update(gloo_exports(facts, os.environ))
+        os.environ.update(gloo_exports(facts, os.environ, ranks_each))
     os.environ.update({run.FOLDER: str(call.folder.path), run.ATTEMPT: str(attempt)})
     os.environ.setdefault("SLURMOPT_CONFIG", str(call.folder.config))
     os.environ[run.LOCAL_RANK] = str(facts.local_rank)

@@ -152,6 +152,13 @@ def torchrun_exports(facts: RankFacts, environ: Mapping[str, str], ranks_per_nod
     return words
 
 
+def ranks_of_torchrun(environ: Mapping[str, str], ranks_per_node: int) -> int:
+    """How many ranks torchrun starts on each node, as far as all nodes know alike: the user's own number, else
+    `ranks_per_node`. `environ` is that before `torchrun_exports`, which may count this node's GPUs."""
+    own = environ.get("PET_NPROC_PER_NODE", "")
+    return int(own) if own.isdecimal() else ranks_per_node
+
+
 def visible_gpus(environ: Mapping[str, str]) -> int:
     """How many GPUs the environment shows to this process; 0 where it says nothing."""
     devices = environ.get("CUDA_VISIBLE_DEVICES")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
+from slurmopt.runtime import rank
+from slurmopt.runtime.call import parse
 from slurmopt.runtime.ranks import (
     exports,
     facts_from,
@@ -111,6 +116,29 @@ def test_one_process_per_node_tells_torchrun_where_it_is() -> None:
         "PET_NPROC_PER_NODE": "8",
     }
     assert "PET_NPROC_PER_NODE" not in torchrun_exports(facts, {"PET_NPROC_PER_NODE": "2", "CUDA_VISIBLE_DEVICES": "0"})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ranks_per_node", "own", "lazy"),
+    [
+        (29, 8, {}, True),
+        (28, 8, {}, False),
+        (225, 1, {}, True),
+        (29, 8, {"PET_NPROC_PER_NODE": "1"}, False),
+        (29, 1, {"PET_NPROC_PER_NODE": "8"}, True),
+        (29, 1, {"SLURM_GPUS_ON_NODE": "8"}, False),
+    ],
+)
+def test_below_torchrun_a_large_world_is_one_of_many_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int, ranks_per_node: int, own: dict[str, str], lazy: bool
+) -> None:
+    """The GPUs that one node shows do not count: on another there may be another number, and all decide alike."""
+    step = {"SLURM_STEP_NUM_TASKS": str(nodes), "SLURM_STEP_NUM_NODES": str(nodes), "MASTER_ADDR": "127.0.0.1"}
+    step |= {"SLURM_STEP_TASKS_PER_NODE": f"1(x{nodes})", "SLURM_NODEID": "2"}
+    monkeypatch.setattr(os, "environ", {**STEP, **step, **own})
+    words = ["--per", "node", "--ranks-per-node", str(ranks_per_node), "--", "torchrun", "train.py"]
+    rank.export(parse([str(tmp_path), *words]), 0)
+    assert ("TORCH_GLOO_LAZY_INIT" in os.environ) is lazy
 
 
 @pytest.mark.parametrize(
