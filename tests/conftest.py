@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import private_cluster
 import pytest
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what runs in its background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what the tests start inherits it, and some press Ctrl-C
 
 
 @pytest.fixture(autouse=True)

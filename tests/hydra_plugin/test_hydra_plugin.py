@@ -18,6 +18,7 @@ from hydra_plugins.slurmopt_launcher import _points, _wait
 from slurmopt.errors import JobError
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.hydra_app import pickles, returns
+from slurmopt.sweeps.ends import Ends
 from slurmopt.sweeps.standing import Point, Standing
 
 OURS, BASIC = "hydra/sweeper=slurmopt", "hydra/sweeper=basic"
@@ -195,7 +196,7 @@ def test_the_return_of_an_earlier_attempt_is_not_taken_for_the_last_ones(tmp_pat
     run_folder.path.mkdir(parents=True, mode=0o700)
     torn = JobReturn(overrides=["lr=1"], status=JobStatus.FAILED, _return_value=RuntimeError("the network was torn"))
     returns.write(run_folder, 0, torn)
-    found = Standing(sweep, 1, [], points={0: Point(0, "failed", attempt=0)})
+    found = Standing(sweep, 1, [], Ends(with_metrics=False), points={0: Point(0, "failed", attempt=0)})
     with pytest.raises(RuntimeError, match="the network was torn"):
         _ = _wait._returned(found, 0, ["lr=1"]).return_value
     found.points[0] = Point(0, "killed", attempt=1, end={"error": "out of memory"})
