@@ -72,7 +72,7 @@ def _parent(pid: str) -> int | None:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The command's name is in parentheses and may hold anything, spaces and parentheses included.
             return int(file.read().rpartition(b")")[2].split()[1])
-    except FileNotFoundError:
+    except OSError:  # it has gone, or is another user's where /proc is mounted with hidepid
         return None
 
 
