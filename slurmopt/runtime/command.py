@@ -105,7 +105,7 @@ class CommandTask:
             return
         if wanted == number and not gets_signals_alone(os.environ):  # the command has got it, and may have left already
             self._tell(wanted)
-        elif self._process.poll() is None:
+        elif tree.is_running(self._process.pid):
             self._tell(wanted)
             if self._call.per == "job":
                 told = whole_job.send(self._process.pid, wanted, tasks_are_told=number == signal.SIGTERM)

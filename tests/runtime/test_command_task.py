@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from runtime.harness import Runner, alive, empty_python, send, wait_for
 
 from slurmopt.errors import JobError
+from slurmopt.runtime import tree
 from slurmopt.runtime.command import expand
 
 PYTHON = sys.executable
@@ -447,3 +449,16 @@ def test_processes_are_found_where_proc_hides_those_of_others() -> None:
     command = ["unshare", "--mount", "sh", "-c", hidden, "sh", PYTHON, "-c", code]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     assert said.stdout == "True\n", said.stderr
+
+
+def test_a_look_at_a_command_that_ends_does_not_take_its_status_from_who_waits_for_it() -> None:
+    """A signal comes on a thread of its own, often at the very moment at which the command ends."""
+    for _ in range(50):
+        process = subprocess.Popen(["sh", "-c", "exit 7"])
+        looking = threading.Thread(
+            target=lambda pid: [None for _ in iter(lambda: tree.is_running(pid), False)], args=(process.pid,)
+        )
+        looking.start()
+        tree.wait(process.pid)
+        looking.join()
+        assert process.wait() == 7
