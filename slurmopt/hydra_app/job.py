@@ -16,7 +16,7 @@ from slurmopt.errors import JobError, Requeue
 from slurmopt.folder.sweep import point_number
 from slurmopt.hydra_app import context as contexts
 from slurmopt.hydra_app import returns
-from slurmopt.hydra_app.bases import Bases
+from slurmopt.hydra_app.base_configs import BaseConfigs
 from slurmopt.hydra_app.context import Context
 from slurmopt.runtime.run import current_run
 
@@ -90,9 +90,9 @@ def _compose(context: Context, number: int, overrides: list[str]) -> DictConfig:
 
 
 @functools.cache
-def _bases() -> Bases:
+def _bases() -> BaseConfigs:
     context = contexts.load(_context_file())
-    return Bases(context.hydra.config_loader, context.config)
+    return BaseConfigs(context.hydra.config_loader, context.config)
 
 
 def _copy_variables(config: DictConfig) -> None:

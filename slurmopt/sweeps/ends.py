@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from slurmopt.folder.outcome import FINISHED
 from slurmopt.grid.ranges import Ranges
 from slurmopt.runs.state import of_end
-from slurmopt.sweeps.told import Told
+from slurmopt.sweeps.point_events import PointEvent
 
 RESULT = "result"
 """What the metric is called where the function returned a plain number."""
@@ -111,7 +111,7 @@ class Ends:
 
     def add(
         self,
-        ends: Sequence[Told],
+        ends: Sequence[PointEvent],
         job: str | None,
         started: Sequence[float | None],
         cancelled: Ranges,
@@ -140,7 +140,7 @@ class Ends:
         asked = [number in cancelled for number in numbers] if cancelled else [False] * len(ends)
         self._verdicts.extend(self._judged(ends, asked))
 
-    def _judged(self, ends: Sequence[Told], asked: list[bool]) -> list[int]:
+    def _judged(self, ends: Sequence[PointEvent], asked: list[bool]) -> list[int]:
         """The number of each end's verdict."""
         same = [
             (gone, told.outcome, told.cause, told.error, told.reason, told.rank, told.pruned)

@@ -25,8 +25,8 @@ from slurmopt.slurm.states import OVER, plain_reason, plain_state
 from slurmopt.survival.story import number
 from slurmopt.sweeps import traces
 from slurmopt.sweeps.ends import Ends
+from slurmopt.sweeps.point_events import Reader, returns
 from slurmopt.sweeps.standing import Point, Rest, Standing
-from slurmopt.sweeps.told import Reader, returns
 from slurmopt.sweeps.traces import Task, Trace
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from slurmopt.folder.sweep import SweepFolder
 from slurmopt.runs import journal as journals
 from slurmopt.runs.journal import Journal
 from slurmopt.survival import story
-from slurmopt.sweeps.told import ABSENT, Reader, Told, of_event, returns
+from slurmopt.sweeps.point_events import ABSENT, PointEvent, Reader, of_event, returns
 
 _END = b'"event": "end"'
 _ATTEMPT = b'"event": "attempt"'
@@ -32,7 +32,7 @@ class Trace:
     """The array task that it ran in, `A_a`."""
     attempt: int | None
     started: float | None
-    end: Told | None = None
+    end: PointEvent | None = None
     """How its latest attempt ended."""
     journal: Journal | None = None
     """The point's own, where only that tells its state."""
@@ -45,9 +45,9 @@ class Task:
     submission: int
     number: int
     journal: Journal
-    started: dict[int, Told] = field(default_factory=dict)
+    started: dict[int, PointEvent] = field(default_factory=dict)
     """Point → when its latest attempt here began."""
-    ended: dict[int, Told] = field(default_factory=dict)
+    ended: dict[int, PointEvent] = field(default_factory=dict)
     """Point → how that ended."""
     going: dict[int, Trace] = field(default_factory=dict)
     """Points that may go on."""

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from slurmopt.sweeps.told import ABSENT, Told
+from slurmopt.sweeps.point_events import ABSENT, PointEvent
 
 _Whole = Annotated[int, msgspec.Meta(gt=-(2**53), lt=2**53)]
 
 
 class Short(msgspec.Struct, gc=False):
-    """See `slurmopt.sweeps.told.Told`; without metrics and result, which are skipped."""
+    """The fields of `PointEvent`, but for metrics and result, which are skipped."""
 
     event: str
     time: float | None = None
@@ -39,7 +39,7 @@ class Whole(Short, gc=False):
     result: Any = None
 
 
-def decoder(metrics: bool) -> Callable[[bytes], Told]:
+def decoder(metrics: bool) -> Callable[[bytes], PointEvent]:
     """What decodes a line. It raises ValueError or RecursionError where only json can tell what the line is."""
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(Whole if metrics else Short).decode
     return decode

@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from slurmopt.hydra_app.bases import Bases
+from slurmopt.hydra_app.base_configs import BaseConfigs
 
 FILES = {
     "config.yaml": """
@@ -83,7 +83,7 @@ class Typed:
 
 
 @pytest.fixture
-def bases(tmp_path: Path) -> Iterator[Bases]:
+def bases(tmp_path: Path) -> Iterator[BaseConfigs]:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text.replace("SEARCHED", str(tmp_path / "searched")))
@@ -95,7 +95,7 @@ def bases(tmp_path: Path) -> Iterator[Bases]:
         words = ["hydra.sweep.dir=out/${seed}", "hydra/job_logging=none"]
         master = loader.load_configuration("config", words, run_mode=RunMode.MULTIRUN)
         assert master.hydra.job.env_set.MOMENT  # `now` has its answer
-        yield Bases(loader, master)
+        yield BaseConfigs(loader, master)
     if name is not None:
         JobRuntime.instance().set("name", name)
     OmegaConf.clear_resolver("twice")
@@ -120,7 +120,7 @@ def _made(how: Any, overrides: list[str]) -> DictConfig | str:
 
 
 @pytest.mark.parametrize("number", range(len(JOBS)))
-def test_a_point_has_the_config_that_hydra_makes(bases: Bases, number: int) -> None:
+def test_a_point_has_the_config_that_hydra_makes(bases: BaseConfigs, number: int) -> None:
     bases.prepare(2 * JOBS)
     here, there = _made(bases.config, JOBS[number]), _made(bases._by_hydra, JOBS[number])
     if isinstance(here, str) or isinstance(there, str):
@@ -136,7 +136,7 @@ def test_a_point_has_the_config_that_hydra_makes(bases: Bases, number: int) -> N
     assert OmegaConf.get_cache(here) == OmegaConf.get_cache(there)
 
 
-def test_each_choice_of_groups_is_composed_once(bases: Bases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_choice_of_groups_is_composed_once(bases: BaseConfigs, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [[f"db={db}", f"seed={seed}"] for seed in range(50) for db in ("mysql", "postgres")]
     composed: list[list[str]] = []
     by_hydra = bases._by_hydra
@@ -147,7 +147,7 @@ def test_each_choice_of_groups_is_composed_once(bases: Bases, monkeypatch: pytes
     assert len(composed) == 2
 
 
-def test_only_the_most_common_choices_are_composed_ahead(bases: Bases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_most_common_choices_are_composed_ahead(bases: BaseConfigs, monkeypatch: pytest.MonkeyPatch) -> None:
     common = [["db=postgres", f"seed={seed}"] for seed in range(3)]
     jobs = [[f"+model@at{place}=small", f"seed={seed}"] for place in range(40) for seed in range(2)]
     composed: list[list[str]] = []
@@ -160,7 +160,7 @@ def test_only_the_most_common_choices_are_composed_ahead(bases: Bases, monkeypat
     assert composed[32:] == [jobs[-1]]
 
 
-def test_an_override_that_hydra_cannot_look_up_is_its_own_points_error(bases: Bases) -> None:
+def test_an_override_that_hydra_cannot_look_up_is_its_own_points_error(bases: BaseConfigs) -> None:
     """Hydra's look into its store of configs raises TypeError for what lies below a config."""
     odd, plain = ["typed.yaml/below=1"], ["db=postgres", "seed=3"]
     bases.prepare([odd, plain, odd, plain])

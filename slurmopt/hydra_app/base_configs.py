@@ -20,7 +20,7 @@ _MOST = 32
 """So many choices are composed ahead: no point starts before that is done, and the parent keeps all of them."""
 
 
-class Bases:
+class BaseConfigs:
     """The configs of one multirun."""
 
     def __init__(self, loader: Any, master: DictConfig) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurmopt.sweeps import told
-from slurmopt.sweeps.told import Reader
+from slurmopt.sweeps import point_events
+from slurmopt.sweeps.point_events import Reader
 
 FIELDS = (
     "event", "time", "job", "point", "state", "attempt", "outcome", "cause", "next", "error", "reason", "rank",
@@ -34,7 +34,7 @@ def read(reader: Reader, *lines: bytes) -> list[str]:
 
 def quick_reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
     """It reads by msgspec from the first line on."""
-    monkeypatch.setattr(told, "_FEW", 0)
+    monkeypatch.setattr(point_events, "_FEW", 0)
     return Reader(metrics=True)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from slurmopt.folder import events
 from slurmopt.folder.outcome import REQUEUE
@@ -23,31 +23,9 @@ _FEW = 5000
 """Lines up to which json takes less time than the import of msgspec."""
 
 
-class Told(Protocol):
-    """The fields of an `attempt`, `end` or `point` event. `metrics` and `result` are there where they are asked for."""
-
-    event: str
-    time: float | None
-    job: str | None
-    point: int | None
-    state: str | None
-    attempt: int | None
-    outcome: str | None
-    cause: str | None
-    next: str | None
-    error: str | None
-    reason: str | None
-    rank: int | None
-    seconds: float | None
-    pruned: bool
-    by: str | None
-    metrics: Any
-    result: Any
-
-
 @dataclass(slots=True)
-class Line:
-    """A line that json has read."""
+class PointEvent:
+    """The fields of an `attempt`, `end` or `point` event."""
 
     event: str
     time: float | None
@@ -68,9 +46,9 @@ class Line:
     result: Any
 
 
-def of_event(event: dict[str, Any]) -> Line:
+def of_event(event: dict[str, Any]) -> PointEvent:
     """Nothing of `event` is trusted to have the right type."""
-    return Line(
+    return PointEvent(
         event=str(event["event"]),
         time=number(event.get("time")),
         job=_text(event.get("job")),
@@ -95,7 +73,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else text(value)
 
 
-def returns(told: Told) -> bool:
+def returns(told: PointEvent) -> bool:
     """As `slurmopt.runs.journal.returns`."""
     if told.next is None:
         return False
@@ -109,15 +87,15 @@ class Reader:
         """`metrics`: whether `metrics` and `result` are asked for."""
         self._metrics = metrics
         self._read = 0
-        self._quick: Callable[[bytes], Told] | None = None
+        self._quick: Callable[[bytes], PointEvent] | None = None
 
-    def read(self, lines: Sequence[bytes]) -> list[Told]:
+    def read(self, lines: Sequence[bytes]) -> list[PointEvent]:
         """The events among the lines."""
         if self._quick is None:
             self._read += len(lines)
             if self._read <= _FEW:
                 return _by_json(lines)
-            from slurmopt.sweeps.told_by_msgspec import decoder
+            from slurmopt.sweeps.point_events_msgspec import decoder
 
             self._quick = decoder(self._metrics)
         try:
@@ -126,12 +104,12 @@ class Reader:
             return [told for line in lines for told in self._with_care(self._quick, line)]
 
     @staticmethod
-    def _with_care(quick: Callable[[bytes], Told], line: bytes) -> list[Told]:
+    def _with_care(quick: Callable[[bytes], PointEvent], line: bytes) -> list[PointEvent]:
         try:
             return [quick(line)]
         except (ValueError, RecursionError):
             return _by_json([line])
 
 
-def _by_json(lines: Sequence[bytes]) -> list[Told]:
+def _by_json(lines: Sequence[bytes]) -> list[PointEvent]:
     return [of_event(event) for event in events.parse(lines)]
