@@ -10,6 +10,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra_plugins.slurmopt_launcher._launch import commands
 from slurmopt.errors import JobError
 from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.records import Records
 from slurmopt.hydra_app import returns
 from slurmopt.runs.follow import Note
 from slurmopt.runs.state import ALIVE
@@ -34,7 +35,8 @@ def wait(sweep: SweepFolder, jobs: list[list[str]]) -> list[JobReturn]:
     except KeyboardInterrupt:
         print(f"\nslurmopt: let go of the jobs, which go on; {commands(sweep)}", file=sys.stderr, flush=True)
         raise SystemExit(130) from None
-    made = [_returned(found, number, words) for number, words in enumerate(jobs)]
+    records = Records(sweep)
+    made = [_returned(found, number, words, records) for number, words in enumerate(jobs)]
     failed = sum(job.status is JobStatus.FAILED for job in made)
     if failed:
         print(f"slurmopt: {failed} of {len(made)} jobs failed; {commands(sweep)}", file=sys.stderr, flush=True)
@@ -77,11 +79,11 @@ class Progress:
         self._note.clear()
 
 
-def _returned(found: Standing, number: int, words: list[str]) -> JobReturn:
+def _returned(found: Standing, number: int, words: list[str], records: Records) -> JobReturn:
     """What a point left; a failure where it left nothing of its last attempt."""
     point = found.of(number)
     try:
-        left = returns.read(found.sweep.point(number))
+        left = returns.of_point(records, number)
     except (JobError, OSError) as error:  # the others' returns are worth no less for it
         return JobReturn(overrides=words, status=JobStatus.FAILED, _return_value=JobError(str(error)))
     if left is None or left.attempt != point.attempt or (left.job.status is JobStatus.COMPLETED) != _well(point):

@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarks.measure import BenchError
 from benchmarks.workbench import Workbench
-from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.records import Records
 
 FILES = {
     "points.py": '''"""A point of one line."""
@@ -157,10 +157,11 @@ def wait_for(reached: Callable[[], bool], what: str) -> None:
 
 def ends(sweep: SweepFolder, count: int) -> list[dict[str, Any]]:
     """The `end` of each of the `count` points, all of which must have finished."""
+    records = Records(sweep)
     found = [
         event
         for number in range(count)
-        for event in events.read(sweep.point(number).events)
+        for event in records.journal(number)
         if event["event"] == "end" and event["outcome"] == "finished"
     ]
     if len(found) != count:

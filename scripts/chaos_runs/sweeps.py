@@ -19,6 +19,7 @@ from chaos_runs import sweeps_faults, sweeps_judged
 from chaos_runs.site import Missed, Site
 from chaos_runs.sweeps_judged import Judged
 from chaos_runs.sweeps_watched import SweepSite, WatchedSweep
+from slurmopt.grid.records import readable
 
 _CHUNKS = 5
 """At least so many array jobs."""
@@ -142,7 +143,7 @@ def _tell(sweep: WatchedSweep, seed: int, tally: Tally) -> None:
         by_point.setdefault(point, []).append(text)
     for point, texts in list(by_point.items())[:_MOST_TOLD]:
         say(f"WRONG: {'the sweep' if point is None else f'point {point}'}: {'; '.join(texts)}")
-        path = sweep.folder.events if point is None else sweep.folder.point(point).events
+        path = sweep.folder.events if point is None else readable(sweep.folder.point(point)).events
         lines = path.read_text(errors="replace").splitlines() if path.exists() else ["no journal"]
         for line in lines[-_LINES:]:
             say(f"    {line[:400]}")

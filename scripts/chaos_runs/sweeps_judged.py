@@ -12,6 +12,7 @@ from typing import Any
 from chaos_runs.sweeps_point import score
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.records import Records
 from slurmopt.grid.submissions import Submission, read
 
 
@@ -58,7 +59,7 @@ def _record(sweep: SweepFolder, record: list[dict[str, Any]], found: Judged) -> 
         if line["said"] == "overlap":
             found.miss(f"attempt {line['attempt']} ran beside another one: {line['other']}", line["point"])
     for point in sorted({line["point"] for line in record}):
-        ends = [event for event in journal(sweep.point(point).events) if event["event"] == "end"]
+        ends = [event for event in Records(sweep).journal(point) if event["event"] == "end"]
         finished = min((end["time"] for end in ends if end.get("next") is None), default=float("inf"))
         late = [line for line in record if line["point"] == point and line["time"] > finished + 1]
         if late:
@@ -80,7 +81,7 @@ def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
 
 
 def _whole_lines(sweep: SweepFolder, found: Judged) -> None:
-    for path in (sweep.events, *sweep.points.glob("*/events.jsonl"), *sweep.tasks.glob("*/events.jsonl")):
+    for path in (sweep.events, *sweep.points.glob("*/events.jsonl"), *sweep.tasks.glob("**/events.jsonl")):
         torn = [line for line, event in _lines(path) if event is None]
         if torn:
             found.miss(f"{path.relative_to(sweep.path)}: {len(torn)} torn lines, the first is {torn[0][:200]!r}")
@@ -106,14 +107,16 @@ def _agreement(sweep: SweepFolder, count: int, submissions: list[Submission], ag
 def _all_there(sweep: SweepFolder, count: int, found: Judged) -> None:
     there = {path.name for path in sweep.points.iterdir()} if sweep.points.exists() else set()
     wanted = {f"{point:05d}" for point in range(count)}
-    for name in sorted(wanted - there)[:20]:
-        found.miss("has no folder", int(name))
+    records = Records(sweep)
+    missing = [name for name in sorted(wanted - there) if records.latest(int(name)) is None]
+    for name in missing[:20]:
+        found.miss("has no records", int(name))
     if strange := sorted(there - wanted):
         found.miss(f"points/ has {', '.join(strange)} beside")
 
 
 def _point(sweep: SweepFolder, point: int, submissions: list[Submission], found: Judged) -> None:
-    events = journal(sweep.point(point).events)
+    events = Records(sweep).journal(point)
     ends = [event for event in events if event["event"] == "end"]
     attempts = [event["attempt"] for event in events if event["event"] == "attempt"]
     found.attempts += len(attempts)
@@ -168,7 +171,7 @@ def _tasks(sweep: SweepFolder, one: Submission, found: Judged) -> None:
 
 def _same(sweep: SweepFolder, task: str, ended: list[dict[str, Any]], found: Judged) -> None:
     for event in ended:
-        own = [e for e in journal(sweep.point(event["point"]).events) if e["event"] == "end" and e["next"] is None]
+        own = [e for e in Records(sweep).journal(event["point"]) if e["event"] == "end" and e["next"] is None]
         fields = ("outcome", "cause", "result", "metrics", "step")
         if own and any(own[0].get(name) != event.get(name) for name in fields):
             found.miss(f"{task} and the point's own journal tell different ends", event["point"])

@@ -61,8 +61,8 @@ def append(path: Path, event: str, **fields: Any) -> None:
     line = json.dumps({"time": round(time.time(), 3), "event": event, **fields}, default=str) + "\n"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
     try:
-        with _locked(descriptor):
-            if _torn(descriptor):  # a full disk or a crash cut the last line: keep ours apart from it
+        with locked(descriptor):
+            if torn(descriptor):  # a full disk or a crash cut the last line: keep ours apart from it
                 line = "\n" + line
             data = line.encode()
             if os.write(descriptor, data) < len(data):  # a part of it filled the disk: the line is lost, and torn
@@ -72,7 +72,8 @@ def append(path: Path, event: str, **fields: Any) -> None:
 
 
 @contextlib.contextmanager
-def _locked(descriptor: int) -> Iterator[None]:
+def locked(descriptor: int) -> Iterator[None]:
+    """Holds the lock of an open file, where the file system has locks, until it is closed."""
     for _ in range(_LOCK_TRIES):
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,7 +85,8 @@ def _locked(descriptor: int) -> Iterator[None]:
     yield  # closing the descriptor releases the lock
 
 
-def _torn(descriptor: int) -> bool:
+def torn(descriptor: int) -> bool:
+    """Whether a file's last line has no end."""
     end = os.lseek(descriptor, 0, os.SEEK_END)
     return end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
 

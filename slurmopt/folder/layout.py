@@ -22,9 +22,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+RECORDS = "SLURMOPT_RECORDS"
 _RANK_FILE = re.compile(r"rank-(\d+)\.(?:json|log)")
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 _NUMBER = re.compile(r"[0-9]+")
@@ -35,6 +37,8 @@ class RunFolder:
     """One run's folder. `path` is absolute."""
 
     path: Path
+    records: Path | None = None
+    """Where config, journal, logs and heartbeats lie, where that is not in `path`: see `slurmopt.folder.archive`."""
 
     @property
     def id(self) -> str:
@@ -54,10 +58,19 @@ class RunFolder:
         return self.path.parent.name in ("points", "tasks") and (self.path.parent.parent / "points.json").is_file()
 
     @property
+    def kept(self) -> Path:
+        """The folder that has config, journal, logs and heartbeats."""
+        return self.records or self.path
+
+    def told(self, path: Path) -> Path:
+        """Where people find what this process reads at `path`, in this folder."""
+        return path
+
+    @property
     def config(self) -> Path:
         """The composed config; an array task of a sweep has none but the sweep's."""
         of_sweep = self.path.parent.name == "tasks" and self.in_sweep
-        return (self.path.parent.parent if of_sweep else self.path) / "config.yaml"
+        return (self.path.parent.parent if of_sweep else self.kept) / "config.yaml"
 
     @property
     def overrides(self) -> Path:
@@ -70,15 +83,15 @@ class RunFolder:
 
     @property
     def events(self) -> Path:
-        return self.path / "events.jsonl"
+        return self.kept / "events.jsonl"
 
     @property
     def logs(self) -> Path:
-        return self.path / "logs"
+        return self.kept / "logs"
 
     @property
     def heartbeats(self) -> Path:
-        return self.path / "heartbeat"
+        return self.kept / "heartbeat"
 
     @property
     def checkpoints(self) -> Path:
@@ -87,6 +100,11 @@ class RunFolder:
     @property
     def result(self) -> Path:
         return self.path / "result.json"
+
+    @property
+    def returned(self) -> Path:
+        """What a point of a Hydra application returned: a pickle."""
+        return self.kept / "return.pickle"
 
     @property
     def environment(self) -> Path:
@@ -99,7 +117,7 @@ class RunFolder:
     @property
     def task(self) -> Path:
         """What a point's ranks are to do, where their Python may lack what reading its config needs."""
-        return self.path / "task.json"
+        return self.kept / "task.json"
 
     @property
     def package(self) -> Path:
@@ -188,6 +206,14 @@ def _numbers(folder: Path, pattern: re.Pattern[str]) -> list[int]:
     except FileNotFoundError:
         return []
     return [int(match[1]) for name in names if (match := pattern.fullmatch(name))]
+
+
+def run_folder(path: Path, environ: Mapping[str, str]) -> RunFolder:
+    """The run at `path`, for its own processes: RECORDS in their environment says where a packed point has its
+    records."""
+    records = Path(environ.get(RECORDS) or "/")
+    of_point = records.parts[-4:-3] + records.parts[-2:] == ("tasks", "points", path.name)
+    return RunFolder(path, records if of_point and records.parents[3] == path.parent.parent else None)
 
 
 def is_run(path: Path) -> bool:

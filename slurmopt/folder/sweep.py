@@ -10,7 +10,8 @@ runs/NAME/ID/
   environment.txt   versions, git commit and diff, host
   logs/             job-A_a.log: what Slurm and the batch shell of an array task said
   points/00017/     point 17, a run folder: config.yaml events.jsonl logs/ heartbeat/ checkpoints/
-  tasks/S-T/        array task T of submission S, where it starts points itself: its journal tells of them
+  tasks/S-T/        array task T of submission S, where it starts points itself: its journal tells of them, and
+                    `slurmopt.folder.archive` of what else it keeps of them
   by-name/          links to the points, where `sweep.folder` names them
   study.journal     Optuna's study, where there is a search
   cancelled         points that must not start any more: "3-9,17"
@@ -97,6 +98,11 @@ class SweepFolder:
 
     def point(self, number: int) -> RunFolder:
         return RunFolder(self.points / f"{number:05d}")
+
+    def packed_point(self, number: int, task: str) -> RunFolder:
+        """A point that the array task `task`, such as 0-3, starts itself."""
+        name = f"{number:05d}"
+        return RunFolder(self.points / name, self.tasks / task / "points" / name)
 
     def task(self, submission: int, task: int) -> RunFolder:
         return RunFolder(self.tasks / f"{submission}-{task}")

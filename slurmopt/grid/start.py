@@ -12,6 +12,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.dump import dump
 from slurmopt.grid.points import Points
+from slurmopt.grid.records import Records
 
 
 def make_point(
@@ -21,16 +22,22 @@ def make_point(
     job: str,
     token: str | None,
     values: dict[str, Any] | None = None,
+    task: str | None = None,
+    records: Records | None = None,
 ) -> RunFolder:
     """The folder of `point`: config.yaml, the journal's first lines, and the link in by-name/.
 
     What is there already stays, also what a process left that was killed in the middle. `job` is the array task (A_a),
-    `token` its submission's; `values` are what a search chose. Raises ConfigError where the point has no config.
+    `token` its submission's; `values` are what a search chose. `task`: the array task, such as 0-3, that starts the
+    point itself and keeps its records; `records` are those of all points. Raises ConfigError where the point has no
+    config.
     """
     if points.kind == "search" and values is None:
         raise ConfigError(f"point {point} of a search needs the values that were chosen for it")
-    run = sweep.point(point)
+    run = sweep.point(point) if task is None else sweep.packed_point(point, task)
     _make_folders(sweep, run)
+    if records is not None:
+        records.inherit(point, run)
     if not run.config.exists():
         replace_text(run.config, dump(points.config(point, run.path, values)))
     _note(run, points, job, token, values)
@@ -42,7 +49,7 @@ def make_point(
 def _make_folders(sweep: SweepFolder, run: RunFolder) -> None:
     """Private to the user, or readable to the group, as the sweep's own folder is."""
     mode = sweep.path.stat().st_mode & 0o750
-    for folder in (sweep.points, run.path, run.logs, run.heartbeats):
+    for folder in (sweep.points, run.path, run.kept.parent, run.kept, run.logs, run.heartbeats):
         folder.mkdir(mode=mode, exist_ok=True)
 
 
@@ -54,6 +61,15 @@ def _note(run: RunFolder, points: Points, job: str, token: str | None, values: d
     submitted = [event for event in known if event["event"] == "submitted"]
     if not submitted or (submitted[-1].get("job"), submitted[-1].get("token")) != (job, token):
         events.append(run.events, "submitted", token=token, backend="sbatch", job=job)
+
+
+def unlink(sweep: SweepFolder, run: RunFolder, name: str | None) -> None:
+    """Takes the link away that `make_point` made for a folder that goes."""
+    to = os.path.join("..", sweep.points.name, run.path.name)
+    for candidate in () if name is None else (name, f"{name}-{run.path.name}"):
+        link = sweep.by_name / candidate
+        if link.is_symlink() and os.readlink(link) == to:
+            link.unlink(missing_ok=True)
 
 
 def _link(sweep: SweepFolder, run: RunFolder, name: str) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import pickle
-import stat
 import zlib
 from pathlib import Path
 from typing import Any
 
-from slurmopt.errors import JobError
+from slurmopt.folder.private import read as read
 
 
 def dumps(value: Any) -> bytes:
@@ -40,22 +39,3 @@ def place(path: Path, content: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def read(path: Path) -> bytes:
-    """The bytes of a file that only this user can have written. JobError where that is not so."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            raise JobError(f"{path} is no regular file; it is not read")
-        _refuse_strangers(path, facts)
-        _refuse_strangers(path.parent, path.parent.stat())
-        return file.read()
-
-
-def _refuse_strangers(path: Path, facts: os.stat_result) -> None:
-    if facts.st_uid != os.geteuid():
-        raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); it is not unpickled")
-    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise JobError(f"{path} can be written by others (mode {facts.st_mode & 0o777:o}); it is not unpickled")

@@ -5,17 +5,16 @@ from __future__ import annotations
 import sys
 import traceback
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import JobError, one_line
+from slurmopt.folder.archive import Archived
 from slurmopt.folder.layout import RunFolder
+from slurmopt.grid.records import Records
 from slurmopt.hydra_app import pickles
 
 if TYPE_CHECKING:
     from hydra.core.utils import JobReturn
-
-_FILE = "return.pickle"
 
 
 @dataclass(frozen=True)
@@ -30,10 +29,6 @@ class Returned:
     """Why the value stayed behind in the job, where it has no pickle."""
 
 
-def file_of(point: RunFolder) -> Path:
-    return point.path / _FILE
-
-
 def write(point: RunFolder, attempt: int, job: JobReturn) -> None:
     """Leaves the return of rank 0 in the point's folder."""
     value = job._return_value
@@ -43,7 +38,7 @@ def write(point: RunFolder, attempt: int, job: JobReturn) -> None:
     if lost is not None:
         print(f"slurmopt: {lost}", flush=True)
         job._return_value = JobError(headline(value)) if raised else None
-    pickles.place(file_of(point), pickles.dumps(Returned(attempt, job, trace, lost)))
+    pickles.place(point.returned, pickles.dumps(Returned(attempt, job, trace, lost)))
     job._return_value = value
 
 
@@ -61,11 +56,26 @@ def headline(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {error}")
 
 
-def read(point: RunFolder) -> Returned | None:
+def of_point(records: Records, number: int) -> Returned | None:
+    """What the latest attempt of a point left; raises as `read`."""
+    for _ in range(2):
+        kept = records.latest(number)
+        left = None if kept is None else read(kept)
+        if left is not None or isinstance(kept, Archived):
+            break  # else its files may have been archived between the two
+    return left
+
+
+def read(point: RunFolder | Archived) -> Returned | None:
     """What the point left, or None; JobError where somebody else could have written it, or where it is damaged."""
-    path = file_of(point)
+    if isinstance(point, Archived):
+        path, place = point.returns, point.returned
+        if place is None:
+            return None
+    else:
+        path, place = point.returned, (0, -1)
     try:
-        content = pickles.read(path)
+        content = pickles.read(path, *place)
     except FileNotFoundError:
         return None
     # What the script defines is called `__mp_main__` in its jobs, and `__main__` here.

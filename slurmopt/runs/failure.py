@@ -79,7 +79,8 @@ def report(status: Status, attempt: int | None) -> str:
         lines += ["", found.traceback.rstrip()]
     if chosen is not None:
         rank = found.rank if found is not None and found.rank is not None else 0
-        lines += _end_of(folder.rank_log(chosen, rank), _LOG_LINES)
+        log = folder.rank_log(chosen, rank)
+        lines += _end_of(log, _LOG_LINES, folder.told(log))
     if status.journal.job:
         lines += _end_of(folder.job_log(status.journal.job), _JOB_LINES)
     return "\n".join(lines)
@@ -94,9 +95,9 @@ def _head(status: Status, found: Failure | None, attempt: int | None) -> str:
     return f"{status.label}, attempt {attempt}: {found.outcome}{rank}{node}{error}"
 
 
-def _end_of(log: Path, count: int) -> list[str]:
+def _end_of(log: Path, count: int, shown: Path | None = None) -> list[str]:
     try:
         lines = last_lines(log, count)
     except FileNotFoundError:
         return []
-    return ["", f"the end of {log}:", *(f"  {line}" for line in lines)] if lines else []
+    return ["", f"the end of {shown or log}:", *(f"  {line}" for line in lines)] if lines else []

@@ -17,6 +17,7 @@ from slurmopt.folder.layout import RunFolder, folder_name, is_run
 from slurmopt.folder.sweep import SweepFolder, is_sweep, point_number, sweep_of
 from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.records import Records, readable
 from slurmopt.runs import arrays, journal
 
 _POINTS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
@@ -65,8 +66,8 @@ def find(word: str | None, folder: Path) -> RunFolder:
 def started(found: Selection) -> RunFolder:
     """The one point as a run. RunError where it has not started yet."""
     assert found.point is not None
-    point = found.sweep.point(found.point)
-    if not _is_run(point.path):
+    point = readable(found.sweep.point(found.point))
+    if not _is_run(point.kept):
         raise RunError(f"{found.label} has not started yet; slurmopt status {found.label} says why")
     return point
 
@@ -165,11 +166,24 @@ def created(run: RunFolder) -> tuple[float, str]:
 
 def _by_path(word: str, folder: Path) -> RunFolder | None:
     for path in _paths(word, folder):
+        if (point := _point_at(path)) is not None:
+            return point
         if _is_run(path):
             return RunFolder(Path(os.path.abspath(path)))
         if runs := _runs_of(path):
             return latest(runs, "")
     return _by_typed_name(word, folder)
+
+
+def _point_at(path: Path) -> RunFolder | None:
+    """A point by its folder, by the link to it, or by the folder in which its array task keeps its records."""
+    path = Path(os.path.abspath(path.parent / os.readlink(path) if os.path.islink(path) else path))
+    if path.parents[2:] and path.parents[2].name == "tasks":
+        path = path.parents[3] / path.parent.name / path.name
+    run = RunFolder(path)
+    number, sweep = point_number(run), sweep_of(run)
+    known = number is not None and sweep is not None and (path.is_dir() or Records(sweep).latest(number) is not None)
+    return run if known else None
 
 
 def _by_typed_name(word: str, folder: Path) -> RunFolder | None:

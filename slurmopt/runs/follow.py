@@ -7,6 +7,7 @@ import time
 from typing import TextIO
 
 from slurmopt.folder.layout import RunFolder
+from slurmopt.grid.records import readable
 from slurmopt.runs.gather import Status, gather
 from slurmopt.runs.tail import Lines, Tail
 from slurmopt.runs.view import page
@@ -53,12 +54,21 @@ class _View:
     def turn_to(self, status: Status) -> None:
         """Goes on to the attempt that runs now, and says why none does."""
         number = status.journal.attempt.number if status.journal.attempt else None
+        self._find_logs()
         if number != self._attempt:
             self._finish_logs()
             self._attempt = number
             if number:
                 self._note.line(f"attempt {number} of {status.label}")
         self._note.show(_waiting(status))
+
+    def _find_logs(self) -> None:
+        """Of a point that its array task has archived they go on in a copy."""
+        run = readable(self._run)
+        if run != self._run:
+            self._run = run
+            for rank, log in self._logs.items():
+                log.path = run.rank_log(self._attempt or 0, rank)
 
     def show(self) -> None:
         """Writes what has come since the last time."""
@@ -93,6 +103,7 @@ class _View:
 
     def end(self, status: Status) -> None:
         """Writes the rest; where no rank wrote anything, what the job's own log says."""
+        self._find_logs()
         self._finish_logs()
         self._note.clear()
         if not self._shown and status.journal.job and status.state != "finished":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import SlurmError, one_line
 from slurmopt.folder.layout import RunFolder
+from slurmopt.grid.records import readable
 from slurmopt.runs import budgets, checkpoints
 from slurmopt.runs import journal as journals
 from slurmopt.runs.journal import Journal, text, whole
@@ -71,7 +72,7 @@ def gather(folders: list[RunFolder], details: bool = False, fresh: bool = False)
 
     `details`: heartbeats of ended runs too. `fresh`: Slurm is asked now, not through the answer that all share.
     """
-    read = [journals.read(folder) for folder in folders]
+    read = [_read(folder) for folder in folders]
     slurm = ask(read, fresh)
     needed = any(_in_slurm(journal) and journal.ended is None for journal in read)
     return [_judge(journal, slurm, details) for journal in read], slurm.problem if needed else None
@@ -99,7 +100,14 @@ def _judge(journal: Journal, slurm: Slurm, details: bool) -> Status:
     if status.alive or journal.ended is not None:
         return status
     # The end may have been written after its journal was read and before its job or process was looked for.
-    return _status(journals.read(journal.folder), slurm, details)
+    return _status(_read(journal.folder), slurm, details)
+
+
+def _read(folder: RunFolder) -> Journal:
+    journal = journals.read(readable(folder))
+    if not journal.latest and journal.problem is None:  # an array task may have archived the point between the two
+        journal = journals.read(readable(folder))
+    return journal
 
 
 def _status(journal: Journal, slurm: Slurm, details: bool) -> Status:
@@ -132,7 +140,7 @@ def as_dict(status: Status, details: bool = True) -> dict[str, Any]:
     return {
         "name": status.folder.name,
         "id": status.folder.id,
-        "folder": str(status.folder.path),
+        "folder": str(status.folder.told(status.folder.path)),
         "backend": journal.backend,
         "state": status.state,
         "detail": status.detail,

@@ -34,6 +34,7 @@ from typing import Any
 from slurmopt.errors import one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
+from slurmopt.grid.records import readable
 from slurmopt.runs import options, stored, timeline
 from slurmopt.runs.find import find
 from slurmopt.runs.gather import Status, gather
@@ -87,8 +88,9 @@ def parser() -> argparse.ArgumentParser:
 
 def history(run: RunFolder) -> History:
     """The story as far as it has come. Raises OSError where the journal cannot be read."""
-    journal = events.read(run.events)
     (status,), problem = gather([run])
+    run = readable(status.folder)  # Slurm has been asked meanwhile
+    journal = events.read(run.events)
     if problem:
         print(f"slurmopt: Slurm was not asked, so this is what the journal says: {problem}", file=sys.stderr)
     attempts = story.of_events(journal)
@@ -187,7 +189,7 @@ def as_dict(found: History) -> dict[str, Any]:
     return {
         "name": status.folder.name,
         "id": status.folder.id,
-        "folder": str(status.folder.path),
+        "folder": str(status.folder.told(status.folder.path)),
         "backend": status.journal.backend,
         "state": status.state,
         "detail": status.detail,

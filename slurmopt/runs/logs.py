@@ -9,6 +9,7 @@ from pathlib import Path
 
 from slurmopt.errors import RunError
 from slurmopt.folder.layout import RunFolder
+from slurmopt.grid.records import readable
 from slurmopt.runs import options
 from slurmopt.runs.failure import report
 from slurmopt.runs.find import find
@@ -62,6 +63,7 @@ def _status(run: RunFolder) -> Status:
 
 
 def _follow(run: RunFolder, given: argparse.Namespace) -> int:
+    run = readable(run)
     if given.attempt is not None and given.attempt < max(run.attempts(), default=0):
         raise RunError(f"attempt {given.attempt} is over; leave out --follow to read its log")
     stream(run, sys.stdout, given.rank)
@@ -70,7 +72,7 @@ def _follow(run: RunFolder, given: argparse.Namespace) -> int:
 
 def _sources(status: Status, rank: int | None, attempt: int | None) -> list[Tail | Lines]:
     """The logs that were asked for; the job's own where no rank has one."""
-    folder = status.folder
+    folder = readable(status.folder)  # Slurm has been asked meanwhile
     attempts = folder.attempts()
     if attempt is not None and attempt not in attempts:
         raise RunError(f"{status.label} has no attempt {attempt}; valid: {_listed(attempts)}")

@@ -43,6 +43,15 @@ class Lines:
         self._prefix = prefix
         self._partial = ""
 
+    @property
+    def path(self) -> Path:
+        return self._tail.path
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        """The same log is elsewhere now."""
+        self._tail.path = path
+
     def read(self) -> Iterator[str]:
         """The lines that were completed since the last call."""
         for piece in self._tail.read():

@@ -102,7 +102,7 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
         ("heartbeat", _heartbeat(status)),
         ("result", _result(status)),
         ("error", _error(status)),
-        ("folder", str(journal.folder.path)),
+        ("folder", str(journal.folder.told(journal.folder.path))),
         ("log", log_path(status)),
         ("next", next_step(status)),
     ]
@@ -184,7 +184,7 @@ def log_path(status: Status) -> str | None:
     failed = whole((status.journal.ended or {}).get("rank"))
     paths = [folder.rank_log(attempt.number, rank) for rank in (failed, 0) if rank is not None] if attempt else []
     paths += [folder.job_log(job)] if job else []
-    return next((str(path) for path in paths if path.exists()), None)
+    return next((str(folder.told(path)) for path in paths if path.exists()), None)
 
 
 def next_step(status: Status) -> str:

@@ -8,12 +8,13 @@ python -m slurmopt.runtime FOLDER [options] --of-point
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slurmopt.config.health import Checks, from_word
-from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.layout import RunFolder, run_folder
 from slurmopt.runtime import stacks
 
 
@@ -53,7 +54,7 @@ def parse(argv: list[str]) -> Call:
     options = _parser().parse_args(words)
     if not options.of_point and (options.function is None) == (not command):
         _parser().error("either --function pkg.mod.fn or -- and the words of a command")
-    folder = RunFolder(Path(options.folder).absolute())
+    folder = run_folder(Path(options.folder).absolute(), os.environ)
     return Call(
         folder=folder,
         heartbeat=options.heartbeat,

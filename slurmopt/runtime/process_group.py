@@ -147,7 +147,7 @@ class ProcessGroup:
         facts = self._facts
         who = ("rank " if len(missing) == 1 else "ranks ") + ", ".join(map(str, missing[:_NAMED]))
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        log = self._folder.rank_log(self._attempt, missing[0]).relative_to(self._folder.path)
+        log = self._folder.rank_log(self._attempt, missing[0]).relative_to(self._folder.kept)
         return (
             f"{who}{more} did not arrive at {facts.master_addr}:{facts.master_port} within {self._timeout:g} s:"
             f" {self._last_word(missing[0])}; see {log}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from slurmopt.errors import JobError, Pruned, Requeue, one_line
-from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.layout import RunFolder, run_folder
 from slurmopt.runtime import failures, signals
 from slurmopt.runtime.live import PROGRESS, ChildReports, LiveRank
 from slurmopt.runtime.ranks import RankFacts, rank_facts
@@ -46,7 +46,7 @@ def current_run() -> CurrentRun:
     folder = os.environ.get(FOLDER)
     if not folder:
         raise JobError(f"this process is in no slurmopt run ({FOLDER} is not set); start it with slurmopt launch")
-    return CurrentRun(RunFolder(Path(folder)), int(os.environ.get(ATTEMPT) or 0), rank_facts())
+    return CurrentRun(run_folder(Path(folder), os.environ), int(os.environ.get(ATTEMPT) or 0), rank_facts())
 
 
 def progress(step: int, total: int | None = None, **metrics: float) -> None:

@@ -12,6 +12,7 @@ from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.records import Records
 from slurmopt.grid.submissions import cancelled
 from slurmopt.runs import retry as retries
 from slurmopt.runs.find import Selection
@@ -99,7 +100,7 @@ def _refuse(key: str) -> None:
 def submit(again: Again, script: str | None) -> list[str]:
     """Submits the points; the new array jobs. `script`: the changed one, None where it stays.
 
-    Each point's journal notes the `retry`: its budgets count from there. Raises what a submission does; config and
+    The journals note the `retry`: the points' budgets count from there. Raises what a submission does; config and
     script are then as they were, unless something was submitted.
     """
     from slurmopt.runs import arrays
@@ -108,11 +109,12 @@ def submit(again: Again, script: str | None) -> list[str]:
     sweep = again.sweep
     refuse_foreign(sweep)
     with alone(sweep.run):
+        arrays.settle(sweep, again.settings, arrays.how_many(sweep))
         _refuse_overtaken(again)
         before = {path: path.read_text(encoding="utf-8", errors="surrogateescape") for path in _files(sweep)}
         ban, tried = cancelled(sweep), len(arrays.known(sweep))
-        _change(again, script)
         try:
+            _change(again, script)
             made = submit_points(sweep, again.settings, again.points)
         except Exception:
             if len(arrays.known(sweep)) <= tried:  # Slurm has nothing of it
@@ -143,7 +145,11 @@ def _change(again: Again, script: str | None) -> None:
         replace_text(sweep.script, script)
     replace_text(sweep.cancelled, f"{cancelled(sweep).minus(again.points)}\n")
     events.append(sweep.events, "retry", points=str(again.points), changes=again.changes)
+    records = Records(sweep)
     for point in again.points:
         run = sweep.point(point)
-        if run.events.exists():
+        found = records.running(point)
+        if found is not None and found.records is None:
             events.append(run.events, "retry", changes=again.changes)
+        elif not again.settings.sweep.packed:  # it goes on as an array task of its own, which keeps its own records
+            records.inherit(point, run)

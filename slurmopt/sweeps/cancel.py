@@ -22,6 +22,7 @@ from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.records import Records
 from slurmopt.grid.submissions import Submission, cancelled
 from slurmopt.runs import cancel as of_runs
 from slurmopt.runs.cancel import parser
@@ -90,7 +91,8 @@ def cancel(seen: Standing, points: Ranges) -> list[str]:
     except BaseException:
         _note(sweep, "cancel-failed", points, lambda before: before.minus(points))
         for run in told:
-            events.append(run.events, "cancel-failed")
+            with contextlib.suppress(OSError):
+                events.append(run.events, "cancel-failed")
         raise
     return words
 
@@ -106,12 +108,14 @@ def _note(sweep: SweepFolder, word: str, points: Ranges, change: Callable[[Range
 
 def _tell(seen: Standing, points: Ranges) -> list[RunFolder]:
     """Notes it in the journals of the points that have started."""
-    told = []
+    told, records = [], Records(seen.sweep)
     for point in seen.known(points):
-        run = seen.sweep.point(point.number)
-        if run.events.exists():
-            events.append(run.events, "cancel", job=point.job)
-            told.append(run)
+        # One that has ended and been archived at this moment, a file that cannot be read: the sweep's journal has it.
+        with contextlib.suppress(OSError):
+            run = records.running(point.number)
+            if run is not None:
+                events.append(run.events, "cancel", job=point.job)
+                told.append(run)
     return told
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from slurmopt.errors import RunError
 from slurmopt.folder.layout import RunFolder
+from slurmopt.grid.records import readable
 from slurmopt.runs import logs as of_runs
 from slurmopt.runs.failure import failure
 from slurmopt.runs.find import Selection, pick, started
@@ -71,7 +72,7 @@ def _report(seen: Standing, group: Group) -> str:
 def _told(seen: Standing, group: Group) -> Iterator[tuple[int, list[str]]]:
     """Of the first points that left any: their traceback."""
     for number in group.points.slice(0, _TRIES):
-        if lines := traceback_of(seen.sweep.point(number), seen.of(number)):
+        if lines := traceback_of(readable(seen.sweep.point(number)), seen.of(number)):
             yield number, lines
 
 

@@ -11,10 +11,9 @@ from typing import Any
 
 from slurmopt.config.check import did_you_mean
 from slurmopt.errors import RunError, one_line
-from slurmopt.folder import events
-from slurmopt.folder.layout import RunFolder
 from slurmopt.grid.points import Points
 from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.records import Records
 from slurmopt.runs.journal import text
 from slurmopt.sweeps.effects import Tried, is_number
 from slurmopt.sweeps.ends import metrics_of
@@ -55,6 +54,7 @@ class Table:
         """Behind the ends."""
         self._columns = [(axis, *points.places(axis)) for axis in self.axes if points.kind != "search"]
         self._searched: dict[int, dict[str, Any]] = {}
+        self._records = Records(standing.sweep)
         self.places: Sequence[int] = self._ordered()
 
     def _ordered(self) -> Sequence[int]:
@@ -130,7 +130,7 @@ class Table:
         number = self.number(place)
         if self._points.kind == "search":
             if number not in self._searched:
-                self._searched[number] = _searched(self.standing.sweep.point(number), self.axes)
+                self._searched[number] = _searched(self._records.created(number)[:1], self.axes)
             return self._searched[number]
         if number >= len(self._points):
             return {}
@@ -179,9 +179,9 @@ def table(standing: Standing, chosen: Ranges | None = None) -> Table:
     return Table(standing, Points.load(standing.sweep.points_file), chosen)
 
 
-def _searched(run: RunFolder, axes: list[str]) -> dict[str, Any]:
+def _searched(journal: list[dict[str, Any]], axes: list[str]) -> dict[str, Any]:
     """The values that a search chose, as the point's journal noted them when it was made."""
-    for event in events.parse(events.lines(run.events)[:1]):
+    for event in journal:
         if isinstance(told := event.get("values"), dict):
             return {axis: told[axis] for axis in axes if axis in told}
     return {}

@@ -16,7 +16,9 @@ from hydra.core.utils import JobReturn, JobStatus
 
 from hydra_plugins.slurmopt_launcher import _points, _wait
 from slurmopt.errors import JobError
+from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.records import Records
 from slurmopt.hydra_app import pickles, returns
 from slurmopt.sweeps.ends import Ends
 from slurmopt.sweeps.standing import Point, Standing
@@ -194,13 +196,14 @@ def test_the_return_of_an_earlier_attempt_is_not_taken_for_the_last_ones(tmp_pat
     sweep = SweepFolder(tmp_path / "sweep")
     run_folder = sweep.point(0)
     run_folder.path.mkdir(parents=True, mode=0o700)
+    events.append(run_folder.events, "attempt", attempt=0)
     torn = JobReturn(overrides=["lr=1"], status=JobStatus.FAILED, _return_value=RuntimeError("the network was torn"))
     returns.write(run_folder, 0, torn)
     found = Standing(sweep, 1, [], Ends(with_metrics=False), points={0: Point(0, "failed", attempt=0)})
     with pytest.raises(RuntimeError, match="the network was torn"):
-        _ = _wait._returned(found, 0, ["lr=1"]).return_value
+        _ = _wait._returned(found, 0, ["lr=1"], Records(sweep)).return_value
     found.points[0] = Point(0, "killed", attempt=1, end={"error": "out of memory"})
-    left = _wait._returned(found, 0, ["lr=1"])
+    left = _wait._returned(found, 0, ["lr=1"], Records(sweep))
     assert (left.status, left.overrides) == (JobStatus.FAILED, ["lr=1"])
     with pytest.raises(JobError, match=r"point 0 of .* killed: out of memory"):
         _ = left.return_value

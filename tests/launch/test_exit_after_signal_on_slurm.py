@@ -22,6 +22,7 @@ from private_cluster import PrivateCluster, new_folder, unprivileged_user, wait_
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.records import readable
 from slurmopt.survival import story
 
 TRAIN = '''
@@ -219,7 +220,7 @@ def _cause_all(site: Site) -> None:
     cluster = site.cluster
     cluster.run(["scontrol", "requeue", ",".join(site.jobs[name] for name in RUNS if name.endswith("requeued"))])
     cluster.run(["scancel", *(site.jobs[name] for name in RUNS if name.endswith("cancelled"))])
-    wait_until(lambda: story.attempts(pack.point(0))[0].end, 60, "node1 is preempted")
+    wait_until(lambda: story.attempts(readable(pack.point(0)))[0].end, 60, "node1 is preempted")
     site.preempt_by_usr1(True)
     site.urgent("node2")
     for folder in [*(site.folders[name] for name in RUNS), pack.point(0), pack.point(1)]:
@@ -228,17 +229,17 @@ def _cause_all(site: Site) -> None:
 
 
 def _log(folder: RunFolder, attempt: int) -> str:
-    path = folder.rank_log(attempt, 0)
+    path = readable(folder).rank_log(attempt, 0)
     return path.read_text() if path.exists() else ""
 
 
 def _ended(folder: RunFolder) -> bool:
-    attempts = story.attempts(folder)
+    attempts = story.attempts(readable(folder))
     return bool(attempts) and attempts[-1].end is not None and attempts[-1].end.get("next") is None
 
 
 def _causes(folder: RunFolder) -> list[str | None]:
-    return [attempt.cause for attempt in story.attempts(folder)]
+    return [attempt.cause for attempt in story.attempts(readable(folder))]
 
 
 def _job_log(folder: RunFolder) -> str:
@@ -246,7 +247,7 @@ def _job_log(folder: RunFolder) -> str:
 
 
 def _journal(folder: RunFolder) -> str:
-    return "\n".join(map(str, events.read(folder.events))) + "\n" + _job_log(folder)
+    return "\n".join(map(str, events.read(readable(folder).events))) + "\n" + _job_log(folder)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -285,7 +286,7 @@ def test_points_of_a_pack_go_on(faults: Site) -> None:
     pack = SweepFolder(faults.folders["pack"].path)
     for point in (pack.point(0), pack.point(1)):
         assert _causes(point) == ["preemption", "finished"], _journal(point)
-        assert (story.attempts(point)[-1].end or {})["result"] == {"loss": 0.5}
+        assert (story.attempts(readable(point))[-1].end or {})["result"] == {"loss": 0.5}
 
 
 def test_a_hydra_application_goes_on(site: Site) -> None:

@@ -15,6 +15,7 @@ from private_cluster import wait_until
 
 from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.records import Records
 
 TRAIN = '''
 import os
@@ -95,7 +96,7 @@ def test_workers_share_a_search_and_a_requeued_one_goes_on_with_its_trials(site:
     finish(site, sweep, finished=7)
     trials = study(sweep).trials
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 7
-    attempts = [sum(event["event"] == "attempt" for event in events.read(sweep.point(one).events)) for one in range(7)]
+    attempts = [sum(event["event"] == "attempt" for event in Records(sweep).journal(one)) for one in range(7)]
     assert attempts == [2 if number == mine else 1 for number in range(7)]
     for trial in trials:
         assert trial.value == pytest.approx((trial.params["x"] - 3) ** 2)
@@ -110,7 +111,7 @@ def test_trials_that_do_badly_are_given_up_on_all_ranks(site: Project) -> None:
     trials = study(sweep).trials
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED}
     for trial in trials:
-        (end,) = (event for event in events.read(sweep.point(trial.number).events) if event["event"] == "end")
+        (end,) = (event for event in Records(sweep).journal(trial.number) if event["event"] == "end")
         assert end["outcome"] == "finished"
         assert end.get("pruned", False) is (trial.state == TrialState.PRUNED)
 

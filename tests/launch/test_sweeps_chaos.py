@@ -133,7 +133,7 @@ def test_a_point_that_is_missing_and_one_that_ran_beside_itself_are_found(made: 
     made.sweep.point(0).path.rmdir()
     made.record.append(made.said("overlap", 3, other="attempt 0 is process 5"))
     found = made.wrong()
-    assert (0, "has no folder") in found
+    assert (0, "has no records") in found
     assert (3, "attempt 0 ran beside another one: attempt 0 is process 5") in found
 
 

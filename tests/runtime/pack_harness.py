@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,11 +15,13 @@ from typing import Any
 from runtime.harness import DEADLINE, REPOSITORY
 
 from slurmopt.folder import events
+from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.axes import Axis, Column
 from slurmopt.grid.bases import Base
 from slurmopt.grid.points import Points
+from slurmopt.grid.records import readable
 from slurmopt.survival.policy import Policy
 
 
@@ -83,12 +87,25 @@ class Packer:
         ours |= {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "0", "SLURM_JOB_NODELIST": "node1"}
         return kept | ours | self.environment
 
+    def run_of(self, point: int) -> RunFolder:
+        """The point's folder, or what it was."""
+        return readable(self.sweep.point(point))
+
+    def take_out(self, point: int, task: str) -> RunFolder:
+        """As if `task` had been killed before it filed the records of an ended point."""
+        filed, run = self.run_of(point), self.sweep.packed_point(point, task)
+        shutil.copytree(filed.kept, run.kept)
+        lines = (self.task.path / "points.jsonl").read_text().splitlines(keepends=True)
+        others = [line for line in lines if json.loads(line)["point"] != point]
+        replace_text(self.task.path / "points.jsonl", "".join(others))
+        return run
+
     def log(self, point: int, attempt: int = 0, rank: int = 0) -> str:
-        path = self.sweep.point(point).rank_log(attempt, rank)
+        path = self.run_of(point).rank_log(attempt, rank)
         return path.read_text(errors="replace") if path.exists() else ""
 
     def events(self, point: int, word: str = "end") -> list[dict[str, Any]]:
-        return [event for event in events.read(self.sweep.point(point).events) if event["event"] == word]
+        return [event for event in events.read(self.run_of(point).events) if event["event"] == word]
 
     def end(self, point: int) -> dict[str, Any]:
         """The point's last `end`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import stat
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from runtime.harness import alive, wait_for
 from runtime.pack_harness import Packer
 
 from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.dump import load
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
 needs_numpy = pytest.mark.skipif(importlib.util.find_spec("numpy") is None, reason="NOT TESTED: numpy is not installed")
@@ -27,7 +27,7 @@ def packer(tmp_path: Path) -> Packer:
     return Packer(sweep, code)
 
 
-def test_a_point_is_a_run_with_three_files(packer: Packer) -> None:
+def test_a_point_that_writes_nothing_of_its_own_leaves_no_files_of_its_own(packer: Packer) -> None:
     packer.points(2, {"lr": 0.5})
     packer.module(
         "import os, sys, slurmopt\n"
@@ -39,13 +39,15 @@ def test_a_point_is_a_run_with_three_files(packer: Packer) -> None:
         "    return {'n': config.n}\n"
     )
     assert packer.run() == 0, packer.output
-    folder = packer.sweep.point(1)
-    files = {str(path.relative_to(folder.path)) for path in folder.path.rglob("*") if path.is_file()}
+    assert not list(packer.sweep.points.iterdir())
+    assert len([path for path in packer.task.path.rglob("*") if path.is_file()]) <= 10
+    folder = packer.run_of(1)
+    assert load(folder.config) == {"n": 1, "task": {"_target_": "train.main", "command": None}, "lr": 0.5}
+    files = {str(path.relative_to(folder.kept)) for path in folder.kept.rglob("*") if path.is_file()}
     assert files == {"config.yaml", "events.jsonl", "logs/attempt-0/rank-0.log"}
-    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     said, config = packer.log(1).splitlines()
     assert said == f"00001 0 1 {packer.sweep.path}"
-    assert config.startswith(str(folder.config))
+    assert config.startswith(str(packer.sweep.packed_point(1, "0-0").config))
     end = packer.end(1)
     assert (end["cause"], end["next"], end["step"], end["metrics"]) == ("finished", None, 7, {"loss": 1.5})
     assert end["result"] == {"n": 1}
@@ -57,6 +59,50 @@ def test_a_point_is_a_run_with_three_files(packer: Packer) -> None:
         "outcome": "finished", "metrics": {"loss": 1.5}, "result": {"n": 1}, "attempt": 0,
     }  # fmt: skip
     assert packer.events(1, "attempt")[0]["job"] == "7_0"
+
+
+KEEPS = """
+from pathlib import Path
+import slurmopt
+def main(config):
+    run = slurmopt.current_run()
+    print(config.n, "in attempt", run.attempt)
+    slurmopt.progress(run.attempt + 1)
+    if config.n == 1:
+        (run.folder.path / "mine.txt").write_text("mine")
+    if config.n == 2 and run.attempt == 0:
+        raise slurmopt.Requeue("again")
+    if config.n == 4:
+        run.folder.logs.joinpath("mine").mkdir()
+"""
+
+
+def test_what_a_point_writes_stays_where_it_wrote_it(packer: Packer) -> None:
+    packer.points(6)
+    packer.module(KEEPS)
+    assert packer.run() == 0, packer.output
+    assert [path.name for path in packer.sweep.points.iterdir()] == ["00001"]
+    assert [path.name for path in (packer.task.path / "points").iterdir()] == ["00004"]
+    assert (packer.sweep.point(1).path / "mine.txt").read_text() == "mine"
+    assert [packer.log(point) for point in (0, 1, 5)] == ["0 in attempt 0\n", "1 in attempt 0\n", "5 in attempt 0\n"]
+    assert [packer.log(2, attempt=attempt) for attempt in (0, 1)] == ["2 in attempt 0\n", "2 in attempt 1\n"]
+    assert [end["next"] for end in packer.events(2)] == ["requeue", None]
+
+
+def test_a_batch_of_ended_points_is_archived_while_others_run(packer: Packer) -> None:
+    packer.points(80)
+    packer.module(
+        "import time\nfrom pathlib import Path\ndef main(config):\n    print('point', config.n)\n"
+        "    while config.n == 79 and not Path('go').exists():\n        time.sleep(0.05)\n"
+    )
+    process = packer.start()
+    records = packer.task.path / "points"
+    wait_for(lambda: (records / "00079").exists() and len(list(records.iterdir())) < 80, "a batch")
+    (packer.code / "go").touch()
+    assert packer.finish(process) == 0, packer.output
+    assert not [*packer.sweep.points.iterdir(), *records.iterdir()]
+    assert [packer.log(point) for point in range(80)] == [f"point {point}\n" for point in range(80)]
+    assert [load(packer.run_of(point).config)["n"] for point in (0, 1, 63, 64, 79)] == [0, 1, 63, 64, 79]
 
 
 def test_the_users_module_is_imported_once(packer: Packer) -> None:

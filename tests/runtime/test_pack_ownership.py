@@ -35,7 +35,7 @@ def submit_again(packer: Packer, points: str) -> None:
 def start_elsewhere(packer: Packer, points: str) -> None:
     """A newer array task was quicker than the file that tells of it."""
     for point in Ranges.parse(points):
-        journal = packer.sweep.point(point).events
+        journal = packer.sweep.packed_point(point, "1-0").events
         journal.parent.mkdir(parents=True, exist_ok=True)
         events.append(journal, "attempt", attempt=5, job="8_0", task="1-0", task_attempt=0)
 
@@ -62,7 +62,7 @@ def test_what_a_newer_array_job_has_is_not_started(packer: Packer, told: Callabl
     assert packer.outcome()["outcome"] == "finished"
     assert [event["point"] for event in packer.told("started")] == [0, 3]
     for point in (1, 2):
-        assert not packer.sweep.point(point).attempts()
+        assert not packer.sweep.packed_point(point, "0-0").attempts()
         assert not packer.events(point, "submitted")  # readers would take it for the latest
         assert packer.output.count(f"point {point} is not started: a newer array job has it") == 1
     assert packer.run() == 0, packer.output
@@ -86,7 +86,7 @@ def test_what_a_newer_array_job_has_is_not_started_again(packer: Packer) -> None
     submit_again(packer, "0")
     (packer.code / "go").touch()
     assert packer.finish(process) == 0, packer.output
-    assert packer.sweep.point(0).attempts() == [0]
+    assert packer.run_of(0).attempts() == [0]
     assert (packer.end(0)["cause"], packer.end(0)["next"]) == ("asked", "requeue")
 
 
@@ -108,17 +108,28 @@ def test_of_two_array_tasks_with_one_point_the_newer_goes_on_and_the_older_leave
     process = newer.start()
     wait_for(lambda: "here" in packer.log(0, attempt=1), "point 0 in the newer")
     assert packer.finish(older) == 0, packer.output
-    beats = packer.sweep.point(0).heartbeat(1, 0)
+    beats = packer.run_of(0).heartbeat(1, 0)
     assert beats.exists()  # the older has taken nothing of the newer away
     (packer.code / "go").touch()
     assert newer.finish(process) == 0, newer.output
-    assert packer.sweep.point(0).attempts() == [0, 1]
+    assert packer.run_of(0).attempts() == [0, 1]
     told = {end["attempt"]: end for end in packer.events(0)}
     assert len(packer.events(0)) == 2
     assert (told[0]["cause"], told[0]["next"], told[0]["by"]) == ("requeued", "requeue", "array task")
     assert (told[1]["cause"], told[1]["result"]) == ("finished", 0)
     assert packer.end(1)["cause"] == "finished"
     assert packer.outcome()["outcome"] == newer.outcome()["outcome"] == "finished"
+
+
+def test_a_restarted_array_task_leaves_the_folder_of_a_point_that_goes_on_elsewhere(packer: Packer) -> None:
+    packer.points(1)
+    packer.module("def main(config):\n    pass\n")
+    assert packer.run() == 0, packer.output
+    packer.take_out(0, "0-0")
+    packer.sweep.point(0).path.mkdir()  # as its next attempt in another array task has made it
+    packer.sweep.task(1, 0).path.mkdir()
+    assert packer.run() == 0, packer.output
+    assert packer.sweep.point(0).path.is_dir()
 
 
 def test_a_damaged_list_of_cancelled_points_is_told_once_and_ends_nothing(packer: Packer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import time
@@ -69,7 +70,7 @@ def test_points_that_are_stopped_go_on_and_finished_ones_do_not_run_again(packer
     results = {event["point"]: event["result"] for event in packer.told() if event["next"] is None}
     assert results == {0: 0, 1: 0, 2: 1, 3: 1, 4: 0}
     assert "from 0" not in packer.log(2, attempt=1)
-    assert [len(packer.sweep.point(point).attempts()) for point in range(5)] == [1, 1, 2, 2, 1]
+    assert [len(packer.run_of(point).attempts()) for point in range(5)] == [1, 1, 2, 2, 1]
 
 
 def test_a_point_that_asks_for_it_is_started_again_in_the_same_pack(packer: Packer) -> None:
@@ -151,16 +152,42 @@ def _drop_last_line(path: Path, *containing: str) -> None:
     path.write_text("".join(lines[:at] + lines[at + 1 :]))
 
 
+def test_a_parent_that_is_killed_again_and_again_loses_no_point_and_runs_none_twice(packer: Packer) -> None:
+    """Also while it moves the ended points into its own files."""
+    packer.points(100)
+    packer.module(
+        "import os\nfrom pathlib import Path\ndef main(config):\n    print('point', config.n)\n"
+        "    Path(f'ran-{config.n}-{os.environ[\"SLURMOPT_ATTEMPT\"]}').touch(exist_ok=False)\n    return config.n\n"
+    )
+    ran, chance = 0, random.Random(9)
+    for _ in range(6):
+        process = packer.start("--side-by-side", "2")
+        ran = min(100, ran + 5 if ran >= 64 else 70)  # a batch of those that have ended is moved at once
+        wait_for(lambda: len(list(packer.code.glob("ran-*"))) >= ran, "some points")  # noqa: B023
+        time.sleep(chance.uniform(0, 0.2))  # any moment will do
+        process.kill()
+        packer.finish(process)
+        ran = max(ran, len(list(packer.code.glob("ran-*"))))
+    assert packer.run("--side-by-side", "2") == 0, packer.output
+    assert not list(packer.sweep.points.iterdir())
+    for point in range(100):
+        journal = events.read(packer.run_of(point).events)
+        final = [event for event in journal if event["event"] == "end" and event["next"] is None]
+        assert [(end["result"], end["outcome"]) for end in final] == [(point, "finished")]
+        assert journal[-1] == final[0]
+        assert packer.log(point, final[0]["attempt"]) == f"point {point}\n"
+
+
 @pytest.mark.parametrize("lost", ["of the array task", "of the point"])
 def test_a_parent_killed_between_two_lines_of_the_journals_runs_nothing_twice(packer: Packer, lost: str) -> None:
     packer.points(2)
     packer.module(
         "def main(config):\n    with open('ran', 'a') as file:\n        file.write('x')\n    return config.n\n"
     )
-    folder = packer.sweep.point(1)
     assert packer.run() == 0
     _drop_last_line(packer.task.events, '"point": 1', "ended")
-    if lost == "of the point":  # then its heartbeat is there still
+    if lost == "of the point":  # then its records and its heartbeat are there still
+        folder = packer.take_out(1, "0-0")
         _drop_last_line(folder.events, '"end"')
         folder.heartbeat(0, 0).parent.mkdir(parents=True)
         Heartbeat(0, 1, "node1", 1, outcome=finished(1).as_dict()).write(folder.heartbeat(0, 0))
@@ -218,7 +245,7 @@ def test_a_disk_that_is_full_in_the_middle_is_told_and_another_submission_comple
     assert small.run() == 0, small.output
     assert {small.end(point)["cause"] for point in range(4)} == {"finished"}
     assert [small.end(point)["result"] for point in range(4)] == [0, 1, 2, 3]
-    assert len(small.sweep.point(0).attempts()) == 1
+    assert len(small.run_of(0).attempts()) == 1
 
 
 def test_a_cancelled_point_is_not_started_and_one_that_runs_is_ended(packer: Packer) -> None:
@@ -250,15 +277,17 @@ def test_what_has_ended_in_another_array_task_runs_again_only_when_it_is_retried
     packer.points(1)
     packer.module("def main(config):\n    pass\n")
     assert packer.run() == 0
-    folder = packer.sweep.point(0)
+    folder = packer.take_out(0, "5-0")
     lines = folder.events.read_text().replace('"7_0"', '"6_0"').replace('"cause": "finished"', f'"cause": "{cause}"')
     folder.events.write_text(lines)
     packer.task.events.unlink()
+    events.append(packer.sweep.events, "submitting", number=5, token="five")
     if retried:
-        events.append(folder.events, "retry", changes=[])
-    assert packer.run() == 0, packer.output
-    assert len(folder.attempts()) == attempts
-    assert packer.told()[-1]["outcome"] == "finished"
+        events.append(packer.sweep.events, "retry", points="0", changes={})
+    newer = Packer(packer.sweep, packer.code, count=1, submission=6)
+    assert newer.run() == 0, newer.output
+    assert len(packer.run_of(0).attempts()) == attempts
+    assert newer.told()[-1]["outcome"] == "finished"
 
 
 def test_a_point_that_kills_the_parent_each_time_ends_and_the_others_go_on(packer: Packer) -> None:

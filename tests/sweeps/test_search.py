@@ -25,6 +25,7 @@ from slurmopt.grid.axes import Axis, Column, Interval, Steps
 from slurmopt.grid.bases import Base
 from slurmopt.grid.points import Points
 from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.records import Records, readable
 from slurmopt.grid.search import Search, following, suggest
 from slurmopt.grid.study import StudyFile, make
 from slurmopt.runtime.pack.journal import TaskJournal
@@ -81,7 +82,7 @@ def test_workers_share_the_trials_and_optuna_reads_them(sweep: SweepFolder) -> N
     assert found.best_value == min((trial.params["x"] - 3) ** 2 for trial in found.trials)
     assert len({trial.params["x"] for trial in found.trials}) == 12, "two workers proposed the same"
     for trial in found.trials:
-        point = sweep.point(trial.number)
+        point = readable(sweep.point(trial.number))
         assert f"x: {trial.params['x']}" in point.config.read_text()
         assert Counter(event["event"] for event in events.read(point.events))["attempt"] == 1
 
@@ -137,7 +138,7 @@ def test_an_end_that_the_study_was_not_told_of_is_told_and_not_run_again(sweep: 
     assert study(sweep).trials[0].state == TrialState.RUNNING
     finish(worker(sweep, 0))
     assert study(sweep).trials[0].state == TrialState.COMPLETE
-    words = Counter(event["event"] for event in events.read(sweep.point(0).events))
+    words = Counter(event["event"] for event in Records(sweep).journal(0))
     assert (words["attempt"], words["end"]) == (1, 1)
 
 
@@ -152,7 +153,7 @@ def test_trials_of_a_worker_that_may_come_back_are_left_alone(sweep: SweepFolder
     trials = study(sweep).trials
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 12
     assert trials[0].user_attrs[WORKER] in ("1-0", "1-1")
-    assert Counter(event["event"] for event in events.read(sweep.point(0).events))["end"] == 1
+    assert Counter(event["event"] for event in Records(sweep).journal(0))["end"] == 1
 
 
 def test_workers_come_and_go_while_it_runs(sweep: SweepFolder) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE
+from slurmopt.grid.records import Records
 from slurmopt.runtime import verdict
 from slurmopt.runtime.aftermath import lives
 from slurmopt.runtime.conclusion import Conclusion, conclude, forget_wish, last_step, say
@@ -37,7 +38,7 @@ class Attempts:
 
     def begin(self, run: RunFolder) -> int:
         """Claims the next attempt's number and notes it."""
-        mode = run.path.stat().st_mode & 0o750
+        mode = run.kept.stat().st_mode & 0o750
         attempt = max(run.attempts(), default=-1) + 1
         while True:
             try:
@@ -113,8 +114,17 @@ class Attempts:
         goes_on = Decision(decision.REQUEUE, "another array task goes on with the point")
         conclusion = Conclusion(causes.REQUEUED, goes_on, last_step(beats), None, None, None)
         end = self._note(run, running.point, said, conclusion, beats, seconds, by="array task")
+        self._tell_newer(running)
         say(f"point {running.point}, attempt {number}: {error}")
         return replace(end, cause=OVERTAKEN, next=None)
+
+    def _tell_newer(self, running: Running) -> None:
+        """The newer attempt's records began as a copy of these, without this end."""
+        newer = Records(self._pack.sweep).running(running.point)
+        last = next(reversed(events.read(running.run.events)), None)
+        if newer is not None and newer.kept != running.run.kept and last is not None:
+            with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+                events.append(newer.events, **last)
 
     def _have_finished(self, beats: Beats) -> bool:
         return len(beats) == self._pack.ranks and all(
@@ -177,11 +187,6 @@ def cannot(point: int, attempt: int | None, error: str) -> End:
 def is_followed(run: RunFolder, attempt: int | None) -> bool:
     """Whether the point has been started again since."""
     return attempt is not None and max(run.attempts(), default=-1) > attempt
-
-
-def forget_heartbeats(run: RunFolder) -> None:
-    """A point that has ended keeps no heartbeats: its journal tells all that they told."""
-    shutil.rmtree(run.heartbeats, ignore_errors=True)
 
 
 def _place(journal: list[dict[str, Any]], attempt: int) -> tuple[str, int] | None:

@@ -6,6 +6,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.points import Points
 from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.records import Records
 from slurmopt.grid.start import make_point
 from slurmopt.runtime.pack.journal import TaskJournal, end_in_own_journal
 from slurmopt.runtime.pack.ownership import Ownership
@@ -23,11 +24,13 @@ class FixedPoints:
         journal: TaskJournal,
         job: str,
         ownership: Ownership,
+        task: str,
     ) -> None:
-        """`mine`: the points of this array task, whose name is `job`."""
-        self._sweep, self._points, self._journal, self._job = sweep, points, journal, job
+        """`mine`: the points of this array task, which is `job` to Slurm and `task` in the sweep's folder."""
+        self._sweep, self._points, self._journal, self._job, self._task = sweep, points, journal, job, task
         self._mine, self._ownership = mine, ownership
         self._left = iter(mine)
+        self._records = Records(sweep)
 
     @property
     def total(self) -> int:
@@ -38,7 +41,7 @@ class FixedPoints:
             if self._journal.has_ended(point):
                 continue
             try:
-                end = end_in_own_journal(point, self._sweep.point(point).events)
+                end = end_in_own_journal(point, self._records.journal(point))
             except OSError:  # whoever starts it will say what is wrong with its folder
                 return point
             if end is not None:  # who died between the two lines is spoken for here
@@ -48,7 +51,7 @@ class FixedPoints:
         return None
 
     def make(self, point: int) -> RunFolder:
-        return make_point(self._sweep, self._points, point, self._job, None)
+        return make_point(self._sweep, self._points, point, self._job, None, task=self._task, records=self._records)
 
     def began(self, point: int) -> None:
         """A grid wants nothing of it."""

@@ -178,7 +178,8 @@ def _run(order: Order) -> Outcome:
     release_signals()
     if order.share.fraction is not None:
         limit_gpu_memory(order.share.fraction)
-    call = replace(parse([str(order.folder.path), *order.words]), health=None)  # the node has passed once for all
+    words = parse([str(order.folder.path), *order.words])
+    call = replace(words, folder=order.folder, health=None)  # the node has passed once for all
     return ranks.run_call(call, order.attempt, partial(_prepare, order.began))
 
 

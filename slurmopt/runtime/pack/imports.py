@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from slurmopt.folder.layout import RECORDS
 from slurmopt.grid.points import Points
 from slurmopt.runtime import failures, run
 from slurmopt.runtime.conclusion import say
@@ -17,7 +18,7 @@ from slurmopt.runtime.function import locate
 from slurmopt.runtime.pack.fresh import Imported
 from slurmopt.runtime.pack.words import Pack
 
-_OF_A_RUN = (run.FOLDER, run.ATTEMPT, "SLURMOPT_CONFIG", "SLURMOPT_POINT")
+_OF_A_RUN = (run.FOLDER, RECORDS, run.ATTEMPT, "SLURMOPT_CONFIG", "SLURMOPT_POINT")
 _OF_A_RANK = ("RANK", "LOCAL_RANK", run.LOCAL_RANK)
 
 

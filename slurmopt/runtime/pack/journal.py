@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
 from slurmopt.folder import events
@@ -62,12 +61,12 @@ class TaskJournal:
         self._outcomes[point] = FINISHED if cause == OVERTAKEN else outcome
 
 
-def end_in_own_journal(point: int, path: Path) -> End | None:
-    """How the point ended by its own journal, if it needs no further attempt; None where it does.
+def end_in_own_journal(point: int, journal: list[dict[str, Any]]) -> End | None:
+    """How the point ended by its own `journal`, if it needs no further attempt; None where it does.
 
     One that has ended for good needs none, whichever array task it ended in, unless the user asked for a retry since.
     """
-    attempts = story.of_events(events.read(path))
+    attempts = story.of_events(journal)
     last = attempts[-1] if attempts else None
     if last is None or last.end is None or last.end.get("next") is not None or not last.since_retry:
         return None

@@ -10,13 +10,14 @@ import signal
 import time
 
 from slurmopt.errors import SlurmoptError, one_line
-from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.layout import RECORDS, RunFolder
 from slurmopt.folder.outcome import REQUEUE, USER_ERROR, Outcome
 from slurmopt.runtime import failures, run, signals
 from slurmopt.runtime.conclusion import say
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.pack import processes, shares, watch
-from slurmopt.runtime.pack.attempts import Attempts, cannot, forget_heartbeats, is_followed
+from slurmopt.runtime.pack.archiving import Archiving
+from slurmopt.runtime.pack.attempts import Attempts, cannot, is_followed
 from slurmopt.runtime.pack.fork import Order, fork_rank
 from slurmopt.runtime.pack.fresh import Imported
 from slurmopt.runtime.pack.journal import TaskJournal
@@ -49,10 +50,12 @@ class Loop:
         live: LiveRank,
         imported: Imported,
         places: list[tuple[Share, dict[str, str]]],
+        archiving: Archiving,
     ) -> None:
         """`places`: what each of the points side by side has, and its words for the environment."""
         self._pack, self._source, self._journal, self._attempts = pack, source, journal, attempts
         self._ownership, self._live, self._imported, self._places = ownership, live, imported, places
+        self._archiving = archiving
         self._free = list(range(len(places)))
         self._running: list[Running] = []
         self._again: list[int] = []
@@ -162,6 +165,7 @@ class Loop:
         folder, point = running.run, running.point
         own = {
             run.FOLDER: str(folder.path),
+            RECORDS: str(folder.kept),
             run.ATTEMPT: str(running.attempt),
             "SLURMOPT_CONFIG": str(folder.config),
             "SLURMOPT_POINT": str(point),
@@ -185,6 +189,7 @@ class Loop:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
+            self._archiving.has_ended(pid)
             self._take_end(pid, os.waitstatus_to_exitcode(status))
 
     def _take_end(self, pid: int, status: int) -> None:
@@ -204,16 +209,22 @@ class Loop:
         self._free.append(running.place)
         if running.lookout is not None:
             processes.kill([running.lookout])
-        running.clear_up({pid for one in self._running for pid in (*one.children, one.lookout) if pid is not None})
+        own = {pid for one in self._running for pid in (*one.children, one.lookout)} | {self._archiving.process}
+        running.clear_up({pid for pid in own if pid is not None})
         if running.trouble is not None:
             self._cannot(running.point, running.attempt, running.trouble)
             return
         try:
+            beats = running.beats()
+            if self._slurm is None and running.cause is None and any(beat.asked == "TERM" for beat in beats.values()):
+                self._ask_slurm()  # a point may hear of it, and end, before the parent does
             if self._slurm is not None:
                 self._slurm.copy_to(running.run.slurm_said(running.attempt))
-            beats = running.beats()
             end = self._attempts.end_of_running(running, beats, seconds)
         except OSError as error:
+            if not os.path.lexists(running.run.kept):
+                say(f"point {running.point}: this array task, started again elsewhere, has brought it to its end")
+                return
             self._cannot(running.point, running.attempt, error)
         else:
             self._write_down(end, running.run)
@@ -224,7 +235,10 @@ class Loop:
         self._write_down(cannot(point, attempt, one_line(why)), None)
 
     def _write_down(self, end: End, folder: RunFolder | None) -> None:
-        """In the array task's journal, and to the source. `folder`: whose heartbeats nobody needs any more."""
+        """In the array task's journal, and to the source. `folder`: whose records are filed."""
+        over = folder is not None and end.next is None and not is_followed(folder, end.attempt)
+        if folder is not None and over:
+            self._archiving.vacate(folder)
         try:
             self._journal.end(end)
         except OSError as error:
@@ -233,13 +247,15 @@ class Loop:
         if end.next is not None:
             self._again.append(end.point)
             return
-        if folder is not None and not is_followed(folder, end.attempt):
-            forget_heartbeats(folder)
         self._tell_progress()
         try:
             self._source.ended(end)
         except (OSError, SlurmoptError) as error:
             self._is_in_trouble(error)
+            return
+        if folder is not None and over:
+            self._archiving.add(folder)
+            self._archiving.go_on()
 
     def _tell_progress(self) -> None:
         self._live.report(self._journal.ended, self._source.total, {})
@@ -252,7 +268,7 @@ class Loop:
         if self._told or not signals.requested():
             return
         self._told = True
-        if signals.asked() == "TERM":
+        if signals.asked() == "TERM" and self._slurm is None:
             self._ask_slurm()
         for running in self._running:
             try:
@@ -269,6 +285,7 @@ class Loop:
     def _look(self) -> None:
         self._looked = time.monotonic()
         self._look_at_cancelled()
+        self._archiving.go_on()
         for running in list(self._running):
             running.look()
             self._look_at_memory(running)

@@ -7,13 +7,12 @@ attempts in turns, so the older one leaves it alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from slurmopt.errors import ConfigError, one_line
-from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.records import Records
 from slurmopt.runtime.conclusion import say
 
 
@@ -23,6 +22,7 @@ class Ownership:
     def __init__(self, sweep: SweepFolder, submission: int, shared: bool = False) -> None:
         """`submission`: the array task's. `shared`: of a search, whose trials go from one array task to another."""
         self._sweep, self._submission, self._shared = sweep, submission, shared
+        self._records = Records(sweep)
         self._cancelled = self._newer = Ranges()
         self._seen: tuple[int, int] | None = None
         self._said: set[str] = set()
@@ -37,7 +37,7 @@ class Ownership:
         if self._shared:
             return False
         self._try(self._read_newer)
-        return point in self._newer or _submission_of(self._sweep.point(point).events) > self._submission
+        return point in self._newer or self._records.of_newer(point, self._submission)
 
     def _read_cancelled(self) -> None:
         self._cancelled = submissions.cancelled(self._sweep)
@@ -59,12 +59,3 @@ class Ownership:
             if line not in self._said:
                 say(f"the sweep's folder cannot be looked at: {line}")
             self._said.add(line)
-
-
-def _submission_of(journal: Path) -> int:
-    """The number of the submission whose parent started the latest attempt of a point; -1 where none has."""
-    for event in reversed(events.read(journal)):
-        if event["event"] == "attempt":
-            number = str(event.get("task") or "").partition("-")[0]
-            return int(number) if number.isdecimal() else -1
-    return -1

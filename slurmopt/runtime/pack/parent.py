@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 from slurmopt.errors import SlurmoptError
 from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
@@ -13,6 +14,7 @@ from slurmopt.runtime.conclusion import say
 from slurmopt.runtime.health.check import check
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.pack import shares
+from slurmopt.runtime.pack.archiving import Archiving
 from slurmopt.runtime.pack.attempts import Attempts
 from slurmopt.runtime.pack.fixed import FixedPoints
 from slurmopt.runtime.pack.fork import leave
@@ -34,8 +36,9 @@ def main(argv: list[str]) -> int:
     facts = rank.export(pack.call, attempt)
     live = rank.come_alive(pack.call, attempt, facts)
     tree.adopt_orphans()
+    last: list[Callable[[], None]] = []
     try:
-        outcome = check(pack.call, attempt, facts, live) or _run(pack, attempt, facts, live)
+        outcome = check(pack.call, attempt, facts, live) or _run(pack, attempt, facts, live, last)
     except (OSError, SlurmoptError) as error:
         outcome = failures.outcome_of(error)
         say(outcome.error or outcome.outcome)
@@ -45,10 +48,13 @@ def main(argv: list[str]) -> int:
     live.end(outcome)
     if outcome.outcome not in (FINISHED, REQUEUE):
         print(f"slurmopt: {outcome.error}", file=sys.stderr, flush=True)
+    for work in last if outcome.outcome != REQUEUE else ():  # the next attempt does it
+        work()
     leave(outcome)
 
 
-def _run(pack: Pack, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome:
+def _run(pack: Pack, attempt: int, facts: RankFacts, live: LiveRank, last: list[Callable[[], None]]) -> Outcome:
+    """`last`: takes what is to be done once the outcome is told."""
     live.enter("importing")
     points = Points.load(pack.sweep.points_file)
     places = shares.shares(pack.side_by_side, os.sched_getaffinity(0), os.environ)
@@ -66,7 +72,9 @@ def _run(pack: Pack, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome:
     surroundings.note(pack.folder, attempt, facts)
     live.enter("running")
     attempts, parts = Attempts(pack, attempt), list(zip(places, words, strict=True))
-    return Loop(pack, source, journal, attempts, ownership, live, imported, parts).run()
+    archiving = Archiving(pack, points, journal, ownership)
+    last.append(archiving.finish)
+    return Loop(pack, source, journal, attempts, ownership, live, imported, parts, archiving).run()
 
 
 def source_of(pack: Pack, points: Points, journal: TaskJournal, ownership: Ownership) -> PointSource:
@@ -75,4 +83,4 @@ def source_of(pack: Pack, points: Points, journal: TaskJournal, ownership: Owner
         from slurmopt.runtime.pack.trials import Trials
 
         return Trials(pack.sweep, points, pack.submission, pack.task, pack.job, journal)
-    return FixedPoints(pack.sweep, points, pack.points, journal, pack.job, ownership)
+    return FixedPoints(pack.sweep, points, pack.points, journal, pack.job, ownership, pack.name)

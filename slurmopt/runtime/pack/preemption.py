@@ -7,8 +7,9 @@ import subprocess
 import time
 from pathlib import Path
 
-_PATIENCE = 3.0
-"""Seconds for Slurm's answer; the grace time of a preemption may not be much longer."""
+_PATIENCE = 10.0
+"""Seconds for Slurm's answer. Where the grace time of a preemption is over sooner, the next attempt of the array task
+tells the points' ends, by what its batch shell knows of this one."""
 _ASK = "trap '' TERM; exec scontrol show job --oneliner \"$0\""  # the SIGTERM comes twice, to all processes
 
 

@@ -17,6 +17,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED, KILLED
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.points import Points
+from slurmopt.grid.records import Records
 from slurmopt.grid.search import Search, following, suggest
 from slurmopt.grid.start import make_point
 from slurmopt.runtime import run
@@ -45,7 +46,10 @@ class Trials:
         self._me = f"{submission}-{task}"
         self._ownership = Ownership(sweep, submission, shared=True)
         self._study = Study(sweep)
+        self._records = Records(sweep)
         self._running: set[int] = set()
+        self._new: set[int] = set()
+        """Trials that no other worker has had: to look for records of them would take a look at each worker's."""
 
     @property
     def total(self) -> int | None:
@@ -53,15 +57,21 @@ class Trials:
 
     def next(self) -> int | None:
         """An own trial of an earlier attempt, one whose worker is gone, or a new one; None: all are asked for."""
-        while (number := self._unfinished()) is not None or (number := self._study.ask(self._me)) is not None:
-            if not self._settled(number):
+        while (number := self._unfinished()) is not None:
+            if not self._settled(number, self._records.journal(number)):
+                self._running.add(number)
+                return number
+        while (number := self._study.ask(self._me)) is not None:
+            self._new.add(number)
+            if not self._settled(number, []):
                 self._running.add(number)
                 return number
         return None
 
     def make(self, point: int) -> RunFolder:
         values = suggest(self._points.axes, self._study.trial(point))
-        return make_point(self._sweep, self._points, point, self._job, None, values)
+        records = None if point in self._new else self._records
+        return make_point(self._sweep, self._points, point, self._job, None, values, self._me, records)
 
     def began(self, point: int) -> None:
         if self._study.search.prunes:
@@ -86,10 +96,10 @@ class Trials:
         attempts = story.attempts(RunFolder(self._sweep.tasks / worker))
         return bool(attempts) and _is_final(attempts[-1].end)
 
-    def _settled(self, number: int) -> bool:
+    def _settled(self, number: int, journal: list[dict[str, Any]]) -> bool:
         """Whether nothing of the trial is to be run: its worker died between its end and telling the study of it, or
         it is cancelled."""
-        attempts = story.attempts(self._sweep.point(number))
+        attempts = story.of_events(journal)
         last = attempts[-1] if attempts else None
         if last is not None and last.end is not None and _is_over(last):
             end = end_of_event(number, last.number, last.end)

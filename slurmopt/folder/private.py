@@ -1,0 +1,35 @@
+"""Files that may hold pickles: read and written only where no other user can have a hand in them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from slurmopt.errors import JobError
+
+
+def read(path: Path, place: int = 0, size: int = -1) -> bytes:
+    """The bytes of a file that only this user can have written, or `size` of them from `place` on. JobError where that
+    is not so."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        refuse_strangers(path, descriptor)
+        file.seek(place)
+        return file.read(size)
+
+
+def refuse_strangers(path: Path, descriptor: int) -> None:
+    """JobError where the open file is no regular one, or where others can have written to it or to its folder."""
+    facts = os.fstat(descriptor)
+    if not stat.S_ISREG(facts.st_mode):
+        raise JobError(f"{path} is no regular file; it is not read")
+    _refuse(path, facts)
+    _refuse(path.parent, path.parent.stat())
+
+
+def _refuse(path: Path, facts: os.stat_result) -> None:
+    if facts.st_uid != os.geteuid():
+        raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); it is not unpickled")
+    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise JobError(f"{path} can be written by others (mode {facts.st_mode & 0o777:o}); it is not unpickled")
