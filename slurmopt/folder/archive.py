@@ -14,18 +14,20 @@ of a point is always whole.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from slurmopt.folder.layout import RunFolder
 
 LINES, LOG, RETURN = "points.jsonl", "points.log", "points.return"
-_NUMBER = re.compile(rb'\{"point": (\d+), ')
+_NUMBER = re.compile(rb'\{"point": (\d{1,12}), ')
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,24 @@ class Archived:
 
 
 def _piece(path: Path, place: int, size: int) -> bytes:
-    """Empty where the file is not there: a log that somebody has deleted hides no verdict."""
+    """Empty where the file does not have it: a log that somebody has deleted hides no verdict."""
+    with _opened(path) as file:
+        if file is None or not (place >= 0 and 0 <= size <= os.fstat(file.fileno()).st_size - place):
+            return b""
+        file.seek(place)
+        return file.read(size)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO | None]:
+    """None where there is no such file. What is no regular one is waited for by nobody."""
     try:
-        with open(path, "rb") as file:
-            file.seek(place)
-            return file.read(size)
-    except FileNotFoundError:
-        return b""
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        yield None
+        return
+    with os.fdopen(descriptor, "rb") as file:
+        yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
 
 class TaskArchive:
@@ -79,6 +92,9 @@ class TaskArchive:
     def __init__(self, task: RunFolder) -> None:
         self.task = task
         self._places: dict[int, tuple[int, int]] = {}
+        """Where the last line of a point stands, and its size."""
+        self._firsts: dict[int, tuple[int, int]] = {}
+        """The same of its first line, which is what lines of others mean by `like`."""
         self._size = self._inode = 0
 
     def points(self) -> Iterable[int]:
@@ -88,7 +104,7 @@ class TaskArchive:
 
     def config(self, number: int) -> str:
         """The text of a point's config.yaml; empty where a foreign hand has taken away what tells it."""
-        return self._config(number, len(self._places)) or ""
+        return self._config(self._told(number), len(self._places)) or ""
 
     def find(self, number: int) -> Archived | None:
         """The point as its latest line tells; None where there is none. OSError where the file cannot be read."""
@@ -105,41 +121,41 @@ class TaskArchive:
                 [(int(attempt), int(rank), int(place), int(size)) for attempt, rank, place, size in told["logs"]],
                 None if returned is None else (int(returned[0]), int(returned[1])),
             )
-        except (KeyError, TypeError, ValueError, IndexError):  # a foreign hand
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError):  # a foreign hand
             return None
 
     def _look(self) -> None:
         """Takes in the lines that have come since the last look."""
-        try:
-            file = open(self.task.path / LINES, "rb")  # noqa: SIM115 - opened even for its size: NFS asks its server then
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        with file:
+        with _opened(self.task.path / LINES) as file:  # even for its size alone: NFS asks its server then
+            if file is None:
+                return
             facts = os.fstat(file.fileno())
             if facts.st_ino != self._inode or facts.st_size < self._size:  # another file by now
-                self._places, self._size, self._inode = {}, 0, facts.st_ino
+                self._places, self._firsts, self._size, self._inode = {}, {}, 0, facts.st_ino
             file.seek(self._size)
             for line in file:
                 if not line.endswith(b"\n"):  # it is being written, or was cut
                     break
                 if (match := _NUMBER.match(line)) is not None and line.endswith(b"}\n"):
                     self._places[int(match[1])] = (self._size, len(line))
+                    self._firsts.setdefault(int(match[1]), (self._size, len(line)))
                 self._size += len(line)
 
-    def _config(self, number: int, most: int) -> str | None:
+    def _config(self, told: dict[str, Any], most: int) -> str | None:
         """`most`: how many lines it may lead over."""
-        told = self._told(number)
         config, like = told.get("config"), told.get("like")
         if not isinstance(config, dict):
             return config if isinstance(config, str) else None
-        other = self._config(like, most - 1) if isinstance(like, int) and most else None
+        place = self._firsts.get(like) if isinstance(like, int) and most else None
+        other = None if place is None else self._config(self._line(place), most - 1)
         return None if other is None else _like(other, config)
 
     def _told(self, number: int) -> dict[str, Any]:
-        if number not in self._places:
-            return {}
+        return self._line(self._places[number]) if number in self._places else {}
+
+    def _line(self, place: tuple[int, int]) -> dict[str, Any]:
         try:
-            told = json.loads(_piece(self.task.path / LINES, *self._places[number]))
+            told = json.loads(_piece(self.task.path / LINES, *place))
         except (ValueError, RecursionError):
             return {}
         return told if isinstance(told, dict) else {}

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from slurmopt.folder.layout import RunFolder
 
-_POINT = re.compile(r"[0-9]{5,}")
+_POINT = re.compile(r"[0-9]{5,12}")
 
 
 @dataclass(frozen=True)

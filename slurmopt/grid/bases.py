@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -56,6 +57,14 @@ class Base:
 
     def root(self, hydra: dict[str, Any]) -> DictConfig:
         """A new config to set values on, with Hydra's node in it, closed to new keys as Hydra's is."""
+        # In a tenth of the time in which it is made: of a million points each needs one.
+        return self._made(hydra) if hydra else pickle.loads(self._without_hydra)  # noqa: S301 - this process's own
+
+    @cached_property
+    def _without_hydra(self) -> bytes:
+        return pickle.dumps(self._made({}))
+
+    def _made(self, hydra: dict[str, Any]) -> DictConfig:
         root = OmegaConf.create({**self.config, "hydra": hydra})
         for key, kind in self.typed.items():
             _give_type(root, key, TYPED[kind])

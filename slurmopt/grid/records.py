@@ -9,6 +9,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -29,6 +30,7 @@ from slurmopt.grid.ranges import Ranges
 
 _OF_AN_ATTEMPT = ("heartbeat", "logs")
 """Folders of a point's records."""
+_NUMBER = re.compile(r"[0-9]{5,12}$")
 _TRIES, _PAUSE = 3, 0.1
 _YOUNG = 3.0
 """Seconds for which a change is not the last one."""
@@ -45,8 +47,8 @@ class Records:
         self._retries: list[tuple[int, Ranges, dict[str, Any]]] = []
         """Of each retry: the last submission before it, its points, its event. Clocks of two nodes could not tell which
         attempts were before it."""
-        self._filed: dict[int, str] | None = None
-        """Archived point → an array task that has it."""
+        self._kept: dict[int, str] | None = None
+        """Point → an array task that keeps records of it."""
         self._seen: dict[Path, tuple[int, int, int] | None] = {}
 
     def latest(self, number: int) -> RunFolder | Archived | None:
@@ -55,7 +57,7 @@ class Records:
         found: list[tuple[tuple[int, int, bool], RunFolder | Archived]] = []
         own = self._sweep.point(number)
         if os.path.lexists(own.events):
-            found.append(((_latest_attempt(own), -1, False), own))
+            found.append(((_latest_attempt(own), self._as_array_task(number), False), own))
         for name in self._of(number):
             submission = int(name.partition("-")[0])
             # First the files: they are deleted once the line is there.
@@ -69,12 +71,20 @@ class Records:
     def created(self, number: int) -> list[dict[str, Any]]:
         """The first events of a point, which all its records have alike: cheaper than `journal` where many array tasks
         share the points."""
-        if self._filed is None:
+        if self._kept is None:
             self._look()
-            self._filed = {point: name for name in self._tasks for point in self._archive(name).points()}
-        name = self._filed.get(number)
-        archived = None if name is None else self._archive(name).find(number)
-        return self.journal(number) if archived is None else archived.journal
+            self._kept = {point: name for name in self._tasks for point in self._points_of(name)}
+        if (name := self._kept.get(number)) is None:
+            return self.journal(number)
+        journal = events.read(self._sweep.packed_point(number, name).events)
+        archived = None if journal else self._archive(name).find(number)
+        return journal or (self.journal(number) if archived is None else archived.journal)
+
+    def _points_of(self, name: str) -> Iterator[int]:
+        """The points of which an array task keeps records."""
+        yield from self._archive(name).points()
+        with contextlib.suppress(FileNotFoundError):
+            yield from (int(point) for point in os.listdir(self._sweep.tasks / name / "points") if _NUMBER.match(point))
 
     def running(self, number: int) -> RunFolder | None:
         """The records of the point where they are files of its own, as while it runs."""
@@ -106,7 +116,8 @@ class Records:
             return journal
         self._look()
         mine = int(task.partition("-")[0])
-        return journal + [told for last, points, told in self._retries if last >= mine and number in points]
+        retries = [told for last, points, told in self._retries if last >= mine and number in points]
+        return journal + [told for told in retries if told not in journal]
 
     def inherit(self, number: int, run: RunFolder) -> None:
         """Lets `run` begin where the point's latest attempt elsewhere has stopped. That one's ranks may be alive on a
@@ -123,6 +134,8 @@ class Records:
         found, journal = self._told(number)
         if found is None or (isinstance(found, RunFolder) and found.kept == run.kept):
             return
+        if _started(events.read(run.events)) > _started(journal):
+            return
         mode = self._sweep.path.stat().st_mode & 0o750
         for folder in (run.path.parent, run.path, run.kept.parent, run.kept, run.logs, run.heartbeats):
             folder.mkdir(mode=mode, exist_ok=True)
@@ -137,6 +150,11 @@ class Records:
         else:
             found.fill_logs(run)
         replace_text(run.events, "".join(f"{json.dumps(event)}\n" for event in journal))
+
+    def _as_array_task(self, number: int) -> int:
+        """The latest submission in which the point is an array task of its own; -1 where it is in none."""
+        self._look()
+        return max((one.number for one in self._submissions if not one.packed and number in one.points), default=-1)
 
     def _archive(self, name: str) -> TaskArchive:
         if name not in self._archives:
@@ -187,6 +205,12 @@ class Records:
         # Within one tick of the file system's clock it may change again.
         self._seen[path] = None if time.time() - facts.st_mtime < _YOUNG else now
         return changed
+
+
+def _started(journal: list[dict[str, Any]]) -> int:
+    """The number of the latest attempt that a journal tells of."""
+    numbers = (event.get("attempt") for event in journal if event["event"] == "attempt")
+    return max((number for number in numbers if isinstance(number, int)), default=-1)
 
 
 def _latest_attempt(run: RunFolder) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from pathlib import Path
 from typing import Any
 
 from slurmopt.errors import ConfigError
@@ -13,6 +15,8 @@ from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.dump import dump
 from slurmopt.grid.points import Points
 from slurmopt.grid.records import Records
+
+_TRIES = 5
 
 
 def make_point(
@@ -68,8 +72,9 @@ def unlink(sweep: SweepFolder, run: RunFolder, name: str | None) -> None:
     to = os.path.join("..", sweep.points.name, run.path.name)
     for candidate in () if name is None else (name, f"{name}-{run.path.name}"):
         link = sweep.by_name / candidate
-        if link.is_symlink() and os.readlink(link) == to:
-            link.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # another point's, or none
+            if os.readlink(link) == to:
+                link.unlink()
 
 
 def _link(sweep: SweepFolder, run: RunFolder, name: str) -> None:
@@ -78,9 +83,17 @@ def _link(sweep: SweepFolder, run: RunFolder, name: str) -> None:
     to = os.path.join("..", sweep.points.name, run.path.name)
     for candidate in (name, f"{name}-{run.path.name}"):
         link = sweep.by_name / candidate
+        if _leads(link, to):
+            return
+
+
+def _leads(link: Path, to: str) -> bool:
+    """Makes the link, unless it leads elsewhere already; another point may take its own away at the same time."""
+    for _ in range(_TRIES):
         try:
             link.symlink_to(to)
+            return True
         except FileExistsError:
-            if link.is_symlink() and os.readlink(link) != to:
-                continue
-        return
+            with contextlib.suppress(FileNotFoundError):
+                return not link.is_symlink() or os.readlink(link) == to
+    return False

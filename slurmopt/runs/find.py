@@ -182,7 +182,9 @@ def _point_at(path: Path) -> RunFolder | None:
         path = path.parents[3] / path.parent.name / path.name
     run = RunFolder(path)
     number, sweep = point_number(run), sweep_of(run)
-    known = number is not None and sweep is not None and (path.is_dir() or Records(sweep).latest(number) is not None)
+    known = (
+        number is not None and sweep is not None and (os.path.isdir(path) or Records(sweep).latest(number) is not None)
+    )
     return run if known else None
 
 

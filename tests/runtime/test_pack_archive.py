@@ -22,6 +22,7 @@ from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.records import Records, readable
+from slurmopt.grid.start import _link, unlink
 from slurmopt.grid.submissions import Submission
 from slurmopt.runtime.pack.archive import archive
 from slurmopt.runtime.pack.archiving import left_behind
@@ -177,6 +178,9 @@ def test_a_kill_at_any_step_loses_nothing_and_the_next_attempt_completes_it(tmp_
         killed = was_killed(at_operation(due, lambda: move(sweep), kill))  # noqa: B023
         for number in range(COUNT):
             whole(sweep, number)
+        for run in (of(sweep, number).kept for number in range(COUNT)):
+            if run.exists():
+                os.utime(run, (0, 0))  # as old as what a kill has left is by then
         archive(sweep.task(0, 0), left_behind(sweep.task(0, 0), sweep))
         assert left(sweep) == ALL_ARCHIVED
         for number in range(COUNT):
@@ -349,6 +353,67 @@ def test_a_retry_counts_for_what_was_submitted_before_it_whatever_the_clocks_say
     run.attempt_logs(1).mkdir()
     words = [event["event"] for event in Records(sweep).journal(0)]
     assert words == ["created", "attempt", "end", "retry", "attempt"]
+
+
+def test_an_attempt_as_an_array_task_of_its_own_counts_before_any_rank_has_a_log(sweep: SweepFolder) -> None:
+    move(sweep)
+    own = sweep.point(0)
+    Records(sweep).inherit(0, own)  # as a retry with sweep.per_task=1 does
+    points = Ranges([(0, COUNT - 1)])
+    first = Submission(number=0, points=points, per_task=COUNT, packed=True, job="7")
+    again = Submission(number=1, points=points, per_task=1, packed=False, job="8")
+    submissions.write(sweep.sweep_file, COUNT, [first, again])
+    own.attempt_logs(1).mkdir()
+    events.append(own.events, "attempt", attempt=1, job="8_0")
+    events.append(own.events, "end", attempt=1, outcome="user error", cause="user error", next=None, error="setup")
+    assert Records(sweep).journal(0)[-1]["error"] == "setup"
+    Records(sweep).inherit(0, own)
+    assert events.read(own.events)[-1]["error"] == "setup"
+
+
+def test_one_journal_that_cannot_be_read_holds_nothing_else_up(sweep: SweepFolder) -> None:
+    broken = of(sweep, 0).events
+    broken.unlink()
+    broken.symlink_to(broken.name)  # a loop: reading it fails, for root too
+    move(sweep)
+    assert "00001" not in left(sweep)
+    whole(sweep, 1)
+
+
+@pytest.mark.parametrize("line", [
+    '{"point": ' + "9" * 5000 + ', "like": 0}',
+    '{"point": 0, "attempts": [1e999], "logs": [], "return": null, "journal": []}',
+    '{"point": 0, "attempts": [0], "logs": [[0, 0, 0, 1000000000000000000]], "return": null, "journal": []}',
+    '{"point": 0, "attempts": [0], "logs": [[0, 0, -5, 10]], "return": [0, 1], "journal": 7}', '{"point": 0, }',
+])  # fmt: skip
+def test_a_line_that_a_foreign_hand_has_written_stops_nobody(sweep: SweepFolder, line: str) -> None:
+    move(sweep)
+    with (sweep.task(0, 0).path / "points.jsonl").open("a") as file:
+        file.write(line + "\n")
+    whole(sweep, 1)
+    readable(sweep.point(0))
+
+
+def test_a_fifo_in_place_of_the_files_is_not_waited_for(sweep: SweepFolder) -> None:
+    os.mkfifo(sweep.task(0, 0).path / "points.jsonl")
+    whole(sweep, 0)
+
+
+def test_links_of_one_name_come_and_go_side_by_side(sweep: SweepFolder) -> None:
+    sweep.by_name.mkdir()
+
+    def link_and_unlink(number: int) -> None:
+        for _ in range(300):
+            _link(sweep, of(sweep, number), "same")
+            unlink(sweep, of(sweep, number), "same")
+
+    pids = []
+    for number in range(COUNT):
+        if (pid := os.fork()) == 0:
+            _count(-1, lambda: link_and_unlink(number), kill)  # noqa: B023
+        pids.append(pid)
+    assert not any(was_killed(pid) for pid in pids)
+    assert not list(sweep.by_name.iterdir())
 
 
 def test_ranks_of_an_attempt_elsewhere_see_that_another_goes_on(sweep: SweepFolder) -> None:

@@ -118,8 +118,11 @@ def _content(run: RunFolder) -> _Content | None:
 
 
 def has_ended(run: RunFolder) -> bool:
-    """Whether the point's journal says that it needs no further attempt."""
-    last = next(events.parse(reversed(events.lines(run.events))), {})
+    """Whether the point's journal says that it needs no further attempt; not where it cannot be read."""
+    try:
+        last = next(events.parse(reversed(events.lines(run.events))), {})
+    except OSError:
+        return False
     return last.get("event") == "end" and "next" in last and last["next"] is None
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 
-from slurmopt.errors import JobError, one_line
+from slurmopt.errors import JobError, SlurmoptError, one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
@@ -22,6 +23,9 @@ from slurmopt.runtime.pack.words import Pack
 _MANY = 64
 _SECONDS = 5.0
 """The longest that an ended point waits for others."""
+_STALE = 60.0
+"""Seconds after which records without a journal are what a kill has left."""
+_POINT = re.compile(r"[0-9]{5,12}")
 
 
 class Archiving:
@@ -86,8 +90,10 @@ class Archiving:
             run.path.rmdir()
         except OSError:  # there are some
             return
-        if self._points.folder is not None:
-            values = next((event.get("values") for event in events.read(run.events)), None)
+        if self._points.folder is None:
+            return
+        with contextlib.suppress(OSError, SlurmoptError):  # a link that leads nowhere harms nobody
+            values = next((event["values"] for event in events.read(run.events) if "values" in event), None)
             unlink(self._pack.sweep, run, self._points.name(int(run.path.name), values))
 
 
@@ -97,8 +103,10 @@ def left_behind(task: RunFolder, sweep: SweepFolder) -> list[RunFolder]:
         names = os.listdir(task.path / "points")
     except FileNotFoundError:
         return []
-    runs = [sweep.packed_point(int(name), task.path.name) for name in names if name.isdecimal()]
+    runs = [RunFolder(sweep.points / name, task.path / "points" / name) for name in names if _POINT.fullmatch(name)]
     for run in runs:
-        if not os.path.lexists(run.events):  # a kill in the middle of making or deleting it
-            delete(run)
+        with contextlib.suppress(FileNotFoundError):
+            # A kill in the middle of making or deleting it, unless another has just begun to make it.
+            if not os.path.lexists(run.events) and time.time() - run.kept.stat().st_mtime > _STALE:
+                delete(run)
     return [run for run in runs if os.path.lexists(run.events)]
