@@ -20,6 +20,7 @@ runs/NAME/ID/
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +104,14 @@ class SweepFolder:
         """A point that the array task `task`, such as 0-3, starts itself."""
         name = f"{number:05d}"
         return RunFolder(self.points / name, self.tasks / task / "points" / name)
+
+    def packed_points(self, task: str) -> list[int]:
+        """The points whose records the array task `task` keeps as files of their own."""
+        try:
+            names = os.listdir(self.tasks / task / "points")
+        except FileNotFoundError:
+            return []
+        return [int(name) for name in names if _POINT.fullmatch(name) and name == f"{int(name):05d}"]
 
     def task(self, submission: int, task: int) -> RunFolder:
         return RunFolder(self.tasks / f"{submission}-{task}")

@@ -9,7 +9,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -30,8 +29,8 @@ from slurmopt.grid.ranges import Ranges
 
 _OF_AN_ATTEMPT = ("heartbeat", "logs")
 """Folders of a point's records."""
-_NUMBER = re.compile(r"[0-9]{5,12}$")
 _TRIES, _PAUSE = 3, 0.1
+"""Looks at files that may be archived at the same time, and the seconds between them."""
 _YOUNG = 3.0
 """Seconds for which a change is not the last one."""
 
@@ -83,8 +82,7 @@ class Records:
     def _points_of(self, name: str) -> Iterator[int]:
         """The points of which an array task keeps records."""
         yield from self._archive(name).points()
-        with contextlib.suppress(FileNotFoundError):
-            yield from (int(point) for point in os.listdir(self._sweep.tasks / name / "points") if _NUMBER.match(point))
+        yield from self._sweep.packed_points(name)
 
     def running(self, number: int) -> RunFolder | None:
         """The records of the point where they are files of its own, as while it runs."""
@@ -149,7 +147,7 @@ class Records:
                 found.attempt_logs(last + 1).mkdir(exist_ok=True)  # which its ranks look for
         else:
             found.fill_logs(run)
-        replace_text(run.events, "".join(f"{json.dumps(event)}\n" for event in journal))
+        _write(journal, run)
 
     def _as_array_task(self, number: int) -> int:
         """The latest submission in which the point is an array task of its own; -1 where it is in none."""
@@ -205,6 +203,10 @@ class Records:
         # Within one tick of the file system's clock it may change again.
         self._seen[path] = None if time.time() - facts.st_mtime < _YOUNG else now
         return changed
+
+
+def _write(journal: list[dict[str, Any]], run: RunFolder) -> None:
+    replace_text(run.events, "".join(f"{json.dumps(event)}\n" for event in journal))
 
 
 def _started(journal: list[dict[str, Any]]) -> int:
@@ -279,7 +281,7 @@ def _copy(run: RunFolder, found: Archived, journal: list[dict[str, Any]]) -> Cop
         copy.kept.mkdir(mode=0o700, parents=True)
         found.fill_logs(copy)
         replace_text(copy.config, found.config)
-        replace_text(copy.events, "".join(f"{json.dumps(event)}\n" for event in journal))
+        _write(journal, copy)
         _copied[copy] = (found, journal)
     return copy
 

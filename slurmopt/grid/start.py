@@ -17,6 +17,7 @@ from slurmopt.grid.points import Points
 from slurmopt.grid.records import Records
 
 _TRIES = 5
+"""To make a link whose name another point takes and gives back at the same time."""
 
 
 def make_point(

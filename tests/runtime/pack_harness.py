@@ -92,9 +92,9 @@ class Packer:
         return readable(self.sweep.point(point))
 
     def take_out(self, point: int, task: str) -> RunFolder:
-        """As if `task` had been killed before it filed the records of an ended point."""
-        filed, run = self.run_of(point), self.sweep.packed_point(point, task)
-        shutil.copytree(filed.kept, run.kept)
+        """As if `task` had been killed before it archived an ended point."""
+        archived, run = self.run_of(point), self.sweep.packed_point(point, task)
+        shutil.copytree(archived.kept, run.kept)
         lines = (self.task.path / "points.jsonl").read_text().splitlines(keepends=True)
         others = [line for line in lines if json.loads(line)["point"] != point]
         replace_text(self.task.path / "points.jsonl", "".join(others))

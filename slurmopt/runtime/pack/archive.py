@@ -1,4 +1,4 @@
-"""Files the records of ended points in three files of their array task: see `slurmopt.folder.archive`."""
+"""Moves the records of ended points into three files of their array task: see `slurmopt.folder.archive`."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class _Content:
 
 
 def archive(task: RunFolder, runs: Iterable[RunFolder]) -> None:
-    """Files the records of those of `runs` that have ended, and deletes them. Of those that stay it deletes the
-    heartbeats: the journal tells all that they told.
+    """Moves the records of those of `runs` that have ended into the files of `task`. Of records that stay it deletes
+    the heartbeats: the journal tells all that they told.
 
     Raises OSError and JobError where the files cannot be written: the records are then as they were.
     """

@@ -1,10 +1,9 @@
-"""Files the records of ended points, many at a time and beside the loop."""
+"""Archives ended points, many at a time and beside the loop."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 
 from slurmopt.errors import JobError, SlurmoptError, one_line
@@ -25,11 +24,10 @@ _SECONDS = 5.0
 """The longest that an ended point waits for others."""
 _STALE = 60.0
 """Seconds after which records without a journal are what a kill has left."""
-_POINT = re.compile(r"[0-9]{5,12}")
 
 
 class Archiving:
-    """The ended points of one array task. Their records are filed in a process of its own, one at a time: the loop has
+    """The ended points of one array task. A process of its own archives them, one batch after the other: the loop has
     points to start meanwhile, and each batch waits for the disk once."""
 
     def __init__(self, pack: Pack, points: Points, journal: TaskJournal, ownership: Ownership) -> None:
@@ -60,7 +58,7 @@ class Archiving:
                 self.process = forked(lambda: self._archive(batch))
                 self._waiting = dict.fromkeys(list(self._waiting)[_MANY:])
 
-    def has_ended(self, pid: int) -> None:
+    def take_end(self, pid: int) -> None:
         """A child of the parent has ended."""
         if pid == self.process:
             self.process = None
@@ -99,11 +97,7 @@ class Archiving:
 
 def left_behind(task: RunFolder, sweep: SweepFolder) -> list[RunFolder]:
     """The records that an array task keeps as files of their own."""
-    try:
-        names = os.listdir(task.path / "points")
-    except FileNotFoundError:
-        return []
-    runs = [RunFolder(sweep.points / name, task.path / "points" / name) for name in names if _POINT.fullmatch(name)]
+    runs = [sweep.packed_point(number, task.path.name) for number in sweep.packed_points(task.path.name)]
     for run in runs:
         with contextlib.suppress(FileNotFoundError):
             # A kill in the middle of making or deleting it, unless another has just begun to make it.

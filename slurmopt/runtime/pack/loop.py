@@ -189,7 +189,7 @@ class Loop:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            self._archiving.has_ended(pid)
+            self._archiving.take_end(pid)
             self._take_end(pid, os.waitstatus_to_exitcode(status))
 
     def _take_end(self, pid: int, status: int) -> None:
@@ -235,7 +235,7 @@ class Loop:
         self._write_down(cannot(point, attempt, one_line(why)), None)
 
     def _write_down(self, end: End, folder: RunFolder | None) -> None:
-        """In the array task's journal, and to the source. `folder`: whose records are filed."""
+        """In the array task's journal, and to the source. `folder`: of the records that are archived."""
         over = folder is not None and end.next is None and not is_followed(folder, end.attempt)
         if folder is not None and over:
             self._archiving.vacate(folder)
