@@ -42,14 +42,7 @@ def _run(bench: Workbench, report: Report, points: int) -> None:
     since = time.monotonic()
     launch = once(Case("the launch", argv, cwd, bench.env))
     sweep = SweepFolder(cwd / "runs" / "large" / "large")
-    controller = int((Path(bench.env["SLURM_CONF"]).parents[1] / "state" / "slurmctld.pid").read_text())
-    parent = slurmctld = 0.0
-    while bench.run(["squeue", "--noheader"]).strip():
-        parent = max([parent, *_peaks(str(sweep.path))])
-        slurmctld = max(slurmctld, _peak(controller))
-        if time.monotonic() - since > _PATIENCE:
-            raise BenchError(f"{points} points: not within {_PATIENCE:g} s")
-        time.sleep(_EVERY)
+    parent, slurmctld = _until_over(bench, sweep, since + _PATIENCE)
     seconds = time.monotonic() - since
     looks = {word: once(_look(bench, cwd, word, sweep)) for word in ("status", "results")}
     states = json.loads(bench.run([bench.python, "-m", "slurmopt", "status", str(sweep.path), "--json"], cwd))
@@ -77,6 +70,19 @@ def _run(bench: Workbench, report: Report, points: int) -> None:
     for word, sample in looks.items():
         report.target(f"{word} of {points:,} packed points", sample.seconds, STATUS_SECONDS, "s")
         report.target(f"{word} of {points:,} packed points, peak", sample.peak_mib or 0.0, STATUS_MIB, "MiB")
+
+
+def _until_over(bench: Workbench, sweep: SweepFolder, deadline: float) -> tuple[float, float]:
+    """Waits for the last array task; the peaks of a parent and of slurmctld until then, in MiB."""
+    controller = int((Path(bench.env["SLURM_CONF"]).parents[1] / "state" / "slurmctld.pid").read_text())
+    parent = slurmctld = 0.0
+    while bench.run(["squeue", "--noheader"]).strip():
+        parent = max([parent, *_peaks(str(sweep.path))])
+        slurmctld = max(slurmctld, _peak(controller))
+        if time.monotonic() > deadline:
+            raise BenchError(f"the sweep is not over within {_PATIENCE:g} s")
+        time.sleep(_EVERY)
+    return parent, slurmctld
 
 
 def _look(bench: Workbench, cwd: Path, word: str, sweep: SweepFolder) -> Case:
