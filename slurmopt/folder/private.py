@@ -30,6 +30,6 @@ def refuse_strangers(path: Path, descriptor: int) -> None:
 
 def _refuse(path: Path, facts: os.stat_result) -> None:
     if facts.st_uid != os.geteuid():
-        raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); it is not unpickled")
+        raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); it is not read")
     if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise JobError(f"{path} can be written by others (mode {facts.st_mode & 0o777:o}); it is not unpickled")
+        raise JobError(f"{path} can be written by others (mode {facts.st_mode & 0o777:o}); it is not read")

@@ -44,7 +44,8 @@ _NEWS_PER_SECOND = 100  # of all ranks together
 
 
 class LiveRank:
-    """Keeps the heartbeat file of one rank true until `end`. Times are seconds."""
+    """Keeps the heartbeat file of one rank true until `end`, and looks for what ends the rank from outside until
+    `close`. Times are seconds."""
 
     def __init__(
         self, path: Path, facts: RankFacts, every: float, watch: Callable[[], None], stacks: Stacks | None = None
@@ -68,6 +69,7 @@ class LiveRank:
         self._activity = None if stacks is None else Activity(facts)
         self._moved = self._looked = time.monotonic()
         self._hurry = False
+        self._closed = False
         self._complained = False
         self._numbers = DeviceNumbers()
         self._inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -152,20 +154,25 @@ class LiveRank:
             self._heartbeat.outcome = outcome.as_dict()
             self._write(self._heartbeat)
 
+    def close(self) -> None:
+        """Once the rank waits for nobody any more."""
+        self._closed = True
+
     def _open_inbox(self) -> None:
         self._inbox.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._inbox.bind("\0" + self._name)
 
     def _keep(self) -> None:
         written = time.monotonic()
-        while self._heartbeat.outcome is None:
+        while not self._closed:
             if select.select([self._inbox], [], [], _AT_MOST_EVERY)[0]:
                 self._take_in()
             age = time.monotonic() - written
             if age >= self._every or (self._news and age >= self._news_every) or self._hurry:
                 written = time.monotonic()
-                self._answer()
-                self._beat()
+                if self._heartbeat.outcome is None:
+                    self._answer()
+                    self._beat()
                 with self._complaining("the run folder cannot be looked at"):
                     self._watch()
 

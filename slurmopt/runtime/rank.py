@@ -114,6 +114,13 @@ def run_call(call: Call, attempt: int, prepare: Callable[[Call, int], Call] = of
     facts = export(call, attempt)
     live = come_alive(call, attempt, facts)
     try:
+        return _run(call, attempt, prepare, facts, live)
+    finally:
+        live.close()
+
+
+def _run(call: Call, attempt: int, prepare: Callable[[Call, int], Call], facts: RankFacts, live: LiveRank) -> Outcome:
+    try:
         call = prepare(call, facts.rank)
     except (SlurmoptError, OSError, ImportError) as error:
         outcome = _unprepared(error)

@@ -20,6 +20,7 @@ RESULT = "result"
 _NONE = -1
 _MOST_SHARED = 10_000
 """Verdicts that are looked for again: a million points may fail in a million ways."""
+_PLAIN_COLUMNS = ("numbers", "started", "ended", "seconds", "_attempts")
 _FLOAT, _WHOLE, _LACKING = range(3)
 _EXACT = 2**53
 _PLAIN = {int, float}
@@ -85,6 +86,13 @@ class Numbers:
                 value = None
             self.floats.append(nan if value is None else value)
 
+    def append(self, other: Numbers) -> None:
+        """The numbers of other ends, behind these."""
+        self._large.update({len(self.floats) + row: value for row, value in other._large.items()})
+        self.has_whole |= other.has_whole
+        self.floats.extend(other.floats)
+        self._kinds.extend(other._kinds)
+
     def take(self, rows: Sequence[int]) -> None:
         """Keeps these rows, in this order."""
         self._large = {place: self._large[row] for place, row in enumerate(rows) if row in self._large}
@@ -140,12 +148,30 @@ class Ends:
         asked = [number in cancelled for number in numbers] if cancelled else [False] * len(ends)
         self._verdicts.extend(self._judged(ends, asked))
 
+    def extend(self, other: Ends) -> None:
+        """With the rows of `other`, which has metrics where this one has."""
+        for name in other.metrics:
+            if name not in self.metrics:
+                self.metrics[name] = Numbers(len(self))
+        for name, column in self.metrics.items():
+            column.append(other.metrics[name] if name in other.metrics else Numbers(len(other)))
+        jobs = len(self._job_names)
+        self._job_names += other._job_names
+        self._jobs.extend([jobs + at for at in other._jobs])
+        verdicts = self._numbered([verdict[1:] for verdict in other.verdicts])
+        self._verdicts.extend([verdicts[at] for at in other._verdicts])
+        for name in _PLAIN_COLUMNS:
+            getattr(self, name).extend(getattr(other, name))
+
     def _judged(self, ends: Sequence[PointEvent], asked: list[bool]) -> list[int]:
         """The number of each end's verdict."""
         same = [
             (gone, told.outcome, told.cause, told.error, told.reason, told.rank, told.pruned)
             for told, gone in zip(ends, asked, strict=True)
         ]
+        return self._numbered(same)
+
+    def _numbered(self, same: list[tuple[Any, ...]]) -> list[int]:
         known = self._known_verdicts
         return [known[one] if one in known else self._new(one) for one in same]
 
@@ -179,7 +205,7 @@ class Ends:
             self._take([row for row in range(len(self)) if row not in gone])
 
     def _take(self, rows: Sequence[int]) -> None:
-        for name in ("numbers", "started", "ended", "seconds", "_attempts", "_jobs", "_verdicts"):
+        for name in (*_PLAIN_COLUMNS, "_jobs", "_verdicts"):
             column = getattr(self, name)
             setattr(self, name, array(column.typecode, map(column.__getitem__, rows)))
         for metric in self.metrics.values():

@@ -25,7 +25,8 @@ from slurmopt.slurm.states import OVER, plain_reason, plain_state
 from slurmopt.survival.story import number
 from slurmopt.sweeps import traces
 from slurmopt.sweeps.ends import Ends
-from slurmopt.sweeps.point_events import Reader, returns
+from slurmopt.sweeps.packed import Packed
+from slurmopt.sweeps.point_events import Reader
 from slurmopt.sweeps.standing import Point, Rest, Standing
 from slurmopt.sweeps.traces import Task, Trace
 
@@ -83,30 +84,13 @@ class _Look:
         """What the points have said; those that have ended for good go into columns at once."""
         sweep, tried = self._found.sweep, self._found.submissions
         if any(one.packed for one in tried):
-            mine = {one.number: points for one, points in self._owned if one.packed}
-            for task in traces.of_tasks(sweep, reader):
-                self._take(task, mine.get(task.submission, Ranges()))
+            owned = {one.number: points for one, points in self._owned if one.packed}
+            for task in Packed(sweep, owned, self._cancelled).read(reader, self._found.ends):
+                self._tasks[task.submission].append(task)
         if not tried or any(not one.packed for one in tried):
             for point, trace in traces.of_points(sweep, reader):
                 self._take_own(point, trace)
         self._found.ends.sort()
-
-    def _take(self, task: Task, mine: Ranges) -> None:
-        """Of points that a newer array job has, only that one's word counts."""
-        points = {**task.started, **task.ended}
-        all_between = Ranges([(min(points), max(points))] if points else [])
-        if all_between.minus(mine):
-            points = {point: told for point, told in points.items() if point in mine}
-        going = {
-            point: task.trace(point)
-            for point, told in points.items()
-            if point not in task.ended or (told.next is not None and returns(told))
-        }
-        ended = [told for point, told in points.items() if point not in going] if going else list(points.values())
-        began = [told.time if (told := task.started.get(end.point or 0)) else None for end in ended]
-        cancelled = self._cancelled if all_between.both(self._cancelled) else Ranges()
-        self._found.ends.add(ended, task.journal.job, began, cancelled)
-        self._tasks[task.submission].append(task.going_on(going))
 
     def _take_own(self, point: int, trace: Trace) -> None:
         one = next((one for one, mine in self._owned if point in mine), None)

@@ -16,7 +16,7 @@ from slurmopt.sweeps.effects import is_number, shown
 from slurmopt.sweeps.view import states
 
 if TYPE_CHECKING:
-    from slurmopt.sweeps.results import Ranking
+    from slurmopt.sweeps.ranking import Ranking
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 420, 280, 64, 44, 14
 _MOST_PANELS = 12

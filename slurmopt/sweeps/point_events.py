@@ -89,19 +89,26 @@ class Reader:
         self._read = 0
         self._quick: Callable[[bytes], PointEvent] | None = None
 
+    def expect_many(self) -> None:
+        """Of lines: none is read by json first."""
+        self._quick = self._decoder()
+
     def read(self, lines: Sequence[bytes]) -> list[PointEvent]:
         """The events among the lines."""
         if self._quick is None:
             self._read += len(lines)
             if self._read <= _FEW:
                 return _by_json(lines)
-            from slurmopt.sweeps.point_events_msgspec import decoder
-
-            self._quick = decoder(self._metrics)
+            self._quick = self._decoder()
         try:
             return list(map(self._quick, lines))
         except (ValueError, RecursionError):  # msgspec's own errors are ValueErrors
             return [told for line in lines for told in self._with_care(self._quick, line)]
+
+    def _decoder(self) -> Callable[[bytes], PointEvent]:
+        from slurmopt.sweeps.point_events_msgspec import decoder
+
+        return decoder(self._metrics)
 
     @staticmethod
     def _with_care(quick: Callable[[bytes], PointEvent], line: bytes) -> list[PointEvent]:

@@ -22,38 +22,26 @@ up, count nowhere.
 from __future__ import annotations
 
 import argparse
-import csv
-import json
-import math
 import sys
-from array import array
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from slurmopt.errors import InputError, RunError, one_line
-from slurmopt.runs import options, stored
+from slurmopt.runs import options
 from slurmopt.runs.find import Selection, pick
 from slurmopt.runs.table import cut, table, terminal_width
-from slurmopt.sweeps import outcomes
-from slurmopt.sweeps.effects import Effect, effects, is_number, shown
+from slurmopt.sweeps import export, outcomes
+from slurmopt.sweeps.effects import Effect, shown
 from slurmopt.sweeps.look import standing
-from slurmopt.sweeps.outcomes import Row, Table
+from slurmopt.sweeps.outcomes import Row
+from slurmopt.sweeps.ranking import Ranking, rank
 from slurmopt.sweeps.view import states
 from slurmopt.units import human_seconds
 
 _SHOWN = 20
 _LONGEST = 40
 _LEVELS = 6
-_PIECE = 1000
-"""Rows that are written at once."""
-_FEW = 5000
-"""Rows that json has written before msgspec is imported."""
 _PICTURES = (".html", ".png")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula."""
 
 
 def main(argv: list[str]) -> int:
@@ -70,9 +58,9 @@ def main(argv: list[str]) -> int:
     if given.plot is not None:
         _draw(ranking, given.plot)
     if given.csv:
-        write_csv(ranking, sys.stdout)
+        export.write_csv(ranking, sys.stdout)
     elif given.json:
-        sys.stdout.writelines(as_json(ranking))
+        sys.stdout.writelines(export.as_json(ranking))
     elif given.plot is None or sys.stdout.isatty():
         print(text(ranking, _SHOWN if not given.all else None, terminal_width()))
     return 0
@@ -90,67 +78,6 @@ def parser() -> argparse.ArgumentParser:
     how.add_argument("--csv", action="store_true", help="print a line a point, for spreadsheets and pandas")
     options.add_json(how)
     return made
-
-
-class Ranking:
-    """The points of a sweep in the order of a metric."""
-
-    def __init__(self, found: Table, metric: str | None, maximize: bool) -> None:
-        self.found = found
-        self.metric = metric
-        self.maximize = maximize
-        self._finished = found.finished()
-        self._having: list[int] = []
-        """The places of finished points that have the metric as a finite number, in the order of the points."""
-        self._metrics = array("d")
-        """These numbers."""
-        if metric is not None:
-            self._sort(list(map(found.column(metric), self._finished)))
-        self.effects = self._effects()
-
-    def _sort(self, values: list[Any]) -> None:
-        places = self._finished
-        having = outcomes.having(values)
-        self._having = [places[at] for at in having] if len(having) < len(places) else places
-        self._metrics = array("d", map(values.__getitem__, having))
-        self._finished = [places[at] for at in outcomes.in_order(values, having, self.maximize)]
-
-    def rows(self) -> Iterator[Row]:
-        """The finished points, the best first; then the others."""
-        yield from self.finished
-        if len(self._finished) < len(self.found.places):
-            finished = set(self._finished)
-            yield from self.found.rows([place for place in self.found.places if place not in finished])
-
-    @property
-    def finished(self) -> Iterator[Row]:
-        """The points that finished, the best first."""
-        return self.found.rows(self._finished)
-
-    @property
-    def best(self) -> Row | None:
-        """The best point that finished."""
-        first = next(self.found.rows(self._finished[:1]), None) if self.metric else None
-        return first if first is not None and is_number(outcomes.key_of(first, str(self.metric))) else None
-
-    @property
-    def numbers(self) -> list[tuple[Row, float]]:
-        """The finished points that have the metric as a finite number."""
-        return list(zip(self.found.rows(self._having), self._metrics, strict=True))
-
-    def _effects(self) -> list[Effect]:
-        if not self._having:
-            return []
-        axes = [axis for axis in self.found.axes if axis != self.metric]
-        return effects((self.found.tried(axis, self._having) for axis in axes), self._metrics, self.maximize)
-
-
-def rank(found: Table, asked: str | None, maximize: bool) -> Ranking:
-    """The points by the metric that was asked for, or that the sweep's config names."""
-    group = stored.group(found.standing.sweep.run, "sweep")
-    configured = group.get("metric")
-    metric = outcomes.chosen_metric(found, asked, configured if isinstance(configured, str) else None)
-    return Ranking(found, metric, maximize or group.get("direction") == "maximize")
 
 
 def text(ranking: Ranking, most: int | None, width: int | None) -> str:
@@ -172,7 +99,7 @@ def _rows(ranking: Ranking, most: int | None, width: int | None) -> str:
     found = ranking.found
     metrics = sorted(found.metrics, key=lambda name: name != ranking.metric)
     head = ["POINT", *found.axes, *metrics, "TIME", "STATE"]
-    rows = [_cells(row, found.axes, metrics) for row in islice(ranking.rows(), most)]
+    rows = [_cells(row, found.axes, metrics) for row in found.rows(ranking.places()[:most])]
     return table([_cell(name) for name in head], rows, width)
 
 
@@ -217,100 +144,6 @@ def _last_words(ranking: Ranking) -> str:
     if not found.metrics:
         return f"no point has told a metric yet; slurmopt status {seen.label}"
     return f"no point that finished has {one_line(str(ranking.metric))}; slurmopt status {seen.label}"
-
-
-def write_csv(ranking: Ranking, out: TextIO) -> None:
-    """A line a point. A text that a spreadsheet would run as a formula gets an apostrophe in front."""
-    found = ranking.found
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(map(_harmless, ["point", *found.axes, *found.metrics, "seconds", "state", "attempt", "error"]))
-    for row in ranking.rows():
-        values = [row.values.get(axis) for axis in found.axes]
-        numbers = [row.metrics.get(name) for name in found.metrics]
-        tail = [row.seconds, row.state, row.attempt, row.error]
-        writer.writerow([row.point, *map(_harmless, values), *numbers, *map(_harmless, tail)])
-
-
-def _harmless(value: Any) -> Any:
-    if isinstance(value, (bool, list, dict)):
-        value = json.dumps(value, default=str)
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
-
-
-def as_json(ranking: Ranking) -> Iterator[str]:
-    """What `--json` prints, in pieces: the rows of a million points are 200 MB."""
-    found, seen, best = ranking.found, ranking.found.standing, ranking.best
-    head = {
-        "name": seen.sweep.name,
-        "id": seen.sweep.id,
-        "folder": str(seen.sweep.path),
-        "state": seen.state,
-        "points": seen.count,
-        "states": seen.counts(),
-        "axes": found.axes,
-        "metrics": found.metrics,
-        "metric": ranking.metric,
-        "direction": "maximize" if ranking.maximize else "minimize",
-        "best": best.point if best else None,
-    }
-    yield f'{_dumped(head)[:-1]}, "rows": ['
-    rows, joint = map(_row_dict, ranking.rows()), ""
-    dumped = _by_json if len(found.places) <= _FEW else _by_msgspec()
-    while piece := list(islice(rows, _PIECE)):
-        yield joint + dumped(piece)[1:-1]
-        joint = ", "
-    yield f'], "effects": {_dumped([_effect_dict(effect) for effect in ranking.effects])}}}\n'
-
-
-def _dumped(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, default=str)
-
-
-def _by_json(rows: list[dict[str, Any]]) -> str:
-    finite = [
-        {
-            **row,
-            **{group: {key: _finite(value) for key, value in row[group].items()} for group in ("values", "metrics")},
-        }
-        for row in rows
-    ]
-    return _dumped(finite)
-
-
-def _by_msgspec() -> Callable[[list[dict[str, Any]]], str]:
-    """In a fifth of the time; numbers that are not finite become null by themselves."""
-    import msgspec
-
-    encode = msgspec.json.Encoder(enc_hook=str).encode
-
-    def dumped(rows: list[dict[str, Any]]) -> str:
-        try:
-            return encode(rows).decode()
-        except UnicodeEncodeError:  # half of a character, which JSON can hold as an escape only
-            return _by_json(rows)
-
-    return dumped
-
-
-def _row_dict(row: Row) -> dict[str, Any]:
-    return {
-        "point": row.point,
-        "state": row.state,
-        "pruned": row.pruned,
-        "values": row.values,
-        "metrics": row.metrics,
-        "seconds": row.seconds,
-        "attempt": row.attempt,
-        "error": row.error,
-    }
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _effect_dict(effect: Effect) -> dict[str, Any]:
-    return {"axis": effect.axis, "share": effect.share, "levels": [asdict(level) for level in effect.levels]}
 
 
 def _check_picture(path: Path | None) -> None:

@@ -137,20 +137,14 @@ def _finished(lines: list[bytes]) -> Trace | None:
     return None
 
 
-def of_tasks(sweep: SweepFolder, reader: Reader) -> Iterator[Task]:
-    """Of array tasks that start their points themselves, in their order."""
-    for submission, number in sorted(_numbers(sweep.tasks)):
-        yield _task(sweep, submission, number, reader)
+def task_numbers(sweep: SweepFolder) -> list[tuple[int, int]]:
+    """The array tasks that start their points themselves: submission and number of each, in their order."""
+    parts = [name.partition("-") for name in _names(sweep.tasks)]
+    return sorted((int(one), int(other)) for one, _, other in parts if one.isdecimal() and other.isdecimal())
 
 
-def _numbers(tasks: Path) -> Iterator[tuple[int, int]]:
-    for name in _names(tasks):
-        submission, _, number = name.partition("-")
-        if submission.isdecimal() and number.isdecimal():
-            yield int(submission), int(number)
-
-
-def _task(sweep: SweepFolder, submission: int, number: int, reader: Reader) -> Task:
+def of_task(sweep: SweepFolder, submission: int, number: int, reader: Reader) -> Task:
+    """One of them, with all its points."""
     folder = sweep.task(submission, number)
     journal = Journal(folder)
     try:

@@ -37,6 +37,7 @@ def live(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveRank]:
     rank.start()
     yield rank
     rank.end(finished())
+    rank.close()
 
 
 def read(path: Path) -> Heartbeat:
@@ -100,6 +101,7 @@ def test_a_step_is_taken_in_while_the_file_system_is_away(tmp_path: Path, monkey
         assert '"step": 1' in file.read()
     temporary.unlink(missing_ok=True)
     rank.end(finished())
+    rank.close()
     assert read(path).step == 2
 
 
@@ -120,6 +122,7 @@ def test_a_folder_that_cannot_be_looked_at_ends_no_heartbeat(
     wait_for(lambda: read(path).step == 5, "a heartbeat after it")
     wait_for(lambda: len(looks) > 1, "another look")
     rank.end(finished())
+    rank.close()
     assert capsys.readouterr().err.count("Stale file handle") == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import signal
 
@@ -193,6 +194,26 @@ def test_a_rank_of_an_attempt_that_was_given_up_ends_itself(runner: Runner) -> N
     wait_for(lambda: not alive(beat.pid), "the end of a rank of the old attempt")
     runner.finish(process)
     assert "a newer attempt of this run has started" in str(runner.last_event()["error"])
+
+
+@needs_torch
+def test_so_does_one_that_waits_for_others_at_its_end(runner: Runner) -> None:
+    """They were killed on another node, say: rank 0 is done, and would wait for them until the network's timeout."""
+    runner.module(
+        "train",
+        "import os, signal\nimport torch.distributed as dist\n"
+        "def main(config):\n"
+        "    if dist.get_rank() == 1:\n"
+        "        os.kill(os.getpid(), signal.SIGSTOP)\n",
+    )
+    process = runner.start(2, "--heartbeat", "0.3", "--function", "train.main")
+    wait_for(lambda: (beat := runner.beat(0)) is not None and beat.outcome is not None, "the end of rank 0's function")
+    waiting, stopped = runner.beat(0), runner.beat(1)
+    assert waiting is not None and stopped is not None and alive(waiting.pid)
+    runner.folder.attempt_logs(1).mkdir()
+    wait_for(lambda: not alive(waiting.pid), "the end of a rank that waits for others")
+    os.kill(stopped.pid, signal.SIGKILL)
+    runner.finish(process)
 
 
 @needs_torch

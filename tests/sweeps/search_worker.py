@@ -81,6 +81,7 @@ def in_child(source: Trials, number: int, folder: RunFolder) -> int:
     except Exception as error:  # noqa: BLE001 - as the rank does
         outcome = failures.outcome_of(error)
     live.end(outcome)
+    live.close()
     told = {**outcome.as_dict(), "metrics": live._heartbeat.metrics}
     (folder.path / "said").write_text(json.dumps(told))
     return 0
