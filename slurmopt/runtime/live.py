@@ -152,10 +152,11 @@ class LiveRank:
             self._heartbeat.phase = "ended"
             self._heartbeat.phases["ended"] = time.time()
             self._heartbeat.outcome = outcome.as_dict()
+            self._news = self._hurry = False
             self._write(self._heartbeat)
 
     def close(self) -> None:
-        """Once the rank waits for nobody any more."""
+        """Ends the looks. Called once the rank waits for nobody any more."""
         self._closed = True
 
     def _open_inbox(self) -> None:
@@ -173,6 +174,8 @@ class LiveRank:
                 if self._heartbeat.outcome is None:
                     self._answer()
                     self._beat()
+                elif self._closed:
+                    return
                 with self._complaining("the run folder cannot be looked at"):
                     self._watch()
 

@@ -195,6 +195,8 @@ def come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
             give_up("the process that started this rank is gone")
 
     def give_up(why: str) -> None:
+        if live.phase == "ended":  # its last word is told already
+            os.write(2, f"slurmopt: rank {facts.rank} waited for the others, and ends: {why}\n".encode())
         live.end(failures.killed(signal.SIGKILL, why))
         tree.kill_below(os.getpid())
         os._exit(128 + signal.SIGKILL)

@@ -13,8 +13,9 @@ from slurmopt.sweeps.point_events import Reader, returns
 from slurmopt.sweeps.traces import Task
 
 _MANY = 50_000
-"""Points, from which on several processes read: less take no second, and those have to be started."""
-_TASKS_AT_ONCE = 16
+"""Points from which on several processes read: fewer take less than a second, and starting processes takes time."""
+_MOST_AT_ONCE, _PIECES = 16, 32
+"""Array tasks that a process reads at once, and into how many pieces few array tasks are divided."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Packed:
         from slurmopt.sweeps.parallel import parallel_map
 
         reader.expect_many()
-        pieces = [numbers[at : at + _TASKS_AT_ONCE] for at in range(0, len(numbers), _TASKS_AT_ONCE)]
+        size = max(1, min(_MOST_AT_ONCE, len(numbers) // _PIECES))
+        pieces = [numbers[at : at + size] for at in range(0, len(numbers), size)]
 
         def read(piece: list[tuple[int, int]]) -> tuple[Ends, list[Task]]:
             found = Ends(ends.with_metrics)

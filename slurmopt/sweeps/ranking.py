@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from slurmopt.runs import stored
@@ -40,26 +41,28 @@ class Ranking:
         self._metrics = array("d", map(values.__getitem__, having))
         self._finished = [places[at] for at in outcomes.in_order(values, having, self.maximize)]
 
-    def places(self) -> list[int]:
-        """Of the finished points, the best first; then of the others."""
-        if len(self._finished) == len(self.found.places):
-            return self._finished
+    def places(self, most: int | None = None) -> list[int]:
+        """Of the finished points, the best first; then of the others. The first `most` of them, or all."""
+        wanted = len(self.found.places) if most is None else min(most, len(self.found.places))
+        if wanted <= len(self._finished):
+            return self._finished[:wanted]
         finished = set(self._finished)
-        return [*self._finished, *(place for place in self.found.places if place not in finished)]
+        others = (place for place in self.found.places if place not in finished)
+        return [*self._finished, *islice(others, wanted - len(finished))]
 
     def written(self, write: Callable[[Iterable[Row]], str]) -> Iterator[str]:
         """What `write` makes of the rows, by several processes where they are many."""
         places = self.places()
         pieces = [places[at : at + _PIECE] for at in range(0, len(places), _PIECE)]
 
-        def written(piece: list[int]) -> str:
+        def text_of(piece: list[int]) -> str:
             return write(self.found.rows(piece))
 
         if len(places) < _MANY:
-            return map(written, pieces)
+            return map(text_of, pieces)
         from slurmopt.sweeps.parallel import parallel_map
 
-        return parallel_map(written, pieces)
+        return parallel_map(text_of, pieces)
 
     @property
     def finished(self) -> Iterator[Row]:

@@ -99,7 +99,7 @@ def _rows(ranking: Ranking, most: int | None, width: int | None) -> str:
     found = ranking.found
     metrics = sorted(found.metrics, key=lambda name: name != ranking.metric)
     head = ["POINT", *found.axes, *metrics, "TIME", "STATE"]
-    rows = [_cells(row, found.axes, metrics) for row in found.rows(ranking.places()[:most])]
+    rows = [_cells(row, found.axes, metrics) for row in found.rows(ranking.places(most))]
     return table([_cell(name) for name in head], rows, width)
 
 

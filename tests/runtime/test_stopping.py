@@ -209,7 +209,9 @@ def test_so_does_one_that_waits_for_others_at_its_end(runner: Runner) -> None:
     process = runner.start(2, "--heartbeat", "0.3", "--function", "train.main")
     wait_for(lambda: (beat := runner.beat(0)) is not None and beat.outcome is not None, "the end of rank 0's function")
     waiting, stopped = runner.beat(0), runner.beat(1)
-    assert waiting is not None and stopped is not None and alive(waiting.pid)
+    assert waiting is not None
+    assert stopped is not None
+    assert alive(waiting.pid)
     runner.folder.attempt_logs(1).mkdir()
     wait_for(lambda: not alive(waiting.pid), "the end of a rank that waits for others")
     os.kill(stopped.pid, signal.SIGKILL)
