@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import time
 
 import pytest
 from runtime.harness import Runner, alive, wait_for
@@ -211,6 +212,7 @@ def test_so_does_one_that_waits_for_others_at_its_end(runner: Runner) -> None:
     waiting, stopped = runner.beat(0), runner.beat(1)
     assert waiting is not None
     assert stopped is not None
+    wait_for(lambda: time.time() > waiting.time + 3, "a time that is no look at the very end of the function")
     assert alive(waiting.pid)
     runner.folder.attempt_logs(1).mkdir()
     wait_for(lambda: not alive(waiting.pid), "the end of a rank that waits for others")
