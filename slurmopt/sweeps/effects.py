@@ -64,8 +64,12 @@ def effects(tried: Iterable[Tried], metrics: Sequence[float], maximize: bool = F
     not grow with the number of values: an axis that does nothing, such as a seed, has about 0. Each axis is looked at
     alone; what only a combination of two does, it does not see.
     """
-    found = (_effect(one, metrics, maximize) for one in tried)
-    return sorted((effect for effect in found if effect is not None), key=lambda effect: -effect.share)
+    return strongest_first(effect(one, metrics, maximize) for one in tried)
+
+
+def strongest_first(found: Iterable[Effect | None]) -> list[Effect]:
+    """The effects in the order of `effects`."""
+    return sorted(filter(None, found), key=lambda effect: -effect.share)
 
 
 @dataclass
@@ -77,7 +81,8 @@ class _Group:
     metrics: array[float]
 
 
-def _effect(tried: Tried, metrics: Sequence[float], maximize: bool) -> Effect | None:
+def effect(tried: Tried, metrics: Sequence[float], maximize: bool) -> Effect | None:
+    """Of one axis, as `effects` tells it; None where only one value was tried."""
     groups = _grouped(tried, metrics)
     if len(groups) < 2:
         return None

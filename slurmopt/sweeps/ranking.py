@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from slurmopt.runs import stored
 from slurmopt.sweeps import outcomes
-from slurmopt.sweeps.effects import Effect, effects, is_number
+from slurmopt.sweeps.effects import Effect, effect, is_number, strongest_first
 from slurmopt.sweeps.outcomes import Row, Table
 
 _PIECE = 1000
 """Rows that are written at once."""
 _MANY = 50_000
-"""Rows from which on several processes write."""
+"""Points from which on several processes work."""
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class Ranking:
@@ -51,18 +53,22 @@ class Ranking:
         return [*self._finished, *islice(others, wanted - len(finished))]
 
     def written(self, write: Callable[[Iterable[Row]], str]) -> Iterator[str]:
-        """What `write` makes of the rows, by several processes where they are many."""
+        """What `write` makes of the rows."""
         places = self.places()
         pieces = [places[at : at + _PIECE] for at in range(0, len(places), _PIECE)]
 
         def text_of(piece: list[int]) -> str:
             return write(self.found.rows(piece))
 
-        if len(places) < _MANY:
-            return map(text_of, pieces)
+        return self._map(text_of, pieces)
+
+    def _map(self, work: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
+        """`map`, by several processes where the points are many."""
+        if len(self.found.places) < _MANY:
+            return map(work, items)
         from slurmopt.sweeps.parallel import parallel_map
 
-        return parallel_map(text_of, pieces)
+        return parallel_map(work, items)
 
     @property
     def finished(self) -> Iterator[Row]:
@@ -83,8 +89,11 @@ class Ranking:
     def _effects(self) -> list[Effect]:
         if not self._having:
             return []
-        axes = [axis for axis in self.found.axes if axis != self.metric]
-        return effects((self.found.tried(axis, self._having) for axis in axes), self._metrics, self.maximize)
+
+        def of(axis: str) -> Effect | None:
+            return effect(self.found.tried(axis, self._having), self._metrics, self.maximize)
+
+        return strongest_first(self._map(of, [axis for axis in self.found.axes if axis != self.metric]))
 
 
 def rank(found: Table, asked: str | None, maximize: bool) -> Ranking:
