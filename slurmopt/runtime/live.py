@@ -119,7 +119,7 @@ class LiveRank:
     def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
         """Takes a step in; the thread writes it within about a second, where there are a hundred ranks at most. Of
         `metrics` a GPU may still compute some: they follow once they are there."""
-        numbers = self._numbers.take(metrics)
+        numbers = self._numbers.take(metrics) if metrics else None
         with self._lock:
             beat = self._heartbeat
             if beat.step is None or step > beat.step:
@@ -128,8 +128,10 @@ class LiveRank:
                     beat.first_step, beat.first_step_time = step, beat.step_time
                 self._stepped = True
             beat.step = step
-            beat.total_steps = beat.total_steps if total is None else total
-            beat.metrics.update(numbers)
+            if total is not None:
+                beat.total_steps = total
+            if numbers:
+                beat.metrics.update(numbers)
             self._news = True
 
     def catch_up(self) -> None:

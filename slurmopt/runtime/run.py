@@ -57,13 +57,14 @@ def progress(step: int, total: int | None = None, **metrics: float) -> None:
     search gives up.
     """
     reports = _reports()
-    if reports is not None:
-        judge = _judge if _is_rank_process() else None
-        if judge is not None:
-            metrics = {name: float(value) for name, value in metrics.items()}
-        reports.report(int(step), None if total is None else int(total), metrics)
-        if judge is not None and judge(int(step), total, metrics):
-            raise Pruned(f"given up at step {step}: other trials did better")
+    if reports is None:
+        return
+    judge = _judge if reports is _live else None
+    if judge is not None:
+        metrics = {name: float(value) for name, value in metrics.items()}
+    reports.report(int(step), None if total is None else int(total), metrics)
+    if judge is not None and judge(int(step), total, metrics):
+        raise Pruned(f"given up at step {step}: other trials did better")
 
 
 def stop_requested() -> bool:
