@@ -28,7 +28,7 @@ from slurmopt.folder.layout import RunFolder
 
 MIB = 64
 PACE = 0.05
-AT_MOST = 3.0
+AT_MOST = 2.0
 SECONDS_OF_QUIET = 60.0
 LEAVES = USR1, REQUEUE = "USR1 to the batch shell", "scontrol requeue"
 TO_SAVE, TO_LEAVE, TO_ANSWER = "until all ranks save", "until durable, and all have left", "until the verdict"

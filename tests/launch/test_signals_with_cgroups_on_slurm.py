@@ -1,0 +1,91 @@
+"""Commands on a Slurm that tracks processes by cgroups: its signals go to what slurmstepd started, and no further."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from launch.conftest import Project
+from private_cluster import PrivateCluster, new_folder, require_slurm, script, unprivileged_user, wait_until
+
+from slurmopt.folder import events
+from slurmopt.folder.layout import RunFolder
+from slurmopt.survival import story
+
+PROGRAM = """
+import os, signal, sys, time
+def leave(number, _):
+    print("told by", number, flush=True)
+    time.sleep(1)  # it saves
+    open(sys.argv[1], "w").close()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+print("ready", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+"""
+RUN = f"{sys.executable} program.py"
+COMMANDS = {
+    "rank": ([sys.executable, "program.py", "rank"], "rank"),
+    "shell": (["bash", "-c", f"{RUN} shell; exit $?"], "rank"),
+    "job": (["bash", "-c", f"{RUN} job; exit $?"], "job"),
+    "srun": (["bash", "-c", f"srun {RUN} srun; exit $?"], "job"),
+}
+
+
+@pytest.fixture(scope="module")
+def project() -> Iterator[Project]:
+    require_slurm()
+    user, folder, path = unprivileged_user(), new_folder(), Path(f"/tmp/slurmopt-cgroups-{os.getpid()}")
+    started = script("start", "--folder", str(folder), "--nodes", "1", "--cgroups")
+    if started.returncode:
+        folder.rmdir()
+        pytest.skip(f"NOT TESTED WITH CGROUPS: {started.stderr.strip()}")
+    cluster = PrivateCluster(folder, folder / "etc" / "slurm.conf")
+    path.mkdir()
+    (path / "program.py").write_text(PROGRAM)
+    shutil.chown(path, user)
+    try:
+        yield Project(cluster, path, user)
+    finally:
+        cluster.stop()
+        shutil.rmtree(path)
+
+
+def _journal(folder: RunFolder) -> str:
+    logs = "\n".join(path.read_text() for path in folder.logs.rglob("*.log"))
+    return "\n".join(map(str, events.read(folder.events))) + "\n" + logs
+
+
+def _log(folder: RunFolder) -> str:
+    path = folder.rank_log(0, 0)
+    return path.read_text() if path.exists() else ""
+
+
+def _has_ended(folder: RunFolder) -> bool:
+    return len(found := story.attempts(folder)) > 1 and found[-1].end is not None
+
+
+def test_a_command_is_told_once_of_a_requeue_and_saves(project: Project) -> None:
+    folders: dict[str, RunFolder] = {}
+    jobs = []
+    for name, (words, per) in COMMANDS.items():
+        quiet = ("health.enabled=false", "monitor.heartbeat=1s", "resources.memory=200MB", "resources.time=5m")
+        answer = project.submit(f"task.command={json.dumps(words)}", f"task.per={per}", f"launch.name={name}", *quiet)
+        folders[name] = RunFolder(Path(answer["run"]))
+        jobs += answer["job_ids"]
+    for folder in folders.values():
+        wait_until(lambda folder=folder: "ready" in _log(folder), 90, "the command begins", partial(_journal, folder))  # type: ignore[misc]
+    project.cluster.run(["scontrol", "requeue", ",".join(jobs)])
+    for folder in folders.values():
+        wait_until(partial(_has_ended, folder), 90, "the second attempt ends", partial(_journal, folder))
+    for name, folder in folders.items():
+        assert [one.cause for one in story.attempts(folder)] == ["requeued", "finished"], _journal(folder)
+        assert _log(folder).count("told by 15") == 1, _journal(folder)
+        assert (project.path / name).exists(), "it was left the time to save"
