@@ -81,9 +81,8 @@ def _latest(stray: Stray, attempts: list[story.Attempt]) -> story.Attempt:
 def _cause(stray: Stray, attempt: story.Attempt, beats: Beats, patterns: Mapping[str, str]) -> tuple[str, str | None]:
     """The cause and what to say of it. The ranks' own accounts count only where all of them have left one: those of a
     dead node left none, and the others then only tell of a lost connection."""
-    said = _slurm_said(stray)
-    by_state = causes.of_state(stray.state or "")
-    told = causes.of_job_log(job_log(stray.run, attempt))
+    said, log = _slurm_said(stray), job_log(stray.run, attempt)
+    by_state, told = causes.of_state(stray.state or ""), causes.of_job_log(log)
     if attempt.cancelled or causes.CANCELLED in (by_state, told):
         return causes.CANCELLED, said
     if (hang := hang_of(stray.run, attempt)) is not None:
@@ -92,7 +91,8 @@ def _cause(stray: Stray, attempt: story.Attempt, beats: Beats, patterns: Mapping
     if (found := by_state or told) is not None:
         return found, said
     if (account := _account(beats, patterns)) is not None:
-        return account
+        cause, error = account
+        return (causes.of_slurm_lines(log, patterns) or cause if cause == causes.KILLED else cause), error
     return (causes.NODE_FAILURE if stray.state is None else causes.UNKNOWN), said
 
 
@@ -122,8 +122,10 @@ def _account(beats: Beats, patterns: Mapping[str, str]) -> tuple[str, str | None
         return (causes.FINISHED, None) if finished else (causes.ASKED, None)
     first = min(failed, key=lambda account: number(account.get("time")) or 0.0)
     error = str(first.get("error") or "")
+    if first["outcome"] == KILLED:  # slurmopt's own words, which ask whether memory was short
+        return causes.KILLED, error or None
     plain = {USER_ERROR: causes.USER_ERROR, INFRASTRUCTURE: causes.INFRASTRUCTURE}
-    return causes.of_text(error, patterns) or plain.get(str(first["outcome"]), causes.KILLED), error or None
+    return causes.of_text(error, patterns) or plain[str(first["outcome"])], error or None
 
 
 def _beats(run: RunFolder, attempt: int) -> dict[int, Heartbeat]:

@@ -110,6 +110,8 @@ _SLURM_LINES = tuple(
     )
 )
 _MEMORY = (GPU_OUT_OF_MEMORY, OUT_OF_MEMORY)
+_OWN_LINES = re.compile(r"^slurmopt: .*$", re.MULTILINE)
+"""They ask whether memory was short where a process was killed: no evidence that it was."""
 
 # As the last line of a traceback. The second is torchrun's: it was told to end.
 _LEFT = re.compile(r"^(?:\[\S+\]:? ?)?(?:\w+\.)*(?:Requeue(?::|$)|SignalException: Process \d+ got signal)")
@@ -134,7 +136,7 @@ def of_slurm_lines(text: str, patterns: Mapping[str, str] | None = None) -> str 
 def of_log(text: str, patterns: Mapping[str, str] | None = None) -> str | None:
     """The cause that the end of a log tells of, where its last traceback told none: a program that is not Python says
     that it lacks memory; words of broken machines may be about a mistyped path."""
-    found = of_text(text)
+    found = of_text(_OWN_LINES.sub("", text))
     return of_slurm_lines(text, patterns) or (found if found in _MEMORY else None)
 
 

@@ -19,6 +19,7 @@ from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs.handover import alone
 from slurmopt.runs.strays import settled
+from slurmopt.runtime.command import outcome_of
 from slurmopt.slurm import cache
 
 FIELDS = 13
@@ -286,6 +287,25 @@ def test_ranks_that_all_finished_have_finished_although_the_verdict_is_missing(s
     age(run)
     assert [deed["did"] for deed in tend(capsys)] == ["ended"]
     assert (end_of(run)["outcome"], end_of(run)["cause"]) == ("finished", "finished")
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "did"),
+    [
+        ("slurmopt: rank 0 was killed by SIGKILL (out of memory?)", "killed", "submitted"),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.", "out of memory", "ended"),
+    ],
+)
+def test_what_slurmopt_asks_itself_is_no_evidence(stray, slurm, capsys, line: str, cause: str, did: str) -> None:
+    run = stray()
+    killed = outcome_of(-signal.SIGKILL, ["python"], run.folder)
+    assert "memory" in str(killed.error)
+    for rank in (0, 1):
+        run.beat(0, rank, outcome=killed.as_dict())
+    run.folder.job_log("7").write_text(f"{line}\n")
+    age(run)
+    (deed,) = tend(capsys)
+    assert (deed["cause"], deed["did"]) == (cause, did)
 
 
 def test_the_budgets_of_the_runs_own_config_decide(stray, slurm, capsys) -> None:
