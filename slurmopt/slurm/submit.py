@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from slurmopt.slurm.queue import find_token
 _SBATCH_TIMEOUT = 60.0
 _SURE_LOOKS = 3
 """A submission that slurmctld had received but not yet handled can show up a moment after it answers again."""
+_JOB_ID = re.compile(r"\s*([0-9]+)\s*(?:;.*)?")
 
 
 def submit_once(
@@ -50,7 +52,10 @@ def submit_once(
     while True:
         try:
             with patience("waiting for Slurm to take the job"):
-                return parse_job_id(client.run(command, _SBATCH_TIMEOUT, environment))
+                answer = client.run(command, _SBATCH_TIMEOUT, environment)
+            if (found := job_id_in(answer) or _look_up(token, deadline, sleep)) is None:
+                raise SlurmRefused(f"sbatch answered {answer.strip()!r}, and Slurm has no such job")
+            return found
         except SlurmUnreachable as error:
             if "connect failure" in str(error):  # nobody listened, so slurmctld cannot have taken the job
                 raise SlurmDown(str(error)) from error
@@ -83,10 +88,8 @@ def _look(token: str, deadline: float, sleep: Callable[[float], None]) -> str | 
     return None
 
 
-def parse_job_id(output: str) -> str:
-    """The job id of `sbatch --parsable`, which prints `ID` or `ID;CLUSTER` on its last line."""
-    lines = output.strip().splitlines()
-    job_id = lines[-1].split(";")[0].strip() if lines else ""
-    if not job_id.isdigit():
-        raise SlurmRefused(f"sbatch answered {output.strip()!r} instead of a job id")
-    return job_id
+def job_id_in(answer: str) -> str | None:
+    """The job id that `sbatch --parsable` prints, as `ID` or `ID;CLUSTER`, among the lines of a wrapper.
+    None where no line is one, or where several are."""
+    found = {match[1] for match in map(_JOB_ID.fullmatch, answer.splitlines()) if match}
+    return found.pop() if len(found) == 1 else None

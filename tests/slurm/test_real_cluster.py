@@ -21,6 +21,7 @@ from slurmopt.slurm.hostlist import expand
 from slurmopt.slurm.limits import findings
 from slurmopt.slurm.queue import find_token, queue
 from slurmopt.slurm.states import is_over, plain_state
+from slurmopt.slurm.submit import submit_once
 
 SLEEP = "#!/bin/bash\n#SBATCH --output=/dev/null\n#SBATCH --mem=100\nsleep 300\n"
 
@@ -176,6 +177,45 @@ def test_a_refused_job_in_the_books_is_no_job(accounting: PrivateCluster) -> Non
     with pytest.raises(SlurmRefused):
         submit("--comment=tok-refused", "--gpus-per-node=h200:1")
     assert find_token("tok-refused") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ('echo "Welcome. 3 jobs of yours wait."; echo "$id"; echo "See https://example.org/queue"', False),
+        ('echo "Submitted batch job $id"', True),
+        ('echo "$id"; echo 17', True),
+    ],
+)
+def test_a_wrapper_around_sbatch_may_print_more(
+    cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, asked: bool
+) -> None:
+    wrapper, script = tmp_path / "bin" / "sbatch", tmp_path / "job.sbatch"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/bash\nid=$({shutil.which("sbatch")} "$@") || exit\n{said}\n')
+    wrapper.chmod(0o755)
+    script.write_text(SLEEP)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    looks: list[str] = []
+    monkeypatch.setattr("slurmopt.slurm.submit.find_token", lambda token: looks.append(token) or find_token(token))
+    token = f"tok-{tmp_path.name}"
+    job = submit_once(script, None, token, timeout=30, retry=False)
+    assert find_token(token) == job
+    assert bool(looks) == asked
+    cancel(job)
+
+
+def test_where_a_wrapper_submits_nothing_nothing_is_taken_for_a_job(
+    cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wrapper, script = tmp_path / "bin" / "sbatch", tmp_path / "job.sbatch"
+    wrapper.parent.mkdir()
+    wrapper.write_text("#!/bin/bash\necho 'submissions are closed until 18:00'\n")
+    wrapper.chmod(0o755)
+    script.write_text(SLEEP)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    with pytest.raises(SlurmRefused, match="closed until 18:00', and Slurm has no such job"):
+        submit_once(script, None, "tok-closed", timeout=30, retry=False, sleep=lambda seconds: None)
 
 
 def test_a_controller_that_is_down(cluster: PrivateCluster) -> None:
