@@ -218,8 +218,18 @@ def _name(config: DictConfig, first: Launch) -> str:
     if first.name:
         return first.name
     experiment = config.hydra.runtime.choices.get("experiment")
-    target = config.task._target_ if "_target_" in config.task else None
-    return str(experiment or (target or "run").rpartition(".")[2]).rpartition("/")[2]
+    return str(experiment or _target(config).rpartition(".")[2]).rpartition("/")[2]
+
+
+def _target(config: DictConfig) -> str:
+    from omegaconf.errors import OmegaConfBaseException
+
+    from slurmopt.config.translate import translate
+
+    try:
+        return str(config.task.get("_target_") or "run")
+    except OmegaConfBaseException as error:
+        raise translate(error) from error
 
 
 def _stored(config: DictConfig, run: RunFolder) -> dict[str, Any]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 PRIMARY = "slurmopt"
 """The primary config's name; never `config`, which users have in folders of their own."""
+_LONGEST = 40
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9]+(:[0-9]+)+")
 
 
@@ -84,23 +85,38 @@ def hydra_session(config_dir: str | None = None) -> Iterator[Hydra]:
     """A Hydra over `search_path(config_dir)`, with the schema registered; gone again afterwards."""
     register_schema()
     GlobalHydra.instance().clear()
-    with clock_times_are_text():
+    with careful_yaml():
         yield Hydra.create_main_hydra2("slurmopt", search_path(config_dir))
     GlobalHydra.instance().clear()
 
 
 @contextlib.contextmanager
-def clock_times_are_text() -> Iterator[None]:
-    """YAML 1.1 reads `time: 10:00:00` as the number 36000, which Slurm would take for minutes."""
-    before = yaml.SafeLoader.yaml_implicit_resolvers
-    yaml.SafeLoader.yaml_implicit_resolvers = {
-        first: [(tag, _without_clock(tag, pattern)) for tag, pattern in resolvers]
-        for first, resolvers in before.items()
+def careful_yaml() -> Iterator[None]:
+    """YAML 1.1 reads `time: 10:00:00` as the number 36000, which Slurm would take for minutes: here it is text. And a
+    value that its tag does not allow, such as `!!bool maybe`, is a YAMLError that names its place."""
+    loader = yaml.SafeLoader
+    resolvers, construct = loader.yaml_implicit_resolvers, loader.construct_object
+    loader.yaml_implicit_resolvers = {
+        first: [(tag, _without_clock(tag, pattern)) for tag, pattern in pairs] for first, pairs in resolvers.items()
     }
+
+    def constructed(self: yaml.SafeLoader, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return construct(self, node, deep)
+        except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as error:
+            kind = node.tag.rpartition(":")[2]
+            said = f"{_shortened(str(node.value))} is no {kind}"
+            raise yaml.constructor.ConstructorError(None, None, said, node.start_mark) from error
+
+    loader.construct_object = constructed
     try:
         yield
     finally:
-        yaml.SafeLoader.yaml_implicit_resolvers = before
+        loader.yaml_implicit_resolvers, loader.construct_object = resolvers, construct
+
+
+def _shortened(value: str) -> str:
+    return repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…")
 
 
 def _without_clock(tag: str, pattern: Any) -> Any:

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from slurmopt.config.check import did_you_mean
-from slurmopt.config.compose import clock_times_are_text, split_command
+from slurmopt.config.compose import careful_yaml, split_command
 from slurmopt.config.deferred import storable
 from slurmopt.config.schema import GROUPS
 from slurmopt.config.settings import settings
@@ -43,7 +43,7 @@ def parse(words: list[str]) -> list[Override]:
 
 def _parsed(word: str) -> Override:
     try:
-        with clock_times_are_text():
+        with careful_yaml():
             return OverridesParser.create().parse_override(word)
     except HydraException as error:
         said = one_line(str(error).partition("\nSee https")[0].replace("\n", " "))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from slurmopt.config.compose import PRIMARY, clock_times_are_text, put_user_folder_first, register_schema, user_folder
+from slurmopt.config.compose import PRIMARY, careful_yaml, put_user_folder_first, register_schema, user_folder
 from slurmopt.config.shipped import shipped
 
 
@@ -26,6 +26,6 @@ def show(words: list[str], config_dir: str | None) -> int:
     register_schema()
     Plugins.instance().register(LaunchSearchPath)
     sys.argv = ["slurmopt launch", *words]
-    with clock_times_are_text():
+    with careful_yaml():
         hydra.main(version_base=None, config_path=str(shipped("conf")), config_name=PRIMARY)(lambda _: None)()
     return 0

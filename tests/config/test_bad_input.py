@@ -99,6 +99,33 @@ def test_one_clear_line(words: list[str], expected: str, project: Path, capsys: 
     assert not (project / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("!!bool maybe", "'maybe' is no bool"),
+        ("!!timestamp soon", "'soon' is no timestamp"),
+        ("!!int ''", "'' is no int"),
+        ("9" * 5000, "9999…' is no int"),
+    ],
+)
+def test_a_value_that_its_tag_does_not_allow_is_told_with_its_place(
+    value: str, said: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = project / "conf" / "experiment" / "wrong.yaml"
+    file.write_text(f"# @package _global_\nresources: {{time: 1h}}\nmine: {value}\n")
+    assert launch.main([LOCAL, TASK, "+experiment=wrong"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "slurmopt: error: not valid YAML: " in line
+    assert f'{said} in "{file}", line 3' in line
+
+
+@pytest.mark.parametrize("word", ["task._target_=${nope}", "task._target_=${oc.env:NOT_SET}"])
+def test_a_task_that_cannot_be_resolved(word: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch.main([LOCAL, word]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("slurmopt: error: ")
+
+
 def test_packages_that_checkpoints_need_are_missed_at_the_launch(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
