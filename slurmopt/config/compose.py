@@ -94,7 +94,7 @@ def hydra_session(config_dir: str | None = None) -> Iterator[Hydra]:
 def careful_yaml() -> Iterator[None]:
     """YAML 1.1 reads `time: 10:00:00` as the number 36000, which Slurm would take for minutes: here it is text. And a
     value that its tag does not allow, such as `!!bool maybe`, is a YAMLError that names its place."""
-    loader = yaml.SafeLoader
+    loader: Any = yaml.SafeLoader
     resolvers, construct = loader.yaml_implicit_resolvers, loader.construct_object
     loader.yaml_implicit_resolvers = {
         first: [(tag, _without_clock(tag, pattern)) for tag, pattern in pairs] for first, pairs in resolvers.items()
