@@ -167,7 +167,8 @@ def _ask() -> Queue:
     try:
         entries = _squeue()
     except (SlurmUnreachable, SlurmRefused) as error:
-        cache.write("queue", {"error": type(error).__name__, "message": str(error)}, asked)
+        # From now on: waiting for it took longer than an answer is shared for.
+        cache.write("queue", {"error": type(error).__name__, "message": str(error)}, time.time())
         raise
     cache.write("queue", {"jobs": [astuple(entry) for entry in entries]}, asked)
     return Queue({entry.job_id: entry for entry in entries})

@@ -228,11 +228,20 @@ def test_a_controller_that_is_down(cluster: PrivateCluster) -> None:
         cluster.start_controller()
 
 
-def test_a_controller_that_hears_but_does_not_answer(cluster: PrivateCluster) -> None:
+def test_a_controller_that_hears_but_does_not_answer(cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = client.run
     cluster.pause_controller()
     try:
         with pytest.raises(SlurmUnreachable, match="squeue got no answer within 1 s"):
             client.run(["squeue"], 1)
+        monkeypatch.setattr("slurmopt.slurm.queue._TIMEOUT", 2)
+        monkeypatch.setattr("slurmopt.slurm.queue.MAX_AGE", 1.9)
+        waited: list[str] = []
+        monkeypatch.setattr(client, "run", lambda *words, **more: waited.append("") or run(*words, **more))
+        for _ in range(3):  # three sweeps, say: each would wait as long
+            with pytest.raises(SlurmUnreachable, match="squeue got no answer within 2 s"):
+                queue()
+        assert len(waited) == 1
     finally:
         cluster.resume_controller()
-    wait_until(lambda: client.run(["squeue", "--noheader"], 30) is not None, 60, "squeue answers again")
+    wait_until(lambda: run(["squeue", "--noheader"], 30) is not None, 60, "squeue answers again")
