@@ -63,7 +63,9 @@ def _of_sweep(sweep: SweepFolder, run: RunFolder, settings: Settings, options: l
             batch = arrays.Batch(points, 1, packed=False, options=tuple(options), among=among)
         else:
             of, task = map(int, run.path.name.split("-"))
-            one = next(one for one in before if one.number == of)
+            one = next((one for one in before if one.number == of), None)
+            if one is None:
+                raise RunError(f"{sweep.events} does not tell of submission {of}, which it was a part of")
             points = one.points_of(task)
             workers = 1 if one.tasks is not None else None
             batch = arrays.Batch(points, max(1, len(points)), packed=True, tasks=workers, options=tuple(options))

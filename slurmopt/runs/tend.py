@@ -76,11 +76,15 @@ def main(argv: list[str], first: Callable[[Path], None] = lambda folder: None) -
         return _watch(given, every, first)
     if not given.dry_run:
         first(given.folder)
-    deeds = list(tend(_runs(given), given.dry_run))
-    if given.json:
-        print(json.dumps([asdict(deed) for deed in deeds]))
-    else:
-        _print(deeds, given.dry_run)
+    deeds: list[Deed] = []
+    try:
+        for deed in tend(_runs(given), given.dry_run):
+            deeds.append(deed)
+            if not given.json:
+                _print([deed], given.dry_run)
+    finally:  # what was done is told, also after Ctrl-C
+        if given.json:
+            print(json.dumps([asdict(deed) for deed in deeds]))
     return 1 if any(deed.did == "failed" for deed in deeds) else 0
 
 
@@ -179,6 +183,8 @@ def tend(runs: list[RunFolder], dry_run: bool = False) -> Iterator[Deed]:
             deed = _would(stray) if dry_run else _do(stray)
         except (SlurmoptError, OSError) as error:
             deed = _deed(stray, "failed", error=str(error))
+        except Exception as error:  # noqa: BLE001 - a run with something unheard-of in its files must not keep the others
+            deed = _deed(stray, "failed", error=f"{type(error).__name__}: {error}")
         if deed is not None:
             yield deed
 

@@ -378,6 +378,20 @@ def test_one_that_slurm_refuses_does_not_keep_the_others(stray, slurm, capsys) -
     assert "no_such" in did["broken"]["error"]
 
 
+@pytest.mark.parametrize("config", ["a: !!bool maybe\n", "a: [\n", "restart: {budgets: 3}\n", "\0", "a: !!int ''\n"])
+def test_one_whose_config_is_damaged_does_not_keep_the_others(stray, slurm, capsys, config: str) -> None:
+    bad, good = stray("z-bad", config=config), stray("a-good")
+    for run in (bad, good):
+        age(run)
+    assert main(["tend", "--json"]) == 1
+    output = capsys.readouterr()
+    assert [(deed["id"], deed["did"]) for deed in json.loads(output.out)] == [
+        ("z-bad", "failed"),
+        ("a-good", "submitted"),
+    ]
+    assert "Traceback" not in output.err
+
+
 def test_a_submission_that_slurm_refused_is_tried_again(stray, slurm, capsys) -> None:
     run = stray().end("killed", cause="preemption", next="submit")
     age(run)
