@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -209,10 +210,13 @@ def test_a_broken_venv_is_reported_and_left_alone(tmp_path: Path) -> None:
 def test_an_installed_venv_goes_straight_to_the_launch(tmp_path: Path) -> None:
     script = fresh_clone(tmp_path)
     subprocess.run([sys.executable, "-m", "venv", tmp_path / ".venv"], check=True)
-    sums = subprocess.run(["cksum", "pyproject.toml", "constraints.txt"], cwd=tmp_path, capture_output=True, check=True)
-    (tmp_path / ".venv" / "slurmopt-installed").write_bytes(sums.stdout)
     (tmp_path / "slurmopt").mkdir()
     (tmp_path / "slurmopt" / "launch.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    for folder in ("hydra_plugins", "conf", "sbatch_templates"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    (sums,) = re.findall(r"^wanted=(\$\(.*?\))$", script.read_text(), re.MULTILINE | re.DOTALL)
+    wanted = subprocess.run(["bash", "-c", f"echo {sums}"], cwd=tmp_path, capture_output=True, check=True)
+    (tmp_path / ".venv" / "slurmopt-installed").write_bytes(wanted.stdout)
     ended = subprocess.run([script, "train.steps=3", "a b"], cwd="/", capture_output=True, text=True, timeout=DEADLINE)
     assert ended.stdout == "['+experiment=quickstart', 'train.steps=3', 'a b']\n"
     assert "installing" not in ended.stderr

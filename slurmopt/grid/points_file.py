@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def same(one: Points, other: Points) -> bool:
 
 
 def _essence(points: Points) -> Any:
-    held = {key: value for key, value in _as_json(points).items() if key not in _OF_THE_MOMENT}
+    bases = [replace(base, config=_without_id(base.config)) for base in points.bases]
+    held = {key: value for key, value in _as_json(replace(points, bases=bases)).items() if key not in _OF_THE_MOMENT}
     columns = [column for axis in points.axes for column in map(column_json, axis.columns)]
     for column in columns:
         column.pop("words", None)
@@ -52,8 +54,15 @@ def _essence(points: Points) -> Any:
     return json.loads(json.dumps({**held, "axes": columns}))
 
 
-_OF_THE_MOMENT = ("described", "kept", "numbered")
-"""What differs between two descriptions of the same points: the time, and what counts in a shuffled order."""
+def _without_id(config: dict[str, Any]) -> dict[str, Any]:
+    """A launch that broke off is repeated with the ID that was made for it."""
+    launch = config.get("launch")
+    return {**config, "launch": {**launch, "id": None}} if isinstance(launch, dict) else config
+
+
+_OF_THE_MOMENT = ("described", "kept", "numbered", "line")
+"""What differs between two descriptions of the same points: the time, what counts in a shuffled order, and the words
+that were typed."""
 
 
 def _text(path: Path) -> bytes:

@@ -180,7 +180,8 @@ def _said(now: Standing, points: Ranges) -> str:
         )
     if set(counts) == {"cancelled"}:
         what, them = ("the point is", "it") if len(points) == 1 else (f"{len(points):,} points are", "them")
-        return f"{label}: {what} cancelled; slurmopt retry {label} goes on with {them}"
+        word = now.label if "…" in label else label
+        return f"{label}: {what} cancelled; slurmopt retry {word} goes on with {them}"
     return f"{label}: {states(counts)}"
 
 

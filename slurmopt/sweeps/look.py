@@ -164,6 +164,7 @@ class _Look:
         """Points that the parents of array tasks start."""
         left = mine.minus(ended)
         judged = [(task, *self._state(task.journal)) for task in self._tasks[one.number] if left or task.going]
+        judged = [told for told in judged if told[1] != "unsubmitted"]  # a journal that tells nothing: Slurm may know
         going = []
         for task, word, why in judged:
             for point, trace in task.going.items():

@@ -59,7 +59,7 @@ def submit(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
     sweep = plan.sweep
     with alone(sweep.run):
         make_study(sweep, plan.job.settings)
-        before = arrays.known(sweep)
+        before = _with_jobs(sweep)
         try:
             arrays.settle(sweep, plan.job.settings, arrays.how_many(sweep))
             submit_what_fits(sweep, plan.job.settings)
@@ -70,8 +70,12 @@ def submit(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
         except (SlurmUnreachable, SubmissionUnknown) as error:
             again = f"once it answers, repeat the launch with launch.id={sweep.id}: it never submits twice"
             raise SubmissionUnknown(f"{error}; {again}") from error
-        after = arrays.known(sweep)
+        after = _with_jobs(sweep)
     return after, len(after) == len(before)
+
+
+def _with_jobs(sweep: SweepFolder) -> list[Submission]:
+    return [one for one in arrays.known(sweep) if one.job is not None]
 
 
 def _make(plan: SweepPlan, script: str) -> bool:

@@ -125,7 +125,7 @@ def _waits(standing: Standing) -> str:
     most = max(waiting, key=lambda rest: len(rest.points), default=None)
     later = standing.numbers("unsubmitted")
     said = [most.detail or ""] if most else []
-    if later and standing.sweep.more.exists():
+    if later and standing.state != "unsubmitted" and standing.sweep.more.exists():
         said.append(f"{len(later):,} points are submitted as soon as the site's limits make room")
     return "; ".join(said)
 

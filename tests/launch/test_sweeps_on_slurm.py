@@ -210,6 +210,13 @@ def test_a_launcher_killed_anywhere_and_started_again_submits_each_point_once(si
     assert starts(site) == numbers(*range(9))
 
 
+def test_a_launch_is_repeated_with_the_id_that_was_made_for_it(site: Project) -> None:
+    sweep, answer = launch(site, "seed=range(3)")
+    _, repeated = launch(site, "seed=range(3)", f"launch.id={sweep.id}")
+    assert (repeated["run"], repeated["job_ids"]) == (str(sweep.path), answer["job_ids"])
+    finish(site, sweep, finished=3)
+
+
 def test_failed_points_are_told_apart_and_tried_again(site: Project) -> None:
     sweep, _ = launch(site, "task._target_=points.some_fail", "seed=range(4)", "sweep.per_task=4")
     finish(site, sweep, finished=2, failed=1, killed=1)

@@ -273,6 +273,27 @@ def test_what_cannot_be_looked_at_is_told_and_the_run_goes_on(nodes: Nodes) -> N
     assert nodes.runner.log(0).endswith("trained\n")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: needs root, to become somebody who may not look")
+def test_a_place_that_may_not_be_looked_at_is_no_silent_death(tmp_path: Path) -> None:
+    """What the Checkpointer says of it comes later, and names the key."""
+    (tmp_path / "closed").mkdir(mode=0o700)
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o755)
+    word = repr(str(tmp_path / "closed" / "checkpoints"))
+    program = (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n"
+        "import os; os.setgid(65534); os.setuid(65534)\n"
+        "from slurmopt.runtime.health.finding import Budget, bounded\n"
+        "from slurmopt.runtime.health.node import mounted\n"
+        f"print(bounded('the place', Budget(30), lambda: mounted({word}, 'checkpoint.shared.path')))\n"
+        f"print(bounded('the place', Budget(30), lambda: os.listdir({word})))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd="/", capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 0, done.stderr
+    assert "slurmopt: health: the place is not checked: [Errno 13] Permission denied" in done.stderr
+
+
 @pytest.mark.parametrize(("off", "said"), [(100, "100 s ahead of"), (-100, "100 s behind")])
 def test_a_wrong_clock_is_told(nodes: Nodes, tmp_path: Path, off: int, said: str) -> None:
     """The node's clock is simulated: `time.time` of its processes is off; the file system's is the kernel's."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,6 +119,27 @@ def test_chunks_that_are_not_submitted_yet(make_sweep: Any, in_queue: Any) -> No
     seen = standing(made.folder)
     assert seen.counts() == {"pending": 4, "unsubmitted": 2}
     assert seen.state == "pending"
+
+
+@pytest.mark.parametrize("journal", [b"", b"\0\xff" * 500, b'{"event": 3}\n'])
+def test_points_of_an_array_task_whose_journal_is_damaged_are_not_unsubmitted(
+    make_sweep: Any, in_queue: Any, journal: bytes
+) -> None:
+    made = make_sweep().submitted("0-5", "7", per_task=3)
+    made.task(0, 0, *[(point, "finished") for point in range(3)]).events.write_bytes(journal)
+    made.task(0, 1, *[(point, "finished") for point in range(3, 6)])
+    in_queue(made, ("8", "PENDING", "Priority"))
+    age(made.folder.events, "submitted")
+    assert standing(made.folder).counts() == {"finished": 3, "lost": 3}
+    in_queue(made, ("7_0", "RUNNING", ""))
+    assert standing(made.folder).counts() == {"finished": 3, "running": 3}
+
+
+def age(journal: Path, word: str) -> None:
+    """Slurm was asked long after this event."""
+    told = events.read(journal)
+    lines = [{**one, "time": one["time"] - 600} if one["event"] == word else one for one in told]
+    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def test_the_latest_submission_of_a_point_decides(make_sweep: Any, in_queue: Any) -> None:

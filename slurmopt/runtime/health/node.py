@@ -49,7 +49,8 @@ def _there(folder: str, key: str) -> Path:
         path = Path(expand(folder)).expanduser()
     except (JobError, RuntimeError) as error:  # no such variable; no home
         raise NotChecked(f"{key}: {error}") from None
-    return next((place for place in (path, *path.parents) if place.exists()), Path("/"))
+    # os.path: one below a folder that may not be read is none, and no PermissionError.
+    return next((place for place in (path, *path.parents) if os.path.exists(place)), Path("/"))
 
 
 def clock(path: Path, most: float) -> Finding | None:
