@@ -44,8 +44,8 @@ def user_folder(config_dir: str | None) -> Path | None:
     """The user's config folder: `--config-dir`, else `conf/` where the launch was typed, if it is there."""
     if config_dir is not None:
         folder = Path(config_dir).absolute()
-        if not folder.is_dir():
-            raise ConfigError(f"{config_dir!r} is no folder", "--config-dir")
+        if not os.path.isdir(folder):
+            raise ConfigError(f"{config_dir!r} is no folder, or you may not look there", "--config-dir")
         return folder
     folder = Path("conf").absolute()
     if folder.is_symlink() and not folder.exists():

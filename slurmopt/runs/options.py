@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from pathlib import Path
 from typing import NoReturn
 
 from slurmopt.errors import InputError
+from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.sweep import point_number, sweep_of
 
 RUN_HELP = "a name (its latest run), NAME/ID, an ID or the start of one, a folder, a Slurm job id; default: the latest"
 
@@ -25,10 +28,25 @@ def parser(command: str, description: str) -> argparse.ArgumentParser:
     made.add_argument(
         "--folder",
         type=Path,
-        default=Path(os.environ.get("SLURMOPT_FOLDER") or "runs"),
+        default=default_folder(),
         help="the folder of your runs (default: $SLURMOPT_FOLDER, else runs)",
     )
     return made
+
+
+def default_folder() -> Path:
+    """Where commands look for runs by themselves."""
+    return Path(os.environ.get("SLURMOPT_FOLDER") or "runs")
+
+
+def word_for(run: RunFolder, label: str) -> str:
+    """What names a run, a sweep or a point in a command that is typed here: its label, if commands find that by
+    themselves, else its path."""
+    sweep, number = sweep_of(run), point_number(run)
+    home = run.path if sweep is None or number is None else sweep.path
+    if home.absolute().parent.parent == default_folder().absolute():
+        return label
+    return shlex.quote(str(home if number is None else home / str(number)))
 
 
 def add_run(made: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ def submit(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
 def _make(plan: Plan, script: str) -> bool:
     """Whether the run is new. One with the same ID is gone on with if it is the very same script."""
     run = plan.job.folder
-    if not run.path.exists():
+    if not os.path.exists(run.path):  # not Path.exists, which raises where one may not look
         try:
             make_run(plan.job, script, plan.stored, plan.overrides, plan.source)
             return True

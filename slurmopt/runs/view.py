@@ -11,6 +11,7 @@ from slurmopt.runs import budgets, checkpoints
 from slurmopt.runs.failure import failure
 from slurmopt.runs.gather import Status
 from slurmopt.runs.journal import text, whole
+from slurmopt.runs.options import word_for
 from slurmopt.runs.progress import Progress, silent_ranks
 from slurmopt.runs.state import FRESH_HEARTBEAT, age
 from slurmopt.runs.table import cut, table
@@ -189,7 +190,8 @@ def log_path(status: Status) -> str | None:
 
 def next_step(status: Status) -> str:
     """The command that helps now."""
+    run = word_for(status.folder, status.label)
     if status.journal.for_tend and status.alive:
-        return f"slurmopt tend {status.label}"
+        return f"slurmopt tend {run}"
     more = _MORE.get(text((status.journal.ended or {}).get("cause")) or "", "")
-    return _NEXT[status.state].format(run=status.label, id=status.folder.id, more=more)
+    return _NEXT[status.state].format(run=run, id=status.folder.id, more=more)

@@ -205,7 +205,9 @@ def chosen_metric(found: Table, asked: str | None, configured: str | None) -> st
             f"slurmopt.progress(step, {_as_keyword(name)}=…), or returns it"
         )
     valid = ", ".join(map(one_line, found.metrics[:_MOST_NAMED])) + (", …" if len(found.metrics) > _MOST_NAMED else "")
-    raise RunError(f"{label} has no metric {one_line(name)!r}{did_you_mean(name, found.metrics)}; valid: {valid}")
+    others = ", ".join([*map(one_line, found.axes[:_MOST_NAMED]), SECONDS])
+    meant = did_you_mean(name, [*found.metrics, *found.axes, SECONDS])
+    raise RunError(f"{label} has no metric {one_line(name)!r}{meant}; valid: {valid}; or by {others}")
 
 
 def _as_keyword(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -81,7 +82,7 @@ def _with_jobs(sweep: SweepFolder) -> list[Submission]:
 def _make(plan: SweepPlan, script: str) -> bool:
     """Whether the sweep is new. One with the same ID is gone on with if it has the same script and points."""
     run = plan.job.folder
-    if not run.path.exists():
+    if not os.path.exists(run.path):  # not Path.exists, which raises where one may not look
         try:
             count = len(plan.points)
             fill = functools.partial(_fill, plan)

@@ -10,6 +10,7 @@ from math import inf
 from slurmopt.errors import one_line
 from slurmopt.folder import events
 from slurmopt.grid.ranges import Ranges
+from slurmopt.runs.options import word_for
 from slurmopt.runs.state import ALIVE, age
 from slurmopt.runs.table import cut, table
 from slurmopt.survival import causes
@@ -23,6 +24,8 @@ _OVER = ("finished", *BAD, "cancelled")
 _RECENT = 200
 """Ends that the pace is reckoned from."""
 _NOBODY_KNOWS = -inf
+_PLAIN = 100.0
+"""From here on a rate is a whole number."""
 _MOST_GROUPS = 8
 _MOST_POINTS = 50
 _LONGEST_POINTS = 40
@@ -114,9 +117,13 @@ def bar(done: int, count: int) -> str:
 
 def _pace(standing: Standing) -> str:
     seen = pace(standing)
-    rate = f"{seen.per_minute:.3g} points a minute" if seen.per_minute is not None else ""
+    rate = f"{_rate(seen.per_minute)} points a minute" if seen.per_minute is not None else ""
     left = f"about {human_seconds(seen.left)} left" if seen.left is not None else ""
     return ", ".join(filter(None, (rate, left)))
+
+
+def _rate(number: float) -> str:
+    return f"{number:,.0f}" if number >= _PLAIN else f"{number:.3g}"
 
 
 def _waits(standing: Standing) -> str:
@@ -169,7 +176,7 @@ def _group(group: Group) -> str:
 
 def next_steps(standing: Standing, failed: list[Group]) -> list[str]:
     """The commands that help now."""
-    label, steps = standing.label, []
+    label, steps = word_for(standing.sweep.run, standing.label), []
     if failed:
         more = _MORE.get(failed[0].cause or "", "")
         steps += [f"slurmopt logs {label}/{failed[0].example} --errors", f"slurmopt retry {label} --failed{more}"]
@@ -201,14 +208,10 @@ def points_table(standing: Standing, points: Ranges, width: int | None) -> str:
 
 def unstarted_page(standing: Standing, number: int) -> str:
     """A point that has no folder yet."""
-    point = standing.of(number)
-    step = (
-        f"slurmopt retry {standing.label}/{number}"
-        if point.state in _OVER
-        else f"slurmopt cancel {standing.label}/{number}"
-    )
+    point, word = standing.of(number), word_for(standing.sweep.run, standing.label)
+    step = f"slurmopt retry {word}/{number}" if point.state in _OVER else f"slurmopt cancel {word}/{number}"
     lines = [f"{standing.label}/{number}: {point.state}"]
     if point.detail:
         lines.append(f"  {'why':10} {point.detail}")
     lines.append(f"  {'sweep':10} {states(standing.counts())}")
-    return "\n".join([*lines, f"  {'next':10} slurmopt status {standing.label} --watch; {step}"])
+    return "\n".join([*lines, f"  {'next':10} slurmopt status {word} --watch; {step}"])

@@ -75,7 +75,7 @@ TASK = "task.command=[true]"
         ([" "], "' ' is no override"),
         (["--cfg", "nope"], "--cfg: needs one of job, hydra, all"),
         (["--flag"], "--flag: unknown option"),
-        (["--config-dir", "nowhere", TASK], "--config-dir: 'nowhere' is no folder"),
+        (["--config-dir", "nowhere", TASK], "--config-dir: 'nowhere' is no folder, or you may not look there"),
         (["-m", TASK], "-m: nothing is swept"),
         (["a=1,2", TASK], "Ambiguous value for argument 'a=1,2'"),
         (["task.command=['a\udcff']"], "is not valid UTF-8"),

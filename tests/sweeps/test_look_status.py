@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,3 +189,25 @@ def test_watch_ends_when_all_points_have(make_sweep: Any, capsys: Any) -> None:
     for point in range(6):
         made.ended(point)
     assert "6 finished" in printed(capsys, "status", "mine", "--watch")
+
+
+def test_the_next_step_can_be_typed_from_where_one_stands(
+    make_sweep: Any, capsys: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    made = make_sweep().submitted("0-5", "7")
+    for point in range(5):
+        made.ended(point)
+    made.ended(5, "user error", error="ValueError: no")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    for words in (["status", str(made.folder.path)], ["status", f"{made.folder.path}/5"]):
+        assert main(words) == 0
+        steps = re.findall(r"slurmopt (\w+) (\S+)", capsys.readouterr().out.partition("next")[2])
+        assert steps
+        for what, word in steps:
+            if what in ("status", "results", "logs"):
+                assert main([what, word]) == 0, (what, word)
+    monkeypatch.chdir(tmp_path)
+    assert main(["status", "mine"]) == 0
+    assert f"slurmopt results {made.label}" in capsys.readouterr().out
