@@ -106,6 +106,7 @@ def test_an_older_number_does_not_come_over_a_newer_one(gpu: Gpu) -> None:
 @pytest.fixture
 def live(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> LiveRank:
     rank = LiveRank(tmp_path / "rank-0.json", facts_from({}), 60.0, lambda: None)
+    monkeypatch.setattr(run, "_live", rank)
     monkeypatch.setattr(run, "_reports", lambda: rank)
     return rank
 
@@ -123,7 +124,6 @@ def test_progress_does_not_wait_and_the_last_numbers_are_kept(gpu: Gpu, live: Li
 def test_a_search_gets_its_number_at_once(live: LiveRank, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     monkeypatch.setattr(run, "_judge", lambda step, total, metrics: told.append(metrics))
-    monkeypatch.setattr(run, "_is_rank_process", lambda: True)
     run.progress(1, loss=torch.tensor(0.25))
     assert told == [{"loss": 0.25}]
     with pytest.raises(AssertionError, match="waits for the GPU"):

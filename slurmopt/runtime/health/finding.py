@@ -58,8 +58,8 @@ def bounded(what: str, budget: Budget, check: Check) -> Finding | None:
     except NotChecked as reason:
         print(f"slurmopt: health: {reason}", file=sys.stderr, flush=True)
         return None
+    except futures.TimeoutError:  # an OSError since Python 3.11
+        return Finding(f"{what} did not answer within {budget.seconds:g} s ({budget.said})")
     except OSError as error:
         print(f"slurmopt: health: {what} is not checked: {error}", file=sys.stderr, flush=True)
         return None
-    except futures.TimeoutError:
-        return Finding(f"{what} did not answer within {budget.seconds:g} s ({budget.said})")
