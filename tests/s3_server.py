@@ -36,6 +36,7 @@ class S3Server:
         command = ("start", "--json", "--bucket", BUCKET, "--folder", str(folder))
         done = script(*command)
         if done.returncode:  # another worker's server may have taken a port that was free a moment ago
+            script("stop", "--folder", str(folder))
             done = script(*command)
         if done.returncode:
             reason = f"scripts/s3-server: {done.stderr.strip()}"
