@@ -292,6 +292,7 @@ def test_a_place_that_may_not_be_looked_at_is_no_silent_death(tmp_path: Path) ->
     done = subprocess.run([sys.executable, "-c", program], cwd="/", capture_output=True, text=True, timeout=DEADLINE)
     assert done.returncode == 0, done.stderr
     assert "slurmopt: health: the place is not checked: [Errno 13] Permission denied" in done.stderr
+    assert done.stderr.count("is not checked") == 1, "the folder above tells where it is mounted"
 
 
 @pytest.mark.parametrize(("off", "said"), [(100, "100 s ahead of"), (-100, "100 s behind")])
