@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from slurmopt import launch
 from slurmopt.config.schema import GROUPS
 from slurmopt.errors import RunError, SlurmoptError, one_line
+from slurmopt.folder.files import read_script
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import options
 from slurmopt.runs import retry as retries
@@ -146,7 +147,7 @@ def _retried_points(chosen: Selection, words: list[str], given: argparse.Namespa
             script = _script_of(planned)
         answer.changes, answer.points = planned.changes, str(planned.points)
         if given.dry_run:
-            _show(answer, script or sweep.script.read_text(encoding="utf-8"), given.json)
+            _show(answer, script or read_script(sweep.script), given.json)
         else:
             answer.jobs = sweeps.submit(planned, script)
             answer.job = answer.jobs[0]

@@ -17,6 +17,7 @@ from slurmopt.checkpoint import ledger
 from slurmopt.checkpoint.dcp_place import open_store
 from slurmopt.checkpoint.ledger import Commit, Records
 from slurmopt.checkpoint.tiers import Tier, tiers_of
+from slurmopt.config import stored_yaml
 from slurmopt.config.checkpoint import Checkpoint, checkpoint_of
 from slurmopt.errors import ConfigError, RunError, StorageError, one_line
 from slurmopt.folder.layout import RunFolder
@@ -160,10 +161,10 @@ def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
     from yaml import YAMLError
 
     try:
-        config = OmegaConf.load(run.config)
+        config = OmegaConf.create(stored_yaml.load(run.config) or {})
     except FileNotFoundError as error:
         raise RunError(f"{run.name}/{run.id} has no config.yaml, which says where its checkpoints are") from error
-    except (OSError, UnicodeDecodeError, YAMLError, OmegaConfBaseException) as error:
+    except (OSError, YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{run.config} cannot be read: {one_line(str(error))}") from error
     group = config.get("checkpoint") if isinstance(config, DictConfig) else None
     plain: dict[str, Any] = {}

@@ -27,6 +27,7 @@ from yaml import YAMLError
 
 from slurmopt.config.schema import GROUPS
 from slurmopt.config.shipped import shipped
+from slurmopt.config.stored_yaml import MISFITS, not_allowed
 from slurmopt.config.translate import translate
 from slurmopt.config.words import split_words
 from slurmopt.errors import ConfigError, one_line
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 PRIMARY = "slurmopt"
 """The primary config's name; never `config`, which users have in folders of their own."""
-_LONGEST = 40
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9]+(:[0-9]+)+")
 
 
@@ -103,20 +103,14 @@ def careful_yaml() -> Iterator[None]:
     def constructed(self: yaml.SafeLoader, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return construct(self, node, deep)
-        except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as error:
-            kind = node.tag.rpartition(":")[2]
-            said = f"{_shortened(str(node.value))} is no {kind}"
-            raise yaml.constructor.ConstructorError(None, None, said, node.start_mark) from error
+        except MISFITS as error:
+            raise not_allowed(node) from error
 
     loader.construct_object = constructed
     try:
         yield
     finally:
         loader.yaml_implicit_resolvers, loader.construct_object = resolvers, construct
-
-
-def _shortened(value: str) -> str:
-    return repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…")
 
 
 def _without_clock(tag: str, pattern: Any) -> Any:

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from slurmopt.config import stored_yaml
 from slurmopt.config.deferred import deferred
 from slurmopt.config.schema import GROUPS, Settings
 from slurmopt.config.translate import translate, unknown_key
@@ -92,10 +93,13 @@ def _deferred_items(node: Any, full_key: str) -> Any:
 def load(path: Path) -> tuple[dict[str, Any], Settings]:
     """A stored config: as plain containers, and its typed part. ConfigError where it cannot be read."""
     try:
-        config = OmegaConf.load(path)
+        held = stored_yaml.load(path)
+        if held is not None and not isinstance(held, dict):
+            raise ConfigError(f"{path} is no config")
+        config = OmegaConf.create(held or {})
         typed = OmegaConf.create({name: OmegaConf.structured(group) for name, group in GROUPS.items()})
         merged = OmegaConf.merge(typed, config)
-    except (OSError, UnicodeDecodeError, YAMLError, RecursionError) as error:
+    except (OSError, YAMLError) as error:
         raise ConfigError(f"{path} cannot be read: {one_line(str(error))}") from error
     except OmegaConfBaseException as error:
         raise translate(error) from error

@@ -18,12 +18,12 @@ import contextlib
 import json
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from slurmopt.folder.files import NotRegular, open_regular
 from slurmopt.folder.layout import RunFolder
 
 LINES, LOG, RETURN = "points.jsonl", "points.log", "points.return"
@@ -78,12 +78,12 @@ def _piece(path: Path, place: int, size: int) -> bytes:
 def _opened(path: Path) -> Iterator[BinaryIO | None]:
     """None where there is no such file. What is no regular one is waited for by nobody."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
+        file = open_regular(path)
+    except (FileNotFoundError, NotADirectoryError, NotRegular):
         yield None
         return
-    with os.fdopen(descriptor, "rb") as file:
-        yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    with file:
+        yield file
 
 
 class TaskArchive:

@@ -43,11 +43,12 @@ import errno
 import fcntl
 import json
 import os
-import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from slurmopt.folder.files import NotRegular, open_regular
 
 _LOCK_TRIES = 50
 
@@ -99,12 +100,11 @@ def read(path: Path) -> list[dict[str, Any]]:
 def lines(path: Path) -> list[bytes]:
     """The lines as they stand, oldest first: for those who look for few of many."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+        file = open_regular(path)
+    except (FileNotFoundError, NotRegular):
         return []
-    with os.fdopen(descriptor, "rb") as file:
-        # A FIFO would be waited for, and a device never ends.
-        return file.read().splitlines() if stat.S_ISREG(os.fstat(descriptor).st_mode) else []
+    with file:
+        return file.read().splitlines()
 
 
 def parse(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:

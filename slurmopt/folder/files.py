@@ -1,12 +1,13 @@
-"""Writing small files so that a reader never sees half of one."""
+"""Reading files that a foreign hand may have put there, and writing small ones so that a reader never sees half."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _LARGEST = 16 * 2**20
 
@@ -38,12 +39,32 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def read_text(path: Path) -> str:
-    """The text of a small file. ValueError for what is no regular file (a FIFO would be waited for, a device never
-    ends), for a huge one, and for one that is not UTF-8."""
+class NotRegular(OSError):
+    """A FIFO, which would be waited for, a device, which may never end, or a folder."""
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Opens a file to read its bytes. OSError; NotRegular for what is none."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LARGEST:
-            raise ValueError(f"{path} is no regular file of at most {_LARGEST} bytes")
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise NotRegular(errno.EINVAL, "it is no regular file", str(path))
+
+
+def read_script(path: Path) -> str:
+    """The text of a job script; bytes that are no UTF-8 are kept as `replace_text` writes them again. OSError."""
+    with open_regular(path) as file:
+        return file.read().decode("utf-8", "surrogateescape")
+
+
+def read_text(path: Path) -> str:
+    """The text of a small file. ValueError for what is no regular file, for a huge one and for one that is no UTF-8."""
+    try:
+        file = open_regular(path)
+    except NotRegular as error:
+        raise ValueError(f"{path} is no regular file") from error
+    with file:
+        if os.fstat(file.fileno()).st_size > _LARGEST:
+            raise ValueError(f"{path} has more than {_LARGEST} bytes")
         return file.read(_LARGEST).decode("utf-8")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from slurmopt.errors import ConfigError
-from slurmopt.folder.files import replace_text
+from slurmopt.folder.files import NotRegular, open_regular, replace_text
 from slurmopt.grid.axes import Axis, column_from, column_json
 from slurmopt.grid.bases import Base
 from slurmopt.grid.codec import decode, encode
@@ -32,6 +30,8 @@ def load(path: Path) -> Points:
         if held["format"] != FORMAT:
             raise ConfigError(f"{path} is of format {held['format']}; this slurmopt reads {FORMAT}: update it")
         return _from_json(held)
+    except NotRegular as error:
+        raise ConfigError(f"{path} is damaged: it is no regular file; launch the sweep again") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -66,11 +66,7 @@ that were typed."""
 
 
 def _text(path: Path) -> bytes:
-    """The file's bytes. A FIFO would be waited for, and a device never ends."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("no regular file")
+    with open_regular(path) as file:
         return file.read()
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import RunError
 from slurmopt.folder import events
+from slurmopt.folder.files import read_script
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder, point_number, sweep_of
 from slurmopt.grid.ranges import Ranges
@@ -80,7 +81,7 @@ def _refuse_a_copy(run: RunFolder) -> None:
     """The script of a copied run folder works in the original."""
     sweep = sweep_of(run)
     line = f"export SLURMOPT_SWEEP={shell(sweep.path)}" if sweep else f"export SLURMOPT_RUN_FOLDER={shell(run.path)}"
-    if line not in run.script.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+    if line not in read_script(run.script).splitlines():
         raise RunError(f"{run.script} was made for another folder; slurmopt retry {run.path} makes it anew")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import ConfigError, RunError, SubmissionUnknown
 from slurmopt.folder import events
-from slurmopt.folder.files import replace_text
+from slurmopt.folder.files import read_script, replace_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs.find import find
 from slurmopt.runs.gather import gather
@@ -95,7 +95,7 @@ def going_on(plan: Plan, script: str, token: str | None) -> Iterator[None]:
     run = plan.job.folder
     if token != plan.after:
         raise RunError(f"another launch of {run.name}/{run.id} was quicker; see: slurmopt status {run.name}/{run.id}")
-    before = {} if plan.changes is None else {path: _text(path) for path in (run.config, run.script)}
+    before = {} if plan.changes is None else {path: read_script(path) for path in (run.config, run.script)}
     try:
         if plan.changes is not None:
             _change(plan, script)
@@ -117,7 +117,3 @@ def _change(plan: Plan, script: str) -> None:
         link_package(run)
     replace_text(run.config, OmegaConf.to_yaml(OmegaConf.create(plan.stored)))
     replace_text(run.script, script)
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="surrogateescape")

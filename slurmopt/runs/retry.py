@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import ConfigError
+from slurmopt.errors import ConfigError, one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.units import mebibytes, seconds, slurm_time
@@ -56,14 +57,14 @@ class Changed:
 
 def stored_config(run: RunFolder) -> dict[str, Any]:
     """config.yaml, nothing of it resolved. Raises ConfigError where it cannot be read."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
+    from slurmopt.config import stored_yaml
+
     try:
-        stored = OmegaConf.to_container(OmegaConf.load(run.config), resolve=False)
-    except (OSError, UnicodeDecodeError, YAMLError, RecursionError, OmegaConfBaseException) as error:
-        raise ConfigError(f"{run.config} cannot be read: {error}") from error
+        stored = stored_yaml.load(run.config)
+    except (OSError, YAMLError) as error:
+        raise ConfigError(f"{run.config} cannot be read: {one_line(str(error))}") from error
     if not isinstance(stored, dict):
         raise ConfigError(f"{run.config} is no config")
     return {str(key): value for key, value in stored.items()}
@@ -160,11 +161,13 @@ def typed_in(run: RunFolder) -> Path | None:
 
 def typed_words(run: RunFolder) -> list[str]:
     """The overrides that the run was launched with, and those of its retries, as the script's first lines tell."""
-    from omegaconf import OmegaConf
+    from yaml import YAMLError
+
+    from slurmopt.config import stored_yaml
 
     words: list[str] = []
-    if run.overrides.exists():
-        launched = OmegaConf.to_container(OmegaConf.load(run.overrides), resolve=False)
+    with contextlib.suppress(OSError, YAMLError):  # they are told for people's sake
+        launched = stored_yaml.load(run.overrides)
         words += [str(word) for word in launched] if isinstance(launched, list) else []
     for event in events.read(run.events):
         if event["event"] == "retry" and isinstance(event.get("changes"), dict):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurmopt.folder.files import read_text
 from slurmopt.folder.layout import RunFolder
 
 
@@ -16,11 +15,12 @@ def group(folder: RunFolder, name: str) -> dict[str, Any]:
 
 def value(folder: RunFolder, name: str) -> Any:
     """What stands under `name` at the top of the stored config; None where the file cannot be read or has none."""
-    import yaml
+    from yaml import YAMLError
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from slurmopt.config import stored_yaml
+
     try:
-        config = yaml.load(read_text(folder.config), loader)  # noqa: S506  a safe loader, written in C
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        config = stored_yaml.load(folder.config)
+    except (OSError, YAMLError):
         return None
     return config.get(name) if isinstance(config, dict) else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import RunError, SlurmDown, SlurmError, SlurmRefused, SlurmUnreachable, SubmissionUnknown
 from slurmopt.folder import events
+from slurmopt.folder.files import read_script
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs.handover import alone, cron_line, earlier, hand_over
 from slurmopt.runs.prepare import discard, folder_errors, make_run
@@ -52,7 +53,7 @@ def _make(plan: Plan, script: str) -> bool:
         except FileExistsError:
             pass  # another launch with this ID was quicker
     with folder_errors(run.path):
-        same = run.script.read_text(encoding="utf-8") == script
+        same = read_script(run.script) == script
     if not same:
         raise RunError(f"launch.id: {run.id!r} is taken by another run at {run.path}; choose another ID")
     return False

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from slurmopt.folder.files import open_regular
+
 _PIECE = 1 << 20
 
 
@@ -21,7 +23,7 @@ class Tail:
     def read(self) -> Iterator[str]:
         """The new text, a piece at a time; bytes that are no UTF-8 are replaced."""
         try:
-            file = self.path.open("rb")
+            file = open_regular(self.path)
         except FileNotFoundError:
             return
         with file:
@@ -66,6 +68,6 @@ class Lines:
 
 def last_lines(path: Path, count: int) -> list[str]:
     """The last lines of a log, looking at no more than its last 256 KiB."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - (_PIECE >> 2)))
         return file.read().decode(errors="replace").splitlines()[-count:]

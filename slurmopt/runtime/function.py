@@ -95,7 +95,7 @@ def load_config(call: Call) -> Any:
         from omegaconf.errors import OmegaConfBaseException
     except ImportError as error:
         raise JobError(f"{sys.executable} lacks omegaconf, which task._target_ needs: pip install omegaconf") from error
-    from slurmopt.grid.dump import load
+    from slurmopt.config.stored_yaml import load
 
     held = load(call.folder.config) if call.config is None else call.config
     config = OmegaConf.create({} if held is None else held)

@@ -96,7 +96,7 @@ def _await(path: Path) -> None:
 
 def read(folder: RunFolder) -> dict[str, Any]:
     """The point's config as it is stored; what reads the environment is not filled in."""
-    from slurmopt.grid.dump import load
+    from slurmopt.config.stored_yaml import load
 
     config = load(folder.config)
     if not isinstance(config, dict):

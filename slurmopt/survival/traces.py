@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slurmopt.folder.files import read_json
+from slurmopt.folder.files import open_regular, read_json
 from slurmopt.folder.layout import RunFolder
 from slurmopt.survival.story import Attempt
 
@@ -31,7 +31,7 @@ def job_log(folder: RunFolder, attempt: Attempt, until: int | None = None) -> st
 def tail(path: Path, start: int = 0, end: int | None = None) -> str:
     """The end of a log from `start` to `end` (bytes); "" where it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, 2)
             last = size if end is None or not start < end <= size else end
             file.seek(max(start if start <= size else 0, last - _TAIL))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from slurmopt.config.check import did_you_mean
 from slurmopt.errors import ConfigError, RunError
 from slurmopt.folder import events
-from slurmopt.folder.files import replace_text
+from slurmopt.folder.files import read_script, replace_text
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.records import Records
@@ -111,7 +111,7 @@ def submit(again: Again, script: str | None) -> list[str]:
     with alone(sweep.run):
         arrays.settle(sweep, again.settings, arrays.how_many(sweep))
         _refuse_overtaken(again)
-        before = {path: path.read_text(encoding="utf-8", errors="surrogateescape") for path in _files(sweep)}
+        before = {path: read_script(path) for path in _files(sweep)}
         ban, tried = cancelled(sweep), len(arrays.known(sweep))
         try:
             _change(again, script)

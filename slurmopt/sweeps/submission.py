@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import RunError, SlurmDown, SlurmRefused, SlurmUnreachable, SubmissionUnknown
-from slurmopt.folder.files import replace_text
+from slurmopt.folder.files import read_script, replace_text
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
@@ -110,7 +110,7 @@ def _refuse_another(plan: SweepPlan, script: str) -> None:
     from slurmopt.grid.points_file import same
 
     sweep = plan.sweep
-    if not sweep.points_file.is_file() or sweep.script.read_text(encoding="utf-8") != script:
+    if not sweep.points_file.is_file() or read_script(sweep.script) != script:
         raise RunError(f"launch.id: {sweep.id!r} is taken by another run at {sweep.path}; choose another ID")
     if not same(Points.load(sweep.points_file), plan.points):
         raise RunError(f"launch.id: {sweep.id!r} is taken by other points at {sweep.path}; choose another ID")

@@ -11,8 +11,8 @@ import pytest
 from runtime.harness import alive, wait_for
 from runtime.pack_harness import Packer
 
+from slurmopt.config.stored_yaml import load
 from slurmopt.folder.sweep import SweepFolder
-from slurmopt.grid.dump import load
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
 needs_numpy = pytest.mark.skipif(importlib.util.find_spec("numpy") is None, reason="NOT TESTED: numpy is not installed")
