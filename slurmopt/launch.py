@@ -17,6 +17,7 @@ from slurmopt import __version__
 from slurmopt.cli import guarded
 from slurmopt.config import arguments
 from slurmopt.errors import CheckError, ConfigError, SlurmUnreachable
+from slurmopt.folder.files import read_script
 from slurmopt.folder.layout import RunFolder, folder_name
 from slurmopt.patience import patience
 from slurmopt.runs.plan import Plan
@@ -293,7 +294,7 @@ def ready(plan: Plan) -> tuple[Backend, str]:
 
     backend, settings = backends.load(plan.backend), plan.job.settings
     as_it_lies = plan.existing and plan.changes is None
-    script = plan.job.folder.script.read_text(encoding="utf-8") if as_it_lies else backend.script(plan.job)
+    script = read_script(plan.job.folder.script) if as_it_lies else backend.script(plan.job)
     if backend.slurm and settings.launch.check:
         check(settings, tolerant=settings.launch.dry_run)
     if settings.notify.webhook and not settings.notify.webhook.startswith("${"):

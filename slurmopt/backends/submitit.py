@@ -9,6 +9,7 @@ from typing import Any
 from slurmopt.backends.protocol import Submission
 from slurmopt.backends.sbatch import hand_over
 from slurmopt.errors import ConfigError
+from slurmopt.folder.files import read_script
 from slurmopt.slurm.job import Job, processes_per_node
 from slurmopt.slurm.script import render
 from slurmopt.slurm.step import rank_arguments
@@ -53,7 +54,7 @@ def executor(job: Job, token: str, retry: bool) -> Any:
         """Its pickle has a fixed name, which the batch shell links to its job's: no job ever waits for it."""
 
         def _make_submission_file_text(self, command: str, uid: str) -> str:
-            return job.folder.script.read_text(encoding="utf-8")
+            return read_script(job.folder.script)
 
         def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[Any]:
             (delayed,) = delayed_submissions

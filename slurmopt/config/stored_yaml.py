@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf._utils import get_yaml_loader
 from yaml.constructor import ConstructorError
 
 from slurmopt.errors import one_line
@@ -20,16 +19,19 @@ _MOST_NODES = 1_000_000
 _LONGEST = 40
 
 
-def load(path: Path) -> Any:
-    """The containers. OSError where the file cannot be read; yaml.YAMLError for what is no YAML of that kind: also for
-    what is no regular file, for a value that its tag does not allow, and where aliases lead in a circle or unfold to
-    more than a million values."""
+def load(path: Path, exact: bool = True) -> Any:
+    """The containers. `exact`: with OmegaConf's idea of what is a number, such as 1e-3; its import takes 20 ms.
+
+    OSError where the file cannot be read; yaml.YAMLError for what is no YAML of that kind: also for what is no regular
+    file, for a value that its tag does not allow, and where aliases lead in a circle or unfold to more than a million
+    values.
+    """
     try:
         text = read_text(path)
     except ValueError as error:
         raise yaml.YAMLError(str(error)) from error
     try:
-        found = yaml.load(text, Loader=_loader())  # noqa: S506 - a safe one
+        found = yaml.load(text, Loader=_loader(exact))  # noqa: S506 - a safe one
         _unfolded(found, {}, set())
     except RecursionError as error:
         raise yaml.YAMLError("it is nested too deeply") from error
@@ -64,13 +66,17 @@ def _unfolded(value: Any, sizes: dict[int, int], above: set[int]) -> int:
 
 
 @cache
-def _loader() -> type[Any]:
-    """libyaml's, which takes for numbers what OmegaConf's does, and no key twice."""
-    slow = get_yaml_loader()
+def _loader(exact: bool) -> type[Any]:
+    """libyaml's, where Python's YAML has it; no key may stand twice."""
+    tables: Any = yaml.SafeLoader
+    if exact:
+        from omegaconf._utils import get_yaml_loader
+
+        tables = get_yaml_loader()
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        yaml_implicit_resolvers = slow.yaml_implicit_resolvers
-        yaml_constructors = slow.yaml_constructors
+        yaml_implicit_resolvers = tables.yaml_implicit_resolvers
+        yaml_constructors = tables.yaml_constructors
 
         def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
             try:

@@ -48,9 +48,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slurmopt.folder.files import NotRegular, open_regular
+from slurmopt.folder.files import read_whole
 
 _LOCK_TRIES = 50
+_LARGEST = 4 << 30
+"""Bytes: no journal has as many."""
 
 
 def append(path: Path, event: str, **fields: Any) -> None:
@@ -100,11 +102,9 @@ def read(path: Path) -> list[dict[str, Any]]:
 def lines(path: Path) -> list[bytes]:
     """The lines as they stand, oldest first: for those who look for few of many."""
     try:
-        file = open_regular(path)
-    except (FileNotFoundError, NotRegular):
+        return read_whole(path, _LARGEST).splitlines()
+    except FileNotFoundError:
         return []
-    with file:
-        return file.read().splitlines()
 
 
 def parse(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-_LARGEST = 16 * 2**20
+_LARGEST = 16 << 20
+"""Bytes: no config, script, heartbeat or verdict has as many."""
+_PAGE = 1 << 16
 
 
 def replace_text(path: Path, text: str, mode: int = 0o640) -> None:
@@ -43,28 +47,95 @@ class NotRegular(OSError):
     """A FIFO, which would be waited for, a device, which may never end, or a folder."""
 
 
-def open_regular(path: str | Path) -> BinaryIO:
-    """Opens a file to read its bytes. OSError; NotRegular for what is none."""
+class TooLarge(OSError):
+    """More bytes than such a file ever has: read whole, it would fill the memory."""
+
+
+class NotMine(PermissionError):
+    """It belongs to another user, who may write there whatever they like."""
+
+
+def open_regular(path: str | Path, most: int | None = None, mine: bool = False) -> BinaryIO:
+    """Opens a file to read its bytes, without waiting for anything: every file that a foreign hand may have put there.
+
+    `most`: the bytes it may have, for who reads it whole; who reads its end, or pieces of it, needs no limit. `mine`:
+    whether it must belong to this user, because what it says is going to be carried out. OSError: NotRegular, TooLarge,
+    NotMine, or what the system answers.
+    """
+    return os.fdopen(_opened(path, most, mine), "rb")
+
+
+def read_whole(path: str | Path, most: int = _LARGEST, mine: bool = False) -> bytes:
+    """The bytes of a file of at most `most`. OSError, as `open_regular` raises it."""
+    with _closing(_opened(path, most, mine)) as descriptor:
+        # Files of the kernel say that they have nothing.
+        return _read(descriptor, 0, min(most, os.fstat(descriptor).st_size or _PAGE))
+
+
+def read_start(path: str | Path, size: int) -> bytes:
+    """The first `size` bytes of a file, or all. OSError, as `open_regular` raises it."""
+    with _closing(_opened(path)) as descriptor:
+        return _read(descriptor, 0, size)
+
+
+def read_end(path: str | Path, size: int) -> bytes:
+    """The last `size` bytes of a file, or all. OSError, as `open_regular` raises it."""
+    with _closing(_opened(path)) as descriptor:
+        return _read(descriptor, max(0, os.fstat(descriptor).st_size - size), size)
+
+
+def _opened(path: str | Path, most: int | None = None, mine: bool = False) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    raise NotRegular(errno.EINVAL, "it is no regular file", str(path))
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise NotRegular(errno.EINVAL, "it is no regular file", str(path))
+        if mine and facts.st_uid != os.geteuid():
+            raise NotMine(errno.EPERM, "it belongs to another user", str(path))
+        if most is not None and facts.st_size > most:
+            raise TooLarge(errno.EFBIG, f"it has more than {most >> 20} MiB", str(path))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextlib.contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int, place: int, size: int) -> bytes:
+    """`size` bytes from `place` on, or as many as there are. One system call gives no more than 2 GiB."""
+    data = os.pread(descriptor, size, place)
+    while len(data) < size and (piece := os.pread(descriptor, size - len(data), place + len(data))):
+        data += piece
+    return data
 
 
 def read_script(path: Path) -> str:
     """The text of a job script; bytes that are no UTF-8 are kept as `replace_text` writes them again. OSError."""
-    with open_regular(path) as file:
-        return file.read().decode("utf-8", "surrogateescape")
+    return read_whole(path).decode("utf-8", "surrogateescape")
 
 
 def read_text(path: Path) -> str:
     """The text of a small file. ValueError for what is no regular file, for a huge one and for one that is no UTF-8."""
     try:
-        file = open_regular(path)
-    except NotRegular as error:
-        raise ValueError(f"{path} is no regular file") from error
-    with file:
-        if os.fstat(file.fileno()).st_size > _LARGEST:
-            raise ValueError(f"{path} has more than {_LARGEST} bytes")
-        return file.read(_LARGEST).decode("utf-8")
+        return read_whole(path).decode("utf-8")
+    except (NotRegular, TooLarge) as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+
+
+def next_data(descriptor: int, place: int) -> int:
+    """Where the next bytes stand that somebody has written, from `place` on; the file's end where there are none.
+
+    A file can say that it has a terabyte and hold nothing: reading that takes minutes."""
+    try:
+        return max(place, os.lseek(descriptor, place, os.SEEK_DATA))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return max(place, os.fstat(descriptor).st_size)
+        return place  # this file system does not tell

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.errors import ConfigError
-from slurmopt.folder.files import NotRegular, open_regular, replace_text
+from slurmopt.folder.files import NotRegular, read_whole, replace_text
 from slurmopt.grid.axes import Axis, column_from, column_json
 from slurmopt.grid.bases import Base
 from slurmopt.grid.codec import decode, encode
@@ -16,6 +16,8 @@ from slurmopt.grid.points import KINDS, Points
 from slurmopt.grid.ranges import Ranges
 
 FORMAT = 1
+_LARGEST = 256 << 20
+"""Bytes: a million points that are listed one by one have fewer."""
 
 
 def save(points: Points, path: Path) -> None:
@@ -26,7 +28,7 @@ def save(points: Points, path: Path) -> None:
 def load(path: Path) -> Points:
     """Reads the file. ConfigError where it is damaged, of a newer slurmopt, or cannot be read."""
     try:
-        held = json.loads(_text(path))
+        held = json.loads(read_whole(path, _LARGEST))
         if held["format"] != FORMAT:
             raise ConfigError(f"{path} is of format {held['format']}; this slurmopt reads {FORMAT}: update it")
         return _from_json(held)
@@ -63,11 +65,6 @@ def _without_id(config: dict[str, Any]) -> dict[str, Any]:
 _OF_THE_MOMENT = ("described", "kept", "numbered", "line")
 """What differs between two descriptions of the same points: the time, what counts in a shuffled order, and the words
 that were typed."""
-
-
-def _text(path: Path) -> bytes:
-    with open_regular(path) as file:
-        return file.read()
 
 
 def _as_json(points: Points) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slurmopt.config.check import did_you_mean
 from slurmopt.errors import ConfigError, RunError, one_line
-from slurmopt.folder.files import open_regular
+from slurmopt.folder.files import read_start
 from slurmopt.folder.layout import RunFolder, folder_name, is_run
 from slurmopt.folder.sweep import SweepFolder, is_sweep, point_number, sweep_of
 from slurmopt.grid import submissions
@@ -157,8 +157,7 @@ def latest(runs: list[RunFolder], otherwise: str) -> RunFolder:
 def created(run: RunFolder) -> tuple[float, str]:
     """What runs are ordered by: when the launch made it, then its ID."""
     try:
-        with open_regular(run.events) as file:
-            first = file.read(_FIRST_LINE).split(b"\n", 1)[0]
+        first = read_start(run.events, _FIRST_LINE).split(b"\n", 1)[0]
     except OSError:  # not readable: it counts as the oldest, and its status says why
         return 0.0, run.id
     match = re.search(rb'"time": *(\d{1,15}(?:\.\d{1,9})?)[,}]', first)

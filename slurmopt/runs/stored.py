@@ -20,7 +20,7 @@ def value(folder: RunFolder, name: str) -> Any:
     from slurmopt.config import stored_yaml
 
     try:
-        config = stored_yaml.load(folder.config)
+        config = stored_yaml.load(folder.config, exact=False)
     except (OSError, YAMLError):
         return None
     return config.get(name) if isinstance(config, dict) else None

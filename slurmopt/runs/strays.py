@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from slurmopt.errors import one_line
 from slurmopt.folder import events
-from slurmopt.folder.files import open_regular
+from slurmopt.folder.files import read_end
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import journal as journals
 from slurmopt.runs.gather import of_the_run
@@ -74,10 +74,7 @@ def strays(runs: Iterable[RunFolder], fresh: bool = False) -> list[Stray]:
 def settled(run: RunFolder) -> bool:
     """Whether the end of the journal says that the run has ended: enough to know of most runs."""
     try:
-        with open_regular(run.events) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL))
-            lines = file.read().splitlines()
+        lines = read_end(run.events, _TAIL).splitlines()
     except OSError:
         return False
     word = next(_telling(reversed(lines)), {})

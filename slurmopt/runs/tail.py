@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import codecs
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from slurmopt.folder.files import open_regular
+from slurmopt.folder.files import next_data, open_regular, read_end
 
 _PIECE = 1 << 20
 
@@ -31,6 +30,8 @@ class Tail:
             while piece := file.read(_PIECE):
                 self._position += len(piece)
                 yield self._decoder.decode(piece)
+                if not piece.strip(b"\0"):
+                    self._position = file.seek(next_data(file.fileno(), self._position))
 
     def rest(self) -> str:
         """What is left of a character that the log's end cut."""
@@ -55,9 +56,11 @@ class Lines:
         self._tail.path = path
 
     def read(self) -> Iterator[str]:
-        """The lines that were completed since the last call."""
+        """The lines that were completed since the last call. One of more than a MiB becomes several."""
         for piece in self._tail.read():
             *whole, self._partial = (self._partial + piece).split("\n")
+            if len(self._partial) > _PIECE:
+                whole, self._partial = [*whole, self._partial], ""
             yield "".join(f"{self._prefix}{line}\n" for line in whole)
 
     def rest(self) -> str:
@@ -68,6 +71,4 @@ class Lines:
 
 def last_lines(path: Path, count: int) -> list[str]:
     """The last lines of a log, looking at no more than its last 256 KiB."""
-    with open_regular(path) as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - (_PIECE >> 2)))
-        return file.read().decode(errors="replace").splitlines()[-count:]
+    return read_end(path, _PIECE >> 2).decode(errors="replace").splitlines()[-count:]

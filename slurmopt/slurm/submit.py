@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slurmopt.errors import SlurmDown, SlurmRefused, SlurmUnreachable, SubmissionUnknown
+from slurmopt.folder.files import read_script
 from slurmopt.patience import patience
 from slurmopt.slurm import client
 from slurmopt.slurm.environment import clean_environment
@@ -45,7 +46,7 @@ def submit_once(
         str(script),
         *words,
     ]
-    environment = clean_environment(os.environ, script.read_text(encoding="utf-8"))
+    environment = clean_environment(os.environ, read_script(script))
     deadline = time.monotonic() + timeout
     if retry and (found := _look_up(token, deadline, sleep)) is not None:
         return found

@@ -180,3 +180,16 @@ def test_a_run_of_before_its_launch_noted_where_it_was_typed(folder: Path, capsy
     until_failed(run, 1)
     assert run.rank_log(1, 0).read_text() == f"{os.getcwd()}\n"
     assert stored(run)["environment"]["workdir"] == str(folder)
+
+
+def test_a_script_that_is_no_utf_8_is_kept_or_replaced_whole(folder: Path, capsys) -> None:
+    run = launch("mine")
+    with run.script.open("ab") as file:
+        file.write(b"# caf\xe9\n")
+    again = [sys.executable, "-m", "slurmopt.launch", "launch.run=mine"]
+    subprocess.run(again, capture_output=True, timeout=120, env=clean_environment())
+    assert run.attempts() == [0, 1]
+    assert run.script.read_bytes().endswith(b"# caf\xe9\n")
+    assert main(["retry", "mine"]) == 0
+    until_failed(run, 2)
+    assert b"\xe9" not in run.script.read_bytes()

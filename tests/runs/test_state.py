@@ -216,7 +216,7 @@ def test_a_journal_that_cannot_be_read_is_said_to_be_so(make_run) -> None:
     made.folder.events.mkdir()
     (status,), _ = gather([made.folder])
     assert status.state == "unknown"
-    assert "Is a directory" in str(status.detail)
+    assert "it is no regular file" in str(status.detail)
 
 
 def ended(make_run, name: str, outcome: str = "killed", **fields):
