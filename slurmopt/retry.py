@@ -26,6 +26,7 @@ from slurmopt.config.schema import GROUPS
 from slurmopt.errors import RunError, SlurmoptError, one_line
 from slurmopt.folder.files import read_script
 from slurmopt.folder.layout import RunFolder
+from slurmopt.grid.ranges import Ranges
 from slurmopt.runs import options
 from slurmopt.runs import retry as retries
 from slurmopt.runs.find import Selection, all_runs, all_sweeps, created, pick
@@ -143,15 +144,19 @@ def _retried_points(chosen: Selection, words: list[str], given: argparse.Namespa
     answer = Answer(sweep.name, sweep.id, str(sweep.path))
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            planned = sweeps.plan(chosen, words, More(given.more_memory, given.more_time), given.failed)
+            before = [] if given.dry_run else sweeps.taken(chosen)
+            have = Ranges(span for one in before for span in one.points.spans)
+            planned = sweeps.plan(chosen, words, More(given.more_memory, given.more_time), given.failed, have)
             script = _script_of(planned)
-        answer.changes, answer.points = planned.changes, str(planned.points)
+        answer.changes = planned.changes
+        answer.points = str(planned.points.union(have if chosen.points is None else have.both(chosen.points)))
         if given.dry_run:
             _show(answer, script or read_script(sweep.script), given.json)
         else:
-            answer.jobs = sweeps.submit(planned, script)
+            answer.jobs = [str(one.job) for one in before]
+            answer.jobs += sweeps.submit(planned, script) if planned.points else []
             answer.job = answer.jobs[0]
-            _say_points(answer, len(planned.points), given.json)
+            _say_points(answer, given.json)
     except (SlurmoptError, OSError) as error:
         _fail(answer, error)
     return answer
@@ -175,8 +180,9 @@ def _script_of(planned: Again) -> str | None:
     return backends.load("sbatch").script(job)
 
 
-def _say_points(answer: Answer, count: int, as_json: bool) -> None:
+def _say_points(answer: Answer, as_json: bool) -> None:
     if not as_json:
+        count = len(Ranges.parse(answer.points or ""))
         what = f"{count:,} points" if count != 1 else f"point {answer.points}"
         print(f"{_label(answer)}: {what} submitted as job {', '.join(answer.jobs)}{_changes(answer)}", flush=True)
 

@@ -7,6 +7,7 @@ says the same for those who look.
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from slurmopt.grid.submissions import Submission
 from slurmopt.runs.claim import claimed
 from slurmopt.runs.handover import hand_over
 from slurmopt.runs.mine import refuse_foreign
-from slurmopt.slurm.submit import submit_once
+from slurmopt.slurm.submit import look_up, submit_once
 from slurmopt.units import seconds
 
 if TYPE_CHECKING:
@@ -106,6 +107,29 @@ def settle(sweep: SweepFolder, settings: Settings, count: int) -> None:
             batch = Batch(one.points, one.per_task, one.packed, one.tasks, options, one.among)
             submit(sweep, settings, batch, count)
     _tell(sweep, count)
+
+
+def note_found(sweep: SweepFolder, settings: Settings) -> list[Submission]:
+    """Notes the jobs of submissions whose answer was lost, where Slurm has them; these. Submits nothing. With the
+    sweep's lock held. Raises what keeps Slurm from answering."""
+    found = []
+    for one in known(sweep):
+        if one.job is not None or one.token is None:
+            continue
+        job = look_up(one.token, time.monotonic() + seconds(settings.launch.submit_timeout))
+        if job is not None:
+            found.append(replace(one, job=job))
+    note(sweep, found)
+    return found
+
+
+def note(sweep: SweepFolder, found: list[Submission]) -> None:
+    """Notes the jobs of submissions that the journal does not know yet."""
+    unknown = {one.token for one in known(sweep) if one.job is None}
+    for one in found:
+        if one.job is not None and one.token in unknown:
+            events.append(sweep.events, "submitted", backend="sbatch", token=one.token, job=one.job, **_cluster())
+    _tell(sweep, how_many(sweep))
 
 
 def _tell(sweep: SweepFolder, count: int) -> None:

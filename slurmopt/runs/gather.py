@@ -80,8 +80,11 @@ def gather(folders: list[RunFolder], details: bool = False, fresh: bool = False)
 
 def ask(read: list[Journal], fresh: bool = False) -> Slurm:
     """One squeue for all runs that Slurm may know something of; none where there is no such run."""
-    if not any(_in_slurm(journal) for journal in read):
-        return Slurm()
+    return ask_slurm(fresh) if any(_in_slurm(journal) for journal in read) else Slurm()
+
+
+def ask_slurm(fresh: bool) -> Slurm:
+    """What one squeue says. `fresh`: now, not through the answer that all share."""
     from slurmopt.slurm.queue import queue
 
     try:

@@ -231,12 +231,19 @@ def find_token(token: str) -> str | None:
     Asks squeue, and then sacct where accounting runs, for jobs that squeue has forgotten. A job that Slurm took into
     its books only to refuse it does not count. Raises what kept Slurm from answering.
     """
-    for entry in queue(fresh=True).values():
-        if token in entry.comment and not entry.never_ran:
-            return entry.job_id.split("_")[0].split("+")[0]
+    if (job := with_token(queue(fresh=True), token)) is not None:
+        return job
     from slurmopt.slurm.facts import facts
 
     return _find_in_accounting(token) if facts().accounting else None
+
+
+def with_token(jobs: Mapping[str, QueueEntry], token: str) -> str | None:
+    """As `find_token`, among what squeue has said already."""
+    for entry in jobs.values():
+        if token in entry.comment and not entry.never_ran:
+            return entry.job_id.split("_")[0].split("+")[0]
+    return None
 
 
 def _find_in_accounting(token: str) -> str | None:

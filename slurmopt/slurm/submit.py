@@ -48,26 +48,28 @@ def submit_once(
     ]
     environment = clean_environment(os.environ, read_script(script))
     deadline = time.monotonic() + timeout
-    if retry and (found := _look_up(token, deadline, sleep)) is not None:
+    if retry and (found := look_up(token, deadline, sleep)) is not None:
         return found
     while True:
         try:
             with patience("waiting for Slurm to take the job"):
                 answer = client.run(command, _SBATCH_TIMEOUT, environment)
-            if (found := job_id_in(answer) or _look_up(token, deadline, sleep)) is None:
+            if (found := job_id_in(answer) or look_up(token, deadline, sleep)) is None:
                 raise SlurmRefused(f"sbatch answered {answer.strip()!r}, and Slurm has no such job")
             return found
         except SlurmUnreachable as error:
             if "connect failure" in str(error):  # nobody listened, so slurmctld cannot have taken the job
                 raise SlurmDown(str(error)) from error
-            if (found := _look_up(token, deadline, sleep)) is not None:
+            if (found := look_up(token, deadline, sleep)) is not None:
                 return found
             if time.monotonic() >= deadline:
                 raise
 
 
-def _look_up(token: str, deadline: float, sleep: Callable[[float], None]) -> str | None:
-    """The job with `token`, or None once Slurm has said several times that it has none."""
+def look_up(token: str, deadline: float, sleep: Callable[[float], None] = time.sleep) -> str | None:
+    """The job with `token`, or None once Slurm has said several times that it has none.
+
+    SubmissionUnknown where Slurm has not answered by `deadline`, of time.monotonic()."""
     with patience("Slurm's answer was lost; looking up whether it took the job"):
         return _look(token, deadline, sleep)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ from slurmopt.folder.files import read_script, replace_text
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.records import Records
-from slurmopt.grid.submissions import cancelled
+from slurmopt.grid.submissions import Submission, cancelled
+from slurmopt.runs import arrays
 from slurmopt.runs import retry as retries
 from slurmopt.runs.find import Selection
 from slurmopt.runs.handover import alone
@@ -47,9 +48,29 @@ class Again:
         return self.changed.changes if self.changed is not None else {}
 
 
-def plan(chosen: Selection, words: list[str], more: More, failed_only: bool) -> Again:
-    """Which points go on, with which needs. Nothing is written. Raises RunError, ConfigError."""
-    points = to_retry(standing(chosen.sweep, fresh=True), chosen, failed_only)
+def taken(chosen: Selection) -> list[Submission]:
+    """Array jobs of the chosen points that a retry before this one got through without learning it: its sbatch was
+    killed, or a full disk kept the journal from noting them. They are noted now."""
+    from slurmopt.config.settings import load
+
+    sweep = chosen.sweep
+    if all(one.job is not None for one in arrays.known(sweep)):
+        return []
+    refuse_foreign(sweep)
+    with alone(sweep.run):
+        found = arrays.note_found(sweep, load(sweep.config)[1])
+    return [one for one in found if _is_again(one, sweep) and (chosen.points is None or one.points.both(chosen.points))]
+
+
+def _is_again(one: Submission, sweep: SweepFolder) -> bool:
+    """Whether its points had an array job before."""
+    return any(one.points.both(earlier.points) for earlier in arrays.known(sweep) if earlier.number < one.number)
+
+
+def plan(chosen: Selection, words: list[str], more: More, failed_only: bool, without: Ranges | None = None) -> Again:
+    """Which points go on, with which needs; `without` those that go on already, which may be all. Nothing is written.
+    Raises RunError, ConfigError."""
+    points = to_retry(standing(chosen.sweep, fresh=True), chosen, failed_only, without or Ranges())
     if not words and more == More():
         from slurmopt.config.settings import load
 
@@ -71,14 +92,15 @@ def _left(sweep: SweepFolder, points: Ranges, settings: Settings) -> Ranges:
     return left_to_try(sweep, points)
 
 
-def to_retry(seen: Standing, chosen: Selection, failed_only: bool) -> Ranges:
-    """Of the chosen points those that ended other than well; RunError where there is none, or nobody can tell."""
+def to_retry(seen: Standing, chosen: Selection, failed_only: bool, without: Ranges) -> Ranges:
+    """Of the chosen points those that ended other than well, and are not in `without`; RunError where there is none
+    with these, or nobody can tell."""
     if seen.problem and seen.numbers("unknown", "pending", "running"):
         raise RunError(f"{seen.label}: points may be alive: {seen.problem}")
     words = BAD if failed_only else (*BAD, "cancelled")
     points = seen.numbers(*words)
-    points = points if chosen.points is None else points.both(chosen.points)
-    if not points:
+    points = (points if chosen.points is None else points.both(chosen.points)).minus(without)
+    if not points and not without:
         what = "has failed" if failed_only else "has failed or was cancelled"
         counts = states(seen.counts(chosen.points))
         raise RunError(f"{chosen.label}: no point {what}, so there is nothing to retry: {counts}")
@@ -103,13 +125,14 @@ def submit(again: Again, script: str | None) -> list[str]:
     The journals note the `retry`: the points' budgets count from there. Raises what a submission does; config and
     script are then as they were, unless something was submitted.
     """
-    from slurmopt.runs import arrays
     from slurmopt.sweeps.submission import submit_points
 
     sweep = again.sweep
     refuse_foreign(sweep)
     with alone(sweep.run):
-        arrays.settle(sweep, again.settings, arrays.how_many(sweep))
+        again, settled = _settled(again)
+        if not again.points:
+            return [str(one.job) for one in settled]
         _refuse_overtaken(again)
         before = {path: read_script(path) for path in _files(sweep)}
         ban, tried = cancelled(sweep), len(arrays.known(sweep))
@@ -122,7 +145,19 @@ def submit(again: Again, script: str | None) -> list[str]:
                     replace_text(path, text)
                 replace_text(sweep.cancelled, f"{ban}\n")
             raise
-    return [str(one.job) for one in made]
+    return [str(one.job) for one in (*settled, *made)]
+
+
+def _settled(again: Again) -> tuple[Again, list[Submission]]:
+    """Brings submissions whose answer was lost to their end; what is left to submit, and the jobs that have the rest."""
+    sweep = again.sweep
+    lost = [one.number for one in arrays.known(sweep) if one.job is None]
+    arrays.settle(sweep, again.settings, arrays.how_many(sweep))
+    settled = [one for one in arrays.known(sweep) if one.number in lost and one.points.both(again.points)]
+    points = again.points
+    for one in settled:
+        points = points.minus(one.points)
+    return replace(again, points=points), settled
 
 
 def _files(sweep: SweepFolder) -> tuple[Path, Path]:

@@ -16,7 +16,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 
-from slurmopt.errors import RunError, SlurmRefused
+from slurmopt.errors import RunError, SlurmError, SlurmRefused
 from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
@@ -24,6 +24,7 @@ from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.records import Records
 from slurmopt.grid.submissions import Submission, cancelled
+from slurmopt.runs import arrays
 from slurmopt.runs import cancel as of_runs
 from slurmopt.runs.cancel import parser
 from slurmopt.runs.find import Selection, pick
@@ -69,6 +70,8 @@ def _go_on(found: Selection) -> None:
 
 def _going(seen: Standing, found: Selection) -> Ranges:
     """The chosen points that have not ended."""
+    if seen.problem and any(one.job is None for one in seen.submissions):
+        raise SlurmError(f"{found.label}: nobody can tell whether Slurm has its latest array job: {seen.problem}")
     going = seen.numbers(*_MAY_GO_ON)
     going = going if found.points is None else going.both(found.points)
     if not going:
@@ -84,6 +87,7 @@ def cancel(seen: Standing, points: Ranges) -> list[str]:
     # First, so that a job that ends at once is known to have been cancelled.
     _note(sweep, "cancel", points, lambda before: before.union(points))
     seen = standing(sweep, fresh=True)  # an array job may have been submitted since
+    arrays.note(sweep, seen.submissions)  # one whose answer was lost has been cancelled: no retry is to count it
     told = _tell(seen, points)
     try:
         words = list(_words(seen, points))

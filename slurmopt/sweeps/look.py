@@ -9,15 +9,16 @@ import time
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import SlurmError
 from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
 from slurmopt.runs import arrays
+from slurmopt.runs.gather import ask_slurm
 from slurmopt.runs.journal import Journal, whole
 from slurmopt.runs.progress import progress
 from slurmopt.runs.state import ALIVE, Slurm, state
@@ -47,13 +48,27 @@ def standing(sweep: SweepFolder, fresh: bool = False, metrics: bool = False) -> 
     journal = events.read(sweep.events)
     made = next((event for event in journal if event["event"] == "created"), {})
     count = whole(made.get("points")) or max((one.points.spans[-1][1] + 1 for one in tried if one.points), default=0)
+    slurm = None
+    if any(one.job is None for one in tried):  # the answer to a submission was lost: Slurm may have it all the same
+        slurm = ask_slurm(fresh)
+        tried = [_found(one, slurm) for one in tried]
     found = Standing(sweep, count, tried, Ends(metrics), created=number(made.get("time")))
     look = _Look(found, submissions.cancelled(sweep), _times(journal))
     look.read(Reader(metrics))
-    look.ask(fresh, needed=len(found.ends) < count)
+    if slurm is not None or look.needs_slurm(count):
+        look.take(slurm or ask_slurm(fresh))
     look.judge()
     found.now = time.time()
     return found
+
+
+def _found(one: Submission, slurm: Slurm) -> Submission:
+    """The submission, with its job where that is known by its token alone."""
+    if one.job is not None or one.token is None:
+        return one
+    from slurmopt.slurm.queue import with_token
+
+    return replace(one, job=with_token(slurm.jobs, one.token))
 
 
 def _times(journal: list[dict[str, Any]]) -> dict[str, float]:
@@ -108,20 +123,18 @@ class _Look:
             return False
         return self._of_job.get(_array(trace.job), one.number) >= one.number
 
-    def ask(self, fresh: bool, needed: bool) -> None:
-        """One squeue for all array jobs of the sweep."""
-        if not needed or not self._of_job:
-            return
-        from slurmopt.slurm.queue import queue
+    def needs_slurm(self, count: int) -> bool:
+        """Whether one of the `count` points may go on."""
+        return len(self._found.ends) < count and bool(self._of_job)
 
-        try:
-            answer = queue(fresh)
-        except SlurmError as error:
-            self._slurm = Slurm(problem=str(error))
-            self._found.problem = str(error)
-            return
-        self._queue = type(answer)({job: entry for job, entry in answer.items() if self._mine(entry)})
-        self._slurm = Slurm(self._queue, asked=time.time() - answer.age)
+    def take(self, slurm: Slurm) -> None:
+        """What squeue said of the sweep's array jobs."""
+        from slurmopt.slurm.queue import Queue
+
+        self._slurm, self._found.problem = slurm, slurm.problem
+        if slurm.problem is None:
+            self._queue = Queue({job: entry for job, entry in slurm.jobs.items() if self._mine(entry)})
+            self._slurm = Slurm(self._queue, slurm.asked)
 
     def _mine(self, entry: QueueEntry) -> bool:
         """A cluster built anew counts its jobs from 1."""
