@@ -12,7 +12,8 @@
     │   │   ├── SlurmDown                     nobody listens there, so nothing was sent
     │   │   └── SlurmUnconfigured             its commands are here, but know of no cluster
     │   ├── SlurmRefused              2   sbatch said no, with its reason
-    │   └── SubmissionUnknown             nobody can tell whether the job was accepted
+    │   ├── SubmissionUnknown             nobody can tell whether the job was accepted
+    │   └── SubmissionNotNoted            it was accepted, and the journal could not be told
     ├── StorageError                  1   what a folder or S3 answered: no space, deadline over
     │   ├── StorageRefused                what it will answer again: no permission, no such bucket
     │   └── StorageBroken                 it gives back other bytes than it was given
@@ -88,13 +89,24 @@ class SlurmUnconfigured(SlurmUnreachable):
 
 
 class SlurmRefused(SlurmError):
-    """sbatch refused the job; the message carries its reason."""
+    """sbatch refused the job; the message carries its reason.
+
+    `sure`: that reason is Slurm's own. A command that was killed, or that a wrapper let fail, may have done its work.
+    """
 
     exit_status = 2
+
+    def __init__(self, message: str, sure: bool = True) -> None:
+        super().__init__(message)
+        self.sure = sure
 
 
 class SubmissionUnknown(SlurmError):
     """The connection broke off and nobody can tell whether the job was accepted."""
+
+
+class SubmissionNotNoted(SlurmError):
+    """Slurm has the job, but the run's journal could not be told: a full disk. The message has the job's id."""
 
 
 class StorageError(SlurmoptError):

@@ -33,7 +33,7 @@ from slurmopt.runs.find import Selection, all_runs, all_sweeps, created, pick
 from slurmopt.runs.gather import gather
 from slurmopt.runs.journal import read as read_journal
 from slurmopt.runs.plan import Plan
-from slurmopt.runs.resume import Ended, ended
+from slurmopt.runs.resume import Ended, ended, taken
 from slurmopt.runs.retry import More
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class Answer:
     """Of a sweep: which points go on."""
     jobs: list[str] = field(default_factory=list)
     """Of a sweep: all its new array jobs."""
+    before: bool = False
+    """Whether an earlier try had submitted all of it."""
     status: int = 0
     """The exit status of the error."""
 
@@ -155,7 +157,7 @@ def _retried_points(chosen: Selection, words: list[str], given: argparse.Namespa
         else:
             answer.jobs = [str(one.job) for one in before]
             answer.jobs += sweeps.submit(planned, script) if planned.points else []
-            answer.job = answer.jobs[0]
+            answer.job, answer.before = answer.jobs[0], not planned.points
             _say_points(answer, given.json)
     except (SlurmoptError, OSError) as error:
         _fail(answer, error)
@@ -184,7 +186,8 @@ def _say_points(answer: Answer, as_json: bool) -> None:
     if not as_json:
         count = len(Ranges.parse(answer.points or ""))
         what = f"{count:,} points" if count != 1 else f"point {answer.points}"
-        print(f"{_label(answer)}: {what} submitted as job {', '.join(answer.jobs)}{_changes(answer)}", flush=True)
+        done = "submitted before, and not again: job" if answer.before else "submitted as job"
+        print(f"{_label(answer)}: {what} {done} {', '.join(answer.jobs)}{_changes(answer)}", flush=True)
 
 
 def _fail(answer: Answer, error: SlurmoptError | OSError) -> None:
@@ -197,6 +200,10 @@ def _retried(run: RunFolder, words: list[str], given: argparse.Namespace) -> Ans
     """Retries one run and says so."""
     answer = Answer(run.name, run.id, str(run.path))
     try:
+        if not given.dry_run and (job := taken(run)) is not None:
+            answer.job, answer.before = job, True
+            _say(answer, given.json)
+            return answer
         # Standard output is for what is asked for alone; the user's modules and resolvers may print.
         with contextlib.redirect_stdout(sys.stderr):
             planned = plan(run, words, More(given.more_memory, given.more_time), given.dry_run)
@@ -258,8 +265,7 @@ def _refuse_taken(found: Ended) -> None:
     from slurmopt.slurm.queue import find_token
 
     if (job := find_token(found.token)) is not None:
-        again = f"slurmopt launch launch.run={found.run.name}/{found.run.id}"
-        raise RunError(f"its last submission got through, as job {job}; first have that noted: {again}")
+        raise RunError(f"its last submission got through, as job {job}; without --dry-run that is noted")
 
 
 def _show(answer: Answer, script: str, as_json: bool) -> None:
@@ -273,7 +279,8 @@ def _show(answer: Answer, script: str, as_json: bool) -> None:
 
 def _say(answer: Answer, as_json: bool) -> None:
     if not as_json:
-        print(f"{_label(answer)}: submitted as job {answer.job}{_changes(answer)}", flush=True)
+        what = "submitted before, and not again: job" if answer.before else "submitted as job"
+        print(f"{_label(answer)}: {what} {answer.job}{_changes(answer)}", flush=True)
 
 
 def _changes(answer: Answer) -> str:
@@ -287,4 +294,4 @@ def _label(answer: Answer) -> str:
 def _as_dict(answer: Answer) -> dict[str, Any]:
     shown = asdict(answer)
     of_sweeps = () if answer.points is not None else ("points", "jobs")
-    return {key: value for key, value in shown.items() if key not in ("status", *of_sweeps)}
+    return {key: value for key, value in shown.items() if key not in ("status", "before", *of_sweeps)}

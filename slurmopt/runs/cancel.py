@@ -18,6 +18,7 @@ from slurmopt.folder.process import alive
 from slurmopt.runs import options
 from slurmopt.runs.find import find
 from slurmopt.runs.gather import Status, gather, of_the_run
+from slurmopt.runs.handover import earlier, note_job
 from slurmopt.runs.journal import Journal, whole
 from slurmopt.runs.state import Slurm
 
@@ -34,8 +35,11 @@ def main(argv: list[str]) -> int:
 
 def cancel(run: RunFolder, as_json: bool) -> int:
     """Stops the run and says so."""
-    (status,), _ = gather([run], fresh=True)
+    (status,), problem = gather([run], fresh=True)
+    if status.journal.unsettled and problem is not None:
+        raise SlurmError(f"{status.label}: nobody can tell whether Slurm has its latest job: {problem}")
     _refuse(status)
+    _note(status.journal)
     # First, so that a job that ends at once is known to have been cancelled.
     events.append(status.folder.events, "cancel", job=status.journal.job)
     _stop(status)
@@ -60,6 +64,13 @@ def _refuse(status: Status) -> None:
     if not status.alive and status.state != "unknown":
         detail = f" ({status.detail})" if status.detail else ""
         raise RunError(f"{status.label} has ended already: {status.state}{detail}")
+
+
+def _note(journal: Journal) -> None:
+    """The job of a submission whose answer was lost: it has been cancelled, and no retry is to count it."""
+    token, _, noted = earlier(journal.folder)
+    if token is not None and not noted and token == journal.token and journal.job and not journal.local:
+        note_job(journal.folder, journal.backend or "sbatch", token, journal.job)
 
 
 def _stop(status: Status) -> None:

@@ -74,7 +74,7 @@ def gather(folders: list[RunFolder], details: bool = False, fresh: bool = False)
     """
     read = [_read(folder) for folder in folders]
     slurm = ask(read, fresh)
-    needed = any(_in_slurm(journal) and journal.ended is None for journal in read)
+    needed = any(journal.unsettled or (_in_slurm(journal) and journal.ended is None) for journal in read)
     return [_judge(journal, slurm, details) for journal in read], slurm.problem if needed else None
 
 
@@ -95,6 +95,8 @@ def ask_slurm(fresh: bool) -> Slurm:
 
 
 def _in_slurm(journal: Journal) -> bool:
+    if journal.unsettled:
+        return True
     return journal.job is not None and not journal.local and (journal.ended is None or journal.may_return)
 
 
@@ -115,6 +117,8 @@ def _read(folder: RunFolder) -> Journal:
 
 def _status(journal: Journal, slurm: Slurm, details: bool) -> Status:
     now = time.time()
+    if journal.unsettled:
+        _learn(journal, slurm)
     seen = None
     if journal.attempt is not None and (details or journal.ended is None):
         seen = progress(journal.folder, journal.attempt.number)
@@ -123,6 +127,14 @@ def _status(journal: Journal, slurm: Slurm, details: bool) -> Status:
     word, detail = state(journal, slurm, seen.heartbeat, now)
     entry = slurm.jobs.get(journal.job) if journal.job is not None and _in_slurm(journal) else None
     return Status(journal, word, detail, seen, entry, now)
+
+
+def _learn(journal: Journal, slurm: Slurm) -> None:
+    """Slurm may have the job of a submission whose answer was lost."""
+    from slurmopt.slurm.queue import with_token
+
+    if (job := with_token(slurm.jobs, journal.token or "")) is not None:
+        journals.learn(journal, job)
 
 
 def of_the_run(journal: Journal, slurm: Slurm) -> Slurm:

@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slurmopt.errors import RunError, SlurmDown, SlurmRefused, one_line
+from slurmopt.errors import (
+    FolderError,
+    RunError,
+    SlurmDown,
+    SlurmRefused,
+    SubmissionNotNoted,
+    SubmissionUnknown,
+    one_line,
+)
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 
@@ -77,19 +85,39 @@ def hand_over(
 
     `submit(token, retry)` gives the job's id and what else the journal is to keep; with `retry` an earlier try with
     this token may have got through. `told`: what else the journal keeps before it. To be called with the run's lock
-    held.
+    held. Raises what `submit` does, FolderError where the journal cannot be written and nothing was submitted, and
+    SubmissionNotNoted where it cannot and something was.
     """
     token, job_id, _ = earlier(run)
     retry = token is not None and job_id is None
     token = token if retry and token else f"slurmopt:{secrets.token_hex(8)}"
-    events.append(run.events, "submitting", backend=backend, token=token, **told)
+    try:
+        events.append(run.events, "submitting", backend=backend, token=token, **told)
+    except OSError as error:
+        raise FolderError(f"{run.events}: {_why(error)}; nothing was submitted") from error
     try:
         job_id, details = submit(token, retry)
     except (SlurmDown, SlurmRefused) as error:  # it is certain that there is no job: nobody has to look for one
-        events.append(run.events, "submit-failed", backend=backend, token=token, reason=one_line(str(error)))
+        with contextlib.suppress(OSError):  # a full disk: then somebody looks for one, in vain
+            events.append(run.events, "submit-failed", backend=backend, token=token, reason=one_line(str(error)))
         raise
-    events.append(run.events, "submitted", backend=backend, token=token, job=job_id, **details)
+    except OSError as error:  # of a file that belongs to the submission
+        raise SubmissionUnknown(f"{_why(error)} while Slurm was asked, which may have taken the job") from error
+    note_job(run, backend, token, job_id, **details)
     return job_id
+
+
+def note_job(run: RunFolder, backend: str, token: str | None, job: str, **details: Any) -> None:
+    """Notes the job that a submission became. SubmissionNotNoted where the journal cannot be written."""
+    try:
+        events.append(run.events, "submitted", backend=backend, token=token, job=job, **details)
+    except OSError as error:
+        said = f"job {job} is submitted, but {run.events} could not be told ({_why(error)})"
+        raise SubmissionNotNoted(said) from error
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
 
 
 def cron_line(folder: Path) -> str:

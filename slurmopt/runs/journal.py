@@ -73,6 +73,11 @@ class Journal:
         return self.runner is not None or self.backend == "local" or (self.job or "").startswith("local-")
 
     @property
+    def unsettled(self) -> bool:
+        """Whether nobody has noted what became of the latest submission, to Slurm."""
+        return self._submitting and self.token is not None and not self.local
+
+    @property
     def ended(self) -> dict[str, Any] | None:
         """The `end` event that no other attempt followed or will follow."""
         end = self.attempt.end if self.attempt else None
@@ -128,6 +133,15 @@ def _submitting(journal: Journal, event: dict[str, Any]) -> None:
     journal.token = text(event.get("token"))
     journal._submitting = True
     journal.backend = text(event.get("backend")) or journal.backend
+
+
+def _submit_failed(journal: Journal, event: dict[str, Any]) -> None:
+    journal._submitting = False
+
+
+def learn(journal: Journal, job: str) -> None:
+    """What became of the latest submission, where its journal does not tell."""
+    _new_job(journal, {"job": job})
 
 
 def _submitted(journal: Journal, event: dict[str, Any]) -> None:
@@ -202,6 +216,7 @@ _TAKE = {
     "created": _created,
     "submitting": _submitting,
     "submitted": _submitted,
+    "submit-failed": _submit_failed,
     "attempt": _attempt,
     "signal": _signal,
     "requeue": _requeue,

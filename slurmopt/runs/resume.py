@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import ConfigError, RunError, SubmissionUnknown
+from slurmopt.errors import ConfigError, RunError, SubmissionNotNoted, SubmissionUnknown
 from slurmopt.folder import events
 from slurmopt.folder.files import read_script, replace_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs.find import find
 from slurmopt.runs.gather import gather
-from slurmopt.runs.handover import earlier
+from slurmopt.runs.handover import alone, earlier, note_job
+from slurmopt.runs.journal import read as read_journal
 from slurmopt.runs.prepare import link_package
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from slurmopt.runs.plan import Plan
 
 _WHO = "launch.run: "
+_PATIENCE = 120.0
+"""Seconds for a slurmctld that does not answer."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,43 @@ def ended(run: RunFolder, who: str = "") -> Ended:
     return Ended(run, tried[-1], token, unsettled=token is not None and job is None)
 
 
+def taken(run: RunFolder) -> str | None:
+    """The job of a retry before this one that got through without learning it: its sbatch was killed, or a full disk
+    kept the journal from noting it. It is noted now; so is that of a launch, which is no retry's, and not returned."""
+    if not _is_lost(run):
+        return None
+    _refuse_foreign(run, "")
+    with alone(run):
+        if not _is_lost(run):
+            return None
+        token, job, _ = earlier(run)
+        from slurmopt.slurm.submit import look_up
+
+        found = job or look_up(token or "", time.monotonic() + _PATIENCE)
+        if found is None:
+            return None
+        note_job(run, read_journal(run).backend or "sbatch", token, found)
+    return found if _by_retry(run) else None
+
+
+def _is_lost(run: RunFolder) -> bool:
+    """Whether nobody has noted what became of the latest submission to Slurm."""
+    token, _, noted = earlier(run)
+    return token is not None and not noted and not read_journal(run).local
+
+
+def _by_retry(run: RunFolder) -> bool:
+    """Whether the latest submission was a retry's."""
+    asked, found, token = False, False, None
+    for event in events.read(run.events):
+        if event["event"] == "retry":
+            asked = True
+        elif event["event"] == "submitting":
+            found = asked or (found and event.get("token") == token)
+            asked, token = False, event.get("token")
+    return found
+
+
 def _refuse_foreign(run: RunFolder, who: str) -> None:
     """Its script is run as it lies there: whoever could write it would run it as you."""
     for path in (run.path, run.script, run.config, run.events):
@@ -101,8 +142,8 @@ def going_on(plan: Plan, script: str, token: str | None) -> Iterator[None]:
             _change(plan, script)
         events.append(run.events, "retry", changes=plan.changes or {})
         yield
-    except SubmissionUnknown:
-        raise  # Slurm may have the job
+    except (SubmissionUnknown, SubmissionNotNoted):
+        raise  # Slurm has the job, or may have it
     except Exception:
         for path, text in before.items():
             replace_text(path, text)

@@ -7,7 +7,16 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import RunError, SlurmDown, SlurmError, SlurmRefused, SlurmUnreachable, SubmissionUnknown
+from slurmopt.errors import (
+    FolderError,
+    RunError,
+    SlurmDown,
+    SlurmError,
+    SlurmRefused,
+    SlurmUnreachable,
+    SubmissionNotNoted,
+    SubmissionUnknown,
+)
 from slurmopt.folder import events
 from slurmopt.folder.files import read_script
 from slurmopt.folder.layout import RunFolder
@@ -78,12 +87,14 @@ def _hand_over(plan: Plan, backend: Backend, made: bool) -> str:
 
     try:
         return hand_over(run, plan.backend, submit)
-    except (SlurmDown, SlurmRefused):
+    except (SlurmDown, SlurmRefused, FolderError):
         if made:
             discard(run)
         raise
     except (SlurmUnreachable, SubmissionUnknown) as error:
-        raise SubmissionUnknown(_repeat(plan, error)) from error
+        raise SubmissionUnknown(f"{error}; once it answers, {_repeat(plan)}") from error
+    except SubmissionNotNoted as error:
+        raise SubmissionNotNoted(f"{error}; once it can be written, {_repeat(plan)}") from error
 
 
 def _cluster(backend: Backend) -> dict[str, str]:
@@ -94,10 +105,12 @@ def _cluster(backend: Backend) -> dict[str, str]:
     return {"cluster": name} if name else {}
 
 
-def _repeat(plan: Plan, error: Exception) -> str:
+def _repeat(plan: Plan) -> str:
     run = plan.job.folder
+    if plan.changes is not None:
+        return f"repeat slurmopt retry {run.name}/{run.id}: it never submits twice"
     again = f"launch.run={run.name}/{run.id}" if plan.existing else f"launch.id={run.id}"
-    return f"{error}; once it answers, repeat the launch with {again}: it never submits twice"
+    return f"repeat the launch with {again}: it never submits twice"
 
 
 def _say(plan: Plan, job_id: str, repeated: bool) -> None:

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import InputError, RunError, SlurmError, SlurmoptError, one_line
+from slurmopt.errors import InputError, RunError, SlurmError, SlurmoptError, SubmissionNotNoted, one_line
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder, point_number
@@ -295,10 +295,9 @@ def _from_job(job: str, words: list[str]) -> int:
         try:
             new = submit_again(run, journal.backend or "sbatch", settings, after=job)
         except SlurmError as error:
-            print(
-                f"slurmopt: not submitted again from here: {error}; `slurmopt tend` on a login node does it",
-                file=sys.stderr,
-            )
+            said = "" if isinstance(error, SubmissionNotNoted) else "not submitted again from here: "
+            does = "notes it" if isinstance(error, SubmissionNotNoted) else "does it"
+            print(f"slurmopt: {said}{error}; `slurmopt tend` on a login node {does}", file=sys.stderr)
             return 1
     print(f"slurmopt: submitted again as job {new}, which starts when this one is over", file=sys.stderr)
     return 0

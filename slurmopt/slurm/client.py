@@ -145,7 +145,8 @@ def _error(command: str, code: int, answer: Answer) -> SlurmUnreachable | SlurmR
         return _unconfigured(command, why)
     if _UNREACHABLE.search(said) and not _NO_ACCOUNTING.search(said):
         return SlurmUnreachable(f"{command}: Slurm does not answer ({why}); {_NEXT}")
-    return SlurmRefused(f"{command}: {why}")
+    own_words = re.search(rf"^{command}: (error|fatal): ", answer.stderr, re.MULTILINE) is not None
+    return SlurmRefused(f"{command}: {why}", sure=own_words and 0 < code < 128)
 
 
 def reason(said: str) -> str:

@@ -64,6 +64,10 @@ def submit_once(
                 return found
             if time.monotonic() >= deadline:
                 raise
+        except SlurmRefused as error:
+            if error.sure or (found := look_up(token, deadline, sleep)) is None:
+                raise
+            return found
 
 
 def look_up(token: str, deadline: float, sleep: Callable[[float], None] = time.sleep) -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.config.check import did_you_mean
-from slurmopt.errors import ConfigError, RunError
+from slurmopt.errors import ConfigError, RunError, SubmissionNotNoted
 from slurmopt.folder import events
 from slurmopt.folder.files import read_script, replace_text
 from slurmopt.folder.sweep import SweepFolder
@@ -125,7 +125,7 @@ def submit(again: Again, script: str | None) -> list[str]:
     The journals note the `retry`: the points' budgets count from there. Raises what a submission does; config and
     script are then as they were, unless something was submitted.
     """
-    from slurmopt.sweeps.submission import submit_points
+    from slurmopt.sweeps.submission import not_noted, submit_points
 
     sweep = again.sweep
     refuse_foreign(sweep)
@@ -139,17 +139,21 @@ def submit(again: Again, script: str | None) -> list[str]:
         try:
             _change(again, script)
             made = submit_points(sweep, again.settings, again.points)
-        except Exception:
+        except Exception as error:
             if len(arrays.known(sweep)) <= tried:  # Slurm has nothing of it
                 for path, text in before.items():
                     replace_text(path, text)
                 replace_text(sweep.cancelled, f"{ban}\n")
+            elif isinstance(error, (SubmissionNotNoted, OSError)):
+                again_as = f"once it can be written, repeat slurmopt retry {sweep.name}/{sweep.id}"
+                said = f"{not_noted(sweep, error)}; {again_as}: it never submits twice"
+                raise SubmissionNotNoted(said) from error
             raise
     return [str(one.job) for one in (*settled, *made)]
 
 
 def _settled(again: Again) -> tuple[Again, list[Submission]]:
-    """Brings submissions whose answer was lost to their end; what is left to submit, and the jobs that have the rest."""
+    """Brings submissions whose answer was lost to their end: what is left, and the jobs that have the rest."""
     sweep = again.sweep
     lost = [one.number for one in arrays.known(sweep) if one.job is None]
     arrays.settle(sweep, again.settings, arrays.how_many(sweep))

@@ -11,7 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import RunError, SlurmDown, SlurmRefused, SlurmUnreachable, SubmissionUnknown
+from slurmopt.errors import (
+    FolderError,
+    RunError,
+    SlurmDown,
+    SlurmRefused,
+    SlurmUnreachable,
+    SubmissionNotNoted,
+    SubmissionUnknown,
+)
 from slurmopt.folder.files import read_script, replace_text
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
@@ -64,15 +72,27 @@ def submit(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
         try:
             arrays.settle(sweep, plan.job.settings, arrays.how_many(sweep))
             submit_what_fits(sweep, plan.job.settings)
-        except (SlurmDown, SlurmRefused, KeyboardInterrupt):
+        except (SlurmDown, SlurmRefused, FolderError, KeyboardInterrupt):
             if made and not arrays.known(sweep):
                 discard(sweep.run)
             raise
         except (SlurmUnreachable, SubmissionUnknown) as error:
-            again = f"once it answers, repeat the launch with launch.id={sweep.id}: it never submits twice"
-            raise SubmissionUnknown(f"{error}; {again}") from error
+            again = f"repeat the launch with launch.id={sweep.id}: it never submits twice"
+            raise SubmissionUnknown(f"{error}; once it answers, {again}") from error
+        except (SubmissionNotNoted, OSError) as error:
+            if not _with_jobs(sweep) and isinstance(error, OSError):
+                raise
+            again = f"repeat the launch with launch.id={sweep.id}: it never submits twice"
+            raise SubmissionNotNoted(f"{not_noted(sweep, error)}; once it can be written, {again}") from error
         after = _with_jobs(sweep)
     return after, len(after) == len(before)
+
+
+def not_noted(sweep: SweepFolder, error: SubmissionNotNoted | OSError) -> str:
+    """What a file that could not be written after Slurm had taken a job means."""
+    if isinstance(error, SubmissionNotNoted):
+        return str(error)
+    return f"job {', '.join(str(one.job) for one in _with_jobs(sweep))} is submitted, but {error}"
 
 
 def _with_jobs(sweep: SweepFolder) -> list[Submission]:
