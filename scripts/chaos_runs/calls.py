@@ -130,10 +130,10 @@ class Disturber:
         self._prepare(case.command)
         said = self.place.slurmopt(command.argv, case.number, FAULTS[case.fault], case.locks)
         wrong = list(self._told(said, case))
-        if said.status != 0:
+        if said.status != 0 or command.always:
             wrong += self._repeat(command, case.locks)
         wrong += command.judge(self.place)
-        wrong += self._left(case)
+        wrong += self.left(case.command, case.locks)
         wrong += self._cancelled(command, case.locks)
         return said, wrong
 
@@ -159,8 +159,9 @@ class Disturber:
                 self.place.slurmopt(hint[1].split(), locks=locks)
         return [f"repeated {_TRIES} times it fails: {said.err.strip()[-300:]}"]
 
-    def _left(self, case: Case) -> list[str]:
-        left = self.place.files() - self._files[case.command, case.locks]
+    def left(self, command: str, locks: bool) -> list[str]:
+        """The files that the undisturbed command does not leave."""
+        left = self.place.files() - self._files[command, locks]
         return [f"left: {', '.join(sorted(left))}"] if left else []
 
     def _cancelled(self, command: Command, locks: bool) -> list[str]:

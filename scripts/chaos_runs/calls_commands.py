@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+from cluster import processes
 
 from chaos_runs import calls_judged as judged
 from chaos_runs.calls_judged import Judge
@@ -32,31 +38,35 @@ class Command:
     settled: str = ""
     """What it says, on being repeated, where all has been done."""
 
+    always: bool = False
+    """Whether it is repeated even where it has said that all went well: by cron."""
+
     @property
     def reusable(self) -> bool:
         """Whether what it finds has no job, so that a copy of the folder is as good as a new one."""
         return bool(self.make) or any(words[0] == "cancel" for words in self.before)
 
 
-def _preempted(place: Workplace) -> None:
-    """A run whose job a site has ended for good to make room for another: PreemptMode=CANCEL."""
-    place.slurm("scontrol", "update", "PartitionName=preempt", "PreemptMode=CANCEL", "GraceTime=0")
-    done = place.slurmopt([*_LAUNCH, "resources.partition=preempt"])
+def _killed(place: Workplace) -> None:
+    """A run whose batch shell and command were killed together, so that nobody could note an end."""
+    done = place.slurmopt(_LAUNCH)
     assert done.status == 0, done.err
     (job,) = place.jobs()
     place.slurm("scontrol", "update", f"JobId={job.id}", "StartTime=now")
     journal = place.runs / "a" / "one" / "events.jsonl"
     _wait(lambda: '"event": "attempt"' in journal.read_text(), "the run begins")
-    node = place.slurm("squeue", "--noheader", "--format=%N", f"--jobs={job.id}").strip()
-    hog = place.slurm(
-        "sbatch", "--parsable", "--partition=urgent", "--exclusive", f"--nodelist={node}", "--output=/dev/null",
-        "--wrap=sleep 600",
-    ).strip()  # fmt: skip
-    try:
-        _wait(lambda: not place.jobs(), "the run gives way")
-    finally:
-        place.slurm("scancel", hog)
+    _kill(place.conf, job.id)
+    _wait(lambda: not place.jobs(), "the job ends")
     time.sleep(12)  # `tend` lets Slurm's answer be so old before it acts
+
+
+def _kill(conf: Path, job: str) -> None:
+    """The batch shell first, and then all else of the job but slurmstepd."""
+    of_job = {"SLURM_CONF": str(conf), "SLURM_JOB_ID": job}
+    mine = [one for one in processes.everything() if of_job.items() <= one.environment.items()]
+    for one in sorted(mine, key=lambda one: "SLURM_STEP_ID" in one.environment):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one.pid, signal.SIGKILL)
 
 
 def _wait(ready: Callable[[], bool], what: str) -> None:
@@ -91,5 +101,5 @@ COMMANDS = {
         ("cancel", "s/one"), judged.cancelled("s/one"), None, (_SWEEP,), settled=f"ended already: {POINTS} cancelled"
     ),
     "throttle": Command(("throttle", "s/one", "2"), judged.throttled(2), "s/one", (_SWEEP,)),
-    "tend": Command(("tend",), judged.run("5:00"), "a/one", make=_preempted),
+    "tend": Command(("tend",), judged.run("5:00"), "a/one", make=_killed, always=True),
 }

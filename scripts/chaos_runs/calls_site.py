@@ -87,7 +87,7 @@ class Workplace:
     """One project folder with a warm process of its own; to be used in a with block."""
 
     def __init__(self, folder: Path, library: Path, conf: Path) -> None:
-        self.project = folder
+        self.project, self.conf = folder, conf
         self.runs, self._cache, self._said = folder / "runs", folder / "cache", folder.with_name(f"{folder.name}.said")
         for part in (folder, self._said):
             part.mkdir(parents=True, exist_ok=True)

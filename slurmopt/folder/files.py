@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from slurmopt.folder.temporary import beside
+
 _LARGEST = 16 << 20
 """Bytes: no config, script, heartbeat or verdict has as many."""
 _PAGE = 1 << 16
@@ -18,7 +20,7 @@ _PAGE = 1 << 16
 
 def replace_text(path: Path, text: str, mode: int = 0o640) -> None:
     """Writes `text` beside `path` and renames it into place. The run folder itself keeps strangers out."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = beside(path)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:

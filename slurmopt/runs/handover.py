@@ -23,6 +23,7 @@ from slurmopt.errors import (
 )
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.temporary import clear
 
 _LOCK_PATIENCE = 10.0
 
@@ -45,7 +46,10 @@ def locked(run: RunFolder, patience: float) -> Iterator[bool]:
     with folder_errors(run.path):
         file = open(run.submission, "ab")  # noqa: SIM115  closed below; errors there are not about this file
     with file:
-        yield _lock(file.fileno(), patience)
+        mine = _lock(file.fileno(), patience)
+        if mine:
+            clear(run.path)
+        yield mine
 
 
 def _lock(descriptor: int, patience: float) -> bool:

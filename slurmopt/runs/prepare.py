@@ -14,6 +14,7 @@ from slurmopt.errors import FolderError, one_line
 from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.temporary import beside, clear
 from slurmopt.patience import patience
 from slurmopt.runs.describe import environment_text
 from slurmopt.runs.snapshot import copy_code
@@ -62,9 +63,10 @@ def make_run(
     then; FileExistsError where the run is there already.
     """
     final = job.folder
-    draft = RunFolder(final.path.with_name(f".{final.id}.{os.getpid()}"))
+    draft = RunFolder(beside(final.path))
     with folder_errors(final.path):
         _refuse_foreign_link(final.path.parent)
+        clear(final.path.parent)
         try:
             draft.make(job.settings.launch.group_access, of_sweep=job.sweep is not None)
             _fill(draft, job, script, stored, overrides, snapshot_from)

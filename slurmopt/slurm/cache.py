@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from slurmopt.folder.temporary import beside, clear
+
 _FORMAT = "1"
 """Part of each file's name; to be raised when what is stored changes."""
 
@@ -67,7 +69,8 @@ def write(name: str, value: Any, asked: float) -> None:
     path = place(name)
     if path is None:
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    clear(path.parent)
+    temporary = beside(path)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:

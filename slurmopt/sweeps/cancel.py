@@ -21,6 +21,7 @@ from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
+from slurmopt.folder.temporary import clear
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.records import Records
 from slurmopt.grid.submissions import Submission, cancelled
@@ -106,6 +107,7 @@ def _note(sweep: SweepFolder, word: str, points: Ranges, change: Callable[[Range
     with open(sweep.path / ".cancelled", "ab") as lock:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
+        clear(sweep.path)
         replace_text(sweep.cancelled, f"{change(cancelled(sweep))}\n")
         events.append(sweep.events, word, points=str(points))
 
