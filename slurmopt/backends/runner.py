@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from slurmopt.folder import events
+from slurmopt.folder.files import open_append
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, KILLED, REQUEUE
 from slurmopt.runtime import tree
@@ -47,13 +48,14 @@ class Runner:
             status = EXIT_STATUS[REQUEUE]
             while status == EXIT_STATUS[REQUEUE] and not self.cancelled:
                 status = self._attempt()
+                self._hold_off()
         return status
 
     def _cancel(self, *_: object) -> None:
         self.cancelled = True
 
     def _attempt(self) -> int:
-        with open(self.folder.job_log(f"local-{os.getpid()}"), "ab") as log:
+        with os.fdopen(open_append(self.folder.job_log(f"local-{os.getpid()}")), "ab") as log:
             script = ["bash", str(self.folder.script)]
             shell = subprocess.Popen(script, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
             self._supervise(shell)
@@ -61,6 +63,13 @@ class Runner:
         if shell.returncode < 0:
             self._tell_killed(shell.returncode)
         return shell.returncode
+
+    def _hold_off(self) -> None:
+        """Until the next attempt may start, as the end of the last one says."""
+        attempts = story.attempts(self.folder)
+        last = attempts[-1] if attempts else None
+        while last is not None and time.time() < (last.ended or 0.0) + last.pause and not self.cancelled:
+            time.sleep(_POLL)
 
     def _supervise(self, shell: subprocess.Popen[bytes]) -> None:
         start = time.monotonic()

@@ -24,6 +24,7 @@ from slurmopt.checkpoint.part import Block, Part, PartWriter, merged, stored_blo
 from slurmopt.checkpoint_command.catalog import TIERS, Place, Saved, add_checkpoint, catalog
 from slurmopt.checkpoint_command.progress import progress
 from slurmopt.errors import CheckpointError, FolderError, RunError, one_line
+from slurmopt.folder.files import open_append
 from slurmopt.runs import options
 from slurmopt.storage.folder import FolderStore
 from slurmopt.units import human_bytes
@@ -97,7 +98,7 @@ def _alone(root: Path) -> Iterator[None]:
         if not new and not (root / _MARK).exists():
             raise FolderError(f"{root} is not empty; valid: a folder that is not there yet, or empty")
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(root / _MARK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_append(root / _MARK, 0o600)
     except OSError as error:
         raise FolderError(f"{root}: {error.strerror}") from error
     try:

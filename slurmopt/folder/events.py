@@ -7,12 +7,14 @@ Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank
     submitted   it was accepted                             token, backend, job; host, pid, pid_started locally
     submit-failed  it was not                               token, backend, reason
     attempt     the batch shell started                     attempt, job, nodes
+    waits       a health check found what may pass          attempt, rank, node, reason, until
     signal      the batch shell got a signal                attempt, signal
     hang        no rank makes a step any more               attempt, rank, node, step, seconds
     requeue     the supervisor asks for another attempt     attempt, job
     requeue-refused  Slurm said no                          attempt, job, reason
     end         the verdict on an attempt                   attempt, outcome, exit_code, rank, node, error, cause, next,
-                                                            reason, step, durable, mark; by, where it came late
+                                                            reason, step, durable, mark, began; pause, where the next
+                                                            one is to wait; by, where it came late
     node-excluded  left out of the next attempts            attempt, nodes, until, reason
     retry       the user asked: budgets count from here     changes
     notified    the owner was told of the run's end         attempt, how
@@ -30,7 +32,8 @@ Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank
 
 `cause` is a word of `slurmopt.survival.causes`. `next` tells who brings the run back: "requeue", the batch shell;
 "slurm", Slurm itself; "submit", a fresh submission; null: it has ended. `step` is the last one reported, `durable` the
-newest checkpointed one, `mark` the time of the newest file of `task.checkpoints`. An attempt that died without a word
+newest checkpointed one, `mark` the time of the newest file of `task.checkpoints`. `began` tells whether the task was
+started on any rank; `pause` are the seconds until the next attempt may start. An attempt that died without a word
 gets its `end` from the next one or from `slurmopt tend`: `by` says so.
 
 A tier is `scratch`, `shared` or `s3`; null where a save failed before it came to any.
@@ -48,7 +51,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slurmopt.folder.files import read_whole
+from slurmopt.folder.files import open_append, read_whole
 
 _LOCK_TRIES = 50
 _LARGEST = 4 << 30
@@ -62,7 +65,7 @@ def append(path: Path, event: str, **fields: Any) -> None:
     each other, so a lock is taken too, where the file system has locks; a lock held for over a second is a dead node's.
     """
     line = json.dumps({"time": round(time.time(), 3), "event": event, **fields}, default=str) + "\n"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
+    descriptor = open_append(path)
     try:
         with locked(descriptor):
             if torn(descriptor):  # a full disk or a crash cut the last line: keep ours apart from it

@@ -19,16 +19,39 @@ _PAGE = 1 << 16
 
 
 def replace_text(path: Path, text: str, mode: int = 0o640) -> None:
-    """Writes `text` beside `path` and renames it into place. The run folder itself keeps strangers out."""
+    """`replace_bytes` of a text."""
+    replace_bytes(path, text.encode("utf-8", "surrogateescape"), mode)
+
+
+def replace_bytes(path: Path, data: bytes, mode: int = 0o640) -> None:
+    """Writes `data` beside `path` and renames it into place.
+
+    Where others may write to the folder they cannot foresee the temporary name, and what they put there is not
+    followed: the file is a new one or the open fails.
+    """
     temporary = beside(path)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
         os.replace(temporary, path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def open_append(path: Path, mode: int = 0o640) -> int:
+    """The descriptor of a file that is added to, made where it is missing: journals, logs, lock files.
+
+    Raises OSError where something else has the name: a link, which might lead anywhere; a FIFO, which would be waited
+    for; a device.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, mode)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegular(errno.EINVAL, "it is no regular file", str(path))
+    return descriptor
 
 
 def replace_json(path: Path, value: Any) -> None:

@@ -19,6 +19,7 @@ import optuna
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, JournalFileOpenLock, JournalStorage
 
 from slurmopt.errors import ConfigError
+from slurmopt.folder.files import open_append
 from slurmopt.grid.search import Search
 
 ABOUT = "slurmopt"
@@ -104,7 +105,7 @@ class _Held:
 @contextlib.contextmanager
 def _kernel_lock(path: Path) -> Iterator[bool]:
     """Waits for the lock, at most as long as a dead NFS client can hold it up; says whether it is ours."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    descriptor = open_append(path)
     try:
         deadline = time.monotonic() + _STALE
         taken = _try_lock(descriptor)
@@ -141,7 +142,7 @@ def open_storage(path: Path) -> tuple[StudyFile, JournalStorage]:
 
 def make(path: Path, name: str, search: Search) -> None:
     """The study of a new sweep, or what is missing of it. ConfigError where the file is another sweep's."""
-    path.touch(mode=0o640)
+    os.close(open_append(path))
     _, storage = open_storage(path)
     _refuse_others(path, name, storage)
     with _quiet():

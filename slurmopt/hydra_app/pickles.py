@@ -6,12 +6,12 @@ has to travel by value. Reading is plain pickle, which runs what it reads: hence
 
 from __future__ import annotations
 
-import os
 import pickle
 import zlib
 from pathlib import Path
 from typing import Any
 
+from slurmopt.folder.files import replace_bytes
 from slurmopt.folder.private import read as read
 
 
@@ -29,13 +29,4 @@ def loads(content: bytes) -> Any:
 
 def place(path: Path, content: bytes) -> None:
     """Writes `content` for its owner alone, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    replace_bytes(path, content, mode=0o600)

@@ -9,10 +9,17 @@ import time
 from importlib import metadata
 from pathlib import Path
 
+from slurmopt.errors import one_line
 from slurmopt.slurm.job import Job
 
 _PACKAGES = ("slurmopt", "hydra-core", "omegaconf", "submitit", "torch", "numpy")
 _LONGEST_DIFF = 1_000_000
+_SECRETS = (
+    *(".env*", "*.env", ".secrets*", "secrets.*", "*credentials*", ".netrc", ".pgpass", ".pypirc", ".npmrc"),
+    *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
+    *(".env*/**", ".ssh/**", ".aws/**"),
+)
+"""Tracked files, in any folder and any case, whose changes are left out: keys, passwords and tokens are kept there."""
 
 
 def environment_text(job: Job, workdir: Path) -> str:
@@ -39,10 +46,16 @@ def _git(workdir: Path) -> list[str]:
     commit = _git_output(workdir, "rev-parse", "HEAD")
     if commit is None:
         return ["git        none"]
-    diff = _git_output(workdir, "diff", "HEAD") or ""
+    secret = [f":(top,icase,glob)**/{pattern}" for pattern in _SECRETS]
+    changed = _git_output(workdir, "diff", "HEAD", "--name-only", "-z", "--", *secret) or ""
+    left_out = [f"left out   {one_line(name)}: it may hold secrets" for name in changed.split("\0") if name]
+    public = [pattern.replace("(", "(exclude,") for pattern in secret]
+    diff = _git_output(workdir, "diff", "HEAD", "--", ":/", *public) or ""
     if len(diff) > _LONGEST_DIFF:
         diff = diff[:_LONGEST_DIFF] + "\n… cut here\n"
-    return [f"git        {commit.strip()}", "", diff] if diff else [f"git        {commit.strip()}, no changes"]
+    if not diff and not left_out:
+        return [f"git        {commit.strip()}, no changes"]
+    return [f"git        {commit.strip()}", *left_out, "", diff]
 
 
 def _git_output(workdir: Path, *words: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import secrets
 import shlex
 import sys
@@ -22,6 +23,7 @@ from slurmopt.errors import (
     one_line,
 )
 from slurmopt.folder import events
+from slurmopt.folder.files import open_append
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.temporary import clear
 
@@ -44,8 +46,8 @@ def locked(run: RunFolder, patience: float) -> Iterator[bool]:
     from slurmopt.runs.prepare import folder_errors  # which brings Hydra: 0.2 s that a look at runs does without
 
     with folder_errors(run.path):
-        file = open(run.submission, "ab")  # noqa: SIM115  closed below; errors there are not about this file
-    with file:
+        descriptor = open_append(run.submission)  # errors below are not about this file
+    with os.fdopen(descriptor, "ab") as file:
         mine = _lock(file.fileno(), patience)
         if mine:
             clear(run.path)

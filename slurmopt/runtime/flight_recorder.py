@@ -12,6 +12,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
+from slurmopt.folder.files import replace_bytes
 from slurmopt.folder.layout import RunFolder
 
 _PLACE, _OLD_PLACE = "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
@@ -32,8 +33,7 @@ def write(folder: RunFolder, attempt: int, rank: int) -> None:
     target = Path(f"{folder.flight_recorder(attempt)}{rank}")
     recorded = None if target.exists() else _recorded()
     if recorded is not None:
-        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640), "wb") as file:
-            file.write(recorded)
+        replace_bytes(target, recorded)
 
 
 def _recorded() -> bytes | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from slurmopt.errors import JobError, Pruned, Requeue, one_line
+from slurmopt.folder.files import open_append
 from slurmopt.folder.layout import RunFolder, run_folder
 from slurmopt.runtime import failures, signals
 from slurmopt.runtime.live import PROGRESS, ChildReports, LiveRank
@@ -139,7 +140,7 @@ def leave_word() -> None:
     if FOLDER not in os.environ or _is_rank_process():
         return
     try:
-        current_run().folder.requeue_wish().touch()
+        os.close(open_append(current_run().folder.requeue_wish()))
     except OSError as error:
         print(f"slurmopt: the requeue file cannot be written: {error}", file=sys.stderr, flush=True)
 

@@ -14,6 +14,7 @@ import time
 from types import FrameType
 
 from slurmopt.folder import heartbeat
+from slurmopt.folder.files import open_append
 from slurmopt.runtime import failures, tree
 from slurmopt.runtime.call import Call, parse
 from slurmopt.runtime.rank import SUPERVISOR
@@ -38,7 +39,7 @@ class Ranks:
             self._running[self._start_one(rank, words)] = rank
 
     def _start_one(self, rank: int, words: list[str]) -> int:
-        with self._call.folder.rank_log(self._attempt, rank).open("ab") as log:
+        with os.fdopen(open_append(self._call.folder.rank_log(self._attempt, rank)), "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "slurmopt.runtime", *words],
                 env=_environment(rank, self._count),

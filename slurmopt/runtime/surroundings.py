@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any
 
+from slurmopt.folder.files import open_append
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runtime.ranks import RankFacts
 
@@ -19,7 +20,7 @@ def note(folder: RunFolder, attempt: int, facts: RankFacts) -> None:
         return
     lines = [f"\n[attempt {attempt}]", *(f"{name}: {value}" for name, value in _facts(facts).items())]
     try:
-        with folder.environment.open("a", encoding="utf-8") as file:
+        with os.fdopen(open_append(folder.environment), "a", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
     except OSError as error:
         print(f"slurmopt: {folder.environment.name} cannot be written: {error}", file=sys.stderr)

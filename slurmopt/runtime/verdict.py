@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.folder import heartbeat
-from slurmopt.folder.files import replace_json, replace_text
+from slurmopt.folder.files import replace_bytes, replace_json, replace_text
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
@@ -141,9 +141,9 @@ def verdict_on(folder: RunFolder, attempt: int, ranks: int, step_exit: int, beat
 
 def _cannot_write(folder: RunFolder) -> str | None:
     """A disk or a quota that is full keeps ranks from starting, and their logs from saying so."""
-    probe = folder.logs / f".probe.{os.getpid()}"
+    probe = folder.logs / ".probe"
     try:
-        probe.write_bytes(bytes(_PROBE))
+        replace_bytes(probe, bytes(_PROBE))
     except OSError as error:
         return f"{error.strerror}: cannot write into {folder.logs}"
     finally:

@@ -48,6 +48,16 @@ class Attempt:
         return found if isinstance(found, str) else None
 
     @property
+    def began(self) -> bool:
+        """Whether the task was started on any rank; so too where nothing tells."""
+        return (self.end or {}).get("began") is not False
+
+    @property
+    def pause(self) -> float:
+        """Seconds from its end until the next attempt may start."""
+        return number((self.end or {}).get("pause")) or 0.0
+
+    @property
     def step(self) -> int | None:
         """The last step it is known to have done."""
         return whole((self.end or {}).get("step"))

@@ -13,12 +13,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 
 from slurmopt.errors import RunError, SlurmError, SlurmRefused
 from slurmopt.folder import events
-from slurmopt.folder.files import replace_text
+from slurmopt.folder.files import open_append, replace_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.folder.temporary import clear
@@ -104,7 +105,7 @@ def cancel(seen: Standing, points: Ranges) -> list[str]:
 
 def _note(sweep: SweepFolder, word: str, points: Ranges, change: Callable[[Ranges], Ranges]) -> None:
     # Not the sweep's lock, which a submission to a slow Slurm holds for long.
-    with open(sweep.path / ".cancelled", "ab") as lock:
+    with os.fdopen(open_append(sweep.path / ".cancelled"), "ab") as lock:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
         clear(sweep.path)

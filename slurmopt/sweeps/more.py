@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import shlex
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from slurmopt.errors import SlurmoptError, SlurmRefused, SlurmUnreachable
 from slurmopt.folder import events
+from slurmopt.folder.files import open_append, replace_text
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import cancelled
@@ -57,7 +59,7 @@ def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
         # Somebody may have cancelled some meanwhile.
         waiting, there = waiting.minus(batch.points).minus(cancelled(sweep)), there.after(made.size)
     if waiting:
-        sweep.more.write_text("later\n" if there.pending else "", encoding="utf-8")  # array.sh.j2 reads it
+        replace_text(sweep.more, "later\n" if there.pending else "")  # array.sh.j2 reads it
         return
     if settings.sweep.then is None or launch_then(sweep, settings.sweep.then):
         sweep.more.unlink(missing_ok=True)
@@ -134,7 +136,7 @@ def go_on(sweep: SweepFolder, patience: float = 0.0) -> None:
 @contextlib.contextmanager
 def _waiter(sweep: SweepFolder, patience: float) -> Iterator[float]:
     """One may wait for room; the others leave at once, which makes it."""
-    with open(sweep.path / ".waiting", "ab") as file:
+    with os.fdopen(open_append(sweep.path / ".waiting"), "ab") as file:
         try:
             if patience:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import InputError, one_line
-from slurmopt.folder.files import replace_text
+from slurmopt.folder.files import replace_bytes, replace_text
 from slurmopt.sweeps.effects import is_number, shown
 from slurmopt.sweeps.view import states
 
@@ -222,7 +223,9 @@ def _png(ranking: Ranking, panels: list[Panel], path: Path) -> None:
     for at, panel in enumerate(panels):
         _png_panel(figure.add_subplot(rows, columns, at + 1), panel, str(ranking.metric))
     figure.suptitle(_plain(f"{ranking.found.standing.label}: {ranking.metric}"))
-    figure.savefig(path, dpi=120, format="png")
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120, format="png")
+    replace_bytes(path, picture.getvalue(), mode=0o644)
 
 
 def _png_panel(axes: Any, panel: Panel, metric: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -135,6 +136,24 @@ def test_a_git_snapshot_is_what_git_tracks_or_would_track(folder: Path) -> None:
     wait_until(lambda: state(run) == "finished", 30, "it ends")
     assert (run / "logs" / "attempt-0" / "rank-0.log").read_text().split() == [".gitignore", "train.py"]
     assert "git        " in (run / "environment.txt").read_text()
+
+
+def test_the_changes_of_files_that_hold_secrets_are_not_kept(folder: Path) -> None:
+    git = ["git", "-c", "user.name=ada", "-c", "user.email=ada@example.org"]
+    secret = [".env", "deploy/.ENV.local", "tls.key", "deploy/aws-Credentials", ".ssh/config", "id_rsa"]
+    plain = ["notes.txt", "environment.py", "keys.py"]
+    for content in ("first", "tok-5ecret"):
+        for name in secret + plain:
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(f"{content} in {name}\n")
+        if content == "first":
+            for words in (["init", "-q"], ["add", "--all"], ["commit", "-qm", "first"]):
+                subprocess.run([*git, *words], check=True)
+    run = start("task.command=[true]")
+    text = (run / "environment.txt").read_text()
+    assert sorted(re.findall(r"left out   (.*): it may hold secrets", text)) == sorted(secret)
+    assert re.findall(r"\+tok-5ecret in (.*)", text) == sorted(plain)
+    wait_until(lambda: state(run) == "finished", 30, "it ends")
 
 
 def test_a_snapshot_by_git_needs_a_repository(folder: Path) -> None:

@@ -182,8 +182,11 @@ def test_a_png_needs_matplotlib_and_says_so(ended: Any, capsys: Any, monkeypatch
 
 def test_a_png_is_one(ended: Any, tmp_path: Path, capsys: Any) -> None:
     pytest.importorskip("matplotlib", reason="NOT TESTED: matplotlib is not installed")
+    (tmp_path / "other").write_text("mine\n")
+    (tmp_path / "out.png").symlink_to("other")  # where others may write, they may have put it there
     assert printed(capsys, "results", "mine", "--plot", "out.png") == ""
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "other").read_text() == "mine\n"
 
 
 def tried(rows: list[tuple[dict[str, Any], float]], *axes: str) -> list[Tried]:

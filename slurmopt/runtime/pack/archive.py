@@ -17,6 +17,7 @@ from typing import Any
 from slurmopt.errors import JobError
 from slurmopt.folder import events, private
 from slurmopt.folder.archive import LINES, LOG, RETURN
+from slurmopt.folder.files import open_append
 from slurmopt.folder.layout import RunFolder
 from slurmopt.survival import causes
 
@@ -181,8 +182,7 @@ class _Appended:
         """Adds it, and waits until the disk has it. Raises OSError, and JobError where others could write the file."""
         if not self._pieces:
             return
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(self._path, flags, self._mode)
+        descriptor = open_append(self._path, self._mode)
         try:
             private.refuse_strangers(self._path, descriptor)
             if stat.S_IMODE(os.fstat(descriptor).st_mode) & ~self._mode:

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from slurmopt.errors import one_line
+from slurmopt.folder.files import open_append
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, REQUEUE, Outcome
 from slurmopt.runtime import point, run, signals
@@ -161,7 +162,7 @@ def _say(writer: int, word: dict[str, Any]) -> None:
 def _become_rank(order: Order) -> None:
     """Its log, its place, its part of the node: as the shell and Slurm would have set them for a Python of its own."""
     signals.start_afresh()
-    log = os.open(order.folder.rank_log(order.attempt, order.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+    log = open_append(order.folder.rank_log(order.attempt, order.rank))
     nothing = os.open(os.devnull, os.O_RDONLY)
     for target, source in ((0, nothing), (1, log), (2, log)):
         os.dup2(source, target)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
 from pathlib import Path
+
+from slurmopt.folder.files import open_append, replace_bytes
 
 _PATIENCE = 10.0
 """Seconds for Slurm's answer. Where the grace time of a preemption is over sooner, the next attempt of the array task
@@ -21,7 +24,7 @@ class SlurmRecord:
         self._process: subprocess.Popen[bytes] | None = None
         self._place, self._deadline = place, time.monotonic() + _PATIENCE
         if shutil.which("scontrol") is not None:
-            with place.open("wb") as file:
+            with os.fdopen(open_append(place), "wb") as file:
                 self._process = subprocess.Popen(["sh", "-c", _ASK, job], stdout=file, stderr=subprocess.DEVNULL)
 
     def copy_to(self, place: Path) -> None:
@@ -31,4 +34,4 @@ class SlurmRecord:
                 self._process = None
             time.sleep(0.01)
         if self._process is not None:
-            shutil.copyfile(self._place, place)
+            replace_bytes(place, self._place.read_bytes())

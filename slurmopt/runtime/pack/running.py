@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurmopt.folder.files import open_append
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import KILLED
@@ -74,7 +75,7 @@ class Running:
 
     def tell(self, number: signal.Signals) -> None:
         """Asks all ranks to save and stop. Those that are too young for the signal find the stop file."""
-        self.run.stop_request(self.attempt).touch()
+        os.close(open_append(self.run.stop_request(self.attempt)))
         processes.kill(list(self.children), number)
 
     def end(self, cause: str, error: str) -> None:
