@@ -27,6 +27,10 @@ class Health:
     """How long the check of a node may take, 3 seconds to 10 minutes; what has not answered by then has failed. A node
     that is all right takes a fraction of a second. The GPUs get six times that, for a cold start of their driver."""
 
+    wait: str | None = "5m"
+    """How long the job waits, looking again with growing pauses, for what may pass by itself: space on the shared file
+    system, a shared file system that does not answer; null: not at all."""
+
     gpus: bool = True
     """Whether the promised GPUs are looked at: all of them answer; no row of their memory could not be remapped (NVML:
     `pip install 'slurmopt[gpu]'`, which also warns of ECC errors); for a function whose Python has torch a copy and a
@@ -48,6 +52,7 @@ class Health:
         readable(self.within, seconds, "health.within")
         if not _LEAST_SECONDS <= seconds(self.within) <= _MOST_SECONDS:
             raise ConfigError(f"{self.within!r} is not valid; valid: 3s to 10m", "health.within")
+        readable(self.wait, seconds, "health.wait")
         readable(self.clock, seconds, "health.clock")
         readable(self.shared, mebibytes, "health.shared")
         readable(self.scratch, mebibytes, "health.scratch")
@@ -58,6 +63,7 @@ class Checks:
     """The group as the job needs it: seconds and bytes. None: not looked at."""
 
     within: float = 20.0
+    wait: float = 0.0
     gpus: bool = True
     reach: bool = True
     clock: float | None = None
@@ -82,6 +88,7 @@ def checks_of(health: Health, scratch_path: str | None, shared_path: str | None,
     """What a config asks for; the paths are those of `checkpoint.scratch` and `checkpoint.shared`."""
     return Checks(
         within=seconds(health.within),
+        wait=0.0 if health.wait is None else seconds(health.wait),
         gpus=health.gpus,
         reach=health.reach,
         clock=None if health.clock is None else seconds(health.clock),

@@ -29,6 +29,8 @@ class Heartbeat:
     """Who first asked the rank to save and stop: USR1, TERM, or file (the batch shell's)."""
     address: str | None = None
     """Where its node answers the other nodes' health checks: host:port."""
+    awaits: str | None = None
+    """What it waits for before its task starts, and until when: a finding of its health check that may pass."""
     step: int | None = None
     step_time: float | None = None
     """When `step` last rose."""

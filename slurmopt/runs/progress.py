@@ -26,6 +26,8 @@ class Progress:
     heartbeat: float | None = None
     """When it was written (seconds since the epoch)."""
     phase: str | None = None
+    awaits: str | None = None
+    """What it waits for before its task starts."""
 
 
 def progress(folder: RunFolder, attempt: int) -> Progress | None:
@@ -57,6 +59,7 @@ def of(beat: Heartbeat) -> Progress:
         metrics=_metrics(beat.metrics),
         heartbeat=number(beat.time),
         phase=text(beat.phase),
+        awaits=text(beat.awaits) if not beat.outcome else None,
     )
 
 

@@ -59,7 +59,8 @@ def _short(label: str, most: int = 36) -> str:
 def _remark(status: Status) -> str:
     attempt = status.journal.attempt
     again = f"attempt {attempt.number}" if attempt and attempt.number and status.alive else ""
-    parts = [status.detail or "", _start(status), metrics(status.progress) if status.alive else "", again]
+    told = metrics(status.progress) if status.alive else ""
+    parts = [status.detail or "", _awaits(status), _start(status), told, again]
     return "; ".join(filter(None, parts))
 
 
@@ -120,8 +121,13 @@ def _progress(status: Status) -> str:
     rate = f"{seen.steps_per_second:.3g} steps/s" if seen.steps_per_second is not None else ""
     left = f"about {human_seconds(seen.eta_seconds)} left" if seen.eta_seconds is not None and status.alive else ""
     done = f"step {steps(seen)}" if seen.step is not None else ""
-    waiting = "waits for the other ranks" if seen.phase == "waiting" and status.alive else ""
+    waiting = "waits for the other ranks" if seen.phase == "waiting" and status.alive else _awaits(status)
     return ", ".join(filter(None, (waiting, done, rate, left)))
+
+
+def _awaits(status: Status) -> str:
+    """What a running attempt waits for before its task starts."""
+    return f"waits: {status.progress.awaits}" if status.progress.awaits and status.alive else ""
 
 
 def _checkpoints(status: Status) -> list[tuple[str, str | None]]:

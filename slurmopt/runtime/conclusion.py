@@ -38,13 +38,18 @@ class Conclusion:
     mark: float | None
     exclude: str | None
     """The nodes that Slurm is to leave out from now on, "" for none; None leaves things as they are."""
+    began: bool = True
+    """Whether the task was started on any rank."""
     returns: bool = False
     """Whether Slurm starts the job again whatever is decided here."""
 
     def answer(self, status: int) -> str:
-        """For the batch shell: who brings the run back, the nodes to exclude ("-": unchanged), the exit status."""
+        """For the batch shell: who brings the run back, the nodes to exclude ("-": unchanged), the exit status; and the
+        seconds until the next attempt may start, where it is to wait."""
         word = self.decision.next or (CANCEL if self.returns or self.cause in causes.SLURM_RETURNS else FINAL)
-        return f"{word} {'-' if self.exclude is None else self.exclude or 'none'} {status}"
+        return f"{word} {'-' if self.exclude is None else self.exclude or 'none'} {status}" + (
+            f" {self.decision.pause}" if self.decision.pause else ""
+        )
 
     def as_fields(self) -> dict[str, Any]:
         """What the `end` event says of it."""
@@ -55,6 +60,8 @@ class Conclusion:
             "step": self.step,
             "durable": self.durable,
             "mark": self.mark,
+            **({} if self.began else {"began": False}),
+            **({"pause": self.decision.pause} if self.decision.pause else {}),
         }
 
 
@@ -72,13 +79,19 @@ def conclude(
     wish = wished_step(folder)
     last.durable = max((step for step in (last.durable, wish) if step is not None), default=None)
     step, mark = last_step(beats), newest_mark(policy.checkpoints, Path(policy.workdir or folder.path))
-    last.end = {**(last.end or {}), "cause": cause, "step": step, "mark": mark}
-    decided = decision.decide(attempts, cause, policy.budgets, policy.no_progress, by)
+    began = has_begun(beats)
+    last.end = {**(last.end or {}), "cause": cause, "step": step, "mark": mark, "began": began}
+    decided = decision.decide(attempts, cause, policy.budgets, policy.no_progress, by, node)
     exclude = None
     if decided.next == decision.REQUEUE:
         exclude = _exclude(folder, last.number, node if cause in _OF_A_NODE else None, policy)
     durable = max((one.durable for one in attempts if one.durable is not None), default=None)
-    return Conclusion(cause, decided, step, durable, mark, exclude)
+    return Conclusion(cause, decided, step, durable, mark, exclude, began)
+
+
+def has_begun(beats: Mapping[int, Heartbeat]) -> bool:
+    """Whether the task was started on any rank: its command, or its function once all ranks had met."""
+    return any("running" in (beat.phases or ()) or beat.step is not None for beat in beats.values())
 
 
 def last_step(beats: Mapping[int, Heartbeat]) -> int | None:

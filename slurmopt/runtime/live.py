@@ -111,6 +111,12 @@ class LiveRank:
             self._heartbeat.address = address
         self._beat_now()
 
+    def tell_awaited(self, what: str | None) -> None:
+        """Says at once what this rank waits for before it starts its task; None: for nothing any more."""
+        with self._lock:
+            self._heartbeat.awaits = what
+        self._beat_now()
+
     def _beat_now(self) -> None:
         self._hurry = True
         with contextlib.suppress(OSError):  # its queue is full: the thread is awake

@@ -88,6 +88,8 @@ class Seen:
     time: float | None = None
     """Of its heartbeat, by its own clock: whether it changes is all that counts."""
     moved_bytes: int = 0
+    awaits: str | None = None
+    """It tells of each look at what the rank waits for before its task."""
     moved: float = 0.0
     """When its step, its metrics, its phase or the bytes that it has read were last seen to change."""
     worked: float = 0.0
@@ -113,8 +115,8 @@ class Seen:
     def take(self, beat: Heartbeat, now: float) -> bool:
         """Takes a heartbeat in; whether the step is another one."""
         stepped = beat.step is not None and beat.step != self.step
-        before = self.phase, self.metrics, self.moved_bytes
-        if stepped or (beat.phase, beat.metrics, beat.moved_bytes) != before:
+        before = self.phase, self.metrics, self.moved_bytes, self.awaits
+        if stepped or (beat.phase, beat.metrics, beat.moved_bytes, beat.awaits) != before:
             self.moved = now
         if beat.active != self.active:
             self.worked = now
@@ -123,7 +125,7 @@ class Seen:
         self.node, self.pid, self.time = beat.node, beat.pid, beat.time
         self.step, self.step_time, self.total_steps = beat.step, beat.step_time, beat.total_steps
         self.first_step, self.phase, self.metrics, self.active = beat.first_step, beat.phase, beat.metrics, beat.active
-        self.moved_bytes = beat.moved_bytes
+        self.moved_bytes, self.awaits = beat.moved_bytes, beat.awaits
         return stepped
 
 

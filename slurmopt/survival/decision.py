@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TypeVar
 
 from slurmopt.survival import causes
 from slurmopt.survival.story import Attempt
+from slurmopt.units import human_seconds
 
 REQUEUE, BY_SLURM, SUBMIT = "requeue", "slurm", "submit"
 """Who brings the run back: the batch shell, Slurm itself, a fresh submission."""
+_OF_THE_CLUSTER = (causes.INFRASTRUCTURE, causes.NODE_FAILURE, causes.PREEMPTION, causes.REQUEUED)
+_FIRST_PAUSE, _LONGEST_PAUSE = 60, 3600
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,8 @@ class Decision:
     next: str | None
     reason: str
     """Why so, in one line."""
+    pause: int = 0
+    """Seconds until the next attempt may start."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +46,15 @@ class Progress:
 
 
 def decide(
-    attempts: Sequence[Attempt], cause: str, budgets: Mapping[str, int | None], no_progress: int, by: str = REQUEUE
+    attempts: Sequence[Attempt],
+    cause: str,
+    budgets: Mapping[str, int | None],
+    no_progress: int,
+    by: str = REQUEUE,
+    node: str | None = None,
 ) -> Decision:
-    """What follows the last of `attempts`, which ended by `cause`. `by`: who would bring the run back.
+    """What follows the last of `attempts`, which ended by `cause`. `by`: who would bring the run back; `node`: whose
+    fault it was.
 
     `budgets`: a cause's key → how often the run comes back after it; None, or no entry, is without limit.
     """
@@ -58,7 +70,16 @@ def decide(
     if idle >= no_progress:
         which = "this attempt" if idle == 1 else f"the last {idle} attempts"
         return Decision(None, f"no progress: {which} added no checkpointed step (restart.no_progress is {no_progress})")
-    return Decision(by, f"it comes back after: {cause}{_remaining(left)}")
+    pause = _pause(attempts) if cause == causes.INFRASTRUCTURE and node is None and by == REQUEUE else 0
+    when = f" in {human_seconds(pause)} at the earliest" if pause else ""
+    return Decision(by, f"it comes back{when} after: {cause}{_remaining(left)}", pause)
+
+
+def _pause(attempts: Sequence[Attempt]) -> int:
+    """Seconds until the next attempt may start: where the last ones did not come to their task and no node is at
+    fault, other nodes would fare no better; twice as long each time."""
+    waiting = list(takewhile(lambda one: not one.began and one.since_retry, reversed(attempts)))
+    return int(min(_FIRST_PAUSE * 2.0 ** (len(waiting) - 1), _LONGEST_PAUSE)) if waiting else 0
 
 
 def _remaining(left: int | None) -> str:
@@ -76,9 +97,12 @@ def budget_left(attempts: Sequence[Attempt], cause: str, budgets: Mapping[str, i
 
 
 def _idle(attempts: Sequence[Attempt]) -> int:
-    """How many attempts in a row, up to the last, added nothing."""
+    """How many attempts in a row, up to the last, added nothing. Those that the cluster kept from their task do not
+    count; one that was killed may have come to it a moment before, and its heartbeat does not say so yet."""
     before, idle = Progress(), 0
     for attempt in attempts:
+        if not attempt.began and attempt.cause in _OF_THE_CLUSTER:
+            continue
         now = Progress(
             _most(before.durable, attempt.durable), _most(before.step, attempt.step), _most(before.mark, attempt.mark)
         )

@@ -24,6 +24,7 @@ from runtime.harness import DEADLINE, REPOSITORY, Runner, wait_for
 
 from slurmopt.config.health import Checks, Health, checks_of
 from slurmopt.errors import ConfigError
+from slurmopt.folder import events
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.runtime.addresses import own_host
 from slurmopt.runtime.health import gpus
@@ -320,6 +321,48 @@ def test_a_file_system_that_never_answers_fails_within_the_time(runner: Runner) 
     assert finding.text == "/dead did not answer within 0.2 s (health.within)"
 
 
+def test_what_is_a_nodes_own_fault_is_not_waited_for(nodes: Nodes) -> None:
+    nodes.start(0, 1, *word(wait=600.0, shared=1 << 60, scratch=1 << 60), "--", "true")
+    assert "health.wait" not in nodes.error(0)
+    assert nodes.outcome(0)["nodes"] is None
+
+
+def test_a_rank_that_is_told_to_leave_while_it_waits_wants_to_come_back(nodes: Nodes) -> None:
+    nodes.start(0, 1, *word(wait=600.0, shared=1 << 60), "--", "echo", "trained")
+    wait_for(lambda: (beat := nodes.runner.beat(0)) and beat.awaits, "it waits")
+    nodes.processes[0].send_signal(signal.SIGUSR1)
+    assert nodes.wait(0) == 0
+    beat = nodes.runner.beat(0)
+    assert beat is not None
+    assert beat.outcome is not None
+    assert beat.outcome["outcome"] == "requeue"
+    assert "told to leave while it waited" in beat.outcome["error"]
+    assert "trained" not in nodes.runner.log(0)
+
+
+def test_a_file_system_that_answers_again_is_waited_for_by_all_ranks_of_the_node(nodes: Nodes, tmp_path: Path) -> None:
+    """Simulated: an `os.statvfs` that does not return while the file system is away."""
+    (away := tmp_path / "away").touch()
+    (tmp_path / "dead").mkdir()
+    (tmp_path / "dead" / "sitecustomize.py").write_text(
+        "import os, time\nreal = os.statvfs\n"
+        f"def statvfs(path):\n    while os.path.exists({str(away)!r}): time.sleep(0.1)\n    return real(path)\n"
+        "os.statvfs = statvfs\n"
+    )
+    path = f"{tmp_path / 'dead'}:{REPOSITORY}"
+    for rank in (0, 1):  # rank 1 is the second one of its node
+        own = {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "NNODES": "1", "LOCAL_WORLD_SIZE": "2"}
+        nodes.start(rank, 2, *word(within=1.0, wait=600.0, shared=1), "--", "echo", "trained", PYTHONPATH=path, **own)
+    for rank in (0, 1):
+        wait_for(lambda rank=rank: (beat := nodes.runner.beat(rank)) and beat.awaits, f"rank {rank} waits")
+        assert "did not answer within 1 s (health.within)" in str(nodes.runner.beat(rank).awaits)
+    away.unlink()
+    assert [nodes.wait(rank) for rank in (0, 1)] == [0, 0]
+    assert nodes.runner.log(1).endswith("trained\n")
+    told = [event for event in events.read(nodes.runner.folder.events) if event["event"] == "waits"]
+    assert [event["rank"] for event in told] == [0]
+
+
 def test_all_that_is_wrong_with_a_node_is_told_in_one_line(nodes: Nodes) -> None:
     nodes.start(0, 1, *word(shared=1 << 60, scratch=1 << 60), "--", "true")
     assert nodes.error(0).count(" has ") == 2
@@ -559,7 +602,7 @@ def test_simulated_torch_gpus_of_every_kind_are_counted_as_torch_counts_them(
 def test_the_config_reaches_the_rank_as_numbers() -> None:
     health = Health(within="1m", clock=None, shared="2GB", scratch=None, gpus=False)
     assert checks_of(health, "${oc.env:TMPDIR}", "auto") == Checks(
-        within=60, gpus=False, reach=True, shared=2 << 30, scratch_path="${oc.env:TMPDIR}"
+        within=60, wait=300, gpus=False, reach=True, shared=2 << 30, scratch_path="${oc.env:TMPDIR}"
     )
 
 
@@ -568,6 +611,7 @@ def test_the_config_reaches_the_rank_as_numbers() -> None:
     [
         ({"within": "1s"}, "health.within"),
         ({"within": "soon"}, "health.within"),
+        ({"wait": "0s"}, "health.wait"),
         ({"clock": "-3"}, "health.clock"),
         ({"shared": "much"}, "health.shared"),
         ({"scratch": "1 disk"}, "health.scratch"),

@@ -72,6 +72,32 @@ def test_without_checkpoints_a_rising_step_is_progress_and_else_a_newer_file() -
     assert decide(files, causes.TIME_LIMIT, BUDGETS, 1).next == REQUEUE
 
 
+def kept_away(number: int, cause: str = causes.INFRASTRUCTURE) -> Attempt:
+    """An attempt whose task was never started."""
+    return Attempt(number, end={"cause": cause, "step": None, "began": False})
+
+
+def test_attempts_that_never_came_to_their_task_are_none_without_progress() -> None:
+    away = [attempt(0, causes.TIME_LIMIT, 100), *(kept_away(number) for number in range(1, 5))]
+    assert decide(away, causes.INFRASTRUCTURE, BUDGETS, 1).next == REQUEUE
+    stuck = [*away, attempt(5, causes.PREEMPTION), attempt(6, causes.PREEMPTION)]
+    assert decide(stuck[:-1], causes.PREEMPTION, BUDGETS, 2).next == REQUEUE
+    assert "no progress" in decide(stuck, causes.PREEMPTION, BUDGETS, 2).reason
+    over = decide([kept_away(number) for number in range(6)], causes.INFRASTRUCTURE, BUDGETS, 2)
+    assert over.reason == "restart.budgets.infrastructure is 5, and used up"
+    for cause in (causes.TIME_LIMIT, causes.KILLED):  # the limit is too short for the start; it may have begun just now
+        assert decide([kept_away(number, cause) for number in range(2)], cause, BUDGETS, 2).next is None
+
+
+def test_where_no_node_is_at_fault_the_next_attempt_waits_longer_each_time() -> None:
+    away = [kept_away(number) for number in range(8)]
+    pauses = [decide(away[: count + 1], causes.INFRASTRUCTURE, {}, 2).pause for count in range(8)]
+    assert pauses == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+    assert decide(away, causes.INFRASTRUCTURE, {}, 2, node="node1").pause == 0, "another node may be all right"
+    assert decide([*away, attempt(8, causes.INFRASTRUCTURE, 1)], causes.INFRASTRUCTURE, {}, 2).pause == 0
+    assert "it comes back in 2m00s at the earliest" in decide(away[:2], causes.INFRASTRUCTURE, BUDGETS, 2).reason
+
+
 def test_after_a_retry_budgets_count_anew() -> None:
     before = [attempt(n, causes.HANG, 100 * (n + 1), since_retry=False) for n in range(4)]
     now = [*before, attempt(4, causes.HANG, 500)]

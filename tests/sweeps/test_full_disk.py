@@ -122,6 +122,67 @@ def site(cluster: PrivateCluster) -> Iterator[Project]:
     shutil.rmtree(path)
 
 
+def filled(site: Project) -> Path:
+    """What another user has left on the disk of the run folders: less than the health check asks for is free."""
+    big = site.path / "runs" / "others"
+    big.write_bytes(b"x" * 1536 * 1024)
+    return big
+
+
+def noted(run: str, word: str) -> list[dict[str, object]]:
+    return [event for event in events.read(Path(run) / "events.jsonl") if event["event"] == word]
+
+
+def test_a_job_waits_for_space_on_the_shared_disk_and_says_so(site: Project) -> None:
+    others = filled(site)
+    run = site.submit("task.command=[true]", "resources.time=5m", "health.shared=1MB")["run"]
+
+    def status() -> str:
+        return site.slurmopt("status", run).stdout
+
+    wait_until(lambda: "waits: " in status(), 60, "the job waits", status)
+    assert "free, less than 1.0 MiB (health.shared); looks again at" in status()
+    (waits,) = noted(run, "waits")
+    assert "health.shared" in str(waits["reason"])
+    assert 200 < float(str(waits["until"])) - float(str(waits["time"])) < 310
+    others.unlink()
+    wait_until(lambda: "finished" in status(), 60, "it ends", status)
+    assert [end["attempt"] for end in noted(run, "end")] == [0]
+    log = (Path(run) / "logs" / "attempt-0" / "rank-0.log").read_text()
+    assert "waits for what may pass, until" in log
+    assert "goes on after" in log
+
+
+def test_attempts_that_never_came_to_the_task_are_put_off_and_are_none_without_progress(site: Project) -> None:
+    others = filled(site)
+    words = ("health.shared=1MB", "health.wait=2s", "restart.no_progress=1")
+    answer = site.submit("task.command=[true]", "resources.time=5m", *words)
+    run, job = answer["run"], answer["job_ids"][0]
+
+    def job_says(name: str) -> str:
+        told = site.cluster.run(["scontrol", "show", "job", "--oneliner", job]).stdout
+        return next((word.partition("=")[2] for word in told.split() if word.startswith(f"{name}=")), "")
+
+    def put_off() -> float:
+        seconds = site.cluster.run(["date", "-d", job_says("EligibleTime"), "+%s"]).stdout
+        return float(seconds or 0) - float(str(noted(run, "end")[-1]["time"]))
+
+    for failed, pause in ((1, 60), (2, 120)):
+
+        def waits(failed: int = failed, pause: int = pause) -> bool:
+            return len(noted(run, "end")) == failed and job_says("JobState") == "PENDING" and put_off() > pause - 5
+
+        wait_until(waits, 60, f"attempt {failed - 1} is put off", lambda: site.slurmopt("history", run).stdout)
+        end = noted(run, "end")[-1]
+        assert (end["cause"], end["next"], end["began"], end["pause"]) == ("infrastructure", "requeue", False, pause)
+        assert "waited" in str(end["error"])
+        if failed == 2:
+            others.unlink()
+        site.cluster.run(["scontrol", "update", f"JobId={job}", "StartTime=now+7"])  # nobody waits for minutes here
+    wait_until(lambda: len(noted(run, "end")) == 3, 60, "it ends", lambda: site.slurmopt("history", run).stdout)
+    assert noted(run, "end")[-1]["cause"] == "finished"
+
+
 WORDS = (
     "-m", "task._target_=points.fills", "resources.time=5m", "health.shared=null", "restart.budgets.infrastructure=0",
     f"+seed=range({POINTS})",

@@ -16,6 +16,8 @@ class Finding:
     text: str
     nodes: tuple[str, ...] | None = None
     """The nodes at fault; None: the one that found it."""
+    passing: bool = False
+    """Whether it may pass by itself, so that the same node is looked at again."""
 
 
 class NotChecked(Exception):
@@ -37,8 +39,9 @@ class Budget:
         return max(0.0, self._end - time.monotonic())
 
 
-def bounded(what: str, budget: Budget, check: Check) -> Finding | None:
+def bounded(what: str, budget: Budget, check: Check, passing: bool = False) -> Finding | None:
     """What `check` finds within the time left, or that `what` did not answer: a dead disk or driver never returns.
+    `passing`: it may answer later.
 
     A check that cannot be made is told of on standard error.
     """
@@ -59,7 +62,7 @@ def bounded(what: str, budget: Budget, check: Check) -> Finding | None:
         print(f"slurmopt: health: {reason}", file=sys.stderr, flush=True)
         return None
     except futures.TimeoutError:  # an OSError since Python 3.11
-        return Finding(f"{what} did not answer within {budget.seconds:g} s ({budget.said})")
+        return Finding(f"{what} did not answer within {budget.seconds:g} s ({budget.said})", passing=passing)
     except OSError as error:
         print(f"slurmopt: health: {what} is not checked: {error}", file=sys.stderr, flush=True)
         return None

@@ -13,14 +13,15 @@ from slurmopt.units import human_bytes
 
 
 def space(folder: str, least: int, key: str, shared: bool) -> Finding | None:
-    """Whether `least` bytes are free where `folder` is, or will be made. Of `shared` ones no node is at fault."""
+    """Whether `least` bytes are free where `folder` is, or will be made. Of `shared` ones no node is at fault, and
+    others may make room there; what fills a node's own disk mostly stays."""
     path = _there(folder, key)
     try:
         found = os.statvfs(path)
     except PermissionError as error:
         raise NotChecked(f"the space of {path} is not known: {error.strerror}") from None
     except OSError as error:
-        return Finding(f"{path} does not work: {error.strerror}")
+        return Finding(f"{path} does not work: {error.strerror}", passing=shared)
     if found.f_flag & os.ST_RDONLY:
         return Finding(f"{path} is mounted read-only")
     if found.f_blocks == 0:
@@ -29,7 +30,7 @@ def space(folder: str, least: int, key: str, shared: bool) -> Finding | None:
     if free >= least:
         return None
     text = f"{path} has {human_bytes(free)} free, less than {human_bytes(least)} ({key})"
-    return Finding(text, () if shared else None)
+    return Finding(text, () if shared else None, passing=shared)
 
 
 def mounted(folder: str, key: str) -> Finding | None:
