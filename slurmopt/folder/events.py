@@ -32,9 +32,9 @@ Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank
 
 `cause` is a word of `slurmopt.survival.causes`. `next` tells who brings the run back: "requeue", the batch shell;
 "slurm", Slurm itself; "submit", a fresh submission; null: it has ended. `step` is the last one reported, `durable` the
-newest checkpointed one, `mark` the time of the newest file of `task.checkpoints`. `began` is false
-where no rank came to start the task; `pause` are the seconds until the next attempt may start. An attempt that died without a word
-gets its `end` from the next one or from `slurmopt tend`: `by` says so.
+newest checkpointed one, `mark` the time of the newest file of `task.checkpoints`. `began` is false where no rank came
+to start the task; `pause` are the seconds until the next attempt may start. An attempt that died without a word gets
+its `end` from the next one or from `slurmopt tend`: `by` says so.
 
 A tier is `scratch`, `shared` or `s3`; null where a save failed before it came to any.
 """
