@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slurmopt.backends.protocol import Submission
 from slurmopt.errors import FolderError
-from slurmopt.folder.process import started_at
+from slurmopt.folder.process import module_words, started_at
 from slurmopt.slurm.job import Job, lead
 from slurmopt.slurm.script import render
 from slurmopt.units import seconds
@@ -26,7 +26,7 @@ class Local:
         return render(job)
 
     def submit(self, job: Job, token: str, retry: bool) -> Submission:
-        command = [job.python, "-m", "slurmopt.backends.runner", str(job.folder.path)]
+        command = [job.python, *module_words("slurmopt.backends.runner"), str(job.folder.path)]
         if job.settings.resources.time is not None:
             command += ["--time", str(seconds(job.settings.resources.time)), "--lead", str(lead(job.settings))]
         try:

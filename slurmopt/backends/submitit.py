@@ -58,7 +58,7 @@ def executor(job: Job, token: str, retry: bool) -> Any:
 
         def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[Any]:
             (delayed,) = delayed_submissions
-            Path(self.folder).mkdir(exist_ok=True)
+            Path(self.folder).mkdir(mode=0o700, exist_ok=True)  # pickles, which whoever reads them runs
             delayed.dump(Path(self.folder) / "submitted.pkl")
             return [self._submit_command(self._submitit_command_str)]
 

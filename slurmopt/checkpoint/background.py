@@ -10,6 +10,7 @@ from typing import Any
 
 from slurmopt.checkpoint import channel
 from slurmopt.checkpoint.arena import Arena
+from slurmopt.folder.process import module_words
 
 _LAST_SECONDS = 10.0
 _MEETING_SECONDS = 30.0
@@ -26,7 +27,7 @@ class Background:
         self.meeting: tuple[int, str] | None = None
         self.newest = 0
         self._channel, theirs = channel.pair()
-        command = [sys.executable, "-m", "slurmopt.checkpoint.writer", str(theirs.fileno())]
+        command = [sys.executable, *module_words("slurmopt.checkpoint.writer"), str(theirs.fileno())]
         self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         theirs.close()
         self.send(setup)

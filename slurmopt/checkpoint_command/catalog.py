@@ -7,6 +7,7 @@ torch.distributed.checkpoint.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,9 +21,11 @@ from slurmopt.checkpoint.tiers import Tier, tiers_of
 from slurmopt.config import stored_yaml
 from slurmopt.config.checkpoint import Checkpoint, checkpoint_of
 from slurmopt.errors import ConfigError, RunError, StorageError, one_line
+from slurmopt.folder.files import NotMine
 from slurmopt.folder.layout import RunFolder
 from slurmopt.patience import patience
 from slurmopt.runs.find import find
+from slurmopt.runs.mine import name_of
 from slurmopt.storage.store import Store
 
 TIERS = ("scratch", "shared", "s3")
@@ -155,13 +158,20 @@ def _read(tier: Tier) -> Place:
 
 
 def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
-    """The run's own group `checkpoint`. A tier whose place only the job knows (`${oc.env:TMPDIR}`) is left out."""
+    """The run's own group `checkpoint`. A tier whose place only the job knows (`${oc.env:TMPDIR}`) is left out.
+
+    So is, where the config is another user's, what would fill in this user's environment or send their credentials.
+    """
     from omegaconf import DictConfig, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
     try:
-        config = OmegaConf.create(stored_yaml.load(run.config) or {})
+        try:
+            held = stored_yaml.load(run.config, mine=True)
+        except NotMine:
+            return _foreign_config(run, stored_yaml.load(run.config))
+        config = OmegaConf.create(held or {})
     except FileNotFoundError as error:
         raise RunError(f"{run.name}/{run.id} has no config.yaml, which says where its checkpoints are") from error
     except (OSError, YAMLError, OmegaConfBaseException) as error:
@@ -183,6 +193,40 @@ def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
             problems.append(f"{key}: only the job knows where it is: {why}")
             plain[key] = {_PLACES[key]: None}
     return checkpoint_of(_without(plain, problems)), problems
+
+
+def _foreign_config(run: RunFolder, held: object) -> tuple[Checkpoint, list[str]]:
+    """Folders alone, as they stand there: whoever wrote the config chose the server that S3's credentials would go to,
+    and the variables that its address would take along."""
+    group = held.get("checkpoint") if isinstance(held, dict) else None
+    plain = dict(group) if isinstance(group, dict) else {}
+    owner = name_of(run.config.stat().st_uid)
+    problems: list[str] = []
+    for key, word in _PLACES.items():
+        tier = plain.get(key)
+        place = tier.get(word) if isinstance(tier, dict) else None
+        if place is None or (key != "s3" and not _has_interpolations(tier)):
+            continue
+        plain[key] = {word: None}
+        if key == "s3" and not _has_interpolations(place):
+            shown = shlex.quote(f"{str(place).rstrip('/')}/{run.name}/{run.id}")
+            reason = (
+                f"your credentials go to no place that only they name; if you trust it: slurmopt checkpoint … {shown}"
+            )
+        else:
+            reason = f"nothing of your environment is filled in there: {place}"
+        problems.append(f"{key}: config.yaml belongs to another user ({owner}): {reason}")
+    if _has_interpolations(plain):
+        raise ConfigError(f"{run.config} belongs to another user ({owner}), and is not filled in", "checkpoint")
+    return checkpoint_of(_without(plain, problems)), problems
+
+
+def _has_interpolations(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_interpolations, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_interpolations, value))
+    return isinstance(value, str) and ("${" in value or value.startswith("~"))
 
 
 def _without(plain: dict[str, Any], problems: list[str]) -> Mapping[str, Any]:

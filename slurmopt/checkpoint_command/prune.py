@@ -22,6 +22,7 @@ from slurmopt.folder import events
 from slurmopt.folder.process import started_at
 from slurmopt.runs import options
 from slurmopt.runs.gather import gather
+from slurmopt.runs.mine import refuse_others
 from slurmopt.units import human_bytes
 
 _OURS = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+/(?:rank-\d{5,}\.bin|manifest\.json)")
@@ -40,6 +41,8 @@ def main(argv: list[str]) -> int:
     given = parser().parse_args(argv)
     _check(given)
     found = catalog(given)
+    if found.run is not None:
+        refuse_others(found.run)
     doomed = [each for place in found.places if (each := Doomed(place, _names(found, place, given))).names]
     _missing(found, doomed, given)
     if not doomed:

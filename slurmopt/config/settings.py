@@ -91,9 +91,9 @@ def _deferred_items(node: Any, full_key: str) -> Any:
 
 
 def load(path: Path) -> tuple[dict[str, Any], Settings]:
-    """A stored config: as plain containers, and its typed part. ConfigError where it cannot be read."""
+    """A stored config of one's own: as plain containers, and its typed part. ConfigError where it cannot be read."""
     try:
-        held = stored_yaml.load(path)
+        held = stored_yaml.load(path, mine=True)
         if held is not None and not isinstance(held, dict):
             raise ConfigError(f"{path} is no config")
         config = OmegaConf.create(held or {})

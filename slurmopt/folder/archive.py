@@ -62,7 +62,9 @@ class Archived:
         for attempt in self.attempts:
             run.attempt_logs(attempt).mkdir(mode=0o750, parents=True, exist_ok=True)
         for attempt, rank, place, size in self.logs:
-            run.rank_log(attempt, rank).write_bytes(_piece(self.log, place, size))
+            log = os.open(run.rank_log(attempt, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o640)
+            with os.fdopen(log, "wb") as file:
+                file.write(_piece(self.log, place, size))
 
 
 def _piece(path: Path, place: int, size: int) -> bytes:

@@ -142,14 +142,16 @@ def _read(descriptor: int, place: int, size: int) -> bytes:
 
 
 def read_script(path: Path) -> str:
-    """The text of a job script; bytes that are no UTF-8 are kept as `replace_text` writes them again. OSError."""
-    return read_whole(path).decode("utf-8", "surrogateescape")
+    """The text of a job script of one's own; bytes that are no UTF-8 are kept as `replace_text` writes them again.
+    OSError."""
+    return read_whole(path, mine=True).decode("utf-8", "surrogateescape")
 
 
-def read_text(path: Path) -> str:
-    """The text of a small file. ValueError for what is no regular file, for a huge one and for one that is no UTF-8."""
+def read_text(path: Path, mine: bool = False) -> str:
+    """The text of a small file. ValueError for what is no regular file, for a huge one and for one that is no UTF-8.
+    `mine`: as in `open_regular`."""
     try:
-        return read_whole(path).decode("utf-8")
+        return read_whole(path, mine=mine).decode("utf-8")
     except (NotRegular, TooLarge) as error:
         raise ValueError(f"{path}: {error.strerror}") from error
 

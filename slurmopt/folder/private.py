@@ -1,12 +1,35 @@
-"""Files that may hold pickles: read and written only where no other user can have a hand in them."""
+"""What no other user may have a hand in: files that may hold pickles, and all that slurmopt makes in a run folder."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from slurmopt.errors import JobError
+
+
+@contextlib.contextmanager
+def written_by_nobody_else() -> Iterator[None]:
+    """What this process makes meanwhile is not writable for group and others, whatever the umask."""
+    before = os.umask(0o077)
+    os.umask(before | 0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def refuse_foreign_folder(path: Path) -> None:
+    """JobError where the folder, or the link in its place, belongs to another user: what is in it says what is run.
+
+    Nothing where there is no such folder yet.
+    """
+    for facts in (path.lstat(), path.stat()) if os.path.lexists(path) else ():
+        if facts.st_uid != os.geteuid():
+            raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); nothing there is run")
 
 
 def read(path: Path, place: int = 0, size: int = -1) -> bytes:

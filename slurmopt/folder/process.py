@@ -1,15 +1,28 @@
-"""Telling whether a process that the journal names still lives; process ids are used again."""
+"""Processes of slurmopt's own: how their Python is started, and whether one that the journal names still lives."""
 
 from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 EXEC_SECONDS = 0.5
 """An exec takes milliseconds; what has no words for longer is a thread of the kernel."""
+
+
+_WITHOUT_CWD = (
+    "import runpy, sys; del sys.path[0]; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+
+
+def module_words(module: str) -> list[str]:
+    """What follows `sys.executable` to run a module of slurmopt's as `-m` does, but with no file of the working
+    directory in place of a module: a training may write a `token.py` there, and others may where it is open to them.
+    """
+    return ["-P", "-m", module] if sys.version_info >= (3, 11) else ["-c", _WITHOUT_CWD, module]
 
 
 def started_at(pid: int) -> int | None:

@@ -144,7 +144,7 @@ class Records:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(found.events))
             last = max(found.attempts(), default=-1)
             if not any(event["event"] == "end" and event.get("attempt") == last for event in journal):
-                found.attempt_logs(last + 1).mkdir(exist_ok=True)  # which its ranks look for
+                found.attempt_logs(last + 1).mkdir(mode=0o750, exist_ok=True)  # which its ranks look for
         else:
             found.fill_logs(run)
         _write(journal, run)

@@ -20,6 +20,7 @@ from slurmopt.runs.find import find
 from slurmopt.runs.gather import Status, gather, of_the_run
 from slurmopt.runs.handover import earlier, note_job
 from slurmopt.runs.journal import Journal, whole
+from slurmopt.runs.mine import refuse_others
 from slurmopt.runs.state import Slurm
 
 _PATIENCE = 10.0
@@ -35,6 +36,7 @@ def main(argv: list[str]) -> int:
 
 def cancel(run: RunFolder, as_json: bool) -> int:
     """Stops the run and says so."""
+    refuse_others(run)
     (status,), problem = gather([run], fresh=True)
     if status.journal.unsettled and problem is not None:
         raise SlurmError(f"{status.label}: nobody can tell whether Slurm has its latest job: {problem}")

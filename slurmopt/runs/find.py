@@ -20,6 +20,7 @@ from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.records import Records, readable
 from slurmopt.runs import arrays, journal
+from slurmopt.runs.mine import owner_of
 
 _POINTS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _JOB = re.compile(r"\d+(_\d+)?|local-\d+")
@@ -148,10 +149,12 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def latest(runs: list[RunFolder], otherwise: str) -> RunFolder:
-    """The run made last; RunError(`otherwise`) where there is none."""
+    """The run made last, of one's own where there are some; RunError(`otherwise`) where there is none.
+
+    In a folder that others may write, a newer one of theirs is not taken for what one has launched."""
     if not runs:
         raise RunError(f"{otherwise}; start one with `slurmopt launch`, or name the folder of your runs with --folder")
-    return max(runs, key=created)
+    return max([run for run in runs if owner_of(run) is None] or runs, key=created)
 
 
 def created(run: RunFolder) -> tuple[float, str]:

@@ -13,6 +13,7 @@ from slurmopt.grid.records import readable
 from slurmopt.runs import budgets, checkpoints
 from slurmopt.runs import journal as journals
 from slurmopt.runs.journal import Journal, text, whole
+from slurmopt.runs.mine import owner_of
 from slurmopt.runs.progress import Progress, of_end, progress
 from slurmopt.runs.state import ALIVE, Slurm, state
 from slurmopt.survival.story import number
@@ -40,6 +41,11 @@ class Status:
     def label(self) -> str:
         """NAME/ID: what every command takes for RUN."""
         return one_line(f"{self.folder.name}/{self.folder.id}")
+
+    @property
+    def owner(self) -> str | None:
+        """The other user whom it belongs to; None for one's own."""
+        return owner_of(self.folder)
 
     @property
     def alive(self) -> bool:
@@ -156,6 +162,7 @@ def as_dict(status: Status, details: bool = True) -> dict[str, Any]:
         "name": status.folder.name,
         "id": status.folder.id,
         "folder": str(status.folder.told(status.folder.path)),
+        "owner": status.owner,
         "backend": journal.backend,
         "state": status.state,
         "detail": status.detail,

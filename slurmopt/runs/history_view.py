@@ -23,7 +23,8 @@ def page(found: History) -> str:
     """The whole story."""
     status, width = found.status, terminal_width() or _WIDTH
     detail = f" ({one_line(status.detail)})" if status.detail and status.journal.ended is None else ""
-    blocks = [_wrapped(f"{status.label}: {status.state}{detail}", width, 2), ""]
+    whose = f", of another user ({status.owner})" if status.owner else ""
+    blocks = [_wrapped(f"{status.label}: {status.state}{detail}{whose}", width, 2), ""]
     if status.journal.created is not None:
         blocks.append(_stamped(status.journal.created, ["launched"], width))
     blocks += [_stamped(note.time, [note.text], width) for note in found.notes if note.after is None]

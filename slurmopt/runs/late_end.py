@@ -147,7 +147,7 @@ def _workdir(run: RunFolder, settings: Settings) -> Path:
 def claim(run: RunFolder, attempt: int) -> bool:
     """Takes the number of an attempt that never began, as its batch shell would; False where that has started now."""
     try:
-        run.attempt_logs(attempt).mkdir()
+        run.attempt_logs(attempt).mkdir(mode=0o750)
     except FileExistsError:
         return False
     return True

@@ -8,6 +8,7 @@ from slurmopt.errors import one_line
 from slurmopt.runs import options
 from slurmopt.runs.gather import Status
 from slurmopt.runs.state import age
+from slurmopt.runs.view import whose
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
 
 def row(status: Status) -> list[str]:
     """A run's line."""
-    launched = age(status.journal.created, status.now)
+    launched = "  ".join(filter(None, (age(status.journal.created, status.now), whose(status.owner))))
     return [one_line(status.folder.name), one_line(status.folder.id), status.state, launched]
 
 
@@ -30,6 +31,7 @@ def as_dict(status: Status) -> dict[str, object]:
         "name": folder.name,
         "id": folder.id,
         "folder": str(folder.path),
+        "owner": status.owner,
         "state": status.state,
         "created": status.journal.created,
     }

@@ -14,9 +14,11 @@ from slurmopt.errors import FolderError, one_line
 from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.private import written_by_nobody_else
 from slurmopt.folder.temporary import beside, clear
 from slurmopt.patience import patience
 from slurmopt.runs.describe import environment_text
+from slurmopt.runs.mine import make_place
 from slurmopt.runs.snapshot import copy_code
 from slurmopt.slurm.job import Job
 
@@ -64,8 +66,8 @@ def make_run(
     """
     final = job.folder
     draft = RunFolder(beside(final.path))
-    with folder_errors(final.path):
-        _refuse_foreign_link(final.path.parent)
+    with folder_errors(final.path), written_by_nobody_else():
+        make_place(final.path.parent)
         clear(final.path.parent)
         try:
             draft.make(job.settings.launch.group_access, of_sweep=job.sweep is not None)
@@ -79,12 +81,6 @@ def make_run(
             shutil.rmtree(draft.path, ignore_errors=True)
             remove_empty(final.path.parent)
             raise
-
-
-def _refuse_foreign_link(folder: Path) -> None:
-    """In a folder that others may write, a link of theirs would lead the run to where they want it."""
-    if folder.is_symlink() and folder.lstat().st_uid not in (os.geteuid(), 0):
-        raise PermissionError(errno.EACCES, "a link that belongs to another user", str(folder))
 
 
 def _move(draft: Path, final: Path) -> None:
@@ -114,7 +110,7 @@ def _fill(
 
 def link_package(run: RunFolder) -> None:
     """Gives a job's Python that has no slurmopt this one."""
-    run.package.mkdir(exist_ok=True)
+    run.package.mkdir(mode=0o750, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         (run.package / "slurmopt").symlink_to(Path(__file__).resolve().parent.parent)
 

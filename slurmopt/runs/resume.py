@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from slurmopt.runs.find import find
 from slurmopt.runs.gather import gather
 from slurmopt.runs.handover import alone, earlier, note_job
 from slurmopt.runs.journal import read as read_journal
+from slurmopt.runs.mine import refuse_foreign_run
 from slurmopt.runs.prepare import link_package
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def resume(asked: Launch) -> tuple[Ended, dict[str, Any], Settings]:
 
 def ended(run: RunFolder, who: str = "") -> Ended:
     """The run, if it is the user's own and not alive; RunError, which begins with `who`, otherwise."""
-    _refuse_foreign(run, who)
+    refuse_foreign_run(run, who)
     token, job, _ = earlier(run)  # before Slurm is asked: a submission in between is seen in either
     _refuse_alive(run, who)
     tried = [event.get("backend") for event in events.read(run.events) if event["event"] == "submitting"]
@@ -77,7 +77,7 @@ def taken(run: RunFolder) -> str | None:
     kept the journal from noting it. It is noted now; so is that of a launch, which is no retry's, and not returned."""
     if not _is_lost(run):
         return None
-    _refuse_foreign(run, "")
+    refuse_foreign_run(run)
     with alone(run):
         if not _is_lost(run):
             return None
@@ -107,13 +107,6 @@ def _by_retry(run: RunFolder) -> bool:
             found = asked or (found and event.get("token") == token)
             asked, token = False, event.get("token")
     return found
-
-
-def _refuse_foreign(run: RunFolder, who: str) -> None:
-    """Its script is run as it lies there: whoever could write it would run it as you."""
-    for path in (run.path, run.script, run.config, run.events):
-        if path.exists() and path.stat().st_uid != os.geteuid():
-            raise RunError(f"{who}{path} belongs to another user; launch a run of your own")
 
 
 def _refuse_alive(run: RunFolder, who: str) -> None:

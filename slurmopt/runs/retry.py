@@ -62,7 +62,7 @@ def stored_config(run: RunFolder) -> dict[str, Any]:
     from slurmopt.config import stored_yaml
 
     try:
-        stored = stored_yaml.load(run.config)
+        stored = stored_yaml.load(run.config, mine=True)
     except (OSError, YAMLError) as error:
         raise ConfigError(f"{run.config} cannot be read: {one_line(str(error))}") from error
     if not isinstance(stored, dict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 
@@ -21,6 +22,8 @@ def copy_code(source: Path, target: Path, kind: str, skip: Path) -> None:
             continue
         (target / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target / file, follow_symlinks=False)
+        if not path.is_symlink():  # the copy is run as the owner, whoever may write the original
+            (target / file).chmod(stat.S_IMODE(path.stat().st_mode) & ~0o022)
     target.mkdir(exist_ok=True)
 
 

@@ -3,6 +3,7 @@
 `--json` prints a list of objects, one a run, always with these keys (null where there is nothing to say):
 
     name id folder backend
+    owner              the other user whom it belongs to; null for one's own
     state              see `slurmopt.runs.state`
     detail             a line for people: why it waits, why it failed
     estimated_start    of a waiting run, as Slurm expects it

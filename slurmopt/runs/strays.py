@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import journal as journals
 from slurmopt.runs.gather import of_the_run
 from slurmopt.runs.journal import Journal, returns, text
+from slurmopt.runs.mine import is_mine
 from slurmopt.runs.progress import read
 from slurmopt.runs.state import FRESH_HEARTBEAT, Slurm
 from slurmopt.slurm.queue import Queue, QueueEntry, queue, states_in_accounting
@@ -61,7 +61,7 @@ def strays(runs: Iterable[RunFolder], fresh: bool = False) -> list[Stray]:
 
     Slurm is asked nothing where no run can be one. Raises what kept it from answering.
     """
-    read = [journals.read(run) for run in runs if not settled(run) and _is_mine(run)]
+    read = [journals.read(run) for run in runs if not settled(run) and is_mine(run)]
     open_ones = [journal for journal in read if may_stray(journal)]
     if not open_ones:
         return []
@@ -86,15 +86,6 @@ def settled(run: RunFolder) -> bool:
 
 def _telling(lines: Iterable[bytes]) -> Iterator[dict[str, object]]:
     return events.parse(line for line in lines if not any(word in line for word in _PASSED_OVER))
-
-
-def _is_mine(run: RunFolder) -> bool:
-    """Its script is submitted as it lies there: whoever could write it would run it as you."""
-    paths = (run.path, run.script, run.config, run.events)
-    try:
-        return all(path.stat().st_uid == os.geteuid() for path in paths)
-    except OSError:
-        return False
 
 
 def may_stray(journal: Journal) -> bool:

@@ -21,6 +21,7 @@ from slurmopt.folder import events
 from slurmopt.folder.files import read_script
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs.handover import alone, cron_line, earlier, hand_over
+from slurmopt.runs.mine import refuse_foreign_run
 from slurmopt.runs.prepare import discard, folder_errors, make_run
 from slurmopt.runs.resume import going_on
 
@@ -61,6 +62,7 @@ def _make(plan: Plan, script: str) -> bool:
             return True
         except FileExistsError:
             pass  # another launch with this ID was quicker
+    refuse_foreign_run(run, "launch.id: ")
     with folder_errors(run.path):
         same = read_script(run.script) == script
     if not same:

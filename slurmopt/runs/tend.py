@@ -31,6 +31,7 @@ from slurmopt.runs import journal as journals
 from slurmopt.runs.find import Selection, all_runs, all_sweeps, find, pick
 from slurmopt.runs.handover import alone, locked
 from slurmopt.runs.journal import returns, text, whole
+from slurmopt.runs.mine import refuse_foreign_run
 from slurmopt.runs.strays import Stray, may_stray, strays
 from slurmopt.survival import causes
 
@@ -212,6 +213,7 @@ def _would(stray: Stray) -> Deed:
     from slurmopt.config.settings import load
     from slurmopt.runs.late_end import late_end
 
+    refuse_foreign_run(stray.run)
     _refuse_elsewhere(stray)
     if _is_cancelled(stray):
         return _deed(stray, "cancelled")
@@ -223,6 +225,7 @@ def _do(stray: Stray) -> Deed | None:
     """What is to be done, done; None where another was quicker."""
     from slurmopt.config.settings import load
 
+    refuse_foreign_run(stray.run)
     _refuse_elsewhere(stray)
     _, settings = load(stray.run.config)
     with locked(stray.run, patience=0) as mine:
@@ -283,6 +286,7 @@ def _from_job(job: str, words: list[str]) -> int:
     from slurmopt.runs.again import submit_again
 
     run = find(words[0] if words else None, Path())
+    refuse_foreign_run(run)
     _, settings = load(run.config)
     with alone(run):
         journal = journals.read(run)

@@ -60,8 +60,13 @@ def _remark(status: Status) -> str:
     attempt = status.journal.attempt
     again = f"attempt {attempt.number}" if attempt and attempt.number and status.alive else ""
     told = metrics(status.progress) if status.alive else ""
-    parts = [status.detail or "", _awaits(status), _start(status), told, again]
+    parts = [whose(status.owner), status.detail or "", _awaits(status), _start(status), told, again]
     return "; ".join(filter(None, parts))
+
+
+def whose(owner: str | None) -> str:
+    """Of a run or sweep that is not one's own: anybody may have written there what it says."""
+    return f"of another user ({owner})" if owner else ""
 
 
 def _start(status: Status) -> str:
@@ -94,6 +99,7 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
     journal, seen = status.journal, status.progress
     why = status.detail if journal.ended is None else _why_final(status)
     return [
+        ("owner", whose(status.owner).removeprefix("of ")),
         ("why", "; ".join(filter(None, (why, _start(status))))),
         ("progress", _progress(status)),
         ("metrics", metrics(seen)),

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.config.health import Checks, from_word
+from slurmopt.errors import JobError
+from slurmopt.folder import private
 from slurmopt.folder.layout import RunFolder, run_folder
 from slurmopt.runtime import stacks
 
@@ -49,12 +51,17 @@ class Call:
 
 
 def parse(argv: list[str]) -> Call:
-    """Reads the words; a misspelt one ends the process with status 2 and the valid ones on standard error."""
+    """Reads the words; a misspelt one ends the process with status 2 and the valid ones on standard error.
+    So does, with status 1, a run folder of another user's."""
     words, command = _split(argv)
     options = _parser().parse_args(words)
     if not options.of_point and (options.function is None) == (not command):
         _parser().error("either --function pkg.mod.fn or -- and the words of a command")
     folder = run_folder(Path(options.folder).absolute(), os.environ)
+    try:
+        private.refuse_foreign_folder(folder.path)
+    except JobError as error:
+        raise SystemExit(f"slurmopt: {error}") from error
     return Call(
         folder=folder,
         heartbeat=options.heartbeat,

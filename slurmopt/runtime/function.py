@@ -97,7 +97,7 @@ def load_config(call: Call) -> Any:
         raise JobError(f"{sys.executable} lacks omegaconf, which task._target_ needs: pip install omegaconf") from error
     from slurmopt.config.stored_yaml import load
 
-    held = load(call.folder.config) if call.config is None else call.config
+    held = load(call.folder.config, mine=True) if call.config is None else call.config
     config = OmegaConf.create({} if held is None else held)
     try:
         OmegaConf.resolve(config)

@@ -77,7 +77,7 @@ class LiveRank:
 
     def start(self) -> None:
         """Writes the first heartbeat, and goes on doing so from a thread."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._heartbeat.write(self._path)
         self._open_inbox()
         os.environ[PROGRESS] = self._name

@@ -1,9 +1,11 @@
-"""How many files and connections a rank may have open."""
+"""The files that a rank has open: how many they may be, and who may write to its log."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
+import stat
 
 _ENOUGH = 65_536
 """File descriptors: many times what a rank of a large job needs. Some programs close every descriptor up to their
@@ -25,3 +27,13 @@ def raise_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):  # refused by a security module: the limit stays as it is
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def close_logs_to_others() -> None:
+    """Takes the right to write from group and others where standard output and error are files of this user's: Slurm
+    and shells make them as the umask has it, and the umask is the training's own affair."""
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):  # closed, or a file system without modes
+            facts = os.fstat(descriptor)
+            if stat.S_ISREG(facts.st_mode) and facts.st_mode & 0o022 and facts.st_uid == os.geteuid():
+                os.fchmod(descriptor, stat.S_IMODE(facts.st_mode) & ~0o022)

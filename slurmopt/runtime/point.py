@@ -98,7 +98,7 @@ def read(folder: RunFolder) -> dict[str, Any]:
     """The point's config as it is stored; what reads the environment is not filled in."""
     from slurmopt.config.stored_yaml import load
 
-    config = load(folder.config)
+    config = load(folder.config, mine=True)
     if not isinstance(config, dict):
         raise JobError(f"{folder.config} is no config")
     return config

@@ -103,6 +103,7 @@ def run_rank(argv: list[str]) -> Outcome:
     """Runs one rank and leaves its outcome in its heartbeat file."""
     signals.install()
     open_files.raise_limit()
+    open_files.close_logs_to_others()
     call = parse(argv)
     if call.per == "rank":
         use_own_cpus(launched_facts(os.environ), call.cpu_bind)

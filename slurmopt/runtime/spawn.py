@@ -34,7 +34,7 @@ class Ranks:
 
     def start(self, words: list[str]) -> None:
         """Starts them, each in a session of its own, so that Ctrl-C in a terminal reaches this process alone."""
-        self._call.folder.rank_log(self._attempt, 0).parent.mkdir(parents=True, exist_ok=True)
+        self._call.folder.rank_log(self._attempt, 0).parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         for rank in range(self._count):
             self._running[self._start_one(rank, words)] = rank
 

@@ -70,6 +70,7 @@ def _is_again(one: Submission, sweep: SweepFolder) -> bool:
 def plan(chosen: Selection, words: list[str], more: More, failed_only: bool, without: Ranges | None = None) -> Again:
     """Which points go on, with which needs; `without` those that go on already, which may be all. Nothing is written.
     Raises RunError, ConfigError."""
+    refuse_foreign(chosen.sweep)
     points = to_retry(standing(chosen.sweep, fresh=True), chosen, failed_only, without or Ranges())
     if not words and more == More():
         from slurmopt.config.settings import load

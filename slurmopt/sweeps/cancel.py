@@ -30,6 +30,7 @@ from slurmopt.runs import arrays
 from slurmopt.runs import cancel as of_runs
 from slurmopt.runs.cancel import parser
 from slurmopt.runs.find import Selection, pick
+from slurmopt.runs.mine import refuse_others
 from slurmopt.runs.state import ALIVE
 from slurmopt.sweeps import more
 from slurmopt.sweeps.look import standing
@@ -52,6 +53,7 @@ def main(argv: list[str]) -> int:
     found = pick(given.run, given.folder)
     if isinstance(found, RunFolder):
         return of_runs.cancel(found, given.json)
+    refuse_others(found.sweep.run)
     seen = standing(found.sweep, fresh=True)
     going = _going(seen, found)
     jobs = cancel(seen, going)

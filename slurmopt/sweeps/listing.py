@@ -1,7 +1,8 @@
 """`slurmopt list`: all runs and sweeps, newest first; a sweep is one line, however many points it has.
 
-`--json` prints a list of objects with `name`, `id`, `folder`, `state` and `created` (seconds since the epoch); those of
-sweeps have `points`, how many there are, and `states`, how many are in each.
+`--json` prints a list of objects with `name`, `id`, `folder`, `owner` (of another user's, else null),
+`state` and `created` (seconds since the epoch); those of sweeps have `points`, how many there are, and `states`, how
+many are in each.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from slurmopt.folder.sweep import SweepFolder
 from slurmopt.runs.find import all_runs, all_sweeps, created
 from slurmopt.runs.gather import gather
 from slurmopt.runs.listing import as_dict, parser, row
+from slurmopt.runs.mine import owner_of
 from slurmopt.runs.state import age
 from slurmopt.runs.table import table, terminal_width
+from slurmopt.runs.view import whose
 from slurmopt.sweeps.look import standing
 from slurmopt.sweeps.standing import Standing
 from slurmopt.sweeps.view import states
@@ -63,8 +66,9 @@ def _standing(sweep: SweepFolder, problems: list[str | None]) -> Standing | None
 
 
 def _row(seen: Standing) -> list[str]:
-    launched = f"{age(seen.created, seen.now)}  {seen.count:,} points: {states(seen.counts())}"
-    return [one_line(seen.sweep.name), one_line(seen.sweep.id), seen.state, launched]
+    launched = [age(seen.created, seen.now), whose(owner_of(seen.sweep.run))]
+    launched.append(f"{seen.count:,} points: {states(seen.counts())}")
+    return [one_line(seen.sweep.name), one_line(seen.sweep.id), seen.state, "  ".join(filter(None, launched))]
 
 
 def _as_dict(seen: Standing) -> dict[str, Any]:
@@ -73,6 +77,7 @@ def _as_dict(seen: Standing) -> dict[str, Any]:
         "name": sweep.name,
         "id": sweep.id,
         "folder": str(sweep.path),
+        "owner": owner_of(sweep.run),
         "state": seen.state,
         "created": seen.created,
         "points": seen.count,
@@ -81,9 +86,9 @@ def _as_dict(seen: Standing) -> dict[str, Any]:
 
 
 def _broken_row(sweep: SweepFolder) -> list[str]:
-    return [one_line(sweep.name), one_line(sweep.id), "unknown", "-"]
+    return [one_line(sweep.name), one_line(sweep.id), "unknown", whose(owner_of(sweep.run)) or "-"]
 
 
 def _broken(sweep: SweepFolder) -> dict[str, Any]:
-    found = {"name": sweep.name, "id": sweep.id, "folder": str(sweep.path)}
+    found = {"name": sweep.name, "id": sweep.id, "folder": str(sweep.path), "owner": owner_of(sweep.run)}
     return {**found, "state": "unknown", "created": None, "points": None, "states": {}}

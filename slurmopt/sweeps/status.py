@@ -3,7 +3,7 @@
 `--json` prints a list of objects. A run, and one point of a sweep, has the keys that `slurmopt.runs.status` tells of. A
 sweep, and several points of one, has these:
 
-    name id folder
+    name id folder owner
     sweep              true
     state              while a point goes on running or pending; else the worst of its points' ends
     points             how many there are
@@ -29,6 +29,7 @@ from slurmopt.grid.ranges import Ranges
 from slurmopt.runs import status as of_runs
 from slurmopt.runs.find import Selection, all_runs, all_sweeps, created, pick
 from slurmopt.runs.gather import Status, as_dict, gather
+from slurmopt.runs.mine import owner_of
 from slurmopt.runs.state import ALIVE
 from slurmopt.runs.status import parser, redraw, warn
 from slurmopt.runs.table import table, terminal_width
@@ -164,6 +165,7 @@ def sweep_dict(seen: Standing, points: Ranges | None = None) -> dict[str, Any]:
         "name": seen.sweep.name,
         "id": seen.sweep.id,
         "folder": str(seen.sweep.path),
+        "owner": owner_of(seen.sweep.run),
         "sweep": True,
         "state": seen.state,
         "points": seen.count,

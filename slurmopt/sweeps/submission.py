@@ -26,6 +26,7 @@ from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
 from slurmopt.runs import arrays
 from slurmopt.runs.handover import alone
+from slurmopt.runs.mine import refuse_foreign_run
 from slurmopt.runs.prepare import discard, folder_errors, make_run
 from slurmopt.sweeps.more import left, submit_what_fits
 from slurmopt.sweeps.search import make_study
@@ -110,6 +111,7 @@ def _make(plan: SweepPlan, script: str) -> bool:
             return True
         except FileExistsError:
             pass  # another launch with this ID was quicker
+    refuse_foreign_run(run, "launch.id: ")
     with folder_errors(run.path):
         _refuse_another(plan, script)
     return False

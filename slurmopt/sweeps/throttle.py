@@ -17,6 +17,7 @@ from slurmopt.folder.sweep import SweepFolder
 from slurmopt.runs import options
 from slurmopt.runs.find import Selection, pick
 from slurmopt.runs.handover import alone
+from slurmopt.runs.mine import refuse_others
 from slurmopt.runs.state import ALIVE
 from slurmopt.sweeps.look import standing
 from slurmopt.sweeps.standing import Standing
@@ -30,6 +31,7 @@ def main(argv: list[str]) -> int:
     found = pick(given.sweep, given.folder)
     if not isinstance(found, Selection) or found.points is not None:
         raise RunError(f"{given.sweep} is no sweep as such; only those have several array tasks to limit")
+    refuse_others(found.sweep.run)
     seen = standing(found.sweep, fresh=True)
     if seen.problem:
         raise SlurmError(seen.problem)

@@ -10,9 +10,11 @@ from math import inf
 from slurmopt.errors import one_line
 from slurmopt.folder import events
 from slurmopt.grid.ranges import Ranges
+from slurmopt.runs.mine import owner_of
 from slurmopt.runs.options import word_for
 from slurmopt.runs.state import ALIVE, age
 from slurmopt.runs.table import cut, table
+from slurmopt.runs.view import whose
 from slurmopt.survival import causes
 from slurmopt.sweeps.failures import Group, groups
 from slurmopt.sweeps.standing import BAD, Standing
@@ -74,7 +76,15 @@ def cells(standing: Standing) -> list[str]:
     """As a line among runs: RUN, STATE, STEP, LEFT, TIME and a remark."""
     counts, seen = standing.counts(), pace(standing)
     left = human_seconds(seen.left) if seen.left is not None else ""
-    return [standing.label, standing.state, f"{over(counts)}/{standing.count}", left, "", f"sweep: {states(counts)}"]
+    remark = [whose(owner_of(standing.sweep.run)), f"sweep: {states(counts)}"]
+    return [
+        standing.label,
+        standing.state,
+        f"{over(counts)}/{standing.count}",
+        left,
+        "",
+        "; ".join(filter(None, remark)),
+    ]
 
 
 def cells_of_points(standing: Standing, points: Ranges) -> list[str]:
@@ -92,6 +102,7 @@ def page(standing: Standing) -> str:
     """One sweep, with all that helps to understand it and what to do next."""
     counts, failed = standing.counts(), groups(standing)
     facts = [
+        ("owner", whose(owner_of(standing.sweep.run)).removeprefix("of ")),
         ("points", f"{over(counts):,} of {standing.count:,} have ended"),
         ("", bar(over(counts), standing.count)),
         ("states", states(counts)),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from launch.conftest import COMMAND
 from private_cluster import wait_until
 
 FUNCTION = ("task._target_=train.main", "resources.time=5m")
@@ -257,6 +260,40 @@ def test_the_run_folder_is_private_and_holds_no_secret(project: Any) -> None:
     for path in Path(answer["run"]).rglob("*"):
         if path.is_file():
             assert b"s3cret" not in path.read_bytes(), path
+
+
+def test_a_run_folder_that_another_user_swaps_in_the_queue_runs_nothing_of_theirs(project: Any) -> None:
+    answer = project.submit(*FUNCTION, "launch.name=swapped", "+resources.extra.begin=now+1hour")
+    run, trace, log = Path(answer["run"]), project.path / "trace", project.path / "said.log"
+    project.path.chmod(0o777)  # as a group's own folder is, for its members
+    evil = f"open({str(trace)!r}, 'w')\n"
+    for command in (
+        ["mv", "runs", "gone"],
+        ["mkdir", "-p", "-m", "777", str(run / "logs"), str(run / "heartbeat")],
+        ["ln", "-s", str(log), str(run / "logs" / f"job-{answer['job_ids'][0]}.log")],
+        ["sh", "-c", f"for name in json token os argparse train; do echo {shlex.quote(evil)} > {run}/$name.py; done"],
+    ):
+        subprocess.run(command, cwd=project.path, user="nobody", group="nogroup", extra_groups=[], check=True)
+    log.touch()
+    log.chmod(0o666)
+    project.run(["scontrol", "update", f"JobId={answer['job_ids'][0]}", "StartTime=now"])
+    wait_until(lambda: "belongs to another user: the job ends" in log.read_text(), 60, "it ends", log.read_text)
+    assert not trace.exists()
+    assert not list((run / "logs").glob("attempt-*"))
+
+
+def test_a_group_reads_runs_and_sweeps_and_writes_nothing_of_them(project: Any) -> None:
+    """The umask of many sites, 002, is the training's; slurmopt's own files are written by nobody else."""
+    words = "task.command='[bash, -c, \"umask; exit 1\"]' launch.group_access=true launch.json=true"
+    for sweep, told in (("", ""), ("-m", "+lr=1,2"), ("-m", "+lr=3,4 sweep.per_task=2")):
+        command = f"umask 002; {shlex.join(COMMAND)} launch {sweep} {words} {told}"
+        answer = json.loads(project.run(["bash", "-c", command]).stdout)
+        project.wait_for(answer, "finished", "failed")
+        run = Path(answer["run"])
+        assert run.stat().st_mode & 0o777 == 0o750
+        paths = [path for path in [run, *run.rglob("*")] if not path.is_symlink() and path.exists()]
+        assert [str(path) for path in paths if path.stat().st_mode & 0o022] == []
+        assert any("0002" in path.read_text() for path in paths if path.name in ("rank-0.log", "points.log"))
 
 
 def test_edits_while_the_job_waits_do_not_change_a_snapshot(project: Any) -> None:

@@ -32,6 +32,7 @@ def main(argv: list[str]) -> int:
     """Runs the points of one array task. Signals are taken already, and SIGCHLD is blocked."""
     pack = read(argv)
     open_files.raise_limit()
+    open_files.close_logs_to_others()
     attempt = int(os.environ.get(run.ATTEMPT) or 0)
     facts = rank.export(pack.call, attempt)
     live = rank.come_alive(pack.call, attempt, facts)

@@ -1,0 +1,350 @@
+"""Two real users on one machine: what one of them cannot do to the runs of the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from private_cluster import clean_environment, unprivileged_user
+
+from slurmopt.folder import events
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: becoming two other users needs root")
+
+TRAIN = """
+import slurmopt
+
+
+def main(config):
+    (slurmopt.current_run().folder.path / "token.py").write_text("raise SystemExit('the wrong token')")
+    return 1
+"""
+EVIL = "import os; open({!r}, 'a').write(str(os.getuid()))\n"
+"""What an attacker puts where somebody else's Python may import it: it leaves a trace of who ran it."""
+
+
+@dataclass
+class User:
+    """Somebody who types commands in `at`; a member of the group `team` too."""
+
+    uid: int
+    at: Path
+    team: int
+    home: str = "/nonexistent"
+    umask: int = 0o022
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        environment = {**clean_environment(), "HOME": self.home, **self.environment}
+        options = {"user": self.uid, "group": self.uid, "extra_groups": [self.team], "umask": self.umask, **options}
+        return subprocess.run(
+            words, cwd=self.at, env=environment, capture_output=True, text=True, timeout=120, check=False, **options
+        )
+
+    def slurmopt(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, "-m", "slurmopt", *words, **options)
+
+    def launch(self, *words: str, name: str = "mine", **options: Any) -> subprocess.CompletedProcess[str]:
+        given = (f"launch.name={name}", "launch.id=1", "launch.backend=local", *words)
+        return self.slurmopt("launch", *given, **options)
+
+    def python(self, code: str) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, "-c", f"import os, shutil; from pathlib import Path\n{code}")
+
+
+@dataclass
+class Team:
+    """A project folder as groups have it, 2775, with one user who works there and another who should not be trusted."""
+
+    project: Path
+    victim: User
+    attacker: User
+    trace: Path
+    """What EVIL leaves."""
+
+    @property
+    def run(self) -> Path:
+        return self.project / "runs" / "mine" / "1"
+
+    def evil(self) -> str:
+        return EVIL.format(str(self.trace))
+
+
+@pytest.fixture
+def team() -> Iterator[Team]:
+    folder = Path(tempfile.mkdtemp(prefix="team-", dir="/tmp"))  # pytest's own are closed to other users
+    folder.chmod(0o755)
+    victim, attacker = pwd.getpwnam(unprivileged_user()), pwd.getpwnam("nobody")
+    group = attacker.pw_gid
+    project, trace = folder / "project", folder / "trace"
+    project.mkdir()
+    (project / "train.py").write_text(TRAIN)
+    os.chown(project / "train.py", victim.pw_uid, group)
+    os.chown(project, victim.pw_uid, group)
+    project.chmod(0o2775)
+    trace.touch()
+    trace.chmod(0o666)
+    made = Team(
+        project,
+        User(victim.pw_uid, project, group, victim.pw_dir, umask=0o002),
+        User(attacker.pw_uid, project, group),
+        trace,
+    )
+    yield made
+    shutil.rmtree(folder)
+
+
+def writable(folder: Path) -> list[str]:
+    """What group or others may write, of a folder and all in it."""
+    paths = [folder, *folder.rglob("*")]
+    return [str(path) for path in paths if not path.is_symlink() and path.lstat().st_mode & 0o022]
+
+
+def outcome(run: Path) -> object:
+    return [event.get("outcome") for event in events.read(run / "events.jsonl") if event["event"] == "end"]
+
+
+@pytest.mark.parametrize("task", ["task._target_=train.main", "task.command=[echo, hello]"])
+def test_a_group_may_read_a_run_and_write_nothing_of_it(team: Team, task: str) -> None:
+    (team.project / "big.py").touch(mode=0o664)
+    done = team.victim.launch(task, "launch.group_access=true", "environment.snapshot=copy")
+    assert done.returncode == 0, done.stderr
+    assert outcome(team.run) == ["finished"]  # in spite of the token.py that the training writes there
+    assert writable(team.project / "runs") in ([], [str(team.run / "token.py")])  # the training's own
+    assert stat.S_IMODE(team.run.stat().st_mode) & 0o777 == 0o750
+    assert "hello" in team.attacker.run("cat", *map(str, team.run.glob("logs/*/rank-0.log"))).stdout or "_t" in task
+    assert team.attacker.run("cat", str(team.run / "config.yaml")).returncode == 0
+    assert team.attacker.run("mv", str(team.run), str(team.run.with_name("2"))).returncode != 0
+    assert team.attacker.run("tee", "-a", str(team.run / "events.jsonl"), input="{}").returncode != 0
+
+
+def test_the_training_keeps_the_umask_of_its_user(team: Team) -> None:
+    code = "import os; print(oct(os.umask(0)))"
+    done = team.victim.launch(f'task.command=[{sys.executable}, -c, "{code}"]')
+    assert done.returncode == 0, done.stderr
+    assert "0o2" in (team.run / "logs" / "attempt-0" / "rank-0.log").read_text()
+
+
+def test_a_folder_for_its_runs_that_somebody_else_has_made_is_refused(team: Team) -> None:
+    scratch = team.project.parent / "scratch"
+    scratch.mkdir()
+    scratch.chmod(0o1777)
+    theirs = scratch / "mine"
+    assert team.attacker.run("mkdir", "-m", "777", str(theirs)).returncode == 0
+    done = team.victim.launch("task.command=[true]", f"launch.folder={scratch}")
+    assert done.returncode == 2
+    assert f"{theirs} belongs to another user (nobody)" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert list(theirs.iterdir()) == []
+    assert team.attacker.run("ln", "-s", str(team.project), str(scratch / "linked")).returncode == 0
+    done = team.victim.launch("task.command=[true]", f"launch.folder={scratch}", name="linked")
+    assert "is a link of another user (nobody)" in done.stderr
+    done = team.victim.launch("task.command=[true]", f"launch.folder={scratch}", name="other")
+    assert done.returncode == 0, done.stderr  # one's own folder in a sticky one is safe
+    assert team.attacker.run("mv", str(scratch / "other"), str(scratch / "gone")).returncode != 0
+
+
+def test_a_folder_for_its_runs_that_others_may_write_is_refused(team: Team) -> None:
+    place = team.project / "runs" / "mine"
+    assert team.victim.run("mkdir", "-p", str(place)).returncode == 0
+    assert stat.S_IMODE(place.stat().st_mode) & 0o020
+    done = team.victim.launch("task.command=[true]")
+    assert done.returncode == 2
+    assert (
+        f"may be written by others (mode 2775), who could put another run in the place of yours; chmod go-w {place}"
+        in (done.stderr)
+    )
+    assert list(place.iterdir()) == []
+    place.chmod(0o755)
+    team.project.chmod(0o777)
+    done = team.victim.launch("task.command=[true]")
+    assert f"{team.project} may be written by everybody" in done.stderr
+    team.project.chmod(0o1777)
+    assert team.victim.launch("task.command=[true]").returncode == 0
+
+
+def swap(team: Team) -> str:
+    """The attacker, whom the group lets rename in the project, puts a folder in the place of the run. Returns the
+    script's text, which is what Slurm holds of a job."""
+    script = (team.run / "job.sbatch").read_text()
+    there = team.attacker.python(
+        f"os.rename('runs', 'gone')\n"
+        f"run = Path({str(team.run)!r})\n"
+        f"for name in ('logs', 'heartbeat'): (run / name).mkdir(parents=True)\n"
+        f"for name in ('json', 'token', 'sitecustomize', 'os', 'slurmopt', 'argparse'):\n"
+        f"    (run / (name + '.py')).write_text({team.evil()!r})\n"
+        f"for path in (run, *run.rglob('*')): path.chmod(0o777)\n"
+    )
+    assert there.returncode == 0, there.stderr
+    return script
+
+
+def test_a_run_folder_that_was_swapped_while_the_job_waited_runs_nobody_elses_code(team: Team) -> None:
+    assert team.victim.launch("task.command=[echo, mine]").returncode == 0
+    script = swap(team)
+    done = team.victim.run("bash", "-s", input=script)
+    assert done.returncode == 1
+    assert f"{team.run} belongs to another user: the job ends" in done.stderr
+    assert team.trace.read_text() == ""
+    assert sorted(path.name for path in team.run.iterdir() if path.is_dir()) == ["heartbeat", "logs"]
+    assert not list((team.run / "logs").iterdir())
+
+
+def test_a_link_in_the_place_of_a_run_folder_is_not_followed(team: Team) -> None:
+    assert team.victim.launch("task.command=[echo, mine]").returncode == 0
+    script = (team.run / "job.sbatch").read_text()
+    there = team.attacker.python(
+        f"os.rename('runs', 'gone'); run = Path({str(team.run)!r})\n"
+        f"run.parent.mkdir(parents=True); run.symlink_to(Path('gone/mine/1').absolute())"
+    )
+    assert there.returncode == 0, there.stderr
+    done = team.victim.run("bash", "-s", input=script)
+    assert (done.returncode, "belongs to another user" in done.stderr) == (1, True)
+
+
+def test_a_rank_does_not_take_another_users_folder_for_its_run(team: Team) -> None:
+    assert team.victim.launch("task._target_=train.main").returncode == 0
+    swap(team)
+    words = ("-m", "slurmopt.runtime", str(team.run), "--function", "json.evil")
+    done = team.victim.run(sys.executable, *words)
+    assert done.returncode == 1
+    assert "nothing there is run" in done.stderr
+    assert team.trace.read_text() == ""
+
+
+def test_the_local_backend_starts_away_from_the_folder_that_one_stands_in(team: Team) -> None:
+    """Where somebody stands is not who they trust: `slurmopt`, the program, does not import from there either."""
+    home = team.project.parent / "home"
+    home.mkdir()
+    os.chown(home, team.victim.uid, team.victim.team)
+    for name in ("json", "token", "argparse"):
+        assert team.attacker.python(f"Path('{name}.py').write_text({team.evil()!r})").returncode == 0
+    program = Path(sys.executable).with_name("slurmopt")
+    words = ("launch", "launch.name=mine", "launch.id=1", "launch.backend=local", f"launch.folder={home}/runs")
+    done = team.victim.run(str(program), *words, "task.command=[true]", f"environment.workdir={home}")
+    assert done.returncode == 0, done.stderr
+    assert team.trace.read_text() == ""
+
+
+@pytest.fixture
+def ended(team: Team) -> Path:
+    """A run of the victim's that has ended."""
+    assert team.victim.launch("task.command=[true]").returncode == 0
+    return team.run
+
+
+def test_retry_refuses_what_others_may_write_and_links(team: Team, ended: Path) -> None:
+    for name in ("job.sbatch", "config.yaml", "events.jsonl", "."):
+        before = stat.S_IMODE((ended / name).stat().st_mode)
+        (ended / name).chmod(0o770)
+        done = team.victim.slurmopt("retry", "mine/1")
+        assert done.returncode == 2
+        assert "may be written by others (mode 770), and would run as you" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        (ended / name).chmod(before)
+    (ended / "job.sbatch").rename(ended / "elsewhere")
+    (ended / "job.sbatch").symlink_to("elsewhere")
+    os.lchown(ended / "job.sbatch", team.victim.uid, team.victim.team)
+    done = team.victim.slurmopt("retry", "mine/1")
+    assert done.returncode == 2
+    assert "job.sbatch is a link" in done.stderr
+
+
+def test_retry_refuses_to_be_led_by_somebody_elses_link(team: Team, ended: Path) -> None:
+    assert team.attacker.run("ln", "-s", str(ended.parents[1]), "theirs").returncode == 0
+    done = team.victim.slurmopt("retry", "--folder", "theirs", "mine/1")
+    assert done.returncode == 2
+    assert "theirs is a link of another user (nobody)" in done.stderr
+    assert [event["event"] for event in events.read(ended / "events.jsonl")].count("submitting") == 1
+
+
+def test_what_belongs_to_somebody_else_is_neither_retried_nor_cancelled_nor_tended(team: Team, ended: Path) -> None:
+    ended.chmod(0o755)
+    for command in ("retry", "cancel"):
+        done = team.attacker.slurmopt(command, "mine/1")
+        assert done.returncode == 2
+        assert "belongs to another user" in done.stderr
+    done = team.attacker.launch("task.command=[true]")
+    assert done.returncode == 2
+    assert "belongs to another user" in done.stderr
+
+
+def plant(team: Team, config: str = "{}") -> Path:
+    """A run of the attacker's, newer than all, beside those of the victim."""
+    place = team.project / "runs" / "mine"
+    place.chmod(0o2775)  # as an earlier umask may have left it
+    there = team.attacker.python(
+        f"run = Path({str(place / '2')!r}); run.mkdir(); (run / 'config.yaml').write_text({config!r})\n"
+        f'(run / \'events.jsonl\').write_text(\'{{"time": 9999999999, "event": "created", "name": "mine"}}\\n\')'
+    )
+    assert there.returncode == 0, there.stderr
+    return place / "2"
+
+
+def test_a_newer_run_of_somebody_elses_is_not_taken_for_ones_own_and_says_whose_it_is(team: Team, ended: Path) -> None:
+    plant(team)
+    for command in ("status", "history", "logs"):
+        for word in ([], ["mine"]):
+            shown = team.victim.slurmopt(command, *word)
+            assert shown.returncode == 0, shown.stderr
+            assert "another user" not in shown.stdout
+    for command in ("status", "history"):
+        assert "another user (nobody)" in team.victim.slurmopt(command, "mine/2").stdout
+    for words in (("list",), ("status", "--all")):
+        lines = team.victim.slurmopt(*words).stdout.splitlines()
+        assert ["another user (nobody)" in line for line in lines[1:]] == [True, False]
+    shown = json.loads(team.victim.slurmopt("list", "--json").stdout)
+    assert [run["owner"] for run in shown] == ["nobody", None]
+    assert "another user" in team.attacker.slurmopt("status", "mine/1").stdout or ended.stat().st_mode & 0o077 == 0
+    assert "another user" not in team.attacker.slurmopt("status", "mine/2").stdout
+
+
+def test_what_somebody_elses_config_names_gets_neither_credentials_nor_the_environment(team: Team, ended: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+        team.victim.environment = {
+            "KEY": "hidden-word", "AWS_ACCESS_KEY_ID": "AKIAVICTIM", "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }  # fmt: skip
+        for url in ("s3://bucket/${oc.env:KEY}", "s3://bucket/plain"):
+            s3 = {"url": url, "endpoint": endpoint, "region": "eu-central-1"}
+            shared = {"path": "/tmp/${oc.env:KEY}"}
+            run = plant(team, json.dumps({"checkpoint": {"s3": s3, "shared": shared}}))
+            to = team.project / "fetched"
+            for words in (("list",), ("verify",), ("show",), ("fetch", "--to", str(to)), ("list", "--tier", "s3")):
+                name, *options = words
+                done = team.victim.slurmopt("checkpoint", name, "mine/2", *options)
+                assert done.returncode in (1, 2)
+                assert "s3: config.yaml belongs to another user (nobody)" in done.stderr
+                assert "hidden-word" not in done.stdout + done.stderr
+                assert "Traceback" not in done.stderr
+                with pytest.raises(BlockingIOError):
+                    server.accept()
+            shutil.rmtree(run)
+        assert "slurmopt checkpoint … s3://bucket/plain/mine/2" in done.stderr
+        # The same in a config of one's own is asked, with what the environment says.
+        config = json.dumps({"checkpoint": {"s3": {**s3, "url": "s3://bucket/${oc.env:KEY}"}}})
+        (ended / "config.yaml").write_text(config)
+        asking = threading.Thread(target=team.victim.slurmopt, args=("checkpoint", "list", "mine/1", "--tier", "s3"))
+        asking.start()
+        server.settimeout(60)
+        connection, _ = server.accept()
+        with connection:
+            connection.settimeout(60)
+            assert b"hidden-word" in connection.recv(65536)
+        server.close()
+        asking.join()
