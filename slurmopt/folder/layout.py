@@ -16,6 +16,7 @@ runs/NAME/ID/
   python/           a link to slurmopt, where task.python is another Python
   submitit/         the pickles of the submitit backend
   .submission       locked while somebody submits the run
+  .submitting       who that is; a link, there only as long
 """
 
 from __future__ import annotations
@@ -132,6 +133,11 @@ class RunFolder:
     def submission(self) -> Path:
         """Its lock is held while the run is being submitted: its own file, because the script can be replaced then."""
         return self.path / ".submission"
+
+    @property
+    def submitter(self) -> Path:
+        """A claim: it is there while the run is being submitted, and says by whom; see `slurmopt.runs.claim`."""
+        return self.path / ".submitting"
 
     def job_log(self, job: str) -> Path:
         """What the batch shell and slurmstepd said; `job` is Slurm's id, or `%j` in a directive. Of a sweep's array

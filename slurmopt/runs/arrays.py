@@ -16,7 +16,6 @@ from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
-from slurmopt.runs.claim import claimed
 from slurmopt.runs.handover import hand_over
 from slurmopt.runs.mine import refuse_foreign
 from slurmopt.slurm.submit import look_up, submit_once
@@ -172,8 +171,7 @@ def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int) -> 
 
     told = {"number": number, "points": str(batch.points), "per_task": batch.per_task, "packed": batch.packed}
     told |= {} if batch.among is None else {"among": str(batch.among)}
-    with claimed(sweep.path / f".submission-{number}"):
-        job = hand_over(sweep.run, "sbatch", ask, **told, tasks=batch.tasks, options=list(batch.options))
+    job = hand_over(sweep.run, "sbatch", ask, **told, tasks=batch.tasks, options=list(batch.options))
     _tell(sweep, count)
     return replace(made, job=job)
 

@@ -1,6 +1,11 @@
-"""A claim by a file that only one can make: where locks hold on one node alone, or are not there at all.
+"""A claim that only one process can hold, whatever locks the file system has: a link that only one can make.
 
-Array tasks on many nodes look for room at the same moment. O_CREAT with O_EXCL is one step on NFS and Lustre too.
+symlink() is one step on local file systems, NFS and Lustre, and brings its text with it: who holds the claim. flock is
+missing on some mounts of Lustre, and holds on one node alone on others.
+
+A claim whose holder was killed is settled: on the same machine its process is looked for; from elsewhere it is a dead
+one's when it stops being touched. A holder that stands still for as long, with its whole machine, and goes on later is
+not told from a dead one.
 """
 
 from __future__ import annotations
@@ -8,51 +13,144 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from slurmopt.errors import RunError
-from slurmopt.folder.files import read_json
+from slurmopt.errors import FolderError
 from slurmopt.folder.process import started_at
 
-_STALE = 180.0
-"""Seconds after which a claim from another node is a dead one's: sbatch is given up sooner."""
+_BEAT = 1.0
+"""Seconds between two touches. NFS shows them to others within about three."""
+_LOOK = 1.0
+_SILENT = 8
+"""Looks, so many seconds apart, at a claim that nobody touches: then its holder is dead. No clock of another machine
+counts, nor the time for which a file system hangs."""
+_PAUSE = 0.1
 
 
 @contextlib.contextmanager
-def claimed(path: Path) -> Iterator[None]:
-    """Holds the claim `path` during the block. RunError where another has it."""
-    _claim(path)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
+def claimed(path: Path, patience: float = 0.0) -> Iterator[bool]:
+    """Holds the claim `path` during the block; False where another has held it for `patience` seconds.
 
-
-def _claim(path: Path) -> None:
-    mine = {"host": socket.gethostname(), "pid": os.getpid(), "pid_started": started_at(os.getpid())}
-    for _ in range(2):
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            if _is_held(path):
-                raise RunError(f"{path} says that another submits the same points just now") from None
-            path.unlink(missing_ok=True)
-            continue
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump({**mine, "time": time.time()}, file)
+    However little that is, one from elsewhere is watched until it is known to live. FolderError where no claim can be
+    made.
+    """
+    mine = _mine()
+    if not _take(path, mine, time.monotonic() + patience):
+        yield False
         return
-    raise RunError(f"{path} cannot be made: another makes it again and again")
-
-
-def _is_held(path: Path) -> bool:
-    holder = read_json(path) or {}
-    pid = holder.get("pid")
-    if holder.get("host") == socket.gethostname() and isinstance(pid, int):
-        return holder.get("pid_started") is not None and holder["pid_started"] == started_at(pid)
+    done = threading.Event()
+    threading.Thread(target=_touch, args=(path, done), daemon=True).start()
     try:
-        return time.time() - path.stat().st_mtime < _STALE
+        yield True
+    finally:
+        done.set()
+        if _holder(path) == mine:
+            path.unlink(missing_ok=True)
+
+
+def _mine() -> str:
+    """This process, and this claim of it."""
+    pid = os.getpid()
+    process = {"host": socket.gethostname(), "machine": _machine(), "pid": pid, "started": started_at(pid)}
+    return json.dumps({**process, "claim": secrets.token_hex(4)})
+
+
+def _machine() -> str:
+    """Where process ids mean the same: this boot of the machine, and its container."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+
+
+def _touch(path: Path, done: threading.Event) -> None:
+    while not done.wait(_BEAT):
+        with contextlib.suppress(OSError):
+            os.utime(path, follow_symlinks=False)
+
+
+def _take(path: Path, mine: str, deadline: float) -> bool:
+    watch = _Watch(path)
+    while True:
+        try:
+            os.symlink(mine, path)
+            return True
+        except FileExistsError:
+            holder = _holder(path)
+        except OSError as error:
+            raise FolderError(f"{path} cannot be made: {(error.strerror or str(error)).lower()}") from error
+        if holder == mine:  # an NFS server that made it, and whose answer was lost
+            return True
+        lives = holder is not None and watch.lives(holder)
+        if lives is False and (holder is None or _remove(path, holder, mine, deadline)):
+            continue
+        if lives is not None and time.monotonic() >= deadline:
+            return False
+        time.sleep(_PAUSE)
+
+
+def _holder(path: Path) -> str | None:
+    """What the claim says; "" for a file of another kind, None where there is none."""
+    try:
+        return os.readlink(path)
     except FileNotFoundError:
+        return None
+    except OSError:
+        return ""
+
+
+def _remove(path: Path, holder: str, mine: str, deadline: float) -> bool:
+    """Takes a dead one's claim away, unless it is another's by now: two that see it must not take the first one's new
+    claim for the dead one. So only the holder of a second claim takes the first away."""
+    second = path.with_name(f"{path.name}.dead")
+    if not _take(second, mine, deadline):
         return False
+    try:
+        if _holder(path) == holder:
+            path.unlink(missing_ok=True)
+    finally:
+        second.unlink(missing_ok=True)
+    return True
+
+
+class _Watch:
+    """A claim, looked at again and again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[str, int] | None = None
+        self._looks = 0
+        self._next = 0.0
+
+    def lives(self, holder: str) -> bool | None:
+        """Whether its holder is there; None as long as that cannot be told."""
+        known = _lives(holder)
+        return self._touched(holder) if known is None else known
+
+    def _touched(self, holder: str) -> bool | None:
+        if time.monotonic() < self._next:
+            return None
+        try:
+            seen = (holder, self._path.lstat().st_mtime_ns)
+        except FileNotFoundError:
+            return None
+        before, self._seen, self._next = self._seen, seen, time.monotonic() + _LOOK
+        if before not in (None, seen):
+            return True
+        self._looks += 1
+        return False if self._looks > _SILENT else None
+
+
+def _lives(holder: str) -> bool | None:
+    """Whether the process lives; None where that cannot be seen from here."""
+    try:
+        told = json.loads(holder)
+        machine, pid, started = told["machine"], told["pid"], told["started"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    if machine != _machine() or not isinstance(pid, int):
+        return None
+    return started is not None and started == started_at(pid)

@@ -26,6 +26,7 @@ from slurmopt.folder import events
 from slurmopt.folder.files import open_append
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.temporary import clear
+from slurmopt.runs.claim import claimed
 
 _LOCK_PATIENCE = 10.0
 
@@ -42,20 +43,28 @@ def alone(run: RunFolder, patience: float = _LOCK_PATIENCE) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(run: RunFolder, patience: float) -> Iterator[bool]:
-    """Holds the run's lock; False where another has held it for `patience` seconds."""
+    """Holds the run's lock; False where another has held it for `patience` seconds.
+
+    It is a claim, because some file systems have no locks, or such as hold on one node alone; where there are locks
+    these come first: they last, whatever becomes of the holder's machine, and thousands can wait for one.
+    """
     from slurmopt.runs.prepare import folder_errors  # which brings Hydra: 0.2 s that a look at runs does without
 
+    deadline = time.monotonic() + patience
     with folder_errors(run.path):
         descriptor = open_append(run.submission)  # errors below are not about this file
     with os.fdopen(descriptor, "ab") as file:
-        mine = _lock(file.fileno(), patience)
-        if mine:
-            clear(run.path)
-        yield mine
+        if not _lock(file.fileno(), deadline):
+            yield False
+            return
+        with claimed(run.submitter, max(0.0, deadline - time.monotonic())) as mine:
+            if mine:
+                clear(run.path)
+            yield mine
 
 
-def _lock(descriptor: int, patience: float) -> bool:
-    deadline = time.monotonic() + patience
+def _lock(descriptor: int, deadline: float) -> bool:
+    """False where another has the lock; True also where the file system has none."""
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -64,7 +73,7 @@ def _lock(descriptor: int, patience: float) -> bool:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(0.1)
-        except OSError:  # a file system without locks
+        except OSError:
             return True
 
 

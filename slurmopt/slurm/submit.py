@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -84,7 +85,9 @@ def _look(token: str, deadline: float, sleep: Callable[[float], None]) -> str | 
         try:
             if (found := find_token(token)) is not None:
                 return found
-            answers += 1
+            answers = 0 if _is_under_way(token) else answers + 1
+            if not answers and time.monotonic() >= deadline:
+                raise SubmissionUnknown("an sbatch of an earlier try is still under way")
         except SlurmUnreachable as error:
             answers = 0
             if time.monotonic() >= deadline:
@@ -93,6 +96,17 @@ def _look(token: str, deadline: float, sleep: Callable[[float], None]) -> str | 
             sleep(delay)
             delay = min(delay * 2, 15)
     return None
+
+
+def _is_under_way(token: str) -> bool:
+    """Whether an sbatch of this submission lives on this machine: it outlives a launcher that is killed, and a site's
+    wrapper can hold it back for long."""
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            with contextlib.suppress(OSError):  # it has just ended
+                if token.encode() in (process / "cmdline").read_bytes():
+                    return True
+    return False
 
 
 def job_id_in(answer: str) -> str | None:

@@ -20,6 +20,7 @@ from slurmopt.runs.find import Selection
 from slurmopt.runs.handover import alone
 from slurmopt.runs.mine import refuse_foreign
 from slurmopt.runs.retry import Changed, More
+from slurmopt.sweeps.cancel import change
 from slurmopt.sweeps.look import standing
 from slurmopt.sweeps.standing import BAD, Standing
 from slurmopt.sweeps.view import states
@@ -136,7 +137,7 @@ def submit(again: Again, script: str | None) -> list[str]:
             return [str(one.job) for one in settled]
         _refuse_overtaken(again)
         before = {path: read_script(path) for path in _files(sweep)}
-        ban, tried = cancelled(sweep), len(arrays.known(sweep))
+        ban, tried = cancelled(sweep).both(again.points), len(arrays.known(sweep))
         try:
             _change(again, script)
             made = submit_points(sweep, again.settings, again.points)
@@ -144,7 +145,7 @@ def submit(again: Again, script: str | None) -> list[str]:
             if len(arrays.known(sweep)) <= tried:  # Slurm has nothing of it
                 for path, text in before.items():
                     replace_text(path, text)
-                replace_text(sweep.cancelled, f"{ban}\n")
+                change(sweep, lambda now: now.union(ban))
             elif isinstance(error, (SubmissionNotNoted, OSError)):
                 again_as = f"once it can be written, repeat slurmopt retry {sweep.name}/{sweep.id}"
                 said = f"{not_noted(sweep, error)}; {again_as}: it never submits twice"
@@ -183,7 +184,7 @@ def _change(again: Again, script: str | None) -> None:
     if again.changed is not None and script is not None:
         replace_text(sweep.config, OmegaConf.to_yaml(OmegaConf.create(again.changed.stored)))
         replace_text(sweep.script, script)
-    replace_text(sweep.cancelled, f"{cancelled(sweep).minus(again.points)}\n")
+    change(sweep, lambda before: before.minus(again.points))
     events.append(sweep.events, "retry", points=str(again.points), changes=again.changes)
     records = Records(sweep)
     for point in again.points:

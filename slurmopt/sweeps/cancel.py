@@ -11,15 +11,13 @@ start one. The parent of points that share an array task looks there too, every 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 
 from slurmopt.errors import RunError, SlurmError, SlurmRefused
 from slurmopt.folder import events
-from slurmopt.folder.files import open_append, replace_text
+from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.folder.temporary import clear
@@ -29,6 +27,7 @@ from slurmopt.grid.submissions import Submission, cancelled
 from slurmopt.runs import arrays
 from slurmopt.runs import cancel as of_runs
 from slurmopt.runs.cancel import parser
+from slurmopt.runs.claim import claimed
 from slurmopt.runs.find import Selection, pick
 from slurmopt.runs.mine import refuse_others
 from slurmopt.runs.state import ALIVE
@@ -105,14 +104,19 @@ def cancel(seen: Standing, points: Ranges) -> list[str]:
     return words
 
 
-def _note(sweep: SweepFolder, word: str, points: Ranges, change: Callable[[Ranges], Ranges]) -> None:
+def _note(sweep: SweepFolder, word: str, points: Ranges, how: Callable[[Ranges], Ranges]) -> None:
+    change(sweep, how)
+    events.append(sweep.events, word, points=str(points))
+
+
+def change(sweep: SweepFolder, how: Callable[[Ranges], Ranges]) -> None:
+    """Changes which points must not start. Several may at the same moment; RunError where one of them takes long."""
     # Not the sweep's lock, which a submission to a slow Slurm holds for long.
-    with os.fdopen(open_append(sweep.path / ".cancelled"), "ab") as lock:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with claimed(sweep.path / ".cancelling", _PATIENCE) as mine:
+        if not mine:
+            raise RunError(f"another cancel of {sweep.path} is under way")
         clear(sweep.path)
-        replace_text(sweep.cancelled, f"{change(cancelled(sweep))}\n")
-        events.append(sweep.events, word, points=str(points))
+        replace_text(sweep.cancelled, f"{how(cancelled(sweep))}\n")
 
 
 def _tell(seen: Standing, points: Ranges) -> list[RunFolder]:

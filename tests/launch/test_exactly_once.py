@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ def jobs_of(project: Any) -> list[str]:
     return listed
 
 
-def begin(project: Any, *words: str) -> subprocess.Popen[str]:
-    """A launch in the background."""
-    environment = {**project.environment(), "XDG_CACHE_HOME": str(project.path / "cache")}
+def begin(project: Any, *words: str, before: Sequence[str] = (), **env: str) -> subprocess.Popen[str]:
+    """A launch in the background, behind the words `before`."""
+    environment = {**project.environment(), "XDG_CACHE_HOME": str(project.path / "cache"), **env}
     return subprocess.Popen(
-        [sys.executable, "-m", "slurmopt", "launch", *TASK, *words],
+        [*before, sys.executable, "-m", "slurmopt", "launch", *TASK, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -97,6 +98,39 @@ def test_a_launcher_that_is_killed_can_be_repeated(project: Any, moment: str) ->
     assert answer["job_ids"] == jobs_of(project)
 
 
+def test_where_the_file_system_has_no_locks_launches_at_once_submit_one_job(project: Any) -> None:
+    """flock fails, and sbatch takes long enough for all to come to it."""
+    require_strace()
+    no_locks = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=flock", "-e", "inject=flock:error=ENOSYS"]
+    slow = wrapped(project, "sbatch", 'sleep 3; exec sbatch "$@"')
+    words = ("launch.name=unlocked", "launch.id=one")
+    launches = [begin(project, *words, before=no_locks, **slow) for _ in range(3)]
+    answers = [launch.communicate(timeout=120) for launch in launches]
+    assert [launch.returncode for launch in launches] == [0, 0, 0], answers
+    assert len({out for out, _ in answers}) == 1
+    assert len(jobs_of(project)) == 1
+
+
+def test_a_launch_that_is_repeated_while_the_killed_ones_sbatch_lives_waits_for_it(project: Any) -> None:
+    """A site's wrapper holds sbatch back until a file is there."""
+    held = wrapped(project, "sbatch", 'until [ -e go ]; do sleep 0.1; done; exec sbatch "$@"')
+    words = ("launch.name=orphan", "launch.id=one")
+    launch = begin(project, *words, **held)
+    wait_until(lambda: "submitting" in events(project, "orphan"), 20, "the launch submits")
+    wrapper = ["pgrep", "--parent", str(launch.pid)]
+    wait_until(lambda: subprocess.run(wrapper, capture_output=True).returncode == 0, 20, "sbatch is held back")
+    launch.kill()
+    launch.wait()
+    again = begin(project, *words)
+    with pytest.raises(subprocess.TimeoutExpired):
+        again.communicate(timeout=6)  # a look at squeue or three later it must not have submitted another
+    assert not jobs_of(project)
+    (project.path / "go").touch()
+    out, err = again.communicate(timeout=60)
+    assert again.returncode == 0, err
+    assert json.loads(out)["job_ids"] == jobs_of(project)
+
+
 def test_two_launches_of_one_id_at_once_submit_one_job(project: Any) -> None:
     launches = [begin(project, "launch.name=race", "launch.id=one") for _ in range(3)]
     answers = [launch.communicate(timeout=120) for launch in launches]
@@ -106,10 +140,17 @@ def test_two_launches_of_one_id_at_once_submit_one_job(project: Any) -> None:
     assert len(list(Path(project.path / "runs" / "race").iterdir())) == 1
 
 
-FAILS = "task.command=[bash,-c,'[ ! -e go ] || sleep 300; exit 3']"
-"""Fails, and once there is a file `go` sleeps before."""
+FAILS = "task.command=[bash,-c,'while [ -e hold ]; do sleep 0.2; done; exit 3']"
+"""Fails, once there is no file `hold`."""
 KILLED_AFTER_SBATCH = 'sbatch "$@" > /dev/null; kill -9 $PPID'
 DIES_AFTER_SBATCH = 'sbatch "$@" > /dev/null; kill -9 $$'
+
+
+def require_strace() -> None:
+    if shutil.which("strace") is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("strace is missing; scripts/test installs it")
+        pytest.skip("FAULTS OF SYSTEM CALLS ARE NOT TESTED: strace is missing (apt-get install strace)")
 
 
 def wrapped(project: Any, name: str, text: str) -> dict[str, str]:
@@ -158,22 +199,20 @@ def test_a_retry_of_a_sweep_that_is_killed_after_sbatch_submits_each_point_once(
 
 def test_what_a_killed_retry_submitted_is_seen_and_cancelled(project: Any) -> None:
     sweep = failed_sweep(project, "seen")
-    (project.path / "go").touch()
+    (project.path / "hold").touch()
     killed = project.slurmopt("retry", str(sweep), check=False, **wrapped(project, "sbatch", KILLED_AFTER_SBATCH))
     assert killed.returncode == -signal.SIGKILL
     wait_until(lambda: states(project, sweep) == {"running": 2}, 60, "both points run", lambda: states(project, sweep))
     assert "2 points are cancelled" in project.slurmopt("cancel", str(sweep)).stdout
     wait_until(lambda: not jobs_of(project), 60, "no array task is left")
+    (project.path / "hold").unlink()
     assert "2 points submitted as job" in project.slurmopt("retry", str(sweep)).stdout
 
 
 @pytest.mark.parametrize("fault", ["EIO", "ENOSPC"])
 def test_a_retry_whose_job_cannot_be_noted_keeps_what_slurm_has(project: Any, fault: str) -> None:
     """The journal's third write is the one that tells of the job."""
-    if shutil.which("strace") is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("strace is missing; scripts/test installs it")
-        pytest.skip("FAULTS OF WRITES ARE NOT TESTED: strace is missing (apt-get install strace)")
+    require_strace()
     words = (FAILS, "resources.time=5m", "restart.budgets.killed=0", "launch.check=false", f"launch.name={fault}")
     answer = project.submit(*words)
     run = Path(answer["run"])

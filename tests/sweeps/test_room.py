@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+from private_cluster import wait_until
 
 from slurmopt.config.resources import Resources
 from slurmopt.config.sweep import Sweep
-from slurmopt.errors import RunError
 from slurmopt.grid.ranges import Ranges
 from slurmopt.runs.claim import claimed
 from slurmopt.slurm.submit_limits import parse_room
@@ -85,29 +88,60 @@ def test_a_search_has_workers_that_share_its_points() -> None:
 
 def test_a_claim_is_held_by_one(tmp_path: Path) -> None:
     path = tmp_path / "claim"
-    with claimed(path), pytest.raises(RunError, match="another submits"), claimed(path):
-        pass
-    assert not path.exists()
+    with claimed(path) as first, claimed(path) as second:
+        assert (first, second) == (True, False)
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_claim_of_a_process_that_was_killed_is_taken_over(tmp_path: Path) -> None:
-    path = tmp_path / "claim"
+def killed_with_a_claim(path: Path, *before: str) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path; from slurmopt.runs.claim import claimed\n"
         "with claimed(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
     )
-    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
-    assert path.exists()
-    with claimed(path):
-        pass
-    assert not path.exists()
+    subprocess.run([*before, sys.executable, "-c", code, str(path)], check=False)
+    assert path.is_symlink()
 
 
-def test_a_claim_of_another_node_stands_until_it_is_stale(tmp_path: Path) -> None:
+def test_a_claim_of_a_process_that_was_killed_is_taken_over_at_once(tmp_path: Path) -> None:
+    """By one of those that see it."""
     path = tmp_path / "claim"
-    path.write_text('{"host": "elsewhere", "pid": 1, "pid_started": 1}')
-    with pytest.raises(RunError, match="another submits"), claimed(path):
-        pass
-    os.utime(path, (1, 1))
-    with claimed(path):
-        pass
+    killed_with_a_claim(path)
+    inside: list[int] = []
+    together: list[int] = []
+
+    def hold() -> None:
+        with claimed(path, patience=30) as mine:
+            assert mine
+            inside.append(1)
+            together.append(len(inside))
+            time.sleep(0.02)
+            inside.pop()
+
+    holders = [threading.Thread(target=hold) for _ in range(8)]
+    for holder in holders:
+        holder.start()
+    for holder in holders:
+        holder.join()
+    assert together == [1] * 8
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_claim_from_another_machine_stands_as_long_as_it_is_touched(tmp_path: Path) -> None:
+    """Here another machine is another space of process ids."""
+    path = tmp_path / "claim"
+    code = (
+        "import sys; from pathlib import Path; from slurmopt.runs.claim import claimed\n"
+        "with claimed(Path(sys.argv[1])): sys.stdin.read()"
+    )
+    elsewhere = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if os.getuid() or shutil.which("unshare") is None:
+        pytest.skip("ANOTHER SPACE OF PROCESS IDS IS NOT TESTED: it needs root and unshare")
+    holder = subprocess.Popen([*elsewhere, sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE)
+    wait_until(path.is_symlink, 30, "it is claimed")
+    with claimed(path) as mine:
+        assert not mine
+    holder.kill()
+    holder.wait()
+    with claimed(path) as mine:
+        assert mine
+    assert not list(tmp_path.iterdir())
