@@ -1,28 +1,28 @@
 """In rank 0's writer: collects what every rank wrote of a save, and has it committed once all of it is durable.
 
-Ranks' writers talk to it over TCP, as JSON, after a handshake with a key that only the ranks of this attempt know.
+Ranks' writers talk to it over TCP, as JSON, after both ends have proved that they have a key which only the ranks of
+this attempt know.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import secrets
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from slurmopt.checkpoint.assembly import Summary, assembled, received
 from slurmopt.checkpoint.part import Part
 from slurmopt.errors import CheckpointError
-from slurmopt.runtime.addresses import listen_everywhere, listen_here
+from slurmopt.runtime.addresses import listen
+from slurmopt.runtime.gate import Gate
 
-_GREETING_SECONDS = 10.0
+PURPOSE = "checkpoint"
 _REMEMBERED = 1000
 
 
@@ -57,15 +57,15 @@ class Terms(NamedTuple):
 
 
 class Coordinator:
-    """Knows every save that is not settled yet. `report` gets each verdict, for the journal. `several_nodes`: whether
-    writers on other nodes connect."""
+    """Knows every save that is not settled yet. `report` gets each verdict, for the journal. `host`: the address at
+    which the other writers connect."""
 
     def __init__(
-        self, world_size: int, terms: dict[str, Terms], report: Callable[[dict[str, Any]], None], several_nodes: bool
+        self, world_size: int, terms: dict[str, Terms], report: Callable[[dict[str, Any]], None], host: str
     ) -> None:
         self._world_size, self._terms, self._report = world_size, terms, report
-        self._key = _random_key()
-        self._listener = listen_everywhere() if several_nodes else listen_here()
+        self._key = secrets.token_bytes(32)
+        self._gate = Gate(listen(host), self._key, PURPOSE, self._admit)
         self._lock = threading.RLock()
         self._idle = threading.Condition(self._lock)
         self._members: dict[int, Connection] = {}
@@ -73,12 +73,12 @@ class Coordinator:
         self._needs: dict[str, list[str]] = {}
         self._pending: dict[tuple[str, str], Pending] = {}
         self._settled: dict[tuple[str, str], dict[str, Any]] = {}
-        threading.Thread(target=self._accept, name="slurmopt-accept", daemon=True).start()
+        self._gate.start()
         threading.Thread(target=self._watch, name="slurmopt-deadlines", daemon=True).start()
 
     @property
     def port(self) -> int:
-        return int(self._listener.getsockname()[1])
+        return self._gate.address[1]
 
     @property
     def key(self) -> str:
@@ -114,19 +114,11 @@ class Coordinator:
     def _of(self, name: str, tier: str, step: int) -> Pending:
         return self._pending.setdefault((name, tier), Pending(step, name, tier))
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection = Connection(self._listener.accept()[0].detach())
-            except OSError as error:  # no descriptors left, say
-                print(f"slurmopt: the checkpoint coordinator takes no connection: {error}", file=sys.stderr, flush=True)
-                time.sleep(1)
-                continue
-            threading.Thread(target=self._listen, args=(connection,), name="slurmopt-member", daemon=True).start()
+    def _admit(self, connected: socket.socket, _: int) -> None:
+        connection = Connection(connected.detach())
+        threading.Thread(target=self._listen, args=(connection,), name="slurmopt-member", daemon=True).start()
 
     def _listen(self, connection: Connection) -> None:
-        if not _knows(connection, self._key):
-            return
         rank = -1
         while (message := receive(connection)) is not None:
             if "hello" in message:
@@ -234,33 +226,9 @@ class Coordinator:
             self._fail(pending, f"not durable after {longest:.0f} s: {who}")
 
 
-def _knows(connection: Connection, key: bytes) -> bool:
-    """Whether the other end has the key of this attempt. A stranger that says nothing gets some seconds."""
-    line = socket.socket(fileno=os.dup(connection.fileno()))
-    timer = threading.Timer(_GREETING_SECONDS, line.shutdown, [socket.SHUT_RDWR])
-    timer.daemon = True
-    timer.start()
-    try:
-        deliver_challenge(connection, key)
-        answer_challenge(connection, key)
-    except (OSError, EOFError, AuthenticationError, AssertionError, ValueError):
-        connection.close()
-        return False
-    finally:
-        timer.cancel()
-        line.close()
-    return True
-
-
 def receive(connection: Connection) -> dict[str, Any] | None:
     """The next message; None once the other end is gone. Nothing is ever unpickled."""
     try:
         return json.loads(connection.recv_bytes())
     except (EOFError, OSError):
         return None
-
-
-def _random_key() -> bytes:
-    import secrets
-
-    return secrets.token_bytes(32)

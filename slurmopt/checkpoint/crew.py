@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.errors import CheckpointError, RanksLost, StorageBroken
 from slurmopt.patience import patience
 from slurmopt.runtime import signals
+from slurmopt.runtime.addresses import meeting_address
 from slurmopt.runtime.run import CurrentRun
 from slurmopt.units import human_seconds
 
@@ -63,7 +65,7 @@ class Crew:
         self.newest = 0
         leaders = [rank for rank, first in enumerate(ranks.gather(run.rank.local_rank == 0)) if first]
         self._sealers = {tier.name: leaders if tier.node_local else [0] for tier in tiers}
-        self._host = self._ranks.from_first(run.rank.master_addr if run.rank.nodes > 1 else "127.0.0.1")
+        self._host = self._ranks.from_first(meeting_address(run.rank, os.environ))
 
     def start(self) -> None:
         """Starts this rank's writer, or another in its place, and lets all writers meet. All ranks together."""
@@ -292,7 +294,7 @@ class Crew:
             "journal": str(self._run.folder.events),
             "tiers": [asdict(tier) for tier in self._tiers],
             "sealers": self._sealers,
-            "several_nodes": self._host != "127.0.0.1",
+            "host": self._host,
             "incremental": self._config.incremental,
         }
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Callable
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection
 from typing import Any
 
-from slurmopt.checkpoint.coordinator import receive
+from slurmopt.checkpoint.coordinator import PURPOSE, receive
+from slurmopt.runtime import gate
+
+_MEETING_SECONDS = 25.0
 
 
 class Member:
@@ -29,7 +31,7 @@ class Member:
     ) -> None:
         self._address = (host, port)
         self._seal, self._tidy, self._settled, self._cut = seal, tidy, settled, cut
-        self._connection = _connected(self._address, key)
+        self._connection = Connection(gate.connect(self._address, key, PURPOSE, rank, 0, _MEETING_SECONDS).detach())
         self._sending = threading.Lock()
         self._gone = False
         self._waiting: dict[tuple[str, str], int] = {}
@@ -72,15 +74,3 @@ class Member:
         self.send({**answer, "name": message["seal"], "tier": message["tier"], "step": message["commit"]["step"]})
         if "sealed" in answer:
             self._tidy(message)
-
-
-def _connected(address: tuple[str, int], key: bytes) -> Connection:
-    """`multiprocessing.connection.Client`, which takes IPv4 alone, for the addresses of both families."""
-    connection = Connection(socket.create_connection(address).detach())
-    try:
-        answer_challenge(connection, key)
-        deliver_challenge(connection, key)
-    except BaseException:
-        connection.close()
-        raise
-    return connection

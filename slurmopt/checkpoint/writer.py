@@ -16,7 +16,6 @@ import threading
 import traceback
 from collections.abc import Callable
 from functools import partial
-from multiprocessing import AuthenticationError
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ class Writer:
         self._targets = {tier.name: Target(tier, rank, world_size, setup["incremental"]) for tier in tiers}
         terms = {tier.name: Terms(setup["sealers"][tier.name], tier.deadline) for tier in tiers}
         self._coordinator = (
-            Coordinator(setup["world_size"], terms, self._report, setup["several_nodes"]) if self._rank == 0 else None
+            Coordinator(setup["world_size"], terms, self._report, setup["host"]) if self._rank == 0 else None
         )
         self._member: Member | None = None
         self._arena: MappedArena | None = None
@@ -104,7 +103,7 @@ class Writer:
                 self._member = Member(
                     self._rank, message["host"], message["port"], key, self._seal, self._tidy, self._settled, self._cut
                 )
-            except (OSError, EOFError, AuthenticationError) as error:  # saves fail, and say so, until it can be met
+            except OSError as error:  # saves fail, and say so, until it can be met
                 print(f"slurmopt: rank 0's checkpoint writer cannot be reached: {error}", file=sys.stderr, flush=True)
         self._tell({"is": "met"})
 

@@ -155,8 +155,8 @@ class RunFolder:
         return self.heartbeats / f"attempt-{attempt}" / "stop"
 
     def rendezvous(self, attempt: int) -> Path:
-        """The port at which rank 0 listens, where it is not MASTER_PORT."""
-        return self.heartbeats / f"attempt-{attempt}" / "port"
+        """The attempt's secret, and in the next line where rank 0 listens; for the owner's eyes only."""
+        return self.heartbeats / f"attempt-{attempt}" / "rendezvous"
 
     def hang(self, attempt: int) -> Path:
         """What the lookout found when no rank made a step any more."""

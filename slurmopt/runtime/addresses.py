@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import ipaddress
 import re
 import socket
 import struct
@@ -15,16 +17,26 @@ _BACKLOG = 1024
 """As many connections may wait as a large job has ranks that come at once; the kernel lowers it to its own limit."""
 
 
-def listen_everywhere() -> socket.socket:
-    """Listens on a free port of every address of this node, IPv6 included where the node has it."""
+def listen(host: str, port: int = 0) -> socket.socket:
+    """Listens at `host`, an address of this node, and there alone; at all addresses where `host` is a name, or an
+    address of another machine's. Port 0: a free one. OSError where somebody else listens there."""
+    try:
+        family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+    except ValueError:
+        pass
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-    return socket.create_server(("", 0), backlog=_BACKLOG)
+        return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+    return socket.create_server(("", port), backlog=_BACKLOG)
 
 
-def listen_here() -> socket.socket:
-    """Listens on a free port that other nodes do not reach."""
-    return socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
+def meeting_address(facts: RankFacts, environ: Mapping[str, str]) -> str:
+    """Where rank 0 listens: at the address of the route to the other nodes; where there are none, at 127.0.0.1. Where
+    the route is unknown, MASTER_ADDR."""
+    return "127.0.0.1" if facts.nodes == 1 else _address_to_peers(facts, environ) or facts.master_addr
 
 
 def own_host(name: str | None, facts: RankFacts) -> str:
@@ -45,10 +57,14 @@ def interface_to_peers(facts: RankFacts, environ: Mapping[str, str]) -> str | No
     That is the interface of the route to MASTER_ADDR. On the node of rank 0, where that name may be a loopback
     address, it is the interface of the route to the last node of the job.
     """
+    found = _address_to_peers(facts, environ)
+    return None if found is None else dict(_interface_addresses()).get(found)
+
+
+def _address_to_peers(facts: RankFacts, environ: Mapping[str, str]) -> str | None:
     names = [facts.master_addr, last_node(environ.get("SLURM_JOB_NODELIST", ""))]
     sources = [source_address(name, facts.master_port) for name in names if name]
-    found = next((address for address in sources if address is not None and not is_loopback(address)), None)
-    return None if found is None else dict(_interface_addresses()).get(found)
+    return next((address for address in sources if address is not None and not is_loopback(address)), None)
 
 
 def last_node(nodelist: str) -> str:

@@ -28,11 +28,12 @@ def gloo_exports(facts: RankFacts, environ: Mapping[str, str], ranks_each: int =
     - In a large world connections are made when a collective first needs them. Otherwise each group connects each rank
       with each other one: with 1,024 ranks that is a million connections and, in every rank, 1,023 file descriptors.
     - By default gloo takes the interface of the address to which the host name resolves. Debian maps it to 127.0.1.1,
-      where no other node answers.
+      where no other node answers. The ranks of one node need no interface that other machines reach.
     """
     found = {}
     if facts.world_size * ranks_each > _MOST_RANKS:
         found[LAZY] = "1"
-    if facts.nodes > 1 and INTERFACE not in environ and (interface := interface_to_peers(facts, environ)):
-        found[INTERFACE] = interface
+    if INTERFACE not in environ and facts.world_size * ranks_each > 1:
+        interface = "lo" if facts.nodes == 1 else interface_to_peers(facts, environ)
+        found |= {INTERFACE: interface} if interface else {}
     return {name: value for name, value in found.items() if name not in environ}

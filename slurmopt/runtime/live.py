@@ -30,6 +30,7 @@ from slurmopt.runtime.stacks import Stacks
 
 PROGRESS = "SLURMOPT_PROGRESS"
 """Environment variable: the abstract socket's name, for the children."""
+_REPORTS_AT_ONCE = 100
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel vouches for them
 _TOLD = b"told"
 """What a child says that has learned that it is to leave."""
@@ -69,7 +70,7 @@ class LiveRank:
         self._activity = None if stacks is None else Activity(facts)
         self._moved = self._looked = time.monotonic()
         self._hurry = False
-        self._closed = False
+        self._closed = self._is_flooded = False
         self._complained = False
         self._numbers = DeviceNumbers()
         self._inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -176,6 +177,9 @@ class LiveRank:
         while not self._closed:
             if select.select([self._inbox], [], [], _AT_MOST_EVERY)[0]:
                 self._take_in()
+            if self._is_flooded:
+                self._is_flooded = False
+                time.sleep(_AT_MOST_EVERY / 10)
             age = time.monotonic() - written
             if age >= self._every or (self._news and age >= self._news_every) or self._hurry:
                 written = time.monotonic()
@@ -215,12 +219,13 @@ class LiveRank:
             self._heartbeat.active += 1
 
     def _take_in(self) -> None:
-        """Every report that waits in the inbox."""
+        """The reports that wait in the inbox. Any user may fill it: no more than so many at once, and a pause then."""
         with self._lock, contextlib.suppress(BlockingIOError):
-            while True:
+            for _ in range(_REPORTS_AT_ONCE):
                 data, ancillary, _, _ = self._inbox.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
                 if _sender(ancillary) == os.getuid():  # abstract sockets are open to every user of the node
                     self._hear(data)
+            self._is_flooded = True
 
     def _hear(self, data: bytes) -> None:
         if data == _TOLD:

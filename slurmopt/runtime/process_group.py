@@ -36,6 +36,7 @@ class ProcessGroup:
         self._folder, self._attempt, self._facts = folder, attempt, facts
         self._timeout, self._backend = timeout, backend
         self._store: Any = None
+        self._rendezvous: Rendezvous | None = None
 
     def join(self) -> None:
         """Binds the device, waits for all ranks and makes the group. RendezvousError names who did not come."""
@@ -105,16 +106,17 @@ class ProcessGroup:
         facts = self._facts
         if facts.world_size == 1:  # nobody else is to be met: no port, no thread
             return _distributed().HashStore()
-        rendezvous = Rendezvous(self._folder, self._attempt, facts, self._timeout)
         try:
+            rendezvous = Rendezvous(self._folder, self._attempt, facts, self._timeout)
             store = rendezvous.host() if facts.rank == 0 else rendezvous.guest(lambda: bool(signals.terms()))
-        except RuntimeError as error:
+        except OSError as error:
             if facts.rank:
-                raise RendezvousError(f"{self._absent([0])} ({_first_line(error)})") from error
+                raise RendezvousError(f"{self._absent([0])} ({_first_line(error)})") from None
             place = f"{facts.master_addr}:{facts.master_port}"
             raise RendezvousError(f"rank 0 cannot listen at {place} on {facts.node}: {_first_line(error)}") from error
         if store is None:
             raise Requeue(_TOLD)
+        self._rendezvous = rendezvous  # with rank 0's keys
         return store
 
     def _wait_as_host(self, store: Any) -> str:

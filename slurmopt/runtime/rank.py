@@ -51,6 +51,9 @@ def main(argv: list[str]) -> int:
     if outcome.outcome == FINISHED:
         if "--of-point" in argv:
             _end_of_point()
+        if outcome.pruned:  # its process group still stands
+            threading._shutdown()  # type: ignore[attr-defined]
+            leave_now()
         return 0
     if outcome.outcome == REQUEUE:
         if outcome.by_signal:
@@ -59,7 +62,9 @@ def main(argv: list[str]) -> int:
     # Whatever hangs at exit after a failure (an aborted collective, a thread of the user's) would hold up all ranks.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_LAST_SECONDS)
-    return outcome.exit_code or 1
+    threading._shutdown()  # type: ignore[attr-defined]  # as Python does at its end
+    # NCCL's threads ask the store, which is Python's: one that does so once Python has ended would abort the process.
+    leave_now(outcome.exit_code or 1)
 
 
 def _end_of_point() -> None:
@@ -75,13 +80,13 @@ def _end_of_point() -> None:
     leave_now()
 
 
-def leave_now() -> NoReturn:
+def leave_now(status: int = 0) -> NoReturn:
     """Ends a rank that has saved, after the exit handlers: torch then takes seconds to take itself apart, and the job
     has few left."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(status)
 
 
 def submitit_task(argv: list[str]) -> Any:

@@ -1,126 +1,106 @@
 """The store of rank 0 through which the ranks meet: at MASTER_PORT, or, where another process listens there, at a port
-of rank 0's choice.
+of rank 0's choice, which it appends to the file of the attempt's secret.
 
-Whoever connects makes sure that the store is its own attempt's before it writes a word into it: at the port may be
-another job's rank 0, whose count of arrivals would be wrong then, or a process that never answers. torch's client waits
-for such an answer without end, so it connects in a thread of its own.
+Both ends prove that they know the secret before a word is said, so what else listens or connects there is passed by.
 """
 
 from __future__ import annotations
 
-import importlib
+import errno
 import os
-import queue
-import threading
+import socket
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 
-from slurmopt.folder.files import read_text, replace_text
 from slurmopt.folder.layout import RunFolder
+from slurmopt.runtime import attempt_secret
+from slurmopt.runtime.addresses import listen, meeting_address
+from slurmopt.runtime.gate import Unproven
 from slurmopt.runtime.ports import free_port
 from slurmopt.runtime.ranks import RankFacts
+from slurmopt.runtime.store_client import StoreClient, connected, torch_store
+from slurmopt.runtime.store_server import StoreServer
 
 _OTHER_PORTS = 8
 _AGAIN = 0.2
 _WAIT = 0.25
 _RARELY = 5.0
-"""Seconds between two looks for rank 0's port in the run folder, in the end: many ranks look, and hardly ever is one
-there."""
+"""Seconds between two looks for rank 0's address in the run folder, in the end: many ranks look, and it is hardly ever
+needed."""
+_FIRST_PATIENCE, _LONGEST_PATIENCE = 1.0, 5.0
+"""Seconds that whoever listens has for its proof: rank 0 may be busy, and a stranger never answers."""
 
 
 class Rendezvous:
-    """One attempt's; `timeout` is in seconds."""
+    """One attempt's; `timeout` is in seconds. The secret's errors are those of `attempt_secret`."""
 
     def __init__(self, folder: RunFolder, attempt: int, facts: RankFacts, timeout: float) -> None:
-        self._facts, self._timeout = facts, timeout
-        self._other_port = folder.rendezvous(attempt)
-        self._mark = f"attempt {attempt} of {folder.path}"
-        self._sought: set[int] = set()
-        self._found: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._over = threading.Event()
-        self._error: RuntimeError | None = None
+        self._folder, self._attempt, self._facts, self._timeout = folder, attempt, facts, timeout
+        self._key = attempt_secret.attempt_secret(folder, attempt)
+        self._own = meeting_address(facts, os.environ)
+        self._server: StoreServer | None = None
 
     def host(self) -> Any:
-        """The store, in rank 0. RuntimeError where it can listen nowhere."""
-        store = self._listen()
-        store.set(self._mark, "")
-        if store.port != self._facts.master_port:
-            os.environ["MASTER_PORT"] = str(store.port)
-            replace_text(self._other_port, str(store.port))
-        return store
+        """The store, in rank 0. OSError where it can listen nowhere."""
+        self._server = StoreServer(self._listen(), self._key)
+        host, port = self._server.address
+        if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not listened at
+            host = self._facts.master_addr
+        attempt_secret.publish(self._folder, self._attempt, host, port)
+        return self._met(connected((host, port), self._key, 0, self._timeout, self._timeout), port)
 
     def guest(self, told: Callable[[], bool]) -> Any:
-        """The store, in another rank; None once `told` says to wait no longer. RuntimeError where it was not found."""
-        deadline, looks = time.monotonic() + self._timeout, _growing(time.monotonic())
-        look = next(looks)
-        self._seek_beside(self._facts.master_port)
-        try:
-            while not told() and time.monotonic() < deadline:
-                if (store := self._seen(_WAIT)) is not None:
-                    os.environ["MASTER_PORT"] = str(store.port)
-                    return store
-                if time.monotonic() > look:
-                    look = next(looks)
-                    self._seek_beside(self._told_port())
-        finally:
-            self._over.set()
+        """The store, in another rank; None once `told` says to wait no longer. OSError where it was not found."""
+        now = time.monotonic()
+        deadline, looks, patience = now + self._timeout, _growing(now), _FIRST_PATIENCE
+        why = ""
+        place, look = self._expected(), next(looks)
+        while not told() and time.monotonic() < deadline:
+            began = time.monotonic()
+            try:
+                client = connected(place, self._key, self._facts.rank, self._timeout, patience)
+                return self._met(client, place[1])
+            except OSError as error:
+                why = _in_words(error)
+                patience = min(_LONGEST_PATIENCE, 2 * patience)
+            if time.monotonic() > look:
+                look = next(looks)
+                place = attempt_secret.published(self._folder, self._attempt) or place
+            time.sleep(max(0.0, began + _AGAIN - time.monotonic()))
         if told():
             return None
-        raise self._error or RuntimeError("what listens there is not rank 0 of this attempt")
+        raise OSError(why)
 
-    def _listen(self) -> Any:
+    def _expected(self) -> tuple[str, int]:
+        """Where rank 0 listens, if it found its port free. Its own node may know MASTER_ADDR by a loopback address."""
+        host = self._own if self._facts.node_rank == 0 else self._facts.master_addr
+        return host, self._facts.master_port
+
+    def _met(self, client: StoreClient, port: int) -> Any:
+        os.environ["MASTER_PORT"] = str(port)
+        return torch_store(client, self._timeout)
+
+    def _listen(self) -> socket.socket:
         port = self._facts.master_port
         for _ in range(_OTHER_PORTS):
             try:
-                return self._store(port, is_master=True)
-            except RuntimeError as error:
-                if "EADDRINUSE" not in str(error):
+                return listen(self._own, port)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
                     raise
             print(f"slurmopt: somebody else listens at port {port} of {self._facts.node}; rank 0 takes another one")
             port = free_port({port})
-        return self._store(port, is_master=True)
+        return listen(self._own)
 
-    def _seen(self, seconds: float) -> Any:
-        try:
-            return self._found.get(timeout=seconds)
-        except queue.Empty:
-            return None
 
-    def _told_port(self) -> int | None:
-        try:
-            return int(read_text(self._other_port))
-        except (OSError, ValueError):  # not there, or not to be read just now
-            return None
-
-    def _seek_beside(self, port: int | None) -> None:
-        if port is None or port in self._sought:
-            return
-        self._sought.add(port)
-        threading.Thread(target=self._seek, args=(port,), name=f"rendezvous at {port}", daemon=True).start()
-
-    def _seek(self, port: int) -> None:
-        """Until the store there is this attempt's: another one may end, and rank 0 listen there after all."""
-        while not self._over.is_set():
-            try:
-                store = self._store(port, is_master=False)
-                while not store.check([self._mark]):
-                    if self._over.wait(_AGAIN):
-                        return
-                return self._found.put(store)
-            except RuntimeError as error:
-                self._error = error
-                self._over.wait(_AGAIN)
-
-    def _store(self, port: int, is_master: bool) -> Any:
-        return importlib.import_module("torch.distributed").TCPStore(
-            self._facts.master_addr,
-            port,
-            is_master=is_master,
-            timeout=timedelta(seconds=self._timeout),
-            wait_for_workers=False,
-        )
+def _in_words(error: OSError) -> str:
+    """Why nobody was met; not the words that tell of a rank which was lost later."""
+    if isinstance(error, Unproven):
+        return "what answers there is no rank of this attempt"
+    if isinstance(error, TimeoutError):
+        return "what listens there does not answer"
+    return "nobody listens there" if isinstance(error, ConnectionError) else str(error)
 
 
 def _growing(now: float) -> Iterator[float]:

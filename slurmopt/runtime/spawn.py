@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from slurmopt.folder import heartbeat
 from slurmopt.folder.files import open_append
 from slurmopt.runtime import failures, tree
 from slurmopt.runtime.call import Call, parse
+from slurmopt.runtime.ports import free_port
 from slurmopt.runtime.rank import SUPERVISOR
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT)
@@ -116,9 +116,7 @@ def _environment(rank: int, count: int) -> dict[str, str]:
 
 def _choose_port() -> None:
     if not os.environ.get("MASTER_PORT"):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            os.environ["MASTER_PORT"] = str(probe.getsockname()[1])
+        os.environ["MASTER_PORT"] = str(free_port(set()))
 
 
 def main(argv: list[str]) -> int:

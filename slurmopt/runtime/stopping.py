@@ -6,13 +6,16 @@ rendezvous store not to pass its next step without knowing where all leave. The 
 thread promises even while the training sits in a collective that waits for a rank which has promised already, so nobody
 waits for ever; and no rank can have passed the step, because none passes its own promise before all are known.
 Where they leave is written once, by whoever comes first: rank 0 that has all promises, a rank that has waited too long
-for one, a rank that takes no more steps. So all leave, or none does.
+for one, a rank that takes no more steps. So all leave, or none does. Each word is signed with the attempt's secret, for
+the store of a process group that slurmopt has not made takes the word of whoever connects.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import importlib
+import os
 import random
 import sys
 import threading
@@ -20,6 +23,7 @@ import time
 from typing import Any
 
 from slurmopt.runtime import run, signals
+from slurmopt.runtime.attempt_secret import attempt_secret
 
 _LOOK_EVERY = 1.0
 _LONGEST_LOOK = 10.0
@@ -29,6 +33,7 @@ _PATIENCE = 30.0
 """Seconds that a rank waits for the others' promises: one that is not heard of by then has a trouble of its own. Well
 below `restart.lead`, so that the training makes use of the rest."""
 _NOWHERE = sys.maxsize
+_DIGITS = len(str(_NOWHERE))
 _generation = 0
 
 
@@ -39,7 +44,10 @@ class Stop:
         """Called by all ranks in their main threads, torch's default group being there."""
         run.take_signals()
         self._rank, self._world_size = rank, world_size
-        self._store: Any = _store() if world_size > 1 else None
+        self._store: Any = None
+        if world_size > 1:
+            self._prefix, self._secret = _prefix(), _secret()
+            self._store = _store(self._prefix)
         self._turn = threading.Lock()
         self._step = 0
         self._promise: int | None = None
@@ -80,8 +88,8 @@ class Stop:
                 return
             with self._turn:
                 self._promise = self._step + 1
-            self._store.set("asked", "yes")
-            self._store.set(f"promise/{self._rank}", str(self._promise))
+            self._store.set("asked", self._signed("asked", 0))
+            self._store.set(f"promise/{self._rank}", self._signed(f"promise/{self._rank}", self._promise))
             self._at = self._where()
         except RuntimeError:  # the store is gone with rank 0: the attempt is ending
             return
@@ -93,7 +101,7 @@ class Stop:
         while not (signals.wait(_LOOK_EVERY) or self._closed.is_set() or run.is_stop_requested()):
             if time.monotonic() >= look:
                 look = time.monotonic() + self._pause()
-                if self._store.check(["asked"]):
+                if self._store.check(["asked"]) and self._number("asked", self._store.get("asked")) is not None:
                     signals.request("rank")
 
     def _pause(self) -> float:
@@ -106,8 +114,9 @@ class Stop:
         deadline = time.monotonic() + _PATIENCE
         if self._rank == 0:
             promises = [f"promise/{rank}" for rank in range(self._world_size)]
-            known = [int(self._store.get(each)) for each in promises] if self._come(promises, deadline) else None
-            at = self._settle(max(known) if known else _NOWHERE)
+            came = self._come(promises, deadline)
+            known = [self._number(each, self._store.get(each)) for each in promises] if came else [None]
+            at = self._settle(_NOWHERE if None in known else max(each for each in known if each is not None))
         else:
             self._come(["at"], deadline)
             at = self._settle(_NOWHERE)
@@ -116,8 +125,19 @@ class Stop:
         return at
 
     def _settle(self, at: int) -> int:
-        """What is settled: `at`, unless somebody was quicker."""
-        return int(self._store.compare_set("at", "", str(at)))
+        """What is settled: `at`, unless somebody was quicker. What no rank has written settles that all go on."""
+        settled = self._number("at", self._store.compare_set("at", "", self._signed("at", at)))
+        return _NOWHERE if settled is None else settled
+
+    def _signed(self, key: str, number: int) -> str:
+        return f"{number} {hmac.digest(self._secret, f'{self._prefix}{key} {number}'.encode(), 'sha256').hex()}"
+
+    def _number(self, key: str, value: bytes) -> int | None:
+        """None where no rank has written it: torch's own store takes anybody's word."""
+        number = value.partition(b" ")[0]
+        if not number.isdigit() or len(number) > _DIGITS:
+            return None
+        return int(number) if hmac.compare_digest(value, self._signed(key, int(number)).encode()) else None
 
     def _come(self, keys: list[str], deadline: float) -> bool:
         """Whether all `keys` are there; False where all is settled without them, or the time is over. Polls: a blocking
@@ -133,11 +153,23 @@ class Stop:
         return True
 
 
-def _store() -> Any:
-    """The store of torch's default group, whoever made that: slurmopt, torchrun, the user. Its keys are not used twice:
-    all ranks count their calls alike."""
+def _prefix() -> str:
+    """Of keys that are not used twice: all ranks count their calls alike."""
     global _generation
     _generation += 1
+    return f"slurmopt/stop/{_generation}"
+
+
+def _store(prefix: str) -> Any:
+    """The store of torch's default group, whoever made that: slurmopt, torchrun, the user."""
     dist = importlib.import_module("torch.distributed")
     store = importlib.import_module("torch.distributed.distributed_c10d")._get_default_store()
-    return dist.PrefixStore(f"slurmopt/stop/{_generation}", store)
+    return dist.PrefixStore(prefix, store)
+
+
+def _secret() -> bytes:
+    """The attempt's; empty outside of a run."""
+    if run.FOLDER not in os.environ:
+        return b""
+    here = run.current_run()
+    return attempt_secret(here.folder, here.attempt)

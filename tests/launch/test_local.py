@@ -112,7 +112,8 @@ def test_the_ranks_are_told_a_port_that_nobody_listens_at_on_any_address(folder:
         "pathlib.Path('held').touch()\n"
         "time.sleep(20)\n"
     )
-    hold = f"{sys.executable} hold.py $((15000 + $$ % 15000)) & until [ -e held ]; do sleep 0.1; done"
+    first = "RANDOM=7; port=$((15000 + (RANDOM << 15 | RANDOM) % 15000)); RANDOM=7"  # which the shell will draw again
+    hold = f"{first}; {sys.executable} hold.py $port & until [ -e held ]; do sleep 0.1; done"
     listen = [sys.executable, "-c", "import os, socket; socket.create_server(('', int(os.environ['MASTER_PORT'])))"]
     done = launch(f"task.command={json.dumps(listen)}", f"environment.setup={json.dumps([hold])}")
     assert done.returncode == 0, done.stdout + done.stderr

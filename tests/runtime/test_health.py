@@ -28,7 +28,7 @@ from slurmopt.folder import events
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.runtime.addresses import own_host
 from slurmopt.runtime.health import gpus
-from slurmopt.runtime.health.listener import Listener, ask, key_of
+from slurmopt.runtime.health.listener import Listener, ask
 from slurmopt.runtime.health.reach import between_looks, leaders
 from slurmopt.runtime.ranks import facts_from
 
@@ -105,8 +105,7 @@ def stranger() -> Iterator[str]:
             except OSError:
                 return
             with connection:
-                connection.recv(1000)
-                connection.sendall("héllo\n".encode())
+                connection.sendall("héllo\n".encode() * 10)  # longer than a greeting of slurmopt's
 
     threading.Thread(target=serve, daemon=True).start()
     yield f"127.0.0.1:{server.getsockname()[1]}"
@@ -198,20 +197,20 @@ def test_a_node_that_has_passed_and_is_deaf_for_now_is_not_blamed(nodes: Nodes) 
 
 
 def test_strangers_and_slow_talkers_learn_nothing_and_hold_nobody_up() -> None:
-    key = key_of("/run", 0, "7")
-    listener = Listener(key, 0, {1})
+    key = os.urandom(32)
+    listener = Listener("127.0.0.1", key, 0, {1})
     listener.start()
     address = f"127.0.0.1:{listener.port}"
     with contextlib.ExitStack() as silent:
-        for _ in range(6):  # each would hold up one that answers in turn for five seconds
+        for _ in range(200):  # more than may stand before the gate at once
             silent.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
-        for other in (key_of("/run", 1, "7"), key_of("/other", 0, "7"), key_of("/run", 0, "8")):
-            assert ask(address, other, 1, 0, 20) == "what answers there is no rank of this attempt"
+        assert ask(address, os.urandom(32), 1, 0, 3) == "what answers there is no rank of this attempt"
         with socket.create_connection(("127.0.0.1", listener.port)) as rude:
             rude.sendall(b"\xff\x00 \xb2 ?" * 100 + b"\n")
             rude.settimeout(20)
-            with pytest.raises((ConnectionError, AssertionError)):
-                assert rude.recv(100) != b""
+            with contextlib.suppress(ConnectionError):
+                assert len(rude.recv(1000)) == 32  # a number used once
+                assert rude.recv(1000) == b""
         assert not listener.wait_for({1}, 0)
         assert ask(address, key, 1, 0, 20) is None
     assert listener.wait_for({1}, 20)

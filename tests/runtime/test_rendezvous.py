@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
 
-from runtime.harness import Runner
+import pytest
+from runtime.harness import Runner, wait_for
+
+from slurmopt.runtime.addresses import listen
+from slurmopt.runtime.gate import Gate, Unproven, connect
+from slurmopt.runtime.store_client import connected, torch_store
+from slurmopt.runtime.store_server import StoreServer
+
+SECRET = b"of this test alone"
 
 TRAIN = (
     "import os, torch, torch.distributed as dist\n"
@@ -59,3 +73,77 @@ def test_ranks_write_nothing_into_the_store_of_another_run(runner: Runner) -> No
     assert runner.result()["result"]["world"] == 3
     # what torch's client leaves of its own when it connects
     assert int(keys) <= 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
+def test_the_attempts_store_does_what_torchs_own_does() -> None:
+    """Each call's answer, in both; large values, several waiting threads and keys that never come included."""
+    import torch.distributed as dist
+
+    assert _answers(attempt_store(SECRET)) == _answers(dist.TCPStore("127.0.0.1", 0, is_master=True))
+    waits = attempt_store(SECRET)
+    with pytest.raises(dist.DistStoreError, match="wait timeout after 100ms, keys: never"):
+        waits.wait(["never"], timedelta(seconds=0.1))
+    with ThreadPoolExecutor(8) as pool:
+        late = [pool.submit(waits.get, f"late/{number % 4}") for number in range(8)]
+        for number in range(4):
+            dist.PrefixStore("late", waits).set(str(number), "x" * 2**20 * number)
+        assert [len(each.result(20)) for each in late] == [2**20 * (number % 4) for number in range(8)]
+
+
+def test_a_proof_for_one_port_is_worth_nothing_at_another() -> None:
+    """Somebody who stands between two ranks and passes on what they say."""
+    admitted: list[int] = []
+    gate = Gate(listen("127.0.0.1"), SECRET, "store", lambda connection, number: admitted.append(number))
+    gate.start()
+    with socket.create_server(("127.0.0.1", 0)) as between:
+        passing = threading.Thread(target=_pass_on, args=(between, gate.address), daemon=True)
+        passing.start()
+        with pytest.raises(Unproven):
+            connect(between.getsockname()[:2], SECRET, "store", 1, 0, 0.3)
+    connect(gate.address, SECRET, "store", 2, 0, 20).close()
+    wait_for(lambda: admitted, "the one that came by itself")
+    assert admitted == [2]
+    with pytest.raises(Unproven):
+        connect(gate.address, SECRET, "checkpoint", 3, 0, 0.2)
+
+
+def _pass_on(between: socket.socket, address: tuple[str, int]) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            came, _ = between.accept()
+            with came, socket.create_connection(address) as there:
+                came.sendall(there.recv(1000))
+                there.sendall(came.recv(1000))
+                came.sendall(there.recv(1000))
+
+
+def attempt_store(secret: bytes) -> Any:
+    server = StoreServer(listen("127.0.0.1"), secret)
+    return torch_store(connected(server.address, secret, 0, 30, 30), 30)
+
+
+def _answers(store: Any) -> list[Any]:
+    return [
+        store.set("a", "1"),
+        store.get("a"),
+        store.add("a", 4),
+        store.add("new", 2),
+        store.get("new"),
+        store.check(["a", "new"]),
+        store.check(["a", "nothing"]),
+        store.compare_set("a", "6", "7"),
+        store.compare_set("a", "5", "7"),
+        store.compare_set("b", "expected", "7"),
+        store.compare_set("b", "", "7"),
+        store.check(["b"]),
+        store.append("c", "x"),
+        store.append("c", "y"),
+        store.multi_get(["b", "c"]),
+        store.multi_set(["d", "e"], ["1", "2"]),
+        store.get("e"),
+        store.wait(["d", "e"]),
+        store.delete_key("e"),
+        store.delete_key("e"),
+        store.check(["e"]),
+    ]

@@ -246,8 +246,8 @@ def test_a_thousand_ranks_ask_the_store_no_more_often_than_a_hundred(monkeypatch
 
     stop = stopping.Stop(0, 1)
     stop._store = store = Counting()
-    stop._world_size = 1024
+    stop._world_size, stop._prefix, stop._secret = 1024, "", b""
     for rank in range(1024):
-        store.set(f"promise/{rank}", str(rank))
+        store.set(f"promise/{rank}", stop._signed(f"promise/{rank}", rank))
     assert stop._where() == 1023
     assert store.asked < 3, "one question for all promises"

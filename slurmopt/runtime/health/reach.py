@@ -14,13 +14,15 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from slurmopt.errors import RendezvousError
 from slurmopt.folder import heartbeat
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runtime import signals
 from slurmopt.runtime.addresses import own_host
+from slurmopt.runtime.attempt_secret import attempt_secret
 from slurmopt.runtime.health.finding import Budget, Finding, NotChecked
-from slurmopt.runtime.health.listener import Listener, ask, key_of, silence
+from slurmopt.runtime.health.listener import Listener, ask, silence
 from slurmopt.runtime.live import LiveRank
 from slurmopt.runtime.ranks import RankFacts, in_slurm_step, tasks_per_node
 
@@ -43,7 +45,7 @@ class Reach:
 
     def __init__(self, folder: RunFolder, attempt: int, facts: RankFacts, live: LiveRank, budget: Budget) -> None:
         self._folder, self._attempt, self._facts, self._live, self._budget = folder, attempt, facts, live, budget
-        self._key = key_of(str(folder.path), attempt, os.environ.get("SLURM_JOB_ID", ""))
+        self._key = b""
         self._answer_seconds = min(_ANSWER_SECONDS, budget.seconds / 3)
         self._beats: dict[int, Heartbeat] = {}
         self._asked: dict[int, Future[str | None]] = {}
@@ -52,11 +54,15 @@ class Reach:
         """Tells of this node, asks the others, and waits until they have asked."""
         if self._budget.seconds < _LEAST_SECONDS:
             raise NotChecked(f"{self._facts.node}: there was no time left to ask the other nodes (health.within)")
+        try:
+            self._key = attempt_secret(self._folder, self._attempt)
+        except RendezvousError as error:
+            raise NotChecked(f"{self._facts.node}: the other nodes are not asked: {error}") from error
         ranks = leaders(self._facts, os.environ)
         others = {node: ranks[node] for node in _from_the_next_on(self._facts.node_rank, self._facts.nodes)}
-        listener = Listener(self._key, self._facts.node_rank, set(others))
-        listener.start()
         host = own_host(os.environ.get("SLURMD_NODENAME"), self._facts)
+        listener = Listener(host, self._key, self._facts.node_rank, set(others))
+        listener.start()
         self._live.tell_address(f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}")
         troubles = self._ask(others)
         failed = {node: why for node, why in troubles.items() if why and not self._is_excused(node, why)}

@@ -1,0 +1,29 @@
+"""What the attempt's store sends and gets: lists of byte strings, each with its length before it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+_LENGTH = struct.Struct(">I")
+
+
+def encoded(items: Iterable[bytes]) -> bytes:
+    body = b"".join(_LENGTH.pack(len(item)) + item for item in items)
+    return _LENGTH.pack(len(body)) + body
+
+
+def decoded(data: bytearray) -> list[bytes] | None:
+    """Takes the first whole list off the beginning of `data`; None where none is whole yet."""
+    if len(data) < _LENGTH.size:
+        return None
+    end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+    if len(data) < end:
+        return None
+    items, at = [], _LENGTH.size
+    while at < end:
+        start = at + _LENGTH.size
+        at = start + _LENGTH.unpack_from(data, at)[0]
+        items.append(bytes(data[start:at]))
+    del data[:end]
+    return items

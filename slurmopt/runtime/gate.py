@@ -1,0 +1,237 @@
+"""Connections between the processes of an attempt: both ends prove that they know a secret before anything is said.
+
+The one that listens sends a number used once; the other answers with one of its own and a proof (HMAC-SHA256) over
+both, and gets a proof back. Each proof names the purpose, who proves, and the address and port of the connection, so
+none can be passed on to another port. The secret itself is never sent. What follows is neither encrypted nor signed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import ipaddress
+import os
+import selectors
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+_NONCE = _PROOF = 32
+_ASKED = struct.Struct(f">I{_NONCE}s{_PROOF}s")
+"""Who asks, its number used once, its proof."""
+_AT_ONCE = 64
+"""Connections that have not proved themselves yet. The others wait in the kernel's queue."""
+_YOUNG = 0.25
+"""Seconds that a connection has for its proof while others wait behind it."""
+_GREETING_SECONDS = 10.0
+
+
+class Unproven(ConnectionError):
+    """What answers does not know the secret."""
+
+
+class _Dropped(Unproven):
+    """It has greeted, and closed the connection: it does not know the secret, or had no time for the proof."""
+
+
+def connect(address: tuple[str, int], key: bytes, purpose: str, me: int, peer: int, seconds: float) -> socket.socket:
+    """A connection to number `peer` of those that listen for `purpose`, proved from both ends within `seconds`.
+
+    Where strangers keep the other end busy it is tried again. TimeoutError where nobody answers in time, Unproven where
+    a stranger does, OSError for what else goes wrong.
+    """
+    deadline, pause = time.monotonic() + seconds, 0.05
+    while True:
+        try:
+            return _connect(address, partial(_proof, key), purpose, me, peer, deadline)
+        except _Dropped:
+            if time.monotonic() + pause >= deadline:
+                raise
+            time.sleep(pause)
+            pause *= 1.5
+
+
+def _connect(
+    address: tuple[str, int], proof: Callable[..., bytes], purpose: str, me: int, peer: int, deadline: float
+) -> socket.socket:
+    connection = socket.create_connection(address, timeout=max(0.001, deadline - time.monotonic()))
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        where, mine = _place(connection.getpeername()), os.urandom(_NONCE)
+        theirs = _exactly(connection, _NONCE, deadline)
+        connection.sendall(_ASKED.pack(me, mine, proof("ask", purpose, me, where, theirs + mine)))
+        try:
+            answer = _exactly(connection, _PROOF, deadline)
+        except (Unproven, ConnectionResetError) as error:
+            raise _Dropped("it closed the connection") from error
+        if not hmac.compare_digest(answer, proof("answer", purpose, peer, where, mine + theirs)):
+            raise Unproven("the proof is wrong")
+        connection.settimeout(None)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _proof(key: bytes, role: str, purpose: str, number: int, place: str, nonces: bytes) -> bytes:
+    return hmac.digest(key, f"{role} {purpose} {number} {place} ".encode() + nonces, "sha256")
+
+
+def _place(address: Any) -> str:
+    """The same text at both ends, whether or not the socket is one of IPv6."""
+    host = ipaddress.ip_address(address[0].partition("%")[0])
+    return f"{getattr(host, 'ipv4_mapped', None) or host} {address[1]}"
+
+
+def _exactly(connection: socket.socket, size: int, deadline: float) -> bytes:
+    """TimeoutError after the deadline, however slowly it drips."""
+    data = b""
+    while len(data) < size:
+        if (left := deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        connection.settimeout(left)
+        if not (more := connection.recv(size - len(data))):
+            raise Unproven("it closed the connection")
+        data += more
+    return data
+
+
+class _Guest:
+    """A connection that has not proved itself."""
+
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+        self.nonce = os.urandom(_NONCE)
+        self.data = b""
+
+
+class Gate:
+    """Accepts connections in one thread, whatever their number, and calls `admit(connection, number)` there for each
+    that proves itself. A stranger costs one file descriptor of at most 64, for at most 10 s."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        key: bytes,
+        purpose: str,
+        admit: Callable[[socket.socket, int], None],
+        me: int = 0,
+    ) -> None:
+        self._listener, self._key, self._purpose, self._admit, self._me = listener, key, purpose, admit, me
+        self._guests: dict[socket.socket, _Guest] = {}
+        self._selector = selectors.DefaultSelector()
+        self._listens = self._closed = self._complained = False
+        self.address: tuple[str, int] = listener.getsockname()[:2]
+
+    def start(self) -> None:
+        self._listener.setblocking(False)
+        threading.Thread(target=self._run, name=f"slurmopt-{self._purpose}", daemon=True).start()
+
+    def close(self) -> None:
+        """Accepts no more connections. Called in the thread of `admit`."""
+        self._closed = True
+
+    def watch(self, connection: socket.socket, ready: Callable[[], None], writes: bool = False) -> None:
+        """Has `ready` called in this thread whenever something came, or, with `writes`, once more can be sent. Called
+        in the thread of `admit`."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writes else 0)
+        known = connection in self._selector.get_map()
+        (self._selector.modify if known else self._selector.register)(connection, events, ready)
+
+    def forget(self, connection: socket.socket) -> None:
+        """Watches it no longer, and closes it."""
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(connection)
+        connection.close()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._make_room()
+            for each, _ in self._selector.select(self._pause()):
+                each.data()
+        self._listener.close()
+        for guest in list(self._guests):
+            self._drop(guest)
+
+    def _pause(self) -> float | None:
+        """Until the oldest guest has had its time."""
+        if not self._guests:
+            return None
+        longest = _GREETING_SECONDS if self._listens else _YOUNG
+        return max(0.0, self._age() + longest - time.monotonic()) + 0.001
+
+    def _age(self) -> float:
+        return next(iter(self._guests.values())).since
+
+    def _make_room(self) -> None:
+        now = time.monotonic()
+        while self._guests and now - self._age() > (_GREETING_SECONDS if self._listens else _YOUNG):
+            self._drop(next(iter(self._guests)))
+        room = len(self._guests) < _AT_ONCE
+        if room != self._listens:
+            self._listens = room
+            if room:
+                self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+            else:
+                self._selector.unregister(self._listener)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:  # it was gone before, or no file descriptors are left
+            self._complain(error)
+            return
+        guest = _Guest()
+        try:
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.send(guest.nonce)
+        except OSError:  # it went away
+            connection.close()
+            return
+        self._guests[connection] = guest
+        self._selector.register(connection, selectors.EVENT_READ, partial(self._hear, connection, guest))
+
+    def _complain(self, error: OSError) -> None:
+        if not self._complained:
+            self._complained = True
+            print(f"slurmopt: {self._purpose}: no connection is accepted: {error}", file=sys.stderr, flush=True)
+        time.sleep(0.1)
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._guests.pop(connection, None)
+        self.forget(connection)
+
+    def _hear(self, connection: socket.socket, guest: _Guest) -> None:
+        try:
+            more = connection.recv(_ASKED.size - len(guest.data))
+            guest.data += more
+            if more and len(guest.data) < _ASKED.size:
+                return
+            answer = self._answer(connection, guest) if more else None
+            if answer is None:
+                return self._drop(connection)
+            connection.send(answer)
+        except BlockingIOError:
+            return
+        except OSError:  # it went away
+            return self._drop(connection)
+        del self._guests[connection]
+        self._selector.unregister(connection)
+        connection.setblocking(True)
+        self._admit(connection, _ASKED.unpack(guest.data)[0])
+
+    def _answer(self, connection: socket.socket, guest: _Guest) -> bytes | None:
+        number, theirs, proof = _ASKED.unpack(guest.data)
+        where = _place(connection.getsockname())
+        right = _proof(self._key, "ask", self._purpose, number, where, guest.nonce + theirs)
+        if not hmac.compare_digest(proof, right):
+            return None
+        return _proof(self._key, "answer", self._purpose, self._me, where, theirs + guest.nonce)

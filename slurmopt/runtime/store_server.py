@@ -1,0 +1,143 @@
+"""Rank 0's keys and values, for the ranks that have proved that they belong to the attempt.
+
+torch's own TCPStore serves whoever connects, and lists all keys to them: any user who reaches the port could make the
+run stop, or end it.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from functools import partial
+
+from slurmopt.runtime.frames import decoded, encoded
+from slurmopt.runtime.gate import Gate
+
+PURPOSE = "store"
+_CHUNK = 2**18
+
+
+class _Member:
+    """One connection: what came of a request, and what is still to be sent."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.came, self.leaving = bytearray(), bytearray()
+        self.awaited: list[bytes] | None = None
+        """Keys, not all there yet."""
+        self.is_full = False
+        """Whether the other end takes no more for now."""
+        self.answer: Callable[[], list[bytes]] = list
+
+
+class StoreServer:
+    """Answers in one thread. What it holds ends with the process."""
+
+    def __init__(self, listener: socket.socket, key: bytes) -> None:
+        self._values: dict[bytes, bytes] = {}
+        self._waiting: dict[_Member, None] = {}
+        self._gate = Gate(listener, key, PURPOSE, self._admit)
+        self.address = self._gate.address
+        self._gate.start()
+
+    def _admit(self, connection: socket.socket, rank: int) -> None:
+        connection.setblocking(False)
+        member = _Member(connection)
+        self._gate.watch(connection, partial(self._serve, member))
+
+    def _serve(self, member: _Member) -> None:
+        try:
+            if member.leaving:
+                self._send(member)
+            data = member.connection.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._waiting.pop(member, None)
+            return self._gate.forget(member.connection)
+        member.came += data
+        try:
+            while (request := decoded(member.came)) is not None:
+                self._take(member, request)
+        except (ValueError, TypeError, AttributeError, struct.error) as error:  # it asks for what cannot be done
+            print(f"slurmopt: rank 0's store cannot answer: {error}", file=sys.stderr, flush=True)
+            self._waiting.pop(member, None)
+            self._gate.forget(member.connection)
+
+    def _take(self, member: _Member, request: list[bytes]) -> None:
+        word, *rest = request
+        answer = getattr(self, f"_do_{word.decode()}")(*rest)
+        if word in (b"get", b"wait"):
+            member.awaited, member.answer = rest, answer
+            self._waiting[member] = None
+            self._settle(member)
+        else:
+            self._reply(member, answer)
+
+    def _settle(self, member: _Member) -> None:
+        if all(key in self._values for key in member.awaited or ()):
+            del self._waiting[member]
+            self._reply(member, member.answer())
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        is_new = key not in self._values
+        self._values[key] = value
+        if is_new:
+            for member in [each for each in self._waiting if key in (each.awaited or ())]:
+                self._settle(member)
+
+    def _do_get(self, *keys: bytes) -> Callable[[], list[bytes]]:
+        return lambda: [self._values[key] for key in keys]
+
+    def _do_wait(self, *keys: bytes) -> Callable[[], list[bytes]]:
+        return list
+
+    def _do_set(self, *pairs: bytes) -> list[bytes]:
+        for key, value in zip(pairs[::2], pairs[1::2], strict=True):
+            self._put(key, value)
+        return []
+
+    def _do_add(self, key: bytes, number: bytes) -> list[bytes]:
+        self._put(key, str(int(self._values.get(key, b"0")) + int(number)).encode())
+        return [self._values[key]]
+
+    def _do_append(self, key: bytes, value: bytes) -> list[bytes]:
+        self._put(key, self._values.get(key, b"") + value)
+        return []
+
+    def _do_compare_set(self, key: bytes, expected: bytes, desired: bytes) -> list[bytes]:
+        """As torch's: a key that is not there is set where nothing is expected."""
+        if key not in self._values and expected:
+            return [expected]
+        if key not in self._values or self._values[key] == expected:
+            self._put(key, desired)
+        return [self._values[key]]
+
+    def _do_check(self, *keys: bytes) -> list[bytes]:
+        return [b"1" if all(key in self._values for key in keys) else b"0"]
+
+    def _do_delete(self, key: bytes) -> list[bytes]:
+        return [b"0" if self._values.pop(key, None) is None else b"1"]
+
+    def _do_count(self) -> list[bytes]:
+        return [str(len(self._values)).encode()]
+
+    def _reply(self, member: _Member, answer: list[bytes]) -> None:
+        member.leaving += encoded(answer)
+        self._send(member)
+
+    def _send(self, member: _Member) -> None:
+        """As much as the other end takes; the rest once it takes more."""
+        try:
+            del member.leaving[: member.connection.send(member.leaving)]
+        except BlockingIOError:
+            pass
+        except OSError:  # gone: its end is read next
+            member.leaving.clear()
+        if bool(member.leaving) != member.is_full:
+            member.is_full = bool(member.leaving)
+            self._gate.watch(member.connection, partial(self._serve, member), writes=member.is_full)
