@@ -33,7 +33,7 @@ from slurmopt.runs.find import Selection, all_runs, all_sweeps, created, pick
 from slurmopt.runs.gather import gather
 from slurmopt.runs.journal import read as read_journal
 from slurmopt.runs.plan import Plan
-from slurmopt.runs.resume import Ended, ended, taken
+from slurmopt.runs.resume import Ended, ended, taken, undo_broken_off
 from slurmopt.runs.retry import More
 
 if TYPE_CHECKING:
@@ -229,6 +229,7 @@ def plan(run: RunFolder, words: list[str], more: More, dry_run: bool = False) ->
     """
     found, journal = ended(run), read_journal(run)
     _refuse_taken(found)
+    undo_broken_off(run, none_in_slurm=True)
     stored, home = retries.stored_config(run), retries.typed_in(run)
     for module in retries.imports(stored):
         launch.import_from(home or Path.cwd(), module)

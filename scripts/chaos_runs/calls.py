@@ -133,7 +133,7 @@ class Disturber:
         if said.status != 0 or command.always:
             wrong += self._repeat(command, case.locks)
         wrong += command.judge(self.place)
-        wrong += self.left(case.command, case.locks)
+        wrong += self.left(case.command, case.locks, self._kept_by(said))
         wrong += self._cancelled(command, case.locks)
         return said, wrong
 
@@ -159,9 +159,14 @@ class Disturber:
                 self.place.slurmopt(hint[1].split(), locks=locks)
         return [f"repeated {_TRIES} times it fails: {said.err.strip()[-300:]}"]
 
-    def left(self, command: str, locks: bool) -> list[str]:
-        """The files that the undisturbed command does not leave."""
-        left = self.place.files() - self._files[command, locks]
+    def _kept_by(self, said: Said) -> str:
+        """What a fault has kept from being removed, in a command that said that all is done."""
+        hit = said.hit
+        return str(Path(hit.path).relative_to(self.place.project)) if hit and hit.name == "unlink" else ""
+
+    def left(self, command: str, locks: bool, kept: str = "") -> list[str]:
+        """The files that the undisturbed command does not leave, but `kept`."""
+        left = self.place.files() - self._files[command, locks] - {kept}
         return [f"left: {', '.join(sorted(left))}"] if left else []
 
     def _cancelled(self, command: Command, locks: bool) -> list[str]:

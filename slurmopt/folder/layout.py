@@ -17,6 +17,7 @@ runs/NAME/ID/
   submitit/         the pickles of the submitit backend
   .submission       locked while somebody submits the run
   .submitting       who that is; a link, there only as long
+  .unfinished       what a retry found, while it changes config.yaml and job.sbatch
 """
 
 from __future__ import annotations
@@ -138,6 +139,11 @@ class RunFolder:
     def submitter(self) -> Path:
         """A claim: it is there while the run is being submitted, and says by whom; see `slurmopt.runs.claim`."""
         return self.path / ".submitting"
+
+    @property
+    def unfinished(self) -> Path:
+        """What a retry found: it is there while one is under way, and where one broke off."""
+        return self.path / ".unfinished"
 
     def job_log(self, job: str) -> Path:
         """What the batch shell and slurmstepd said; `job` is Slurm's id, or `%j` in a directive. Of a sweep's array

@@ -131,6 +131,12 @@ def note(sweep: SweepFolder, found: list[Submission]) -> None:
     _tell(sweep, how_many(sweep))
 
 
+def is_told(sweep: SweepFolder) -> bool:
+    """Whether the journal knows the job of each submission, and sweep.json says the same."""
+    there = known(sweep)
+    return all(one.job is not None for one in there) and submissions.read(sweep.sweep_file) == there
+
+
 def _tell(sweep: SweepFolder, count: int) -> None:
     """Brings sweep.json up to the journal, also where a launch was killed between the two."""
     made = [one for one in known(sweep) if one.job is not None]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import ConfigError, RunError, SubmissionNotNoted, SubmissionUnknown
 from slurmopt.folder import events
-from slurmopt.folder.files import read_script, replace_text
+from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
+from slurmopt.runs import unfinished
 from slurmopt.runs.find import find
 from slurmopt.runs.gather import gather
 from slurmopt.runs.handover import alone, earlier, note_job
@@ -54,6 +55,7 @@ def resume(asked: Launch) -> tuple[Ended, dict[str, Any], Settings]:
     if run.in_sweep:
         raise RunError(f"{_WHO}{run.name}/{run.id} is a point of a sweep; slurmopt retry {run.name}/{run.id}")
     found = ended(run, _WHO)
+    undo_broken_off(run, none_in_slurm=False)
     stored, typed = load(found.run.config)
     if asked.backend not in ("auto", found.backend):
         raise ConfigError(f"the script of {found.run.id} was made for {found.backend}; leave it out", "launch.backend")
@@ -75,6 +77,7 @@ def ended(run: RunFolder, who: str = "") -> Ended:
 def taken(run: RunFolder) -> str | None:
     """The job of a retry before this one that got through without learning it: its sbatch was killed, or a full disk
     kept the journal from noting it. It is noted now; so is that of a launch, which is no retry's, and not returned."""
+    _forget_finished(run)
     if not _is_lost(run):
         return None
     refuse_foreign_run(run)
@@ -88,6 +91,7 @@ def taken(run: RunFolder) -> str | None:
         if found is None:
             return None
         note_job(run, read_journal(run).backend or "sbatch", token, found)
+    _forget_finished(run)
     return found if _by_retry(run) else None
 
 
@@ -129,7 +133,8 @@ def going_on(plan: Plan, script: str, token: str | None) -> Iterator[None]:
     run = plan.job.folder
     if token != plan.after:
         raise RunError(f"another launch of {run.name}/{run.id} was quicker; see: slurmopt status {run.name}/{run.id}")
-    before = {} if plan.changes is None else {path: read_script(path) for path in (run.config, run.script)}
+    if plan.changes is not None:
+        unfinished.begin(run, token, (run.config, run.script))
     try:
         if plan.changes is not None:
             _change(plan, script)
@@ -138,9 +143,33 @@ def going_on(plan: Plan, script: str, token: str | None) -> Iterator[None]:
     except (SubmissionUnknown, SubmissionNotNoted):
         raise  # Slurm has the job, or may have it
     except Exception:
-        for path, text in before.items():
-            replace_text(path, text)
+        if (broken_off := unfinished.found(run)) is not None:
+            with contextlib.suppress(OSError):  # the disk is still full: the next retry does it
+                unfinished.undo(run, broken_off)
         raise
+    unfinished.end(run)
+
+
+def _forget_finished(run: RunFolder) -> None:
+    """What a retry has kept that was killed once all was done."""
+    token, _, noted = earlier(run)
+    broken_off = unfinished.found(run)
+    if broken_off is not None and noted and token != broken_off.token:
+        unfinished.end(run)
+
+
+def undo_broken_off(run: RunFolder, none_in_slurm: bool) -> None:
+    """Undoes what a retry has changed that broke off before Slurm had its job. `none_in_slurm`: whether Slurm was asked
+    for a job of which the journal does not know whether there is one."""
+    if unfinished.found(run) is None:
+        return
+    with alone(run):
+        token, job, _ = earlier(run)
+        broken_off = unfinished.found(run)
+        if broken_off is None:
+            return
+        if token in (None, broken_off.token) or (job is None and none_in_slurm):
+            unfinished.undo(run, broken_off)
 
 
 def _change(plan: Plan, script: str) -> None:

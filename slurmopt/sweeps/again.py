@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from slurmopt.config.check import did_you_mean
 from slurmopt.errors import ConfigError, RunError, SubmissionNotNoted
 from slurmopt.folder import events
-from slurmopt.folder.files import read_script, replace_text
+from slurmopt.folder.files import replace_text
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.records import Records
 from slurmopt.grid.submissions import Submission, cancelled
-from slurmopt.runs import arrays
+from slurmopt.runs import arrays, unfinished
 from slurmopt.runs import retry as retries
 from slurmopt.runs.find import Selection
 from slurmopt.runs.handover import alone
@@ -55,12 +56,39 @@ def taken(chosen: Selection) -> list[Submission]:
     from slurmopt.config.settings import load
 
     sweep = chosen.sweep
-    if all(one.job is not None for one in arrays.known(sweep)):
+    if unfinished.found(sweep.run) is None and arrays.is_told(sweep):
         return []
     refuse_foreign(sweep)
     with alone(sweep.run):
         found = arrays.note_found(sweep, load(sweep.config)[1])
+        found = [*found, *(one for one in _finish(sweep) if one.job not in [each.job for each in found])]
     return [one for one in found if _is_again(one, sweep) and (chosen.points is None or one.points.both(chosen.points))]
+
+
+def _finish(sweep: SweepFolder) -> list[Submission]:
+    """What a retry that broke off left to do, done: its array jobs. One of which Slurm has nothing is undone."""
+    from slurmopt.config.settings import load
+    from slurmopt.sweeps.submission import submit_points
+
+    broken_off = unfinished.found(sweep.run)
+    if broken_off is None:
+        return []
+    if not _since(sweep, broken_off.token):
+        _put_back(sweep, broken_off)
+        return []
+    settings = load(sweep.config)[1]
+    arrays.settle(sweep, settings, arrays.how_many(sweep))
+    have = Ranges(span for one in _since(sweep, broken_off.token) for span in one.points.spans)
+    if left := broken_off.points.minus(have).minus(cancelled(sweep)):
+        submit_points(sweep, settings, left)
+    unfinished.end(sweep.run)
+    return _since(sweep, broken_off.token)
+
+
+def _since(sweep: SweepFolder, token: str | None) -> list[Submission]:
+    """The submissions after that with `token`."""
+    known = arrays.known(sweep)
+    return known[next((place for place, one in enumerate(known, 1) if one.token == token), 0) :]
 
 
 def _is_again(one: Submission, sweep: SweepFolder) -> bool:
@@ -136,22 +164,33 @@ def submit(again: Again, script: str | None) -> list[str]:
         if not again.points:
             return [str(one.job) for one in settled]
         _refuse_overtaken(again)
-        before = {path: read_script(path) for path in _files(sweep)}
-        ban, tried = cancelled(sweep).both(again.points), len(arrays.known(sweep))
+        tried = arrays.known(sweep)
+        banned = cancelled(sweep).both(again.points)
+        unfinished.begin(sweep.run, tried[-1].token if tried else None, _files(sweep), again.points, banned)
         try:
             _change(again, script)
             made = submit_points(sweep, again.settings, again.points)
         except Exception as error:
-            if len(arrays.known(sweep)) <= tried:  # Slurm has nothing of it
-                for path, text in before.items():
-                    replace_text(path, text)
-                change(sweep, lambda now: now.union(ban))
+            if len(arrays.known(sweep)) <= len(tried):  # Slurm has nothing of it
+                _undo(sweep)
             elif isinstance(error, (SubmissionNotNoted, OSError)):
                 again_as = f"once it can be written, repeat slurmopt retry {sweep.name}/{sweep.id}"
                 said = f"{not_noted(sweep, error)}; {again_as}: it never submits twice"
                 raise SubmissionNotNoted(said) from error
             raise
+        unfinished.end(sweep.run)
     return [str(one.job) for one in (*settled, *made)]
+
+
+def _undo(sweep: SweepFolder) -> None:
+    if (broken_off := unfinished.found(sweep.run)) is not None:
+        with contextlib.suppress(OSError):  # the disk is still full: the next retry does it
+            _put_back(sweep, broken_off)
+
+
+def _put_back(sweep: SweepFolder, broken_off: unfinished.Unfinished) -> None:
+    change(sweep, lambda now: now.union(broken_off.banned))
+    unfinished.undo(sweep.run, broken_off)
 
 
 def _settled(again: Again) -> tuple[Again, list[Submission]]:
