@@ -29,7 +29,8 @@ enum { ROOTS = 4, COMMANDS = 16, LENGTH = PATH_MAX + NAME_MAX + 2 };
 
 static pid_t armed;
 static char roots[ROOTS][PATH_MAX];
-static int report = -1, fault, without_locks, shorter = 1;
+static char report[PATH_MAX];
+static int fault, without_locks, shorter = 1;
 static long count, wanted;
 /* Several threads may have commands under way. */
 static struct { pid_t pid; char name[64]; } commands[COMMANDS];
@@ -87,7 +88,10 @@ static void note(char class, const char *name, const char *path, int hit)
 {
     char line[LENGTH + 64];
     int length = snprintf(line, sizeof line, "%ld %c %s %s%s\n", count, class, name, path, hit ? " *" : "");
-    syscall(SYS_write, report, line, length);
+    /* Opened each time: the child of a fork closes all that it does not know before it executes a command. */
+    int descriptor = syscall(SYS_openat, AT_FDCWD, report, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    syscall(SYS_write, descriptor, line, length);
+    syscall(SYS_close, descriptor);
 }
 
 static void end(void)
@@ -143,7 +147,7 @@ void calls_arm(const char *const *folders, const char *report_path, long number,
 {
     for (int i = 0; i < ROOTS && folders[i]; i++)
         snprintf(roots[i], PATH_MAX, "%s", folders[i]);
-    report = syscall(SYS_openat, AT_FDCWD, report_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    snprintf(report, sizeof report, "%s", report_path);
     wanted = number, fault = what, without_locks = no_locks, shorter = divisor > 0 ? divisor : 1;
     count = 0;
     armed = syscall(SYS_getpid);

@@ -162,7 +162,11 @@ class Disturber:
     def _kept_by(self, said: Said) -> str:
         """What a fault has kept from being removed, in a command that said that all is done."""
         hit = said.hit
-        return str(Path(hit.path).relative_to(self.place.project)) if hit and hit.name == "unlink" else ""
+        return (
+            str(Path(hit.path).relative_to(self.place.project))
+            if said.status == 0 and hit and hit.name == "unlink"
+            else ""
+        )
 
     def left(self, command: str, locks: bool, kept: str = "") -> list[str]:
         """The files that the undisturbed command does not leave, but `kept`."""

@@ -16,7 +16,7 @@ from chaos_runs import calls_judged as judged
 from chaos_runs.calls_judged import Judge
 from chaos_runs.calls_site import Workplace
 
-POINTS = 5
+POINTS = 6
 _NEEDS = ("task.command=[sleep,600]", "resources.time=5m", "+resources.extra.begin=now+10days")
 _LAUNCH = ("launch", *_NEEDS, "launch.name=a", "launch.id=one")
 _SWEEP = ("launch", "-m", *_NEEDS, f"+n=range({POINTS})", "launch.name=s", "launch.id=one")
