@@ -16,7 +16,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import unfinished
 from slurmopt.runs.find import find
 from slurmopt.runs.gather import gather
-from slurmopt.runs.handover import alone, earlier, note_job
+from slurmopt.runs.handover import alone, earlier, locked, note_job
 from slurmopt.runs.journal import read as read_journal
 from slurmopt.runs.mine import refuse_foreign_run
 from slurmopt.runs.prepare import link_package
@@ -151,11 +151,15 @@ def going_on(plan: Plan, script: str, token: str | None) -> Iterator[None]:
 
 
 def _forget_finished(run: RunFolder) -> None:
-    """What a retry has kept that was killed once all was done."""
-    token, _, noted = earlier(run)
-    broken_off = unfinished.found(run)
-    if broken_off is not None and noted and token != broken_off.token:
-        unfinished.end(run)
+    """What a retry has left that was killed once all was done."""
+    if not unfinished.is_left(run):
+        return
+    refuse_foreign_run(run, "")
+    with locked(run, patience=0) as mine:  # which settles the claim of one that is dead
+        token, _, noted = earlier(run)
+        broken_off = unfinished.found(run)
+        if mine and broken_off is not None and noted and token != broken_off.token:
+            unfinished.end(run)
 
 
 def undo_broken_off(run: RunFolder, none_in_slurm: bool) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,11 @@ def found(run: RunFolder) -> Unfinished | None:
         return Unfinished(token, Ranges.parse(str(value["points"])), Ranges.parse(str(value["banned"])), files)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def is_left(run: RunFolder) -> bool:
+    """Whether a retry, or another submission, has left anything that only a killed one leaves, or is under way."""
+    return os.path.lexists(run.unfinished) or os.path.lexists(run.submitter)
 
 
 def end(run: RunFolder) -> None:

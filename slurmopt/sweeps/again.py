@@ -56,7 +56,7 @@ def taken(chosen: Selection) -> list[Submission]:
     from slurmopt.config.settings import load
 
     sweep = chosen.sweep
-    if unfinished.found(sweep.run) is None and arrays.is_told(sweep):
+    if not unfinished.is_left(sweep.run) and arrays.is_told(sweep):
         return []
     refuse_foreign(sweep)
     with alone(sweep.run):

@@ -57,7 +57,7 @@ def test_whatever_breaks_at_a_call_of_a_command_its_repetition_ends_in_one_job(
     assert tried(disturber, *cases) == []
 
 
-@pytest.mark.parametrize("command", ["retry"])
+@pytest.mark.parametrize("command", ["retry", "retry-sweep"])
 def test_a_retry_that_is_killed_before_and_after_sbatch_multiplies_the_time_limit_once(
     disturber: calls.Disturber, command: str
 ) -> None:
