@@ -79,7 +79,8 @@ def _pause(attempts: Sequence[Attempt]) -> int:
     """Seconds until the next attempt may start: where the last ones did not come to their task and no node is at
     fault, other nodes would fare no better; twice as long each time."""
     waiting = list(takewhile(lambda one: not one.began and one.since_retry, reversed(attempts)))
-    return int(min(_FIRST_PAUSE * 2.0 ** (len(waiting) - 1), _LONGEST_PAUSE)) if waiting else 0
+    doubled = min(len(waiting) - 1, _LONGEST_PAUSE // _FIRST_PAUSE)  # a float ends at 2 ** 1024
+    return int(min(_FIRST_PAUSE * 2.0**doubled, _LONGEST_PAUSE)) if waiting else 0
 
 
 def _remaining(left: int | None) -> str:

@@ -95,6 +95,8 @@ def test_where_no_node_is_at_fault_the_next_attempt_waits_longer_each_time() -> 
     assert pauses == [60, 120, 240, 480, 960, 1920, 3600, 3600]
     assert decide(away, causes.INFRASTRUCTURE, {}, 2, node="node1").pause == 0, "another node may be all right"
     assert decide([*away, attempt(8, causes.INFRASTRUCTURE, 1)], causes.INFRASTRUCTURE, {}, 2).pause == 0
+    many = decide([kept_away(number) for number in range(1200)], causes.INFRASTRUCTURE, {}, 2)
+    assert (many.next, many.pause) == (REQUEUE, 3600), "a site may allow any number of them"
     assert "it comes back in 2m00s at the earliest" in decide(away[:2], causes.INFRASTRUCTURE, BUDGETS, 2).reason
 
 
