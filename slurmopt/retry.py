@@ -32,6 +32,7 @@ from slurmopt.runs import retry as retries
 from slurmopt.runs.find import Selection, all_runs, all_sweeps, created, pick
 from slurmopt.runs.gather import gather
 from slurmopt.runs.journal import read as read_journal
+from slurmopt.runs.mine import owner_of
 from slurmopt.runs.plan import Plan
 from slurmopt.runs.resume import Ended, ended, taken, undo_broken_off
 from slurmopt.runs.retry import More
@@ -68,12 +69,13 @@ def main(argv: list[str]) -> int:
     """The command; returns the exit status."""
     given = parser().parse_intermixed_args(argv)
     names, words = _sorted(given.words)
-    runs, sweeps = _meant(names, given)
+    answers: list[Answer] = []
+    runs, sweeps = _meant(names, given, answers)
     if words:
         from slurmopt.config.override import parse
 
         parse(words)  # what is wrong for all is said once
-    answers = [_retried(run, words, given) for run in runs]
+    answers += [_retried(run, words, given) for run in runs]
     answers += [_retried_points(chosen, words, given) for chosen in sweeps]
     if given.json:
         print(json.dumps([_as_dict(answer) for answer in answers]))
@@ -108,22 +110,33 @@ def _sorted(words: list[str]) -> tuple[list[str], list[str]]:
     return [word for word in words if word not in overrides], overrides
 
 
-def _meant(names: list[str], given: argparse.Namespace) -> tuple[list[RunFolder], list[Selection]]:
-    """The runs, and the sweeps or points of sweeps."""
+def _meant(
+    names: list[str], given: argparse.Namespace, answers: list[Answer]
+) -> tuple[list[RunFolder], list[Selection]]:
+    """The runs, and the sweeps or points of sweeps. Of all those that cannot be read `answers` gets the errors."""
     if given.failed and not names:
-        return _failed(sorted(all_runs(given.folder), key=created), given), _with_failures(given)
+        return _failed(sorted(all_runs(given.folder), key=created), given), _with_failures(given, answers)
     picked = [pick(name, given.folder) for name in names] or [pick(None, given.folder)]
     found = list(dict.fromkeys(picked))
     runs = [one for one in found if isinstance(one, RunFolder)]
     return _failed(runs, given), [one for one in found if isinstance(one, Selection)]
 
 
-def _with_failures(given: argparse.Namespace) -> list[Selection]:
+def _with_failures(given: argparse.Namespace, answers: list[Answer]) -> list[Selection]:
     from slurmopt.sweeps.look import standing
     from slurmopt.sweeps.standing import BAD
 
     sweeps = sorted(all_sweeps(given.folder), key=lambda sweep: created(sweep.run))
-    return [Selection(sweep) for sweep in sweeps if standing(sweep).numbers(*BAD)]
+    found = []
+    for sweep in sweeps:
+        try:
+            if standing(sweep).numbers(*BAD):
+                found.append(Selection(sweep))
+        except (SlurmoptError, OSError) as error:
+            if owner_of(sweep.run) is None:  # others' are theirs to retry
+                answers.append(Answer(sweep.name, sweep.id, str(sweep.path)))
+                _fail(answers[-1], error)
+    return found
 
 
 def _failed(runs: list[RunFolder], given: argparse.Namespace) -> list[RunFolder]:

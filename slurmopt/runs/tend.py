@@ -31,7 +31,7 @@ from slurmopt.runs import journal as journals
 from slurmopt.runs.find import Selection, all_runs, all_sweeps, find, pick
 from slurmopt.runs.handover import alone, locked
 from slurmopt.runs.journal import returns, text, whole
-from slurmopt.runs.mine import refuse_foreign_run
+from slurmopt.runs.mine import owner_of, refuse_foreign_run
 from slurmopt.runs.strays import Stray, may_stray, strays
 from slurmopt.survival import causes
 
@@ -79,7 +79,7 @@ def main(argv: list[str], first: Callable[[Path], None] = lambda folder: None) -
         first(given.folder)
     deeds: list[Deed] = []
     try:
-        for deed in tend(_runs(given), given.dry_run):
+        for deed in _deeds(given):
             deeds.append(deed)
             if not given.json:
                 _print([deed], given.dry_run)
@@ -117,11 +117,24 @@ def _seconds(text: str) -> int:
         raise InputError(f"tend: --watch: {error}; name runs before it") from error
 
 
-def _runs(given: argparse.Namespace) -> list[RunFolder]:
-    """Those that were named, else all, and what of sweeps may be left alone: points, or array tasks that start them."""
+def _deeds(given: argparse.Namespace) -> Iterator[Deed]:
+    """What `tend` does of the runs that were named, else of all, and of what of sweeps may be left alone: points, or
+    array tasks that start them. A sweep that cannot be read keeps none of the others."""
+    runs: list[RunFolder] = []
+    for one in _named(given):
+        try:
+            runs += _of(one)
+        except (SlurmoptError, OSError) as error:
+            sweep = one.sweep if isinstance(one, Selection) else SweepFolder(one.path)
+            if given.runs or owner_of(sweep.run) is None:  # others' are theirs to tend
+                yield Deed(sweep.name, sweep.id, str(sweep.path), "failed", error=str(error))
+    yield from tend(runs, given.dry_run)
+
+
+def _named(given: argparse.Namespace) -> list[RunFolder | Selection]:
     if given.runs:
-        return [run for word in given.runs for run in _of(pick(word, given.folder))]
-    return [*all_runs(given.folder), *(run for sweep in all_sweeps(given.folder) for run in parts(sweep))]
+        return [pick(word, given.folder) for word in given.runs]
+    return [*all_runs(given.folder), *map(Selection, all_sweeps(given.folder))]
 
 
 def _of(found: RunFolder | Selection) -> list[RunFolder]:
@@ -157,18 +170,20 @@ def _print(deeds: list[Deed], dry_run: bool) -> None:
 
 def _watch(given: argparse.Namespace, every: int, first: Callable[[Path], None]) -> int:
     """Round after round; what was said of a run in the last round is not said again."""
-    before: list[str] = []
+    before: list[str] | None = None
     while True:
         said = []
         try:
             if not given.dry_run:
                 first(given.folder)
-            for deed in tend(_runs(given), given.dry_run):
+            for deed in _deeds(given):
                 said.append(deed.line(given.dry_run))
-                _print([deed] if said[-1] not in before else [], given.dry_run)
-        except SlurmError as error:
+                _print([deed] if said[-1] not in (before or []) else [], given.dry_run)
+        except (SlurmoptError, OSError) as error:
+            if before is None and not isinstance(error, SlurmError):  # what was typed names nothing that can be tended
+                raise
             said.append(str(error))
-            if said[-1] not in before:
+            if said[-1] not in (before or []):
                 print(f"slurmopt: {one_line(str(error))}", file=sys.stderr, flush=True)
         before = said
         time.sleep(every)

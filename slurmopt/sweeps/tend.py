@@ -21,8 +21,15 @@ def _submit_what_waits(folder: Path) -> None:
     for sweep in all_sweeps(folder):
         # Others' sweeps are theirs to tend; and one of which nothing was ever submitted, its launch broken off, is not
         # to start by itself one day.
-        if sweep.more.exists() and _is_mine(sweep) and arrays.known(sweep):
+        if sweep.more.exists() and _is_mine(sweep) and _was_submitted(sweep):
             more.main([str(sweep.path)])
+
+
+def _was_submitted(sweep: SweepFolder) -> bool:
+    try:
+        return bool(arrays.known(sweep))
+    except OSError:  # `tend` says so itself
+        return False
 
 
 def _is_mine(sweep: SweepFolder) -> bool:

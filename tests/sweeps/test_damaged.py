@@ -1,0 +1,65 @@
+"""A sweep that cannot be read keeps no command from the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slurmopt.cli import main
+from slurmopt.slurm import cache
+
+
+def sparse(sweep: Any) -> None:
+    """Its journal says that it has 5 GiB."""
+    os.truncate(sweep.folder.events, 5 << 30)
+
+
+def strange(sweep: Any) -> None:
+    """A file has the name of the folder with its array tasks."""
+    sweep.folder.tasks.write_text("")
+
+
+@pytest.fixture
+def failed(make_sweep: Callable[..., Any], tmp_path: Any) -> Any:
+    """One with a failed point and one that nobody brings back, where Slurm has no job any more."""
+    squeue = tmp_path / ".tools" / "squeue"
+    squeue.write_text("#!/bin/bash\n")
+    squeue.chmod(0o755)
+    plain = {"cluster": "mini", "version": "", "controllers": [], "max_array_size": 1001, "job_requeue": True}
+    rights = {"enforces_accounts": False, "enforces_qos": False, "accounts": None, "partitions": []}
+    cache.write("facts", {**plain, **rights, "accounting": False}, time.time())
+    made = make_sweep("good", "b", a=[1, 2, 3]).submitted("0-2", "7")
+    made.ended(0)
+    made.ended(1, "user error")
+    made.ended(2, "requeue", cause="preemption", next="submit")
+    return made
+
+
+@pytest.mark.parametrize("damage", [sparse, strange])
+def test_tend_goes_on_to_the_others(make_sweep: Callable[..., Any], failed: Any, capsys, damage: Any) -> None:
+    damage(make_sweep("bad", "a", a=[1, 2]).submitted("0-1", "6"))
+
+    assert main(["tend", "--dry-run", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert [(deed["name"], deed["id"], deed["did"]) for deed in json.loads(out)] == [
+        ("bad", "a", "failed"),
+        ("good", "b/2", "submitted"),
+    ]
+    assert "Traceback" not in err
+    assert main(["tend", "bad/a", "good/b", "--dry-run", "--json"]) == 1
+    assert [deed["did"] for deed in json.loads(capsys.readouterr().out)] == ["failed", "submitted"]
+
+
+def test_retry_of_all_that_failed_goes_on_to_the_others(make_sweep: Callable[..., Any], failed: Any, capsys) -> None:
+    sparse(make_sweep("bad", "a", a=[1, 2]).submitted("0-1", "6"))
+
+    assert main(["retry", "--failed", "--dry-run", "--json"]) == 1
+    bad, good = json.loads(capsys.readouterr().out)
+    assert (bad["name"], bad["id"]) == ("bad", "a")
+    assert "it has more than 4096 MiB" in bad["error"]
+    assert (good["name"], good["id"], good["points"]) == ("good", "b", "1")
