@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from slurmopt.folder.temporary import beside
+from slurmopt.folder.temporary import temporary_name
 
 _LARGEST = 16 << 20
 """Bytes: no config, script, heartbeat or verdict has as many."""
@@ -29,7 +29,7 @@ def replace_bytes(path: Path, data: bytes, mode: int = 0o640) -> None:
     Where others may write to the folder they cannot foresee the temporary name, and what they put there is not
     followed: the file is a new one or the open fails.
     """
-    temporary = beside(path)
+    temporary = temporary_name(path)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import sys
@@ -23,6 +24,17 @@ def module_words(module: str) -> list[str]:
     directory in place of a module: a training may write a `token.py` there, and others may where it is open to them.
     """
     return ["-P", "-m", module] if sys.version_info >= (3, 11) else ["-c", _WITHOUT_CWD, module]
+
+
+@functools.cache
+def machine() -> str:
+    """Where process ids mean the same: this boot of the machine, and this container's PID namespace. Host names do not
+    tell: two machines can both be called localhost, and a container can have its host's name."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:  # not told here: a machine of its own, whose processes nobody takes for dead
+        return os.urandom(16).hex()
 
 
 def started_at(pid: int) -> int | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import os
 import re
 import shutil
@@ -10,32 +12,71 @@ import stat
 import time
 from pathlib import Path
 
+from slurmopt.folder.process import machine
+
 _OLD = 86400.0
 """Seconds after which nobody still writes one, whatever its process is."""
-_NAME = re.compile(r"\..+\.(?P<host>[^/]*)-(?P<pid>[0-9]+)-[0-9a-f]{8}", re.DOTALL)
+_NAME = re.compile(r"\..+\.(?P<machine>[0-9a-f]{12})-(?P<pid>[0-9]{1,7})-[0-9a-f]{8}", re.DOTALL)
 
 
-def beside(path: Path) -> Path:
+def temporary_name(path: Path) -> Path:
     """A hidden name in `path`'s folder that nobody can foresee, and that tells which process it belongs to."""
-    return path.with_name(f".{path.name}.{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}")
+    return path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{os.urandom(4).hex()}")
+
+
+def drafts(folder: Path) -> Path:
+    """Where this user's launches make the run folders of `folder`, runs/NAME. It is there while one does so: to look
+    for what a killed one left takes no list of all runs."""
+    return folder / f".drafts-{os.geteuid()}"
 
 
 def clear(folder: Path) -> None:
-    """Removes from `folder` what this user's processes left there that were killed while they wrote it: of this machine
-    those that are gone, of others what is a day old. Nothing here is worth an error."""
-    with contextlib.suppress(OSError):
-        for name in os.listdir(folder):
-            if (match := _NAME.fullmatch(name)) is not None:
-                _clear(folder / name, match["host"], int(match["pid"]))
+    """Removes from `folder` the temporary files of this user's processes that were killed while they wrote them: of
+    this machine those that are gone, of others what is a day old. Nothing here is worth an error."""
+    for path, mode in _abandoned(folder):
+        if not stat.S_ISDIR(mode):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
-def _clear(path: Path, host: str, pid: int) -> None:
-    with contextlib.suppress(OSError):
-        facts = path.lstat()
-        is_dead = host == os.uname().nodename and not os.path.exists(f"/proc/{pid}")
-        if facts.st_uid != os.geteuid() or not (is_dead or time.time() - facts.st_mtime > _OLD):
-            return
-        if stat.S_ISDIR(facts.st_mode):
+def clear_drafts(folder: Path) -> None:
+    """The same for the run folders that launches of `folder`, runs/NAME, left half-made."""
+    place = drafts(folder)
+    for path, mode in _abandoned(place):
+        # One that was submitted is no draft, whoever gave it such a name.
+        if stat.S_ISDIR(mode) and not os.path.lexists(path / ".submission"):
             shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink()
+    with contextlib.suppress(OSError):
+        place.rmdir()
+
+
+def _abandoned(folder: Path) -> list[tuple[Path, int]]:
+    """What in `folder` has a temporary name, is this user's and not being written any more; each with its mode."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        if (match := _NAME.fullmatch(name)) is not None:
+            with contextlib.suppress(OSError):
+                facts = (folder / name).lstat()
+                is_dead = match["machine"] == _machine() and not _lives(int(match["pid"]))
+                if facts.st_uid == os.geteuid() and (is_dead or time.time() - facts.st_mtime > _OLD):
+                    found.append((folder / name, facts.st_mode))
+    return found
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@functools.cache
+def _machine() -> str:
+    return hashlib.sha256(machine().encode()).hexdigest()[:12]

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slurmopt.errors import FolderError
-from slurmopt.folder.process import started_at
+from slurmopt.folder.process import machine, started_at
 
 _BEAT = 1.0
 """Seconds between two touches. NFS shows them to others within about three."""
@@ -56,14 +56,8 @@ def claimed(path: Path, patience: float = 0.0) -> Iterator[bool]:
 def _mine() -> str:
     """This process, and this claim of it."""
     pid = os.getpid()
-    process = {"host": socket.gethostname(), "machine": _machine(), "pid": pid, "started": started_at(pid)}
+    process = {"host": socket.gethostname(), "machine": machine(), "pid": pid, "started": started_at(pid)}
     return json.dumps({**process, "claim": secrets.token_hex(4)})
-
-
-def _machine() -> str:
-    """Where process ids mean the same: this boot of the machine, and its container."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{boot} {os.readlink('/proc/self/ns/pid')}"
 
 
 def _touch(path: Path, done: threading.Event) -> None:
@@ -148,9 +142,9 @@ def _lives(holder: str) -> bool | None:
     """Whether the process lives; None where that cannot be seen from here."""
     try:
         told = json.loads(holder)
-        machine, pid, started = told["machine"], told["pid"], told["started"]
+        where, pid, started = told["machine"], told["pid"], told["started"]
     except (ValueError, TypeError, KeyError):
         return None
-    if machine != _machine() or not isinstance(pid, int):
+    if where != machine() or not isinstance(pid, int):
         return None
     return started is not None and started == started_at(pid)

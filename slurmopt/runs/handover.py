@@ -25,7 +25,7 @@ from slurmopt.errors import (
 from slurmopt.folder import events
 from slurmopt.folder.files import open_append
 from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.temporary import clear
+from slurmopt.folder.temporary import clear, clear_drafts
 from slurmopt.runs.claim import claimed
 
 _LOCK_PATIENCE = 10.0
@@ -60,6 +60,7 @@ def locked(run: RunFolder, patience: float) -> Iterator[bool]:
         with claimed(run.submitter, max(0.0, deadline - time.monotonic())) as mine:
             if mine:
                 clear(run.path)
+                clear_drafts(run.path.parent)
             yield mine
 
 

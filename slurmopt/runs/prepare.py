@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.private import written_by_nobody_else
-from slurmopt.folder.temporary import beside, clear
+from slurmopt.folder.temporary import clear_drafts, drafts, temporary_name
 from slurmopt.patience import patience
 from slurmopt.runs.describe import environment_text
-from slurmopt.runs.mine import make_place
+from slurmopt.runs.mine import make_place, name_of
 from slurmopt.runs.snapshot import copy_code
 from slurmopt.slurm.job import Job
 
@@ -31,6 +32,8 @@ _ADVICE = {
     errno.ENAMETOOLONG: "the name is too long; choose a shorter launch.name or launch.folder",
     errno.ENOTDIR: "part of the path is a file; choose another launch.folder",
 }
+_TRIES = 100
+"""How often the folder of drafts is made before the launch gives up."""
 
 
 def _said(error: OSError | UnicodeEncodeError) -> str:
@@ -59,18 +62,20 @@ def make_run(
     fill: Callable[[Path], None] | None = None,
     **told: Any,
 ) -> None:
-    """Makes the run folder beside its place and renames it there, so that a run folder is whole or is not there.
+    """Makes the run folder in a hidden one beside its place and renames it there, so that a run folder is whole or is
+    not there.
 
     `fill` puts more into it, and `told` into the journal's first line. Raises FolderError, and leaves nothing behind
     then; FileExistsError where the run is there already.
     """
     final = job.folder
-    draft = RunFolder(beside(final.path))
+    place = final.path.parent
+    draft = RunFolder(temporary_name(drafts(place) / final.path.name))
     with folder_errors(final.path), written_by_nobody_else():
-        make_place(final.path.parent)
-        clear(final.path.parent)
+        make_place(place)
+        clear_drafts(place)
         try:
-            draft.make(job.settings.launch.group_access, of_sweep=job.sweep is not None)
+            _begin(draft, job)
             _fill(draft, job, script, stored, overrides, snapshot_from)
             if fill is not None:
                 fill(draft.path)
@@ -79,8 +84,25 @@ def make_run(
             _move(draft.path, final.path)
         except BaseException:
             shutil.rmtree(draft.path, ignore_errors=True)
-            remove_empty(final.path.parent)
+            remove_empty(draft.path.parent)
+            remove_empty(place)
             raise
+        remove_empty(draft.path.parent)
+
+
+def _begin(draft: RunFolder, job: Job) -> None:
+    """Makes the draft, in a folder that no other user can have put there."""
+    place = draft.path.parent
+    for _ in range(_TRIES):
+        with contextlib.suppress(FileNotFoundError):  # another launch has removed the folder, which it found empty
+            with contextlib.suppress(FileExistsError):
+                place.mkdir(mode=0o700)
+            facts = place.lstat()
+            if facts.st_uid != os.geteuid() or not stat.S_ISDIR(facts.st_mode):
+                owner = name_of(facts.st_uid)
+                raise FolderError(f"{one_line(str(place))}, of user {owner}, is no folder of yours; remove it")
+            return draft.make(job.settings.launch.group_access, of_sweep=job.sweep is not None)
+    raise FileNotFoundError(errno.ENOENT, "it is removed again and again", str(place))
 
 
 def _move(draft: Path, final: Path) -> None:

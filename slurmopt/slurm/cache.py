@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from slurmopt.folder.temporary import beside, clear
+from slurmopt.folder.temporary import clear, temporary_name
 
 _FORMAT = "1"
 """Part of each file's name; to be raised when what is stored changes."""
@@ -70,7 +70,7 @@ def write(name: str, value: Any, asked: float) -> None:
     if path is None:
         return
     clear(path.parent)
-    temporary = beside(path)
+    temporary = temporary_name(path)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
