@@ -16,6 +16,7 @@ from slurmopt.runs.journal import Journal, text, whole
 from slurmopt.runs.mine import owner_of
 from slurmopt.runs.progress import Progress, of_end, progress
 from slurmopt.runs.state import ALIVE, Slurm, state
+from slurmopt.slurm.states import is_over
 from slurmopt.survival.story import number
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ def gather(folders: list[RunFolder], details: bool = False, fresh: bool = False)
     """
     read = [_read(folder) for folder in folders]
     slurm = ask(read, fresh)
+    going = [journal.job for journal in read if journal.job and _in_slurm(journal) and journal.ended is None]
+    slurm = sure(slurm, going, fresh)
     needed = any(journal.unsettled or (_in_slurm(journal) and journal.ended is None) for journal in read)
     return [_judge(journal, slurm, details) for journal in read], slurm.problem if needed else None
 
@@ -98,6 +101,24 @@ def ask_slurm(fresh: bool) -> Slurm:
         return Slurm(jobs, asked=time.time() - jobs.age)
     except SlurmError as error:
         return Slurm(problem=str(error))
+
+
+def sure(slurm: Slurm, wanted: list[str], fresh: bool) -> Slurm:
+    """`slurm`, in which absence means that Slurm has no such job. `fresh`, before something is done about it: scontrol
+    has been asked for each of `wanted` that squeue does not list. Else only where squeue lists nothing at all, for the
+    newest."""
+    from slurmopt.slurm.absence import completed
+    from slurmopt.slurm.queue import Queue
+
+    if slurm.problem is not None or not wanted or not isinstance(slurm.jobs, Queue) or (slurm.jobs and not fresh):
+        return slurm
+    try:
+        jobs = completed(slurm.jobs, wanted if fresh else wanted[-1:])
+    except SlurmError as error:
+        return Slurm(problem=str(error))
+    if not fresh and any(not is_over(entry.state) for entry in jobs.values()):
+        return Slurm(problem=f"squeue lists no jobs, although Slurm has job {wanted[-1]}")
+    return Slurm(jobs, slurm.asked)
 
 
 def _in_slurm(journal: Journal) -> bool:

@@ -17,9 +17,11 @@ from slurmopt.runs import unfinished
 from slurmopt.runs.find import find
 from slurmopt.runs.gather import gather
 from slurmopt.runs.handover import alone, earlier, locked, note_job
+from slurmopt.runs.journal import Journal
 from slurmopt.runs.journal import read as read_journal
 from slurmopt.runs.mine import refuse_foreign_run
 from slurmopt.runs.prepare import link_package
+from slurmopt.slurm.states import is_over
 
 if TYPE_CHECKING:
     from slurmopt.config.launch import Launch
@@ -121,6 +123,19 @@ def _refuse_alive(run: RunFolder, who: str) -> None:
     if status.state == "unknown":
         reason = status.detail or problem or "it cannot be told whether it is alive"
         raise RunError(f"{who}{status.label} may be alive: {reason}")
+    if not status.journal.local and not run.in_sweep:
+        _refuse_another_job(status.journal, who)
+
+
+def _refuse_another_job(journal: Journal, who: str) -> None:
+    """A job of the run that its journal does not tell of, or calls ended although it waits to start."""
+    from slurmopt.slurm.queue import queue
+
+    run = journal.folder
+    for job, entry in queue().items():
+        is_its = entry.runs(str(run.script)) or bool(journal.token and journal.token in entry.comment)
+        if is_its and not is_over(entry.state) and (job not in journal.jobs or entry.state == "PENDING"):
+            raise RunError(f"{who}job {job} of {run.name}/{run.id} is {entry.state.lower()}; first: scancel {job}")
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from slurmopt.runs.journal import Journal, returns, text
 from slurmopt.runs.mine import is_mine
 from slurmopt.runs.progress import read
 from slurmopt.runs.state import FRESH_HEARTBEAT, Slurm
+from slurmopt.slurm.absence import completed
 from slurmopt.slurm.queue import Queue, QueueEntry, queue, states_in_accounting
 from slurmopt.slurm.states import is_over
 from slurmopt.survival.story import number
@@ -59,7 +60,8 @@ class Stray:
 def strays(runs: Iterable[RunFolder], fresh: bool = False) -> list[Stray]:
     """Those of `runs` that are left alone. `fresh`: Slurm is asked now, not through the answer that all share.
 
-    Slurm is asked nothing where no run can be one. Raises what kept it from answering.
+    Then scontrol is asked too for jobs that squeue does not list. Slurm is asked nothing where no run can be one.
+    Raises what kept it from answering.
     """
     read = [journals.read(run) for run in runs if not settled(run) and is_mine(run)]
     open_ones = [journal for journal in read if may_stray(journal)]
@@ -68,6 +70,9 @@ def strays(runs: Iterable[RunFolder], fresh: bool = False) -> list[Stray]:
     jobs = queue(fresh)
     asked = time.time() - jobs.age
     found = [stray for journal in open_ones if (stray := _look(journal, jobs, asked)) is not None]
+    if fresh and (absent := [str(stray.journal.job) for stray in found if stray.state is None]):
+        jobs = completed(jobs, absent)
+        found = [stray for one in found if (stray := _look(one.journal, jobs, asked)) is not None]
     return _with_accounting(found)
 
 

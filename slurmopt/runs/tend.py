@@ -192,7 +192,7 @@ def _watch(given: argparse.Namespace, every: int, first: Callable[[Path], None])
 def tend(runs: list[RunFolder], dry_run: bool = False) -> Iterator[Deed]:
     """Brings back those of `runs` that are left alone. Raises SlurmError where Slurm cannot be asked how they are."""
     found = strays(runs)
-    if found and not dry_run:  # nothing is done on an answer that a requeue may have overtaken
+    if found:  # nothing is done on an answer that a requeue may have overtaken
         found = strays([stray.run for stray in found], fresh=True)
     for stray in found:
         try:

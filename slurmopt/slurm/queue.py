@@ -228,10 +228,15 @@ def clock_seconds(text: str) -> int | None:
 def find_token(token: str) -> str | None:
     """The id of the job whose comment has `token`, as sbatch would have said it: of an array, the array's.
 
-    Asks squeue, and then sacct where accounting runs, for jobs that squeue has forgotten. A job that Slurm took into
-    its books only to refuse it does not count. Raises what kept Slurm from answering.
+    Asks squeue, scontrol where that lists nothing, and sacct where accounting runs, for jobs that squeue has forgotten.
+    A job that Slurm took into its books only to refuse it does not count. Raises what kept Slurm from answering.
     """
-    if (job := with_token(queue(fresh=True), token)) is not None:
+    jobs: Mapping[str, QueueEntry] = queue(fresh=True)
+    if not jobs:  # a site's wrapper may have lost its answer
+        from slurmopt.slurm.absence import all_jobs
+
+        jobs = all_jobs()
+    if (job := with_token(jobs, token)) is not None:
         return job
     from slurmopt.slurm.facts import facts
 

@@ -75,12 +75,27 @@ def _going(seen: Standing, found: Selection) -> Ranges:
     """The chosen points that have not ended."""
     if seen.problem and any(one.job is None for one in seen.submissions):
         raise SlurmError(f"{found.label}: nobody can tell whether Slurm has its latest array job: {seen.problem}")
-    going = seen.numbers(*_MAY_GO_ON)
+    going = seen.numbers(*_MAY_GO_ON).union(_left_behind(seen))
     going = going if found.points is None else going.both(found.points)
     if not going:
         one = found.point is not None
         raise RunError(f"{found.label} {'has' if one else 'have'} ended already: {states(seen.counts(found.points))}")
     return going
+
+
+def _left_behind(seen: Standing) -> Ranges:
+    """Cancelled points whose array tasks wait in Slurm although none of their points goes on."""
+    running, found = seen.numbers(*_MAY_GO_ON), Ranges()
+    for one in seen.submissions:
+        mine = one.points.both(seen.withdrawn)
+        if one.job is None or not mine:
+            continue
+        if one.tasks is not None:  # a search's, which share all points
+            found = found if one.points.both(running) else found.union(mine)
+        else:
+            tasks = _whole_tasks(one, mine, running)
+            found = found.union(mine.both(Ranges(span for task in tasks for span in one.points_of(task).spans)))
+    return found
 
 
 def cancel(seen: Standing, points: Ranges) -> list[str]:

@@ -18,7 +18,7 @@ from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
 from slurmopt.runs import arrays
-from slurmopt.runs.gather import ask_slurm
+from slurmopt.runs.gather import ask_slurm, sure
 from slurmopt.runs.journal import Journal, whole
 from slurmopt.runs.progress import progress
 from slurmopt.runs.state import ALIVE, Slurm, state
@@ -56,7 +56,7 @@ def standing(sweep: SweepFolder, fresh: bool = False, metrics: bool = False) -> 
     look = _Look(found, submissions.cancelled(sweep), _times(journal))
     look.read(Reader(metrics))
     if slurm is not None or look.needs_slurm(count):
-        look.take(slurm or ask_slurm(fresh))
+        look.take(sure(slurm or ask_slurm(fresh), look.wanted(), fresh))
     look.judge()
     found.now = time.time()
     return found
@@ -126,6 +126,11 @@ class _Look:
     def needs_slurm(self, count: int) -> bool:
         """Whether one of the `count` points may go on."""
         return len(self._found.ends) < count and bool(self._of_job)
+
+    def wanted(self) -> list[str]:
+        """The array jobs whose points may go on."""
+        ended = Ranges.of(self._found.ends.numbers)
+        return [one.job for one, mine in reversed(self._owned) if one.job is not None and mine.minus(ended)]
 
     def take(self, slurm: Slurm) -> None:
         """What squeue said of the sweep's array jobs."""
@@ -262,6 +267,8 @@ class _Look:
 
     def _add(self, points: Ranges, word: str, detail: str | None) -> None:
         gone = points.both(self._cancelled) if word in (*ALIVE, "lost", "unsubmitted", "cancelled") else Ranges()
+        if word in ALIVE:
+            self._found.withdrawn = self._found.withdrawn.union(gone)
         for rest in (Rest(points.minus(gone), word, detail), Rest(gone, "cancelled")):
             if rest.points:
                 self._found.rest.append(rest)

@@ -93,6 +93,9 @@ class Standing:
     now: float = 0.0
     problem: str | None = None
     """Why Slurm could not be asked, if so."""
+    withdrawn: Ranges = field(default_factory=Ranges)
+    """Cancelled points that have not started, whose array tasks Slurm still has: others of theirs go on, or the cancel
+    did not come as far as scancel."""
 
     @property
     def label(self) -> str:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -241,3 +242,62 @@ def test_an_sbatch_that_dies_after_slurm_took_the_job_is_looked_up(project: Any)
     answer = project.submit(*TASK, "launch.name=dies", timeout=180, **wrapped(project, "sbatch", DIES_AFTER_SBATCH))
     assert answer["job_ids"] == jobs_of(project)
     assert Path(answer["run"], "events.jsonl").exists()
+
+
+def test_a_squeue_that_lists_nothing_makes_no_job_a_lost_one(project: Any) -> None:
+    """A wrapper of the site answers with nothing and exit status 0 while a run and a sweep wait."""
+    words = ("resources.partition=down", "launch.check=false", "resources.time=5m", FAILS)
+    run = Path(project.submit(*words, "launch.name=waits")["run"])
+    sweep = Path(project.submit("-m", "+seed=1,2", *words, "launch.name=wait")["run"])
+    queued = submitted(project, run), submitted(project, sweep)
+    before = (run / "events.jsonl").read_text()
+    time.sleep(11)  # what was noted a moment ago counts for longer than what squeue says
+    mute = wrapped(project, "squeue", "exit 0")
+
+    def say(*words: str) -> str:
+        shutil.rmtree(project.path / "cache", ignore_errors=True)
+        done = project.slurmopt(*words, check=False, **mute)
+        return str(done.stdout + done.stderr)
+
+    assert "waits: pending" in say("status", str(run)).replace(f"/{run.name}", "")
+    assert "2 pending" in say("status", str(sweep))
+    assert say("tend") == ""
+    assert "is pending" in say("retry", str(run))
+    assert "2 pending" in say("retry", str(sweep))
+    assert (run / "events.jsonl").read_text() == before
+    assert (submitted(project, run), submitted(project, sweep)) == queued
+    assert "is cancelled" in say("cancel", str(run))
+    assert "2 points are cancelled" in say("cancel", str(sweep))
+    assert not jobs_of(project)
+
+
+def test_a_lost_answer_is_looked_up_where_squeue_lists_nothing(project: Any) -> None:
+    killed = begin(project, "launch.name=mute", "launch.id=one", **wrapped(project, "sbatch", KILLED_AFTER_SBATCH))
+    killed.communicate(timeout=60)
+    mute = wrapped(project, "squeue", "exit 0")
+    answer = json.loads(project.launch(*TASK, "launch.name=mute", "launch.id=one", **mute).stdout)
+    assert answer["job_ids"] == jobs_of(project)
+
+
+def test_a_run_whose_end_was_noted_wrongly_is_not_retried_beside_its_job(project: Any) -> None:
+    run = Path(project.submit(*TASK, "resources.partition=down", "launch.name=wrong")["run"])
+    end = {"time": time.time(), "event": "end", "attempt": 0, "outcome": "killed", "cause": "killed", "next": None}
+    with (run / "events.jsonl").open("a") as journal:
+        journal.write(json.dumps(end) + "\n")
+    (job,) = jobs_of(project)
+    done = project.slurmopt("retry", str(run), check=False)
+    assert done.returncode == 2
+    assert f"job {job} of wrong/{run.name} is pending; first: scancel {job}" in done.stderr
+    assert jobs_of(project) == [job]
+
+
+def test_a_cancel_that_was_killed_before_scancel_is_repeated(project: Any) -> None:
+    """Its points are noted as cancelled by then, and their array tasks still wait."""
+    words = ("-m", FAILS, "+seed=1,2", "resources.time=5m", "resources.partition=down", "launch.check=false")
+    sweep = Path(project.submit(*words, "launch.name=fourth")["run"])
+    killed = project.slurmopt("cancel", str(sweep), check=False, **wrapped(project, "scancel", "kill -9 $PPID"))
+    assert killed.returncode == -signal.SIGKILL
+    assert len(jobs_of(project)) == 1
+    assert "2 points are cancelled" in project.slurmopt("cancel", str(sweep)).stdout
+    assert not jobs_of(project)
+    assert "have ended already: 2 cancelled" in project.slurmopt("cancel", str(sweep), check=False).stderr

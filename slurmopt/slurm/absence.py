@@ -1,0 +1,87 @@
+"""Before a job counts as gone: squeue may list nothing and exit 0, where a site's wrapper or cache is at fault; so
+scontrol is asked, which reads the same books on another way."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+from slurmopt.errors import SlurmMissing, SlurmRefused, SlurmUnreachable
+from slurmopt.slurm import client
+from slurmopt.slurm.environment import clean_environment
+from slurmopt.slurm.queue import Queue, QueueEntry
+
+_TIMEOUT = 30.0
+_WHO = re.compile(r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\S+))?", re.MULTILINE)
+_STATE = re.compile(r"^   JobState=(\S+) Reason=(.*?) Dependency=", re.MULTILINE)
+_RESTARTS = re.compile(r"^   Requeue=(\d) Restarts=(\d+)", re.MULTILINE)
+_END = re.compile(r"^   StartTime=\S+ EndTime=(\d+)", re.MULTILINE)
+_LINE = re.compile(r"^   (NodeList|BatchHost|Command|Comment)=(.*)$", re.MULTILINE)
+
+
+def completed(jobs: Queue, wanted: Iterable[str]) -> Queue:
+    """`jobs` with those of `wanted` that squeue has left out and scontrol has, one question for each job or array.
+
+    `wanted`: ids such as `7`, `7_3`, or of a whole array. Raises what keeps scontrol from answering.
+    """
+    listed = {job.partition("_")[0] for job in jobs}
+    absent = dict.fromkeys(job.partition("_")[0] for job in wanted if job not in jobs)
+    found = [entry for job in absent if job not in listed for entry in _show(job)]
+    if not found:
+        return jobs
+    more = Queue({**jobs, **{entry.job_id: entry for entry in found}})
+    more.age = jobs.age
+    return more
+
+
+def all_jobs() -> dict[str, QueueEntry]:
+    """Everybody's jobs, as scontrol has them: much, and only asked where squeue lists none."""
+    return {entry.job_id: entry for entry in _show()}
+
+
+def _show(*job: str) -> list[QueueEntry]:
+    """The job, or the tasks of the array, as scontrol has them; without `job` all. None where Slurm has no such job."""
+    environment = {**clean_environment(os.environ), "SLURM_BITSTR_LEN": "0"}
+    try:
+        said = client.run(["scontrol", "show", "job", *job], _TIMEOUT, environment, time_format="%s")
+    except SlurmMissing:  # a machine that has squeue alone
+        return []
+    except SlurmRefused as error:
+        if "invalid job id" in str(error).lower():
+            return []
+        raise
+    entries = [_entry(record) for record in said.split("\n\n") if _WHO.search(record)]
+    if not entries and "No jobs in the system" not in said:
+        raise SlurmUnreachable("squeue does not list a job that was submitted, and scontrol says nothing; try again")
+    return entries
+
+
+def _entry(record: str) -> QueueEntry:
+    who, state, restarts = _WHO.search(record), _STATE.search(record), _RESTARTS.search(record)
+    end, lines = _END.search(record), dict(_LINE.findall(record))
+    assert who is not None
+    nodes, host, command, comment = (lines.get(name, "") for name in ("NodeList", "BatchHost", "Command", "Comment"))
+    return QueueEntry(
+        job_id=_job_id(who),
+        state=state[1] if state else "UNKNOWN",
+        reason=state[2] if state and state[2] != "None" else "",
+        nodes="" if nodes == "(null)" else nodes,
+        start=None,
+        time_used=None,
+        time_limit=None,
+        restarts=int(restarts[2]) if restarts else 0,
+        batch_host=host,
+        comment=comment.strip(),
+        command=command,
+        end=float(end[1]) if end else None,
+        requeue=restarts[1] == "1" if restarts else None,
+    )
+
+
+def _job_id(who: re.Match[str]) -> str:
+    """As squeue's JobArrayID."""
+    job, array, task = who.groups()
+    if array is None:
+        return str(job)
+    return f"{array}_{task}" if task.isdecimal() else f"{array}_[{task}]"
