@@ -272,10 +272,10 @@ def test_a_squeue_that_lists_nothing_makes_no_job_a_lost_one(project: Any) -> No
 
 
 def test_a_lost_answer_is_looked_up_where_squeue_lists_nothing(project: Any) -> None:
-    killed = begin(project, "launch.name=mute", "launch.id=one", **wrapped(project, "sbatch", KILLED_AFTER_SBATCH))
-    killed.communicate(timeout=60)
+    words = ("launch.name=mute", "launch.id=one", "resources.partition=down")
+    begin(project, *words, **wrapped(project, "sbatch", KILLED_AFTER_SBATCH)).communicate(timeout=60)
     mute = wrapped(project, "squeue", "exit 0")
-    answer = json.loads(project.launch(*TASK, "launch.name=mute", "launch.id=one", **mute).stdout)
+    answer = json.loads(project.launch(*TASK, *words, **mute).stdout)
     assert answer["job_ids"] == jobs_of(project)
 
 
