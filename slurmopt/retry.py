@@ -161,10 +161,11 @@ def _retried_points(chosen: Selection, words: list[str], given: argparse.Namespa
         with contextlib.redirect_stdout(sys.stderr):
             before = [] if given.dry_run else sweeps.taken(chosen)
             have = Ranges(span for one in before for span in one.points.spans)
+            have = have.both(sweeps.goes_on(chosen)) if before else have
             planned = sweeps.plan(chosen, words, More(given.more_memory, given.more_time), given.failed, have)
             script = _script_of(planned)
         answer.changes = planned.changes
-        answer.points = str(planned.points.union(have if chosen.points is None else have.both(chosen.points)))
+        answer.points = str(planned.points.union(have))
         if given.dry_run:
             _show(answer, script or read_script(sweep.script), given.json)
         else:

@@ -62,7 +62,14 @@ def taken(chosen: Selection) -> list[Submission]:
     with alone(sweep.run):
         found = arrays.note_found(sweep, load(sweep.config)[1])
         found = [*found, *(one for one in _finish(sweep) if one.job not in [each.job for each in found])]
-    return [one for one in found if _is_again(one, sweep) and (chosen.points is None or one.points.both(chosen.points))]
+    wanted = goes_on(chosen)
+    return [one for one in found if _is_again(one, sweep) and one.points.both(wanted)]
+
+
+def goes_on(chosen: Selection) -> Ranges:
+    """The chosen points without those that have been cancelled: what an earlier retry submitted of these is history."""
+    points = Ranges([(0, max(0, arrays.how_many(chosen.sweep) - 1))]) if chosen.points is None else chosen.points
+    return points.minus(cancelled(chosen.sweep))
 
 
 def _finish(sweep: SweepFolder) -> list[Submission]:
