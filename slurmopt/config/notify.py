@@ -38,11 +38,10 @@ class Notify:
         if self.command is not None:
             _check_words(self.command)
 
-    def words(self) -> list[str]:
-        """What `python -m slurmopt.runtime.notify` is told; nothing where nobody is to hear."""
-        hooks = [] if self.command is None else ["--command", json.dumps(self.command)]
-        hooks += [] if self.webhook is None else ["--webhook", self.webhook]
-        return ["--when", ",".join(self.when), *hooks] if hooks and self.when else []
+    def as_word(self) -> str | None:
+        """What `python -m slurmopt.runtime.notify` reads, as JSON; None where nobody is to hear."""
+        hooks = {"when": list(self.when), "command": self.command, "webhook": self.webhook}
+        return json.dumps(hooks) if self.when and (self.command or self.webhook) else None
 
 
 def _check_words(words: Any) -> None:

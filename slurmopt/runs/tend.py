@@ -286,7 +286,7 @@ def _write_end(stray: Stray, settings: Settings) -> dict[str, Any] | None:
 
 
 def _notify(run: RunFolder, end: dict[str, Any], settings: Settings) -> None:
-    if not settings.notify.words():
+    if not settings.notify.as_word():
         return
     from slurmopt.survival.notify import Hooks, tell
 

@@ -2,12 +2,14 @@
 
 python -m slurmopt.runtime FOLDER [options] --function pkg.mod.fn
 python -m slurmopt.runtime FOLDER [options] -- word word …
+SLURMOPT_COMMAND='["word", "word", …]' python -m slurmopt.runtime FOLDER [options]
 python -m slurmopt.runtime FOLDER [options] --of-point
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,9 @@ from slurmopt.errors import JobError
 from slurmopt.folder import private
 from slurmopt.folder.layout import RunFolder, run_folder
 from slurmopt.runtime import stacks
+
+COMMAND = "SLURMOPT_COMMAND"
+"""Environment variable: the words of the command as JSON. Unlike arguments, only the user and root can read it."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,10 @@ def parse(argv: list[str]) -> Call:
     So does, with status 1, a run folder of another user's."""
     words, command = _split(argv)
     options = _parser().parse_args(words)
+    if command is None and options.function is None and not options.of_point:
+        command = _of_environment(os.environ.get(COMMAND))
     if not options.of_point and (options.function is None) == (not command):
-        _parser().error("either --function pkg.mod.fn or -- and the words of a command")
+        _parser().error(f"either --function pkg.mod.fn or {COMMAND} or -- and the words of a command")
     folder = run_folder(Path(options.folder).absolute(), os.environ)
     try:
         private.refuse_foreign_folder(folder.path)
@@ -86,6 +93,14 @@ def _split(argv: list[str]) -> tuple[list[str], list[str] | None]:
         return argv, None
     at = argv.index("--")
     return argv[:at], argv[at + 1 :]
+
+
+def _of_environment(text: str | None) -> list[str] | None:
+    try:
+        words = json.loads(text or "null")
+    except ValueError:
+        return None
+    return [str(word) for word in words] if isinstance(words, list) else None
 
 
 def _parser() -> argparse.ArgumentParser:

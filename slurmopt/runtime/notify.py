@@ -1,8 +1,10 @@
 """Tells the owner how an attempt ended: what the batch shell calls after the verdict.
 
-python -m slurmopt.runtime.notify FOLDER ATTEMPT --when STATES [--command JSON] [--webhook URL]
+python -m slurmopt.runtime.notify FOLDER ATTEMPT
 
-A hook that fails is a line in the job's log and in the journal; the exit status is 0 all the same.
+The hooks come by the environment, SLURMOPT_HOOKS='{"when": [STATE, …], "command": [WORD, …], "webhook": URL}':
+arguments can be read by all users of the node, and a URL may hold a secret. A hook that fails is a line in the job's
+log and in the journal; the exit status is 0 all the same.
 """
 
 from __future__ import annotations
@@ -22,11 +24,8 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m slurmopt.runtime.notify")
     parser.add_argument("folder", type=Path)
     parser.add_argument("attempt", type=int)
-    parser.add_argument("--when", type=lambda text: text.split(","), required=True)
-    parser.add_argument("--command", type=json.loads, help="a list of words")
-    parser.add_argument("--webhook")
     given = parser.parse_args(argv)
-    hooks = Hooks(given.when, given.command, given.webhook)
+    hooks = Hooks(**json.loads(os.environ.pop("SLURMOPT_HOOKS")))
     try:
         failures = tell(RunFolder(given.folder.absolute()), given.attempt, hooks, os.environ)
     except OSError as error:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol
 from slurmopt.errors import JobError, SlurmoptError
 from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
 from slurmopt.runtime import failures, flight_recorder, open_files, run, signals, tree, whole_job
-from slurmopt.runtime.call import Call, parse
+from slurmopt.runtime.call import COMMAND, Call, parse
 from slurmopt.runtime.cpus import use_own_cpus
 from slurmopt.runtime.gloo import gloo_exports
 from slurmopt.runtime.health.check import check
@@ -181,6 +181,7 @@ def export(call: Call, attempt: int) -> RankFacts:
         os.environ.update(exports(facts))
         os.environ.update(gloo_exports(facts, os.environ, ranks_each))
     os.environ.update({run.FOLDER: str(call.folder.path), run.ATTEMPT: str(attempt)})
+    os.environ.pop(COMMAND, None)
     os.environ.setdefault("SLURMOPT_CONFIG", str(call.folder.config))
     os.environ[run.LOCAL_RANK] = str(facts.local_rank)
     flight_recorder.ask_for(call.folder, attempt, os.environ)

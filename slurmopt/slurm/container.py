@@ -11,7 +11,7 @@ from slurmopt.slurm.quoting import shell, shell_deferred
 
 PACKAGE = "/opt/slurmopt"
 """Where slurmopt itself lies in the container."""
-_OF_THE_JOB = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "PYTHONPATH", "PYTHONUNBUFFERED")
+_OF_THE_JOB = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "PYTHONPATH", "PYTHONUNBUFFERED", "SLURMOPT_COMMAND")
 
 
 def pyxis_options(job: Job) -> list[str]:

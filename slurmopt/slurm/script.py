@@ -13,7 +13,7 @@ from slurmopt.slurm.container import apptainer_variables, mounted_folders
 from slurmopt.slurm.directives import directives
 from slurmopt.slurm.job import Job, lead, policy
 from slurmopt.slurm.quoting import comment_line, shell, shell_deferred
-from slurmopt.slurm.step import nodes, own_srun, pythonpath, ranks, runtime, srun
+from slurmopt.slurm.step import command, nodes, own_srun, pythonpath, ranks, runtime, srun
 from slurmopt.survival import causes
 from slurmopt.units import seconds
 
@@ -64,6 +64,7 @@ def context(job: Job) -> dict[str, Any]:
         "nodes": nodes(job),
         "srun": srun(job),
         "runtime": runtime(job),
+        "command": command(job),
         "own_srun": own_srun(job),
         "pythonpath": pythonpath(job),
         "policy": _policy(job),
@@ -73,7 +74,7 @@ def context(job: Job) -> dict[str, Any]:
         "limit": None if job.settings.resources.time is None else seconds(job.settings.resources.time),
         "lookout": _lookout(job),
         # A word for each of a thousand points would be noise.
-        "notify": [] if job.sweep else [shell(word) for word in job.settings.notify.words()],
+        "notify": None if job.sweep else job.settings.notify.as_word(),
         "sweep": job.sweep,
         "container": environment.container.image is not None,
         "mounted_folders": mounted_folders(job, nodes(job)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from slurmopt.config.health import checks_of
 from slurmopt.config.schema import Settings
 from slurmopt.config.words import command_word
@@ -70,7 +72,7 @@ def runtime(job: Job) -> list[str]:
     python = [*_apptainer(job), *map(shell, _python(job))]
     if job.submitit:
         return [*python, "-m", "submitit.core._submit", '"$SLURMOPT_RUN_FOLDER/submitit"']
-    arguments = [shell(word) for word in rank_arguments(job.settings, of_point=job.sweep is not None)]
+    arguments = [shell(word) for word in task_arguments(job.settings, of_point=job.sweep is not None)]
     if job.packed:
         return [
             *python,
@@ -112,8 +114,23 @@ def _memory(job: Job) -> int | None:
     return None if each is None else (mebibytes(each) * times << 20) or None
 
 
-def rank_arguments(settings: Settings, of_point: bool = False) -> list[str]:
-    """What `python -m slurmopt.runtime FOLDER` is told of the task; `of_point`: a point's own config says the rest."""
+def command(job: Job) -> str | None:
+    """The words of `task.command` as JSON, for an environment variable: the arguments of the processes that start it,
+    srun's among them, can be read by everybody on the nodes, and stay in Slurm's accounting. None for a function, and
+    for a sweep's points."""
+    words = job.settings.task.command
+    return None if words is None or job.sweep is not None else json.dumps([*map(command_word, words)])
+
+
+def rank_arguments(settings: Settings) -> list[str]:
+    """What a rank is told of the task, the words of its command included."""
+    words = task_arguments(settings)
+    return words if settings.task.command is None else [*words, "--", *map(command_word, settings.task.command)]
+
+
+def task_arguments(settings: Settings, of_point: bool = False) -> list[str]:
+    """What `python -m slurmopt.runtime FOLDER` is told of the task, but for a command's words; `of_point`: a point's
+    own config says the rest."""
     task = settings.task
     patience = settings.restart.hang_after
     words = ["--heartbeat", str(seconds(settings.monitor.heartbeat))]
@@ -134,7 +151,7 @@ def rank_arguments(settings: Settings, of_point: bool = False) -> list[str]:
         words += ["--distributed", "off"] if task.distributed == "off" else []
         words += ["--forward", settings.restart.forward] if settings.restart.forward else []
     if task.command is not None and not of_point:
-        return [*words, "--", *map(command_word, task.command)]
+        return words
     words += ["--timeout", str(seconds(settings.network.timeout)), "--backend", settings.network.backend]
     words += [word for module in settings.launch.imports for word in ("--import", module)]
     return [*words, "--of-point"] if of_point else [*words, "--function", str(task._target_)]

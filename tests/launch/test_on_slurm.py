@@ -58,6 +58,21 @@ def test_a_command_gets_what_torchrun_would_set(project: Any) -> None:
     assert len({(rank["MASTER_ADDR"], rank["MASTER_PORT"]) for rank in ranks}) == 1
 
 
+def test_a_secret_in_a_command_stands_in_no_command_line_that_others_can_read(project: Any) -> None:
+    """But for the user's own program, which here does without by the time another user looks."""
+    words = json.dumps(["sh", "-c", "echo $0; exec sleep 300", "tok-5ecret"])
+    answer = project.submit(f"task.command={words}", "resources.time=5m", "+notify.webhook=http://127.0.0.1:9/5ecret")
+    log = Path(answer["run"]) / "logs" / "attempt-0" / "rank-0.log"
+    wait_until(lambda: log.exists() and "tok-5ecret" in log.read_text(), 60, "the program runs")
+    seen = subprocess.run(["ps", "-wweo", "args"], user="nobody", capture_output=True, text=True, check=True).stdout
+    own = [line for line in seen.splitlines() if answer["run"] in line]
+    assert any("slurmopt.runtime" in line for line in own), seen
+    assert any(line.startswith("srun ") for line in own), seen
+    assert "5ecret" not in seen
+    project.slurmopt("cancel", answer["run"])
+    project.wait_for(answer, "cancelled")
+
+
 @pytest.mark.releases
 def test_torchrun_finds_its_nodes_without_any_flag(project: Any) -> None:
     (project.path / "under_torchrun.py").write_text(

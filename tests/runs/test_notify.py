@@ -65,10 +65,11 @@ def receiver() -> Iterator[Receiver]:
 
 def notify(run: Any, *words: str, when: str = FINAL, **env: str) -> str:
     """What the batch shell calls; what it said on standard error."""
-    argv = [sys.executable, "-m", "slurmopt.runtime.notify", str(run.folder.path), "0", "--when", when, *words]
-    done = subprocess.run(
-        argv, capture_output=True, text=True, env={**os.environ, "PATH": "/usr/bin:/bin", **env}, timeout=60
-    )
+    argv = [sys.executable, "-m", "slurmopt.runtime.notify", str(run.folder.path), "0"]
+    hooks = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
+    hooks |= {"command": json.loads(hooks["command"])} if "command" in hooks else {}
+    own = {"PATH": "/usr/bin:/bin", "SLURMOPT_HOOKS": json.dumps({"when": when.split(","), **hooks})}
+    done = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, **own, **env}, timeout=60)
     assert (done.returncode, done.stdout) == (0, "")
     return done.stderr
 
@@ -180,9 +181,9 @@ def test_the_config_says_who_is_told_and_keeps_the_secret_out(project, monkeypat
     monkeypatch.setenv("HOOK", SECRET)
     words = ["task.command=[true]", "notify.webhook=${oc.env:HOOK}", "notify.command=\"mail -s 'a b' ${oc.env:HOOK}\""]
     told = settings(compose([*words, "notify.when=[failed]"])).notify
-    command = '["mail", "-s", "a b", "${oc.env:HOOK}"]'
-    assert told.words() == ["--when", "failed", "--command", command, "--webhook", "${oc.env:HOOK}"]
-    assert settings(compose(["task.command=[true]"])).notify.words() == []
+    hooks = {"command": ["mail", "-s", "a b", "${oc.env:HOOK}"], "webhook": "${oc.env:HOOK}"}
+    assert json.loads(told.as_word() or "") == {"when": ["failed"], **hooks}
+    assert settings(compose(["task.command=[true]"])).notify.as_word() is None
 
 
 @pytest.mark.parametrize(

@@ -152,12 +152,12 @@ def test_bash_can_read_it_and_nothing_of_the_config_runs(name: str, tmp_path: Pa
 
 
 def test_hostile_words_reach_the_task_as_they_are(tmp_path: Path) -> None:
-    """The words after `--` of the rendered line, as bash hands them to a program."""
-    line = next(line for line in render(job("hostile")).split("\n  ") if "-m slurmopt.runtime " in line)
-    arguments = line.partition("-- ")[2].rpartition(" &")[0]
-    program = f"import json, sys; json.dump(sys.argv[1:], open({str(tmp_path / 'words')!r}, 'w'))"
-    subprocess.run(["bash", "-c", f"{sys.executable} -c {json.dumps(program)} {arguments}"], check=True, cwd=tmp_path)
-    assert json.loads((tmp_path / "words").read_text()) == CASES["hostile"]["task"].command  # type: ignore[attr-defined]
+    """The variable of the rendered script, as bash hands it to a rank, which reads it."""
+    line = next(line for line in render(job("hostile")).splitlines() if line.startswith("export SLURMOPT_COMMAND="))
+    program = "import json; from slurmopt.runtime.call import parse; print(json.dumps(parse(['run']).command))"
+    command = f"{line}\nexec {sys.executable} -c {json.dumps(program)}"
+    done = subprocess.run(["bash", "-c", command], check=True, cwd=tmp_path, capture_output=True)
+    assert json.loads(done.stdout) == CASES["hostile"]["task"].command  # type: ignore[attr-defined]
     assert not (tmp_path / "x").exists()
 
 
@@ -207,7 +207,9 @@ def test_of_a_range_of_nodes_the_job_counts_those_that_it_has(task: Task, more: 
 
 def test_true_is_the_word_true() -> None:
     settings = Settings(task=Task(command=["true", True, 1, 0.1]))
-    assert "-- true true 1 0.1 &" in render(dataclasses.replace(job("function"), settings=settings))
+    assert """SLURMOPT_COMMAND='["true", "true", "1", "0.1"]'""" in render(
+        dataclasses.replace(job("function"), settings=settings)
+    )
 
 
 def test_a_directive_is_one_line_whatever_is_in_it() -> None:
