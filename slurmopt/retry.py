@@ -136,6 +136,8 @@ def _with_failures(given: argparse.Namespace, answers: list[Answer]) -> list[Sel
             if owner_of(sweep.run) is None:  # others' are theirs to retry
                 answers.append(Answer(sweep.name, sweep.id, str(sweep.path)))
                 _fail(answers[-1], error)
+    if sweeps:
+        print(f"slurmopt: {len(found)} of {len(sweeps)} sweeps have points that failed", file=sys.stderr)
     return found
 
 

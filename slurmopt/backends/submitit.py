@@ -46,7 +46,7 @@ def executor(job: Job, token: str, retry: bool) -> Any:
         from submitit import SlurmExecutor
     except ImportError as error:
         raise ConfigError(
-            "submitit is not installed; pip install 'slurmopt[submitit]', or use launch.backend=sbatch",
+            "submitit is not installed; pip install submitit, or use launch.backend=sbatch",
             "launch.backend",
         ) from error
 

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     """The command; returns the exit status."""
     given = parser().parse_args(argv)
     if importlib.util.find_spec("torch") is None:
-        raise InputError("checkpoint export needs torch, which this Python lacks: pip install 'slurmopt[train]'")
+        raise InputError("checkpoint export needs torch, which this Python lacks: pip install torch")
     target = Path(os.path.abspath(given.to.expanduser()))
     if os.path.lexists(target):
         raise FolderError(f"{target} is there already; name something that is not")

@@ -91,10 +91,10 @@ def check_packages(checkpoint: Checkpoint) -> None:
     for name, tier in checkpoint.tiers.items():
         if tier.compression == "zstd" and not _has("zstandard"):
             raise ConfigError(
-                "zstd needs the package zstandard: pip install 'slurmopt[zstd]'", f"checkpoint.{name}.compression"
+                "zstd needs the package zstandard: pip install zstandard", f"checkpoint.{name}.compression"
             )
         if name == "s3" and not _has("boto3"):
-            raise ConfigError("needs boto3: pip install 'slurmopt[s3]'", "checkpoint.s3.url")
+            raise ConfigError("needs boto3: pip install boto3", "checkpoint.s3.url")
 
 
 def _has(package: str) -> bool:

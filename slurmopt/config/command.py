@@ -59,6 +59,8 @@ def check_command(settings: Settings, workdir: Path) -> None:
     script = _script(words)
     if script is not None and not _is_there(workdir / script):
         raise ConfigError(f"there is no {script!r} in {workdir}", KEY)
+    if script is not None and not os.access(workdir / script, os.R_OK):
+        raise ConfigError(f"you may not read {str(workdir / script)!r}; chmod u+r it, or ask who owns it", KEY)
     _check_program(words, workdir, path_is_the_jobs=untouched)
 
 

@@ -170,6 +170,12 @@ def _damaged(event: Event) -> str:
     return f"the checkpoint {text(event.get('checkpoint')) or '?'}{on} was damaged and set aside{_why(event)}"
 
 
+def _not_saved(event: Event) -> str:
+    step, tier = whole(event.get("step")), text(event.get("tier"))
+    of_step, on = f" of step {step:,}" if step is not None else "", f" to {tier}" if tier else ""
+    return f"the checkpoint{of_step} was not saved{on}{_why(event)}"
+
+
 _SAID: dict[str, Callable[[Event], str]] = {
     "node-excluded": _excluded,
     "requeue-refused": lambda event: f"Slurm refused to requeue job {_job(event)}{_why(event)}",
@@ -177,6 +183,7 @@ _SAID: dict[str, Callable[[Event], str]] = {
     "retry": _retried,
     "cancel": lambda event: "you cancelled it",
     "cancel-failed": lambda event: "that did not reach the job",
+    "checkpoint-failed": _not_saved,
     "checkpoint-damaged": _damaged,
     "notified": lambda event: f"told its owner: {text(event.get('how')) or '?'}",
     "notify-failed": lambda event: f"could not tell its owner ({text(event.get('how')) or '?'}){_why(event)}",

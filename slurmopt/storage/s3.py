@@ -11,9 +11,7 @@ from slurmopt.errors import StorageError, StorageRefused
 try:
     import boto3  # noqa: F401
 except ImportError:
-    raise StorageRefused(
-        "checkpoints in S3 need boto3, which is not installed here: pip install 'slurmopt[s3]'"
-    ) from None
+    raise StorageRefused("checkpoints in S3 need boto3, which is not installed here: pip install boto3") from None
 
 from slurmopt.storage import s3_client, s3_download, s3_errors, s3_upload
 from slurmopt.storage.s3_body import Body

@@ -24,7 +24,7 @@ from slurmopt.runs.retry import Changed, More
 from slurmopt.sweeps.cancel import change
 from slurmopt.sweeps.look import standing
 from slurmopt.sweeps.standing import BAD, Standing
-from slurmopt.sweeps.view import states
+from slurmopt.sweeps.view import short, states
 
 if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
@@ -133,14 +133,15 @@ def to_retry(seen: Standing, chosen: Selection, failed_only: bool, without: Rang
     """Of the chosen points those that ended other than well, and are not in `without`; RunError where there is none
     with these, or nobody can tell."""
     if seen.problem and seen.numbers("unknown", "pending", "running"):
-        raise RunError(f"{seen.label}: points may be alive: {seen.problem}")
+        raise RunError(f"points may be alive: {seen.problem}")
     words = BAD if failed_only else (*BAD, "cancelled")
     points = seen.numbers(*words)
     points = (points if chosen.points is None else points.both(chosen.points)).minus(without)
     if not points and not without:
         what = "has failed" if failed_only else "has failed or was cancelled"
         counts = states(seen.counts(chosen.points))
-        raise RunError(f"{chosen.label}: no point {what}, so there is nothing to retry: {counts}")
+        among = "" if chosen.points is None else f" of {short(chosen.points)}"
+        raise RunError(f"no point{among} {what}, so there is nothing to retry: {counts}")
     return points
 
 

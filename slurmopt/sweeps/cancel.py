@@ -78,7 +78,7 @@ def _going(seen: Standing, found: Selection) -> Ranges:
     going = seen.numbers(*_MAY_GO_ON).union(_left_behind(seen))
     going = going if found.points is None else going.both(found.points)
     if not going:
-        one = found.point is not None
+        one = found.point is not None or found.points is None
         raise RunError(f"{found.label} {'has' if one else 'have'} ended already: {states(seen.counts(found.points))}")
     return going
 

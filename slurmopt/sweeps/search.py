@@ -35,7 +35,7 @@ def check_search(settings: Settings, axes: Sequence[Axis]) -> None:
             "sweep.metric",
         )
     if find_spec("optuna") is None:
-        raise ConfigError("needs Optuna: pip install 'slurmopt[search]'", "sweep.search")
+        raise ConfigError("needs Optuna: pip install 'optuna>=4.3'", "sweep.search")
 
 
 def left_to_try(sweep: SweepFolder, points: Ranges) -> Ranges:
@@ -80,5 +80,5 @@ def _study() -> Any:
     try:
         from slurmopt.grid import study
     except ImportError as error:
-        raise ConfigError(f"needs Optuna: {error}; pip install 'slurmopt[search]'", "sweep.search") from error
+        raise ConfigError(f"needs Optuna: {error}; pip install 'optuna>=4.3'", "sweep.search") from error
     return study

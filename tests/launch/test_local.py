@@ -336,6 +336,20 @@ def test_a_folder_that_cannot_be_written(closed: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_script_that_may_not_be_read_is_told_before_the_queue(closed: Path) -> None:
+    script = closed / "train.py"
+    script.touch(mode=0o600)
+    try:
+        environment = {**clean_environment(), "HOME": "/nonexistent"}
+        words = ("task.command=python3 train.py", "launch.dry_run=true")
+        done = launch(*words, cwd=closed, user=unprivileged_user(), extra_groups=[], env=environment)
+        assert done.returncode == 2
+        assert f"task.command: you may not read '{script}'" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    finally:
+        script.unlink()
+
+
 def test_launching_never_imports_what_only_the_job_needs(folder: Path) -> None:
     code = (
         "import sys; from slurmopt.launch import main; main(['+experiment=quickstart', 'launch.dry_run=true',"

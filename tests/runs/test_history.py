@@ -156,6 +156,7 @@ def test_what_happens_beside_the_attempts_is_told(make_run, capsys) -> None:
     made = launched(make_run)
     made.event("attempt", time=T + 10, attempt=0, job="7", nodes="node1")
     made.event("checkpoint-damaged", attempt=0, checkpoint="step-9", tier="shared", reason="a checksum differs")
+    made.event("checkpoint-failed", attempt=0, step=9000, tier="s3", checkpoint="step-9000", reason="Access Denied")
     made.event("hang", attempt=0, rank=3, node="node2", step=7120, seconds=300.0)
     made.end("killed", 0, time=T + 20, cause="hang", next="requeue", step=7120)
     made.event("requeue-refused", attempt=0, job="7", reason="Requeue is not allowed")
@@ -165,6 +166,7 @@ def test_what_happens_beside_the_attempts_is_told(make_run, capsys) -> None:
     shown = flat(page(capsys))
     for line in (
         "the checkpoint step-9 on shared was damaged and set aside: a checksum differs",
+        "the checkpoint of step 9,000 was not saved to s3: Access Denied",
         "hung: rank 3 on node2 was the first to stop after step 7,120; no step was made for 5m00s",
         "Slurm refused to requeue job 7: Requeue is not allowed",
         "you let it go on, with resources.memory 1G → 2G; budgets count from here",
@@ -174,7 +176,8 @@ def test_what_happens_beside_the_attempts_is_told(make_run, capsys) -> None:
     ):
         assert line in shown
     words = [event["event"] for event in told(capsys)["events"]]
-    assert words == ["checkpoint-damaged", "requeue-refused", "retry", "submitted", "cancel", "notify-failed"]
+    assert words[:2] == ["checkpoint-damaged", "checkpoint-failed"]
+    assert words[2:] == ["requeue-refused", "retry", "submitted", "cancel", "notify-failed"]
 
 
 def test_a_run_that_is_alive_and_one_that_has_not_begun(make_run, capsys) -> None:

@@ -76,6 +76,42 @@ def test_many_scattered_points_fit_into_the_words_of_a_command(make_sweep: Any, 
     assert max(map(len, told)) < 100_000
 
 
+def test_points_that_have_ended_are_told_as_such(make_sweep: Any, capsys: Any) -> None:
+    made = make_sweep().submitted("0-5", "7")
+    for point in range(6):
+        made.ended(point, *(("user error",) if point == 3 else ()))
+    for chosen, said in (
+        ("/1-3,5", f"{made.label}/1-3,5 have ended already: 3 finished, 1 failed"),
+        ("/3", f"{made.label}/3 has ended already: 1 failed"),
+        ("", f"{made.label} has ended already: 5 finished, 1 failed"),
+    ):
+        assert main(["cancel", f"mine{chosen}"]) == 2
+        assert said in capsys.readouterr().err.replace(" · ", ", ")
+
+
+def test_a_retry_where_nothing_has_failed_says_of_what_once(make_sweep: Any, capsys: Any) -> None:
+    made = make_sweep().submitted("0-5", "7")
+    for point in range(6):
+        made.ended(point)
+    assert main(["retry", "mine/1-3,5"]) == 2
+    said = capsys.readouterr().err
+    assert f"{made.label}: no point of 1-3,5 has failed or was cancelled, so there is nothing to retry" in said
+    assert said.count(made.label) == 1
+    assert main(["retry", "--failed"]) == 0
+    assert "0 of 1 sweeps have points that failed" in capsys.readouterr().err
+
+
+def test_many_cancelled_ranges_are_cut_and_what_to_type_next_is_not(make_sweep: Any) -> None:
+    made = make_sweep(lr=list(range(300)), seed=[0]).submitted("0-299", "7")
+    chosen = Ranges.parse(",".join(map(str, range(0, 300, 2))))
+    made.folder.cancelled.write_text(f"{chosen}\n")
+    for point in range(0, 300, 2):
+        made.ended(point, "killed", cause="cancelled")
+    said = command._said(standing(made.folder), chosen)
+    assert ",…: 150 points are cancelled" in said
+    assert f"; slurmopt retry {made.label} goes on with them" in said
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

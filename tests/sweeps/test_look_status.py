@@ -58,6 +58,18 @@ def test_a_sweep_has_one_page(mixed: Any, capsys: Any) -> None:
         assert text in page
 
 
+def test_points_that_wait_for_room_in_the_queue_are_told_and_those_of_a_broken_off_launch_are_not(
+    make_sweep: Any, in_queue: Any, capsys: Any
+) -> None:
+    made = make_sweep().submitted("0-2", "7")
+    in_queue(made, ("7_[0-2]", "PENDING", "Priority"))
+    waits = "3 points are submitted as soon as the site's limits make room"
+    assert waits not in printed(capsys, "status", "mine")
+    made.folder.more.write_text("")  # what a launch leaves that went on to its end
+    in_queue(made, ("7_[0-2]", "PENDING", "Priority"))
+    assert waits in printed(capsys, "status", "mine")
+
+
 def test_every_key_of_a_sweeps_json_is_documented(mixed: Any, capsys: Any) -> None:
     (found,) = json.loads(printed(capsys, "status", "--json"))
     documented = str(command.__doc__).split()

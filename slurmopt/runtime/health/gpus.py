@@ -82,7 +82,7 @@ def load_nvml(count: int) -> Any:
     try:
         return importlib.import_module("pynvml")
     except ImportError:
-        raise NotChecked(_unseen(count, "no pynvml here; pip install 'slurmopt[gpu]'")) from None
+        raise NotChecked(_unseen(count, "no pynvml here; pip install nvidia-ml-py")) from None
 
 
 def _unseen(count: int, why: str) -> str:

@@ -131,7 +131,7 @@ class Study:
             from slurmopt.grid import study
         except ImportError as error:
             raise JobError(
-                f"{sys.executable} lacks {error.name}, which sweep.search needs: pip install 'slurmopt[search]'"
+                f"{sys.executable} lacks {error.name}, which sweep.search needs: pip install 'optuna>=4.3'"
             ) from error
         self._open = study
         self._name = f"{sweep.name}/{sweep.id}"
