@@ -30,7 +30,7 @@ def attempt_secret(folder: RunFolder, attempt: int) -> bytes:
         secret = bytes.fromhex("".join((lines or [""])[0].split()))
     except ValueError:
         secret = b""
-    if len(secret) < _BYTES:
+    if len(secret) != _BYTES:
         raise RendezvousError(f"{path} does not begin with the attempt's secret: 64 hexadecimal digits in one line")
     return secret
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from slurmopt.folder.layout import RunFolder
-from slurmopt.runtime import attempt_secret
+from slurmopt.runtime import attempt_secret, store_server
 from slurmopt.runtime.addresses import listen, meeting_address
 from slurmopt.runtime.gate import Unproven
 from slurmopt.runtime.ports import free_port
 from slurmopt.runtime.ranks import RankFacts
 from slurmopt.runtime.store_client import StoreClient, connected, torch_store
-from slurmopt.runtime.store_server import StoreServer
 
 _OTHER_PORTS = 8
 _AGAIN = 0.2
@@ -39,12 +39,13 @@ class Rendezvous:
         self._folder, self._attempt, self._facts, self._timeout = folder, attempt, facts, timeout
         self._key = attempt_secret.attempt_secret(folder, attempt)
         self._own = meeting_address(facts, os.environ)
-        self._server: StoreServer | None = None
+        self._server: subprocess.Popen[bytes] | None = None
 
     def host(self) -> Any:
         """The store, in rank 0. OSError where it can listen nowhere."""
-        self._server = StoreServer(self._listen(), self._key)
-        host, port = self._server.address
+        listener = self._listen()
+        host, port = listener.getsockname()[:2]
+        self._server = store_server.start(listener, self._key)
         if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not listened at
             host = self._facts.master_addr
         attempt_secret.publish(self._folder, self._attempt, host, port)

@@ -2,21 +2,46 @@
 
 torch's own TCPStore serves whoever connects, and lists all keys to them: any user who reaches the port could make the
 run stop, or end it.
+
+They are in a process beside rank 0: no work of the training's delays an answer, and answers do not delay the training.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
 
+from slurmopt.folder.process import module_words
 from slurmopt.runtime.frames import decoded, encoded
 from slurmopt.runtime.gate import Gate
 
 PURPOSE = "store"
 _CHUNK = 2**18
+_KEY_BYTES = 32
+_FOR_THE_RANK = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that Slurm sends to all processes of a step. The ranks need the store while they save."""
+
+
+def start(listener: socket.socket, key: bytes) -> subprocess.Popen[bytes]:
+    """Has a process answer at `listener`, which is closed here, until this process ends or closes its end of the pipe.
+    `key`: 32 bytes. OSError where no process can be started."""
+    words = [sys.executable, *module_words("slurmopt.runtime.store_server"), str(listener.fileno())]
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_RANK)  # a process inherits what its parent blocks
+    try:
+        with listener:
+            process = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+    assert process.stdin is not None
+    process.stdin.write(key)
+    process.stdin.flush()
+    return process
 
 
 class _Member:
@@ -141,3 +166,16 @@ class StoreServer:
         if bool(member.leaving) != member.is_full:
             member.is_full = bool(member.leaving)
             self._gate.watch(member.connection, partial(self._serve, member), writes=member.is_full)
+
+
+def main(argv: list[str]) -> int:
+    """The listening socket's descriptor is the only word; the key comes first on standard input, whose end is ours."""
+    key = sys.stdin.buffer.read(_KEY_BYTES)
+    if len(key) == _KEY_BYTES:
+        StoreServer(socket.socket(fileno=int(argv[0])), key)
+        sys.stdin.buffer.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

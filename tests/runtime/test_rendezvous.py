@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import signal
 import socket
 import subprocess
 import sys
@@ -17,12 +18,14 @@ from typing import Any
 import pytest
 from runtime.harness import Runner, wait_for
 
+from slurmopt.runtime import store_server
 from slurmopt.runtime.addresses import listen
 from slurmopt.runtime.gate import Gate, Unproven, connect
 from slurmopt.runtime.store_client import connected, torch_store
 from slurmopt.runtime.store_server import StoreServer
 
 SECRET = b"of this test alone"
+KEY = bytes(range(32))
 
 TRAIN = (
     "import os, torch, torch.distributed as dist\n"
@@ -37,6 +40,24 @@ FOREIGN_STORE = (
     "print('serving', flush=True)\n"
     "sys.stdin.read()\n"
     "print(store.num_keys())\n"
+)
+
+
+BUSY = (
+    "import ctypes, os, pathlib, time, torch.distributed as dist\n"
+    "held, free = pathlib.Path('held'), pathlib.Path('free')\n"
+    "def train(config):\n"
+    "    store = dist.distributed_c10d._get_default_store()\n"
+    "    if dist.get_rank() == 0:\n"
+    "        held.touch()\n"
+    "        ctypes.PyDLL(None).sleep(4)  # no other thread of rank 0 runs\n"
+    "        free.touch()\n"
+    "        return {'early': store.get('early').decode()}\n"
+    "    while not held.exists():\n"
+    "        time.sleep(0.01)\n"
+    "    time.sleep(0.5)\n"
+    "    store.set('of rank 1', 'x')\n"
+    "    store.set('early', str(not free.exists()))\n"
 )
 
 
@@ -55,6 +76,26 @@ def test_a_port_that_somebody_holds_is_passed_by(runner: Runner) -> None:
     result = runner.result()["result"]
     assert result["world"] == 2
     assert result["port"] != port
+
+
+def test_the_store_answers_while_rank_0_cannot(runner: Runner) -> None:
+    runner.module("busy", BUSY)
+    assert runner.run(2, "--timeout", "40", "--function", "busy.train") == 0, runner.story + runner.log(0)
+    assert runner.result()["result"] == {"early": "True"}
+
+
+def test_the_store_lives_as_long_as_who_started_it_whatever_signals_come() -> None:
+    listener = listen("127.0.0.1")
+    place = listener.getsockname()[:2]
+    process = store_server.start(listener, KEY)
+    client = connected(place, KEY, 1, 30, 30)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        process.send_signal(number)
+    client.set("a", "1")
+    assert client.get("a") == b"1"
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(30) == 0
 
 
 def test_ranks_write_nothing_into_the_store_of_another_run(runner: Runner) -> None:
