@@ -31,6 +31,11 @@ _SHOWN = 1 << 20
 _POLL = 0.002
 
 
+def environment() -> dict[str, str]:
+    """This one, without what leads to Slurm or to S3."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH", "AWS"))}
+
+
 @dataclass(frozen=True)
 class Seen:
     """What came of one command line. `status` is -9 where it had to be killed; `out` and `err` are at most a MiB."""
@@ -57,7 +62,7 @@ class Seen:
 class Looker:
     """One process that forks for each command. A context manager."""
 
-    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, env: Mapping[str, str]) -> None:
         scripts = str(Path(__file__).resolve().parents[1])
         self._process = subprocess.Popen(
             [sys.executable, "-m", "chaos_runs.looker"],
@@ -65,7 +70,11 @@ class Looker:
             stdout=subprocess.PIPE,
             text=True,
             cwd="/",  # where no slurmopt lies but the installed one
-            env={**(os.environ if env is None else env), "PYTHONPATH": scripts, "PYTHONDONTWRITEBYTECODE": "1"},
+            env={
+                **env,
+                "PYTHONPATH": os.pathsep.join(filter(None, [scripts, env.get("PYTHONPATH")])),
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
         )
 
     def __enter__(self) -> Looker:

@@ -132,15 +132,15 @@ class Recovery:
     def _ever_saved(self, tier: str) -> bool:
         """As the journal knows it; one that cannot be read might say so."""
         try:
-            journal = events.read(self._run.folder.events)
+            journal = events.parse(events.lines(self._run.folder.events))
+            return any(event["event"] == "checkpoint" and event.get("tier") == tier for event in journal)
         except OSError:
             return True
-        return any(event["event"] == "checkpoint" and event.get("tier") == tier for event in journal)
 
     def _saved(self, tier: str) -> set[str]:
         """What the journal knows to have been saved there, and not deleted since."""
         saved: set[str] = set()
-        for event in events.read(self._run.folder.events):
+        for event in events.parse(events.lines(self._run.folder.events)):
             if event.get("tier") != tier:
                 continue
             if event["event"] == "checkpoint":

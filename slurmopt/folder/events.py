@@ -46,16 +46,21 @@ import errno
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slurmopt.folder.files import open_append, read_whole
+from slurmopt.folder.files import TooLarge, next_data, open_append, open_regular
 
 _LOCK_TRIES = 50
 _LARGEST = 4 << 30
 """Bytes: no journal has as many."""
+_MOST = 64 << 20
+"""Bytes of those events of a journal that are kept in memory at once. Of checkpoints a long run has more."""
+_PIECE = 4 << 20
+_LONGEST = 16 << 20
 
 
 def append(path: Path, event: str, **fields: Any) -> None:
@@ -97,17 +102,53 @@ def torn(descriptor: int) -> bool:
     return end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """All events, oldest first. A line that is no JSON object (a torn one, a foreign hand) is left out."""
-    return list(parse(lines(path)))
+def read(path: Path, *words: str) -> list[dict[str, Any]]:
+    """All events, or those that are one of `words`, oldest first. A line that is no JSON object (a torn one, a foreign
+    hand) is left out. OSError; of many `words` TooLarge."""
+    if not words:
+        return list(parse(lines(path)))
+    wanted = re.compile(b'"(?:' + b"|".join(re.escape(word.encode()) for word in words) + b')"')
+    found = (
+        line for block in blocks(path) if wanted.search(block) for line in block.splitlines() if wanted.search(line)
+    )
+    return [event for event in parse(few(found, path)) if event["event"] in words]
 
 
-def lines(path: Path) -> list[bytes]:
-    """The lines as they stand, oldest first: for those who look for few of many."""
+def lines(path: Path) -> Iterator[bytes]:
+    """The lines as they stand, oldest first, a few MiB of them in memory at a time. OSError."""
+    for block in blocks(path):
+        yield from block.splitlines()
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """The same, some thousand lines at a time. The ends of lines of more than 16 MiB are left out. OSError."""
     try:
-        return read_whole(path, _LARGEST).splitlines()
+        file = open_regular(path, _LARGEST)
     except FileNotFoundError:
-        return []
+        return
+    rest = b""
+    with file:
+        while piece := file.read(_PIECE):
+            if not piece.strip(b"\0"):  # it may go on like that for a terabyte
+                file.seek(next_data(file.fileno(), file.tell()))
+            whole, end, tail = piece.rpartition(b"\n")
+            if end:
+                yield rest + whole
+                rest = tail
+            elif len(rest) < _LONGEST:
+                rest += tail
+    if rest:
+        yield rest
+
+
+def few(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:
+    """The lines, of which whoever asks keeps what they tell. TooLarge where that is more than any run has."""
+    size = 0
+    for line in lines:
+        size += len(line)
+        if size > _MOST:
+            raise TooLarge(errno.EFBIG, f"its events have more than {_MOST >> 20} MiB", str(path))
+        yield line
 
 
 def parse(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from slurmopt.errors import ConfigError
 from slurmopt.folder import events
-from slurmopt.folder.archive import Archived, TaskArchive
+from slurmopt.folder.archive import LINES, Archived, TaskArchive
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder, point_number, sweep_of
@@ -57,7 +57,7 @@ class Records:
         own = self._sweep.point(number)
         if os.path.lexists(own.events):
             found.append(((_latest_attempt(own), self._as_array_task(number), False), own))
-        for name in self._of(number):
+        for name in self.tasks_of(number):
             submission = int(name.partition("-")[0])
             # First the files: they are deleted once the line is there.
             run = self._sweep.packed_point(number, name)
@@ -161,14 +161,14 @@ class Records:
 
     def of_newer(self, number: int, submission: int) -> bool:
         """Whether an array task of a newer submission has started the point."""
-        newer = [name for name in self._of(number) if int(name.partition("-")[0]) > submission]
+        newer = [name for name in self.tasks_of(number) if int(name.partition("-")[0]) > submission]
         return any(
             os.path.lexists(self._sweep.packed_point(number, name).events)
             or self._archive(name).find(number) is not None
             for name in newer
         )
 
-    def _of(self, number: int) -> Iterator[str]:
+    def tasks_of(self, number: int) -> Iterator[str]:
         """The array tasks that may have had the point: by sweep.json, and those that it does not tell of, because the
         answer to their submission was lost."""
         self._look()
@@ -191,7 +191,7 @@ class Records:
         if self._has_changed(sweep.tasks):
             self._tasks = [name for name in os.listdir(sweep.tasks) if _is_task(name)]
         if self._has_changed(sweep.events):
-            self._retries = list(_retries(events.read(sweep.events)))
+            self._retries = list(_retries(events.read(sweep.events, "submitting", "submit-failed", "retry")))
 
     def _has_changed(self, path: Path) -> bool:
         try:
@@ -272,6 +272,17 @@ def readable(run: RunFolder) -> RunFolder:
     if found is None:
         return RunFolder(run.path)
     return found if isinstance(found, RunFolder) else _copy(run, found, records.journal(number))
+
+
+def lost(sweep: SweepFolder, number: int) -> Path | None:
+    """The file that should have the records of a point, where it lacks them and the journal of the point's array task
+    says that it has started. OSError where that cannot be read."""
+    word = b'"event": "point", "point": %d, ' % number
+    for name in _records(sweep).tasks_of(number):
+        task = RunFolder(sweep.tasks / name)
+        if any(word in block for block in events.blocks(task.events)):
+            return task.path / LINES
+    return None
 
 
 def _copy(run: RunFolder, found: Archived, journal: list[dict[str, Any]]) -> Copy:

@@ -88,7 +88,7 @@ def _refuse_a_copy(run: RunFolder) -> None:
 def _excluded(run: RunFolder, settings: Settings) -> str:
     """The nodes to leave out: the owner's own, and the latest of those that failed, for as long as that holds."""
     now, most = time.time(), settings.restart.exclude.nodes
-    noted = [event for event in events.read(run.events) if event["event"] == "node-excluded"]
+    noted = events.read(run.events, "node-excluded")
     standing = [text(event.get("nodes")) for event in noted if (number(event.get("until")) or 0.0) > now]
     latest = sorted(filter(None, list(dict.fromkeys(reversed(standing)))[:most]))
     # Without any the script's own option stands.

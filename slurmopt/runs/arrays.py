@@ -48,7 +48,7 @@ class Batch:
 def known(sweep: SweepFolder) -> list[Submission]:
     """The sweep's submissions as its journal tells of them, oldest first; the last may have no job yet."""
     found: dict[str, Submission] = {}
-    for event in events.read(sweep.events):
+    for event in events.read(sweep.events, "submitting", "submitted", "submit-failed"):
         token = str(event.get("token"))
         if event["event"] == "submitting" and "points" in event:
             with contextlib.suppress(KeyError, TypeError, ValueError):  # a line that a foreign hand has written
@@ -75,10 +75,7 @@ def _submission(event: dict[str, Any], token: str) -> Submission:
 
 def how_many(sweep: SweepFolder) -> int:
     """How many points the sweep has, as its launch noted."""
-    for event in events.read(sweep.events):
-        if event["event"] == "created":
-            return int(event.get("points") or 0)
-    return 0
+    return next((int(event.get("points") or 0) for event in events.read(sweep.events, "created")), 0)
 
 
 def submitted(sweep: SweepFolder) -> Ranges:
@@ -145,7 +142,7 @@ def _tell(sweep: SweepFolder, count: int) -> None:
 
 
 def _options(sweep: SweepFolder, token: str | None) -> tuple[str, ...]:
-    tried = [event for event in events.read(sweep.events) if event["event"] == "submitting"]
+    tried = events.read(sweep.events, "submitting")
     return next((tuple(map(str, event.get("options", ()))) for event in tried if event.get("token") == token), ())
 
 

@@ -10,7 +10,7 @@ from slurmopt.config.restart import Budgets
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import stored
-from slurmopt.runs.journal import OF_CHECKPOINTS, returns
+from slurmopt.runs.journal import returns, telling
 from slurmopt.survival import causes, story
 
 
@@ -27,10 +27,9 @@ class Budget:
 def read(run: RunFolder) -> list[Budget]:
     """The budgets that something was taken from; none where the journal cannot be read."""
     try:
-        lines = [line for line in events.lines(run.events) if OF_CHECKPOINTS not in line]
+        attempts = story.of_events(events.parse(telling(run.events)))
     except OSError:
         return []
-    attempts = story.of_events(list(events.parse(lines)))
     if attempts and not returns(attempts[-1].end or {}):
         del attempts[-1]  # it still runs, or ended the run
     used = Counter(attempt.cause for attempt in attempts if attempt.since_retry and attempt.cause)

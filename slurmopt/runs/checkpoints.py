@@ -5,8 +5,10 @@ A long run has tens of thousands of such lines: only those that count are parsed
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from slurmopt.folder import events
@@ -20,7 +22,10 @@ _DURABLE, _FAILED, _DAMAGED, _PRUNED, _RESTORED = (
     f'"event": "{word}"'.encode()
     for word in ("checkpoint", "checkpoint-failed", "checkpoint-damaged", "checkpoint-pruned", "restored")
 )
+_ANY, _NOWHERE = b'"checkpoint', b'"tier": null'
 """As `events.append` writes them. A quote within a value has a backslash before it: nothing else looks like these."""
+_REMEMBERED = 10_000
+"""Lines of each kind: what is older says nothing of how it stands."""
 
 
 @dataclass(frozen=True)
@@ -80,30 +85,56 @@ class Checkpoints:
 def read(folder: RunFolder) -> Checkpoints:
     """Reads a run's journal; one that cannot be read tells nothing."""
     try:
-        lines = [line for line in events.lines(folder.events) if b'"checkpoint' in line or _RESTORED in line]
+        lines = _Lines(folder.events)
     except OSError:
         return Checkpoints()
-    damaged = [_damaged(event) for event in events.parse(line for line in lines if _DAMAGED in line)]
-    found = Checkpoints(damaged=damaged, restored=_restored(lines))
-    for tier in TIERS:
-        of_tier = [line for line in lines if f'"tier": "{tier}"'.encode() in line]
+    damaged = [_damaged(event) for event in events.parse(lines.damaged)]
+    found = Checkpoints(damaged=damaged, restored=_restored(lines.restored))
+    for tier, of_tier in lines.of_tiers.items():
         if (newest := _newest(of_tier, {one.checkpoint for one in damaged if one.tier == tier})) is not None:
             found.durable[tier] = newest
         found.failures += _failures(tier, of_tier)
-    found.failures += _failures(None, [line for line in lines if b'"tier": null' in line or _DURABLE in line])
+    found.failures += _failures(None, lines.of_no_tier)
     return found
 
 
-def _backwards(lines: list[bytes], *words: bytes) -> Iterator[dict[str, Any]]:
+class _Lines:
+    """The latest lines that tell of checkpoints: of a journal of any length a few MiB."""
+
+    def __init__(self, path: Path) -> None:
+        self.of_tiers: dict[str, deque[bytes]] = {tier: deque(maxlen=_REMEMBERED) for tier in TIERS}
+        self.of_no_tier, self.damaged, self.restored = (deque[bytes](maxlen=_REMEMBERED) for _ in range(3))
+        for block in events.blocks(path):
+            if _ANY in block or _RESTORED in block:
+                self._take(block)
+
+    def _take(self, block: bytes) -> None:
+        lines = block.splitlines()
+        for tier, kept in self.of_tiers.items():
+            kept.extend(_with(lines, block, f'"tier": "{tier}"'.encode()))
+        if _NOWHERE in block:
+            self.of_no_tier.extend([line for line in lines if _NOWHERE in line or _DURABLE in line])
+        elif _DURABLE in block:  # which ends what failed before
+            self.of_no_tier.clear()
+        self.damaged.extend(_with(lines, block, _DAMAGED))
+        self.restored.extend(_with(lines, block, _RESTORED))
+
+
+def _with(lines: list[bytes], block: bytes, word: bytes) -> list[bytes]:
+    """Those of the block's lines that have `word`. Most blocks lack most words, which is quickly seen."""
+    return [line for line in lines if word in line] if word in block else []
+
+
+def _backwards(lines: Sequence[bytes], *words: bytes) -> Iterator[dict[str, Any]]:
     return events.parse(line for line in reversed(lines) if any(word in line for word in words))
 
 
-def _newest(lines: list[bytes], gone: set[str | None]) -> Durable | None:
+def _newest(lines: Sequence[bytes], gone: set[str | None]) -> Durable | None:
     """The newest durable one of one tier's `lines` that is neither in `gone` nor pruned."""
     for event in _backwards(lines, _DURABLE, _PRUNED):
         if event["event"] == "checkpoint-pruned":
             names = event.get("checkpoints")
-            gone = gone | {text(name) for name in names} if isinstance(names, list) else gone
+            gone.update(map(text, names) if isinstance(names, list) else ())
             continue
         step, name = whole(event.get("step")), text(event.get("checkpoint"))
         if step is not None and (name is None or name not in gone):
@@ -111,10 +142,10 @@ def _newest(lines: list[bytes], gone: set[str | None]) -> Durable | None:
     return None
 
 
-def _failures(tier: str | None, lines: list[bytes]) -> list[Failure]:
+def _failures(tier: str | None, lines: Sequence[bytes]) -> list[Failure]:
     """What failed since the newest of `lines` that tells of success; one Failure, or none."""
     last = max((index for index, line in enumerate(lines) if _DURABLE in line), default=-1)
-    failed = list(_backwards(lines[last + 1 :], _FAILED))
+    failed = list(_backwards(list(lines)[last + 1 :], _FAILED))
     if not failed:
         return []
     newest = failed[0]
@@ -127,7 +158,7 @@ def _damaged(event: dict[str, Any]) -> Damaged:
     return Damaged(tier, name, number(event.get("time")), reason)
 
 
-def _restored(lines: list[bytes]) -> Restored | None:
+def _restored(lines: Sequence[bytes]) -> Restored | None:
     for event in _backwards(lines, _RESTORED):
         if (step := whole(event.get("step"))) is not None:
             return Restored(step, text(event.get("tier")), text(event.get("checkpoint")), number(event.get("time")))

@@ -13,12 +13,13 @@ from pathlib import Path
 
 from slurmopt.config.check import did_you_mean
 from slurmopt.errors import ConfigError, RunError, one_line
+from slurmopt.folder import events
 from slurmopt.folder.files import read_start
 from slurmopt.folder.layout import RunFolder, folder_name, is_run
 from slurmopt.folder.sweep import SweepFolder, is_sweep, point_number, sweep_of
 from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
-from slurmopt.grid.records import Records, readable
+from slurmopt.grid.records import Records, lost, readable
 from slurmopt.runs import arrays, journal
 from slurmopt.runs.mine import owner_of
 
@@ -66,10 +67,16 @@ def find(word: str | None, folder: Path) -> RunFolder:
 
 
 def started(found: Selection) -> RunFolder:
-    """The one point as a run. RunError where it has not started yet."""
+    """The one point as a run. RunError where it has not started yet, or its records are lost."""
     assert found.point is not None
     point = readable(found.sweep.point(found.point))
     if not _is_run(point.kept):
+        if (damaged := lost(found.sweep, found.point)) is not None:
+            label = one_line(f"{found.sweep.name}/{found.sweep.id}")
+            raise RunError(
+                f"{found.label} has started, and its record in {one_line(str(damaged))} is damaged or gone; "
+                f"slurmopt status {label} says how it ended"
+            )
         raise RunError(f"{found.label} has not started yet; slurmopt status {found.label} says why")
     return point
 
@@ -193,8 +200,16 @@ def _point_at(path: Path) -> RunFolder | None:
 
 def _by_typed_name(word: str, folder: Path) -> RunFolder | None:
     """The latest run whose name was `word` before it became a folder's."""
-    runs = [run for run in _runs_of(folder.absolute() / folder_name(word)) if journal.read(run).name == word]
+    runs = [run for run in _runs_of(folder.absolute() / folder_name(word)) if _typed_name(run) == word]
     return latest(runs, "") if runs else None
+
+
+def _typed_name(run: RunFolder) -> str | None:
+    try:
+        told = list(events.parse(read_start(run.events, _FIRST_LINE).splitlines()))
+    except OSError:
+        return None
+    return next((journal.text(event.get("name")) for event in reversed(told) if event["event"] == "created"), None)
 
 
 def _paths(word: str, folder: Path) -> Iterator[Path]:

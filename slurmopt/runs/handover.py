@@ -82,7 +82,7 @@ def earlier(run: RunFolder) -> tuple[str | None, str | None, bool]:
     """The token of the latest submission that was tried, the job it became, and whether the launch had noted that."""
     token = job = None
     noted = False
-    for event in events.read(run.events):
+    for event in events.read(run.events, "submitting", "submitted", "submit-failed", "attempt"):
         if event["event"] == "submitting":
             token, job, noted = event.get("token"), None, False
         elif event["event"] == "submitted" and event.get("token") == token:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from slurmopt.errors import one_line
@@ -66,6 +67,8 @@ class Journal:
     token: str | None = None
     """What Slurm's comment on the run's job has in it."""
     _submitting: bool = False
+    _known: set[str] = field(default_factory=set)
+    """The same as `jobs`."""
 
     @property
     def local(self) -> bool:
@@ -104,11 +107,15 @@ def read(folder: RunFolder) -> Journal:
     """Reads the run's events; one that cannot be read gives a journal with a `problem`."""
     journal = Journal(folder)
     try:
-        lines = [line for line in events.lines(folder.events) if OF_CHECKPOINTS not in line]
+        return take(journal, telling(folder.events))
     except OSError as error:
-        journal.problem = f"cannot read events.jsonl: {error.strerror or error}"
-        return journal
-    return take(journal, lines)
+        return Journal(folder, problem=f"cannot read events.jsonl: {error.strerror or error}")
+
+
+def telling(path: Path) -> Iterator[bytes]:
+    """The lines that say something of the run's state. OSError."""
+    blocks = (block.splitlines() for block in events.blocks(path))
+    return events.few((line for lines in blocks for line in lines if OF_CHECKPOINTS not in line), path)
 
 
 def take(journal: Journal, lines: Iterable[bytes]) -> Journal:
@@ -160,7 +167,8 @@ def _new_job(journal: Journal, event: dict[str, Any]) -> None:
         journal.attempt, journal.starts, journal.cancelled, journal.runner = None, 0, False, None
     journal._submitting = False
     journal.job = job
-    if job not in journal.jobs:
+    if job not in journal._known:
+        journal._known.add(job)
         journal.jobs.append(job)
 
 

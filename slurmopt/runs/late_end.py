@@ -140,7 +140,7 @@ def _last_step(beats: Beats) -> int | None:
 def _workdir(run: RunFolder, settings: Settings) -> Path:
     if settings.environment.snapshot != "off":
         return run.code
-    created = next((event for event in events.read(run.events) if event["event"] == "created"), {})
+    created = next(iter(events.read(run.events, "created")), {})
     return Path(str(created.get("cwd") or run.path), settings.environment.workdir or "").expanduser()
 
 

@@ -70,7 +70,7 @@ def ended(run: RunFolder, who: str = "") -> Ended:
     refuse_foreign_run(run, who)
     token, job, _ = earlier(run)  # before Slurm is asked: a submission in between is seen in either
     _refuse_alive(run, who)
-    tried = [event.get("backend") for event in events.read(run.events) if event["event"] == "submitting"]
+    tried = [event.get("backend") for event in events.read(run.events, "submitting")]
     if not tried or not isinstance(tried[-1], str):
         raise RunError(f"{who}the journal {run.events} does not say how the run was submitted")
     return Ended(run, tried[-1], token, unsettled=token is not None and job is None)

@@ -153,9 +153,8 @@ def _differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str,
 
 def typed_in(run: RunFolder) -> Path | None:
     """The folder in which the run's launch was typed; None where an earlier slurmopt did not note it."""
-    for event in events.read(run.events):
-        if event["event"] == "created":
-            return Path(event["cwd"]) if isinstance(event.get("cwd"), str) else None
+    for event in events.read(run.events, "created"):
+        return Path(event["cwd"]) if isinstance(event.get("cwd"), str) else None
     return None
 
 
@@ -169,8 +168,8 @@ def typed_words(run: RunFolder) -> list[str]:
     with contextlib.suppress(OSError, YAMLError):  # they are told for people's sake
         launched = stored_yaml.load(run.overrides)
         words += [str(word) for word in launched] if isinstance(launched, list) else []
-    for event in events.read(run.events):
-        if event["event"] == "retry" and isinstance(event.get("changes"), dict):
+    for event in events.read(run.events, "retry"):
+        if isinstance(event.get("changes"), dict):
             words += as_words(event["changes"])
     return words
 

@@ -152,5 +152,5 @@ def _told(stray: Stray, states: dict[str, str], here: str) -> Stray:
 
 def cluster_of(run: RunFolder) -> str | None:
     """The cluster that the latest submission went to, where that was noted."""
-    found = [event for event in events.read(run.events) if event["event"] == "submitted"]
+    found = events.read(run.events, "submitted")
     return text(found[-1].get("cluster")) if found else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import deque
 from pathlib import Path
 
 from slurmopt.folder import events
@@ -26,8 +27,8 @@ def needed(folder: RunFolder, tier: str | None) -> int | None:
     """Seconds from the word to stop until the checkpoint is durable on `tier` and the ranks have left; None where no
     checkpoint has been measured there yet."""
     words = b'"event": "checkpoint"', f'"tier": "{tier}"'.encode()
-    lines = [line for line in events.lines(folder.events) if all(word in line for word in words)]
-    took = [event.get("seconds") for event in events.parse(lines[-_REMEMBERED:])]
+    lines = deque((line for line in events.lines(folder.events) if all(word in line for word in words)), _REMEMBERED)
+    took = [event.get("seconds") for event in events.parse(lines)]
     known = sorted(float(each) for each in took if isinstance(each, (int, float)) and math.isfinite(each))
     # One that met an outage is not the rule: nine of ten were quicker.
     return math.ceil(_FACTOR * known[(len(known) - 1) * 9 // 10] + MARGIN) if known else None

@@ -82,11 +82,10 @@ def _line(run: RunFolder, attempt: int, state: str, end: Mapping[str, Any]) -> s
 
 def _told(run: RunFolder, attempt: int) -> set[str]:
     """The hooks that have had their turn after this attempt."""
-    words = ("notified", "notify-failed")
     return {
         str(one.get("how"))
-        for one in events.read(run.events)
-        if one["event"] in words and one.get("attempt") == attempt
+        for one in events.read(run.events, "notified", "notify-failed")
+        if one.get("attempt") == attempt
     }
 
 

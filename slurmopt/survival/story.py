@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 
 Event = dict[str, Any]
+_ON_CHECKPOINTS = b'"event": "checkpoint'
+_DURABLE = re.compile(rb'"event": "checkpoint", "attempt": (\d{1,9}), "step": (\d{1,15}), "tier": "(?:shared|s3)"')
+_PASSED_OVER = re.compile(
+    rb'"event": "checkpoint(?:-pruned"|", "attempt": \d{1,9}, "step": \d{1,15}, "tier": "scratch")'
+)
 
 
 @dataclass
@@ -75,10 +83,28 @@ class Attempt:
 
 def attempts(folder: RunFolder) -> list[Attempt]:
     """All attempts, from the journal. Raises OSError where it cannot be read."""
-    return of_events(events.read(folder.events))
+    return of_events(events.parse(telling(folder.events)))
 
 
-def of_events(journal: list[Event]) -> list[Attempt]:
+def telling(path: Path) -> Iterator[bytes]:
+    """The lines of a journal. Those on checkpoints, which a long run has by the million, are left out, but for the ones
+    that attempts are judged by. OSError."""
+    for block in events.blocks(path):
+        of_checkpoints = block.count(_ON_CHECKPOINTS)
+        if not of_checkpoints:
+            yield from block.splitlines()
+            continue
+        durable = _DURABLE.findall(block)
+        plain = len(durable) + len(_PASSED_OVER.findall(block)) == of_checkpoints
+        for line in block.splitlines():
+            if _ON_CHECKPOINTS not in line or not (plain or _DURABLE.search(line) or _PASSED_OVER.search(line)):
+                yield line
+        for attempt in dict.fromkeys(attempt for attempt, _ in durable):
+            newest = max(int(step) for one, step in durable if one == attempt)
+            yield b'{"event": "checkpoint", "attempt": %d, "step": %d, "tier": "shared"}' % (int(attempt), newest)
+
+
+def of_events(journal: Iterable[Event]) -> list[Attempt]:
     """All attempts that the events tell of."""
     found: dict[int, Attempt] = {}
     queued: float | None = None

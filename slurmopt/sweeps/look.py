@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
@@ -45,15 +45,14 @@ def standing(sweep: SweepFolder, fresh: bool = False, metrics: bool = False) -> 
     Raises ConfigError where sweep.json or `cancelled` is damaged, OSError where the journal cannot be read.
     """
     tried = arrays.known(sweep) or submissions.read(sweep.sweep_file)  # a launch may have died between the two
-    journal = events.read(sweep.events)
-    made = next((event for event in journal if event["event"] == "created"), {})
+    made = next(iter(events.read(sweep.events, "created")), {})
     count = whole(made.get("points")) or max((one.points.spans[-1][1] + 1 for one in tried if one.points), default=0)
     slurm = None
     if any(one.job is None for one in tried):  # the answer to a submission was lost: Slurm may have it all the same
         slurm = ask_slurm(fresh)
         tried = [_found(one, slurm) for one in tried]
     found = Standing(sweep, count, tried, Ends(metrics), created=number(made.get("time")))
-    look = _Look(found, submissions.cancelled(sweep), _times(journal))
+    look = _Look(found, submissions.cancelled(sweep), _times(sweep))
     look.read(Reader(metrics))
     if slurm is not None or look.needs_slurm(count):
         look.take(sure(slurm or ask_slurm(fresh), look.wanted(), fresh))
@@ -71,9 +70,9 @@ def _found(one: Submission, slurm: Slurm) -> Submission:
     return replace(one, job=with_token(slurm.jobs, one.token))
 
 
-def _times(journal: list[dict[str, Any]]) -> dict[str, float]:
+def _times(sweep: SweepFolder) -> dict[str, float]:
     """Array job → when it was submitted."""
-    noted = [event for event in journal if event["event"] == "submitted"]
+    noted = events.read(sweep.events, "submitted")
     return {str(event.get("job")): number(event.get("time")) or 0.0 for event in noted}
 
 

@@ -68,10 +68,7 @@ def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
 def _likely(sweep: SweepFolder) -> int | None:
     """How many array tasks Slurm may take, where it has refused more than it tells beforehand: each refusal costs it
     something. None where it never did."""
-    refused = any(
-        event["event"] == "submit-failed" and SUBMIT_LIMIT in str(event.get("reason"))
-        for event in events.read(sweep.events)
-    )
+    refused = any(SUBMIT_LIMIT in str(event.get("reason")) for event in events.read(sweep.events, "submit-failed"))
     taken = [one.size for one in arrays.known(sweep) if one.job is not None]
     return 2 * taken[-1] if refused and taken else None
 
@@ -99,8 +96,8 @@ def _options(sweep: SweepFolder, settings: Settings) -> tuple[str, ...]:
 
 def _home(sweep: SweepFolder) -> Path:
     """Where the sweep's launch was typed."""
-    created = (event for event in events.read(sweep.events) if event["event"] == "created")
-    return Path(str(next(created, {}).get("cwd") or sweep.path))
+    created = next(iter(events.read(sweep.events, "created")), {})
+    return Path(str(created.get("cwd") or sweep.path))
 
 
 def launch_then(sweep: SweepFolder, words: str) -> bool:
@@ -108,8 +105,7 @@ def launch_then(sweep: SweepFolder, words: str) -> bool:
 
     Whether it stands; where it does not, the journal tells why, and it is tried again a minute later at the earliest.
     """
-    journal = events.read(sweep.events)
-    failed = [float(event.get("time") or 0) for event in journal if event["event"] == "then-failed"]
+    failed = [float(event.get("time") or 0) for event in events.read(sweep.events, "then-failed")]
     if failed and time.time() - failed[-1] < _THEN_AGAIN:
         return False
     more = [f"launch.after={word([str(sweep.path)])}", f"launch.id={sweep.id}-then", "launch.after_failure=true"]

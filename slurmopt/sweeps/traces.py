@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,14 +91,21 @@ def _read(base: str, name: str, reader: Reader) -> Trace | None:
         journal = Journal(RunFolder(Path(base, name)), problem=f"cannot read events.jsonl: {error.strerror or error}")
         return Trace(None, None, None, journal=journal)
     try:
-        text = piece = os.read(descriptor, _PIECE)
-        while len(piece) == _PIECE:
-            text += (piece := os.read(descriptor, _PIECE))
-    except OSError:  # a folder by that name, say
-        text = b""
+        text = os.read(descriptor, _PIECE) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
     finally:
         os.close(descriptor)
-    return _ended(text, reader) or _open(RunFolder(Path(base, name)), text)
+    folder = RunFolder(Path(base, name))
+    if len(text) == _PIECE:
+        try:
+            text = _without_checkpoints(folder.events)
+        except OSError:  # its own words say why
+            return Trace(None, None, None, journal=journals.read(folder))
+    return _ended(text, reader) or _open(folder, text)
+
+
+def _without_checkpoints(path: Path) -> bytes:
+    """What a long journal tells of attempts."""
+    return b"\n".join([*journals.telling(path), b""])
 
 
 def _ended(text: bytes, reader: Reader) -> Trace | None:
@@ -130,7 +138,7 @@ def _open(folder: RunFolder, text: bytes) -> Trace:
 
 def _finished(lines: list[bytes]) -> Trace | None:
     """A point that has finished stays so: when Slurm starts its array task again, that attempt has nothing to do."""
-    for attempt in story.of_events(list(events.parse(lines))):
+    for attempt in story.of_events(events.parse(lines)):
         end = attempt.end
         if end is not None and end.get("outcome") == FINISHED and attempt.since_retry and not journals.returns(end):
             return Trace(journals.text(attempt.job), attempt.number, attempt.started, of_event(end))
@@ -147,18 +155,22 @@ def of_task(sweep: SweepFolder, submission: int, number: int, reader: Reader) ->
     """One of them, with all its points."""
     folder = sweep.task(submission, number)
     journal = Journal(folder)
+    task = Task(submission, number, journal)
     try:
-        lines = events.lines(folder.events)
+        for block in events.blocks(folder.events):
+            lines = block.splitlines()
+            others = [line for line in lines if _OF_POINT not in line]
+            journals.take(journal, others)
+            _take_points(task, lines if not others else [line for line in lines if _OF_POINT in line], reader)
     except OSError as error:
-        journal.problem = f"cannot read events.jsonl: {error.strerror or error}"
-        return Task(submission, number, journal)
-    others: list[bytes] = []
-    of_points: list[bytes] = []
-    for line in lines:
-        (of_points if _OF_POINT in line else others).append(line)
-    task = Task(submission, number, journals.take(journal, others))
+        problem = f"cannot read events.jsonl: {error.strerror or error}"
+        return Task(submission, number, Journal(folder, problem=problem))
+    return task
+
+
+def _take_points(task: Task, lines: Sequence[bytes], reader: Reader) -> None:
     started, ended = task.started, task.ended
-    for told in reader.read(of_points):
+    for told in reader.read(lines):
         if told.point is None:
             continue
         if told.state == "started":
@@ -167,4 +179,3 @@ def of_task(sweep: SweepFolder, submission: int, number: int, reader: Reader) ->
                 del ended[told.point]
         elif told.state == "ended":
             ended[told.point] = told
-    return task

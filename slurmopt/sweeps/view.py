@@ -152,7 +152,7 @@ def _then(standing: Standing) -> str:
     """Why what follows the sweep is not launched yet, where that was tried."""
     if not standing.sweep.more.exists():
         return ""
-    failed = [event for event in events.read(standing.sweep.events) if event["event"] == "then-failed"]
+    failed = events.read(standing.sweep.events, "then-failed")
     return f"sweep.then is not launched yet: {failed[-1].get('reason')}; slurmopt tend tries again" if failed else ""
 
 

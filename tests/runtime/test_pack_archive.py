@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import pytest
 
+from slurmopt.errors import RunError
 from slurmopt.folder import events
 from slurmopt.folder.archive import TaskArchive
 from slurmopt.folder.layout import RunFolder
@@ -24,6 +25,7 @@ from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.records import Records, readable
 from slurmopt.grid.start import _link, unlink
 from slurmopt.grid.submissions import Submission
+from slurmopt.runs.find import Selection, started
 from slurmopt.runtime.pack.archive import archive
 from slurmopt.runtime.pack.archiving import left_behind
 from slurmopt.sweeps.cancel import _tell
@@ -467,3 +469,18 @@ def test_points_are_held_in_memory_a_slice_at_a_time(sweep: SweepFolder, monkeyp
     assert [json.loads(line)["like"] for line in lines] == [0, 1]
     for number in range(COUNT):
         whole(sweep, number)
+
+
+@pytest.mark.parametrize(
+    "put", [Path.touch, Path.mkdir, os.mkfifo, lambda path: path.write_text('{"point": 1, "torn}\n')]
+)
+def test_a_damaged_record_of_a_point_that_has_ended_is_told(sweep: SweepFolder, put: Callable[[Path], None]) -> None:
+    events.append(sweep.task(0, 0).events, "point", point=1, state="ended", attempt=0)
+    move(sweep)
+    lines = sweep.task(0, 0).path / "points.jsonl"
+    lines.unlink()
+    put(lines)
+    with pytest.raises(RunError, match=r"one/1 has started, and its record in \S+/points.jsonl is damaged or gone"):
+        started(Selection(sweep, Ranges.of([1])))
+    with pytest.raises(RunError, match="one/0 has not started yet"):
+        started(Selection(sweep, Ranges.of([0])))

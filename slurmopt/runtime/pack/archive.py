@@ -99,7 +99,7 @@ def _content(run: RunFolder) -> _Content | None:
         listing = _listing(run.kept)
         if listing is None or not {"config.yaml", "events.jsonl"} <= listing.keys() or sum(listing.values()) > _LARGEST:
             return None
-        lines = events.lines(run.events)
+        lines = list(events.lines(run.events))
         journal = list(events.parse(lines))
         attempts = sorted(int(match[1]) for name in listing if (match := _ATTEMPT.fullmatch(name)))
         if len(journal) < len(lines) or not _is_over(journal, attempts, run.kept.parents[1].name):
@@ -121,7 +121,7 @@ def _content(run: RunFolder) -> _Content | None:
 def has_ended(run: RunFolder) -> bool:
     """Whether the point's journal says that it needs no further attempt; not where it cannot be read."""
     try:
-        last = next(events.parse(reversed(events.lines(run.events))), {})
+        last = next(events.parse(reversed(list(events.lines(run.events)))), {})
     except OSError:
         return False
     return last.get("event") == "end" and "next" in last and last["next"] is None
