@@ -57,7 +57,7 @@ _ODD = (
     "launch.name=\udcff", "fifo", "zero", "circle", "runs", "runs/grid", "no/such", "..", ".", "real", "grid", "grid/1",
     "grid/1-999999999999", "grid/" + "9" * 400, "grid/1,,2", "packed/0", "packed/5-1", "900000000", "900000000_1",
     "local-1", "2026", "all", "latest", "step-00000005/a0000-00000001", "lr", "loss", "%", "{}", "@x", "*", "//",
-    "a/b/c/d", "grid/²", "grid/\uff19", "sweep.at_once=-1", "restart.budgets={}", 
+    "a/b/c/d", "grid/²", "grid/\uff19", "sweep.at_once=-1", "restart.budgets={}",
     "checkpoint.shared=[1]", "sweep.folder=../..",
 )  # fmt: skip
 
