@@ -62,6 +62,8 @@ def guarded(work: Callable[[], int]) -> int:
         return 141
     except OSError as error:
         return _say(str(error), 1)
+    except RecursionError:  # configs, JSON and overrides of some thousand brackets, wherever they are looked at
+        return _say("a config, an override or a file of the run folder is nested too deeply", InputError.exit_status)
 
 
 def _check_folder() -> None:

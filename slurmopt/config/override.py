@@ -20,6 +20,8 @@ from slurmopt.config.settings import settings
 from slurmopt.config.translate import translate
 from slurmopt.errors import ConfigError, one_line
 
+_LONGEST = 80
+
 if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
 
@@ -47,7 +49,13 @@ def _parsed(word: str) -> Override:
             return OverridesParser.create().parse_override(word)
     except HydraException as error:
         said = one_line(str(error).partition("\nSee https")[0].replace("\n", " "))
-        raise ConfigError(f"{word!r} is no override: {said}") from error
+        raise ConfigError(f"{_shown(word)} is no override: {said}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{_shown(word)} is nested too deeply") from error
+
+
+def _shown(word: str) -> str:
+    return repr(word if len(word) <= _LONGEST else f"{word[:_LONGEST]}…")
 
 
 def _names_a_group(override: Override) -> bool:

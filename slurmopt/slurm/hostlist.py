@@ -8,6 +8,7 @@ from itertools import product
 MAX_HOSTS = 65536
 """As many as Slurm itself takes in one expression."""
 
+_LONGEST = 60
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -26,12 +27,12 @@ def _items(text: str) -> list[str]:
     for index, char in enumerate(text):
         depth += (char == "[") - (char == "]")
         if depth not in (0, 1):
-            raise ValueError(f"brackets do not match in {text!r}")
+            raise ValueError(f"brackets do not match in {_shown(text)}")
         if char == "," and depth == 0:
             items.append(text[start:index])
             start = index + 1
     if depth:
-        raise ValueError(f"brackets do not match in {text!r}")
+        raise ValueError(f"brackets do not match in {_shown(text)}")
     return [item.strip() for item in [*items, text[start:]] if item.strip()]
 
 
@@ -42,8 +43,12 @@ def _expand_item(item: str, room: int) -> list[str]:
         choices.append(_numbers(piece, item, room) if index % 2 else [piece])
         room //= len(choices[-1])
     if room < 1:
-        raise ValueError(f"more than {MAX_HOSTS} nodes: {item!r}")
+        raise ValueError(f"more than {MAX_HOSTS} nodes: {_shown(item)}")
     return ["".join(parts) for parts in product(*choices)]
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
 
 
 def _numbers(ranges: str, item: str, room: int) -> list[str]:
@@ -51,11 +56,11 @@ def _numbers(ranges: str, item: str, room: int) -> list[str]:
     for part in ranges.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            raise ValueError(f"{part!r} is no number or range, in {item!r}")
+            raise ValueError(f"{_shown(part)} is no number or range, in {_shown(item)}")
         first, last = match[1], match[2] or match[1]
         if int(last) < int(first):
-            raise ValueError(f"the range {part!r} runs backwards, in {item!r}")
+            raise ValueError(f"the range {_shown(part)} runs backwards, in {_shown(item)}")
         if int(last) - int(first) >= room - len(numbers):
-            raise ValueError(f"more than {MAX_HOSTS} nodes: {item!r}")
+            raise ValueError(f"more than {MAX_HOSTS} nodes: {_shown(item)}")
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return numbers

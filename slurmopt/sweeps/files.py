@@ -117,7 +117,7 @@ def cell_value(cell: str) -> Any:
     try:
         override = OverridesParser.create().parse_override(f"cell={text}")
         return cell if override.is_sweep_override() else override.value()
-    except HydraException as error:
+    except (HydraException, RecursionError) as error:
         if text[0] in _MEANT:
             said = one_line(str(error).partition("\nSee https")[0].replace("\n", " "))
             raise ValueError(f"{one_line(text[:60])!r} cannot be read: {said[:200]}") from error
