@@ -44,12 +44,15 @@ class Seen:
     out: str
     err: str
     seconds: float
+    """Of the processor: others may work on this machine."""
     mib: float
 
     def wrong(self, seconds: float = SECONDS, mib: float = MIB) -> str:
         """What must not be: a traceback, an exit status that nobody documented, too long, too much; else empty."""
         if "Traceback (most recent call last)" in self.err:
             return f"traceback: {self.err.strip().splitlines()[-1]}"
+        if self.status == -signal.SIGKILL:
+            return "it did not end"
         if self.seconds > seconds:
             return f"it took {self.seconds:.1f} s"
         if self.status not in STATUSES:
@@ -85,8 +88,8 @@ class Looker:
         self._process.stdin.close()
         self._process.wait(timeout=60)
 
-    def look(self, words: Sequence[str], cwd: Path, seconds: float = 2 * SECONDS) -> Seen:
-        """`slurmopt words` in `cwd`; it is killed after `seconds`."""
+    def look(self, words: Sequence[str], cwd: Path, seconds: float = 12 * SECONDS) -> Seen:
+        """`slurmopt words` in `cwd`; it is killed after `seconds` of the clock."""
         assert self._process.stdin
         assert self._process.stdout
         print(json.dumps({"words": list(words), "cwd": str(cwd), "seconds": seconds}), file=self._process.stdin)
@@ -122,7 +125,7 @@ def _forked(words: list[str], cwd: str, seconds: float, out: int, err: int) -> S
     if pid == 0:
         _carry_out(words, cwd, out, err)
     status, used = _awaited(pid, began + seconds)
-    took = time.monotonic() - began
+    took = used.ru_utime + used.ru_stime
     return Seen(os.waitstatus_to_exitcode(status), _text(out), _text(err), took, used.ru_maxrss / 1024)
 
 
