@@ -17,6 +17,7 @@ from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
 from slurmopt.runs.handover import hand_over
+from slurmopt.runs.journal import whole
 from slurmopt.runs.mine import refuse_foreign
 from slurmopt.slurm.submit import look_up, submit_once
 from slurmopt.units import seconds
@@ -75,7 +76,7 @@ def _submission(event: dict[str, Any], token: str) -> Submission:
 
 def how_many(sweep: SweepFolder) -> int:
     """How many points the sweep has, as its launch noted."""
-    return next((int(event.get("points") or 0) for event in events.read(sweep.events, "created")), 0)
+    return next((whole(event.get("points")) or 0 for event in events.read(sweep.events, "created")), 0)
 
 
 def submitted(sweep: SweepFolder) -> Ranges:
