@@ -67,6 +67,7 @@ class Tally:
     unreached: int = 0
     """Cases whose call did not come."""
     seconds: float = 0.0
+    interrupted: bool = False
     wrong: list[tuple[Case, str]] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -211,12 +212,12 @@ def run(folder: Path, wanted: Wanted, conf: Path, workers: int = 2) -> Tally:
     """Tries all cases, several side by side, on the cluster of `conf`."""
     library = build(folder)
     began, tally, lock = time.monotonic(), Tally(), threading.Lock()
+    waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
     places = [Workplace(folder / f"project-{number}", library, conf) for number in range(workers)]
     disturbers = [Disturber(place) for place in places]
     try:
         cases = plan(disturbers[0], wanted)
         say(f"{len(cases)} cases")
-        waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
         for case in cases:
             waiting.put(case)
         threads = [
@@ -228,6 +229,9 @@ def run(folder: Path, wanted: Wanted, conf: Path, workers: int = 2) -> Tally:
             thread.join()
         for place in places:
             place.clear()
+    except KeyboardInterrupt:
+        tally.interrupted = True  # what the threads find now is that all is taken down
+        raise
     finally:
         for place in places:
             place.__exit__()
@@ -245,6 +249,8 @@ def _work(disturber: Disturber, waiting: queue.SimpleQueue[Case], tally: Tally, 
             said, wrong = disturber.try_out(case)
         except Exception as error:  # noqa: BLE001  what breaks the judge is a finding, and others go on
             said, wrong = Said(None, "", "", []), [f"{type(error).__name__}: {error}"]
+        if tally.interrupted:
+            return
         with lock:
             tally.cases += 1
             tally.unreached += said.hit is None
