@@ -78,6 +78,8 @@ def _going(seen: Standing, found: Selection) -> Ranges:
     going = seen.numbers(*_MAY_GO_ON).union(_left_behind(seen))
     going = going if found.points is None else going.both(found.points)
     if not going:
+        if set(seen.counts(found.points)) == {"cancelled"}:
+            _go_on(found)  # a cancel that was killed may not have come so far
         one = found.point is not None or found.points is None
         raise RunError(f"{found.label} {'has' if one else 'have'} ended already: {states(seen.counts(found.points))}")
     return going
