@@ -1,6 +1,6 @@
 """Whether a run or sweep is one's own, and stays so: its script and its words are run as whoever submits them.
 
-Links are looked at themselves, not what they lead to: one may lead to a file of one's own.
+A link is looked at itself, and what it leads to by the same rules.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import pwd
 import shlex
 import stat
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,18 +28,18 @@ def refuse_foreign(sweep: SweepFolder) -> None:
     for path in files:
         if not os.path.lexists(path):
             raise RunError(f"{one_line(str(path))}: no such file; the sweep is not complete")
-    _refuse(files, "a sweep", "")
-    refuse_place(sweep.path.parent)
+    _refuse(files, sweep.path, "a sweep", "")
+    _close_places(sweep.path)
 
 
 def refuse_foreign_run(run: RunFolder, who: str = "") -> None:
     """The same for a run, an array task or a point; the message begins with `who`."""
     if (sweep := sweep_of(run)) is not None:
         refuse_foreign(sweep)
-    else:
-        refuse_place(run.path.parent)
     files = (run.path, run.script, run.config, run.events, run.code, run.package, run.submitit)
-    _refuse(files, "a run", who)
+    _refuse(files, run.path if sweep is None else sweep.path, "a run", who)
+    if sweep is None:
+        _close_places(run.path)
 
 
 def refuse_others(run: RunFolder) -> None:
@@ -78,62 +79,112 @@ def name_of(uid: int) -> str:
         return f"uid {uid}"
 
 
-def _refuse(paths: Iterable[Path], what: str, who: str) -> None:
+def _refuse(paths: Iterable[Path], folder: Path, what: str, who: str) -> None:
+    """RunError where one of `paths`, which lie in the run's or sweep's `folder`, is another user's or may be written by
+    others. Where nobody else can reach what is in the folder, only the owner counts."""
+    is_closed = _is_closed(folder)
     for path in paths:
+        shown = one_line(str(path))
         try:
             facts = path.lstat()
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise RunError(f"{who}{one_line(str(path))}: {error.strerror}") from error
-        shown = one_line(str(path))
+            raise RunError(f"{who}{shown}: {error.strerror}") from error
+        is_link = stat.S_ISLNK(facts.st_mode)
+        if is_link and facts.st_uid == os.geteuid():
+            try:
+                facts = path.stat()
+            except OSError as error:
+                raise RunError(f"{who}{shown} is a link that leads nowhere: {error.strerror}") from error
         if facts.st_uid != os.geteuid():
             raise RunError(f"{who}{shown} belongs to another user ({name_of(facts.st_uid)}); launch {what} of your own")
-        if stat.S_ISLNK(facts.st_mode):
-            raise RunError(f"{who}{shown} is a link; name what it leads to")
-        if facts.st_mode & _OTHERS:
+        if facts.st_mode & _OTHERS and (is_link or not is_closed):
             raise RunError(
                 f"{who}{shown} may be written by others (mode {stat.S_IMODE(facts.st_mode):o}), and would run as you: "
                 f"look at what is in it, then chmod go-w {shlex.quote(shown)}"
             )
 
 
+def _is_closed(folder: Path) -> bool:
+    """Whether only this user can reach what is in the folder."""
+    try:
+        facts = folder.stat()
+    except OSError:
+        return False
+    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
+
+
 def make_place(folder: Path) -> None:
-    """Makes `folder`, runs/NAME, and what is missing above it, for nobody else to write, whatever the umask.
-    FolderError as from `refuse_place`."""
+    """Makes `folder`, runs/NAME, for nobody else to write, and what is missing above it, for a group where the umask
+    lets it: each member has runs of their own there. FolderError as from `close_place`."""
     missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     try:
         for one in reversed(missing):
             with contextlib.suppress(FileExistsError):  # another launch was quicker
-                one.mkdir(mode=0o755)
-        refuse_place(folder)
+                one.mkdir(mode=0o755 if one == folder else 0o775)
+        close_place(folder)
     except BaseException:
         for one in missing:
             with contextlib.suppress(OSError):
                 one.rmdir()
         raise
+    _warn_of_everybody(folder)
 
 
-def refuse_place(folder: Path) -> None:
-    """FolderError where others could put another run in the place of one in `folder`, runs/NAME, now or later.
+def _close_places(folder: Path) -> None:
+    """`close_place` of where a run or sweep is, and of where the link leads that it may be."""
+    close_place(folder.parent)
+    if folder.is_symlink():
+        close_place(folder.resolve().parent)
 
-    It must belong to this user or root, and nobody else may rename in it. Above it a group may: of what it puts there
-    nothing is run, as the job sees whose its folder is. All the world may not, but where the sticky bit is set.
+
+def close_place(folder: Path) -> None:
+    """Takes from others the permission to write in `folder`, runs/NAME, which an earlier umask may have given them: they
+    could put another run in the place of one there.
+
+    FolderError where that cannot be done, and where the folder, or a link that it is found by, is another user's. What
+    others can do above it is theirs: of what they put there nothing is run, as the job sees whose its folder is.
     """
     for link in (folder, *folder.parents):
-        if os.path.islink(link) and (uid := link.lstat().st_uid) not in (0, os.geteuid()):
-            raise FolderError(_refused(link, f"is a link of another user ({name_of(uid)})"))
-    facts, real = folder.stat(), folder.resolve()
+        if (link == folder or _is_open_to_all(link.parent)) and os.path.islink(link):
+            uid = link.lstat().st_uid
+            if uid not in (0, os.geteuid()):
+                raise FolderError(_refused(link, f"is a link of another user ({name_of(uid)})"))
+    facts = folder.stat()
     if facts.st_uid not in (0, os.geteuid()):
         raise FolderError(_refused(folder, f"belongs to another user ({name_of(facts.st_uid)})"))
-    if facts.st_mode & _OTHERS and not facts.st_mode & stat.S_ISVTX:
-        mode = f"may be written by others (mode {stat.S_IMODE(facts.st_mode):o})"
-        raise FolderError(_refused(folder, mode, f"chmod go-w {shlex.quote(one_line(str(folder)))}, or "))
-    for above in real.parents:
-        facts = above.stat()
-        foreign = facts.st_uid not in (0, os.geteuid())
-        if facts.st_mode & stat.S_IWOTH and (foreign or not facts.st_mode & stat.S_ISVTX):
-            raise FolderError(_refused(above, f"may be written by everybody (mode {stat.S_IMODE(facts.st_mode):o})"))
+    if not facts.st_mode & _OTHERS or facts.st_mode & stat.S_ISVTX:
+        return
+    mode, shown = stat.S_IMODE(facts.st_mode), one_line(str(folder))
+    with contextlib.suppress(OSError):
+        folder.chmod(mode & ~_OTHERS)
+    if folder.stat().st_mode & _OTHERS:
+        instead = f"chmod go-w {shlex.quote(shown)}, or "
+        raise FolderError(_refused(folder, f"may be written by others (mode {mode:o})", instead))
+    print(
+        f"slurmopt: {shown} could be written by others (mode {mode:o}), who could put another run in the place of yours; "
+        f"now only you may write there (mode {mode & ~_OTHERS:o})",
+        file=sys.stderr,
+    )
+
+
+def _is_open_to_all(folder: Path) -> bool:
+    """Whether everybody may make links there, as in /tmp: the kernel's rule for links that are not to be followed."""
+    mode = folder.stat().st_mode
+    return bool(mode & stat.S_IWOTH and mode & stat.S_ISVTX)
+
+
+def _warn_of_everybody(folder: Path) -> None:
+    for above in folder.resolve().parents:
+        mode = above.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            print(
+                f"slurmopt: {one_line(str(above))} may be written by everybody (mode {stat.S_IMODE(mode):o}): others can "
+                f"put something else in the place of your runs; a job that finds that uses nothing of it, and ends",
+                file=sys.stderr,
+            )
+            return
 
 
 def _refused(folder: Path, why: str, instead: str = "") -> str:

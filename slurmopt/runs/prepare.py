@@ -71,8 +71,9 @@ def make_run(
     final = job.folder
     place = final.path.parent
     draft = RunFolder(temporary_name(drafts(place) / final.path.name))
-    with folder_errors(final.path), written_by_nobody_else():
+    with folder_errors(final.path):
         make_place(place)
+    with folder_errors(final.path), written_by_nobody_else():
         clear_drafts(place)
         try:
             _begin(draft, job)

@@ -11,20 +11,28 @@ from pathlib import Path
 from slurmopt.errors import FolderError
 
 _NEVER = {".git", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+_MODE = 0o750
+"""Of its folders: a default ACL of the place counts instead of the umask."""
 
 
 def copy_code(source: Path, target: Path, kind: str, skip: Path) -> None:
     """Copies `source` to `target`: `git`, what git tracks or would track; `copy`, all. Never `skip`, the runs."""
     files = _git_files(source) if kind == "git" else _all_files(source)
+    target.mkdir(mode=_MODE, exist_ok=True)
     for file in files:
         path = source / file
         if skip in path.parents or not (path.is_file() or path.is_symlink()):
             continue
-        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        _make_folders(target, (target / file).parent)
         shutil.copy2(path, target / file, follow_symlinks=False)
         if not path.is_symlink():  # the copy is run as the owner, whoever may write the original
             (target / file).chmod(stat.S_IMODE(path.stat().st_mode) & ~0o022)
-    target.mkdir(exist_ok=True)
+
+
+def _make_folders(top: Path, folder: Path) -> None:
+    """Makes `folder`, below `top`, and what is missing between: parents that mkdir makes have a mode of its own."""
+    for each in reversed([one for one in (folder, *folder.parents) if top in one.parents]):
+        each.mkdir(mode=_MODE, exist_ok=True)
 
 
 def _git_files(source: Path) -> list[str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slurmopt.errors import RunError
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.runs import arrays, tend
 from slurmopt.runs.find import all_sweeps
-from slurmopt.runs.mine import refuse_foreign
+from slurmopt.runs.mine import is_mine
 from slurmopt.sweeps import more
 
 
@@ -21,7 +20,7 @@ def _submit_what_waits(folder: Path) -> None:
     for sweep in all_sweeps(folder):
         # Others' sweeps are theirs to tend; and one of which nothing was ever submitted, its launch broken off, is not
         # to start by itself one day.
-        if sweep.more.exists() and _is_mine(sweep) and _was_submitted(sweep):
+        if is_mine(sweep.run) and sweep.more.exists() and _was_submitted(sweep):
             more.main([str(sweep.path)])
 
 
@@ -30,11 +29,3 @@ def _was_submitted(sweep: SweepFolder) -> bool:
         return bool(arrays.known(sweep))
     except OSError:  # `tend` says so itself
         return False
-
-
-def _is_mine(sweep: SweepFolder) -> bool:
-    try:
-        refuse_foreign(sweep)
-    except RunError:
-        return False
-    return True

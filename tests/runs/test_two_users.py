@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,8 +114,16 @@ def writable(folder: Path) -> list[str]:
     return [str(path) for path in paths if not path.is_symlink() and path.lstat().st_mode & 0o022]
 
 
-def outcome(run: Path) -> object:
+def outcome(run: Path) -> list[object]:
     return [event.get("outcome") for event in events.read(run / "events.jsonl") if event["event"] == "end"]
+
+
+def wait_for_the_second_end(run: Path) -> None:
+    """A retry does not wait for its run."""
+    deadline = time.monotonic() + 120
+    while len(found := outcome(run)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert found == ["finished", "finished"]
 
 
 @pytest.mark.parametrize("task", ["task._target_=train.main", "task.command=[echo, hello]"])
@@ -123,7 +132,7 @@ def test_a_group_may_read_a_run_and_write_nothing_of_it(team: Team, task: str) -
     done = team.victim.launch(task, "launch.group_access=true", "environment.snapshot=copy")
     assert done.returncode == 0, done.stderr
     assert outcome(team.run) == ["finished"]  # in spite of the token.py that the training writes there
-    assert writable(team.project / "runs") in ([], [str(team.run / "token.py")])  # the training's own
+    assert writable(team.run.parent) in ([], [str(team.run / "token.py")])  # the training's own
     assert stat.S_IMODE(team.run.stat().st_mode) & 0o777 == 0o750
     assert "hello" in team.attacker.run("cat", *map(str, team.run.glob("logs/*/rank-0.log"))).stdout or "_t" in task
     assert team.attacker.run("cat", str(team.run / "config.yaml")).returncode == 0
@@ -157,23 +166,78 @@ def test_a_folder_for_its_runs_that_somebody_else_has_made_is_refused(team: Team
     assert team.attacker.run("mv", str(scratch / "other"), str(scratch / "gone")).returncode != 0
 
 
-def test_a_folder_for_its_runs_that_others_may_write_is_refused(team: Team) -> None:
-    place = team.project / "runs" / "mine"
-    assert team.victim.run("mkdir", "-p", str(place)).returncode == 0
-    assert stat.S_IMODE(place.stat().st_mode) & 0o020
-    done = team.victim.launch("task.command=[true]")
-    assert done.returncode == 2
-    assert (
-        f"may be written by others (mode 2775), who could put another run in the place of yours; chmod go-w {place}"
-        in (done.stderr)
+def test_each_member_of_a_group_has_runs_in_one_folder(team: Team) -> None:
+    colleague = team.attacker
+    colleague.umask = 0o002
+    for user, name in ((team.victim, "mine"), (colleague, "theirs"), (team.victim, "another")):
+        done = user.launch("task.command=[true]", name=name)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+    runs = team.project / "runs"
+    assert stat.S_IMODE(runs.stat().st_mode) == 0o2775
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in runs.iterdir()} == dict.fromkeys(
+        ("mine", "theirs", "another"), 0o2755
     )
-    assert list(place.iterdir()) == []
-    place.chmod(0o755)
+
+
+def test_a_folder_of_ones_own_runs_that_others_may_write_is_closed_and_its_runs_go_on(team: Team) -> None:
+    place = team.project / "runs" / "mine"
+    for words in (("launch.id=2",), ()):
+        place.mkdir(parents=True, exist_ok=True)
+        os.chown(place, team.victim.uid, team.victim.team)
+        place.chmod(0o2775)  # as an umask of 002 left it
+        done = team.victim.launch("task.command=[true]", *words)
+        assert done.returncode == 0, done.stderr
+        said = f"slurmopt: {place} could be written by others (mode 2775), who could put another run in the place of yours"
+        assert done.stderr.startswith(said)
+        assert len(done.stderr.splitlines()) == 1
+        assert stat.S_IMODE(place.stat().st_mode) == 0o2755
+    place.chmod(0o2775)
+    done = team.victim.slurmopt("retry", "mine/1")
+    assert done.returncode == 0, done.stderr
+    assert said in done.stderr
+    wait_for_the_second_end(team.run)
+
+
+def test_a_folder_above_that_everybody_may_write_is_told_at_launch(team: Team) -> None:
     team.project.chmod(0o777)
     done = team.victim.launch("task.command=[true]")
-    assert f"{team.project} may be written by everybody" in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"slurmopt: {team.project} may be written by everybody (mode 777)")
+    assert len(done.stderr.splitlines()) == 1
+    assert team.victim.slurmopt("retry", "mine/1").stderr == ""
+    # The sticky bit is enough, also of an administrator who is not root.
+    os.chown(team.project, team.attacker.uid, team.attacker.team)
     team.project.chmod(0o1777)
-    assert team.victim.launch("task.command=[true]").returncode == 0
+    assert team.victim.launch("task.command=[true]", "launch.id=2").stderr == ""
+
+
+def sweep_that_waits(team: Team, name: str, user: User) -> Path:
+    """A sweep whose points were not all submitted, as far as `tend` looks before it submits."""
+    sweep = team.project / "runs" / name / "1"
+    there = user.python(
+        f"path = Path({str(sweep)!r}); path.mkdir(parents=True, mode=0o700)\n"
+        "for name in ('points.json', 'job.sbatch', 'config.yaml', 'more'): (path / name).write_text('{}')\n"
+        "(path / 'events.jsonl').write_text('"
+        '{"time": 1, "event": "submitting", "backend": "sbatch", "token": "t", "number": 0, "points": "0", "per_task": 1, "packed": false}\\n'
+        '{"time": 1, "event": "submitted", "backend": "sbatch", "token": "t", "job": "1"}\\n'
+        "')"
+    )
+    assert there.returncode == 0, there.stderr
+    return sweep
+
+
+def test_tend_tells_of_a_sweep_that_it_does_not_go_on_with_and_passes_over_those_of_others(team: Team) -> None:
+    refused = [sweep_that_waits(team, name, team.victim) for name in ("first", "second")]
+    for sweep in refused:
+        os.chown(sweep.parent, team.attacker.uid, team.attacker.team)
+    theirs = sweep_that_waits(team, "theirs", team.attacker)
+    theirs.chmod(0o755)
+    done = team.victim.slurmopt("tend")
+    for sweep in refused:
+        assert f"the next points are not submitted yet: {sweep.parent} belongs to another user (nobody)" in done.stderr
+    assert str(theirs) not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def swap(team: Team) -> str:
@@ -247,6 +311,7 @@ def ended(team: Team) -> Path:
 
 
 def test_retry_refuses_what_others_may_write_and_links(team: Team, ended: Path) -> None:
+    ended.chmod(0o750)
     for name in ("job.sbatch", "config.yaml", "events.jsonl", "."):
         before = stat.S_IMODE((ended / name).stat().st_mode)
         (ended / name).chmod(0o770)
@@ -255,15 +320,55 @@ def test_retry_refuses_what_others_may_write_and_links(team: Team, ended: Path) 
         assert "may be written by others (mode 770), and would run as you" in done.stderr
         assert len(done.stderr.splitlines()) == 1
         (ended / name).chmod(before)
-    (ended / "job.sbatch").rename(ended / "elsewhere")
-    (ended / "job.sbatch").symlink_to("elsewhere")
+    theirs = team.project / "theirs"
+    shutil.copyfile(ended / "job.sbatch", theirs)
+    os.chown(theirs, team.attacker.uid, team.attacker.team)
+    (ended / "job.sbatch").unlink()
+    (ended / "job.sbatch").symlink_to(theirs)
     os.lchown(ended / "job.sbatch", team.victim.uid, team.victim.team)
     done = team.victim.slurmopt("retry", "mine/1")
     assert done.returncode == 2
-    assert "job.sbatch is a link" in done.stderr
+    assert "job.sbatch belongs to another user (nobody)" in done.stderr
 
 
-def test_retry_refuses_to_be_led_by_somebody_elses_link(team: Team, ended: Path) -> None:
+def test_retry_goes_on_where_nobody_else_reaches_what_a_default_acl_or_an_umask_lets_them_write(
+    team: Team, ended: Path
+) -> None:
+    for name in ("code", "submitit"):
+        (ended / name).mkdir(exist_ok=True)
+        os.chown(ended / name, team.victim.uid, team.victim.team)
+        (ended / name).chmod(0o775)
+    (ended / "events.jsonl").chmod(0o664)
+    done = team.victim.slurmopt("retry", "mine/1")
+    assert done.returncode == 0, done.stderr
+    wait_for_the_second_end(ended)
+
+
+def test_a_link_of_ones_own_to_a_run_of_ones_own_is_the_run(team: Team, ended: Path) -> None:
+    """A run that was moved to scratch, with a link where it was."""
+    scratch = team.project.parent / "scratch"
+    scratch.mkdir()
+    scratch.chmod(0o1777)
+    assert team.victim.run("mv", str(ended), str(scratch / "moved")).returncode == 0
+    assert team.victim.run("ln", "-s", str(scratch / "moved"), str(ended)).returncode == 0
+    done = team.victim.slurmopt("retry", "mine/1")
+    assert done.returncode == 0, done.stderr
+    wait_for_the_second_end(ended)
+
+
+def test_a_link_that_a_colleague_has_made_above_the_runs_is_followed(team: Team) -> None:
+    assert team.victim.run("mkdir", "v3").returncode == 0
+    assert team.attacker.run("ln", "-s", "v3", "current").returncode == 0
+    place = f"launch.folder={team.project}/current/runs"
+    done = team.victim.launch("task.command=[true]", place)
+    assert done.returncode == 0, done.stderr
+    done = team.victim.slurmopt("retry", "--folder", "current/runs", "mine/1")
+    assert done.returncode == 0, done.stderr
+    wait_for_the_second_end(team.project / "v3" / "runs" / "mine" / "1")
+
+
+def test_retry_is_not_led_by_a_link_that_anybody_can_have_made(team: Team, ended: Path) -> None:
+    team.project.chmod(0o1777)
     assert team.attacker.run("ln", "-s", str(ended.parents[1]), "theirs").returncode == 0
     done = team.victim.slurmopt("retry", "--folder", "theirs", "mine/1")
     assert done.returncode == 2
