@@ -140,8 +140,8 @@ def _close_places(folder: Path) -> None:
 
 
 def close_place(folder: Path) -> None:
-    """Takes from others the permission to write in `folder`, runs/NAME, which an earlier umask may have given them: they
-    could put another run in the place of one there.
+    """Takes from others the permission to write in `folder`, runs/NAME, which an earlier umask may have given them:
+    they could put another run in the place of one there.
 
     FolderError where that cannot be done, and where the folder, or a link that it is found by, is another user's. What
     others can do above it is theirs: of what they put there nothing is run, as the job sees whose its folder is.
@@ -163,8 +163,8 @@ def close_place(folder: Path) -> None:
         instead = f"chmod go-w {shlex.quote(shown)}, or "
         raise FolderError(_refused(folder, f"may be written by others (mode {mode:o})", instead))
     print(
-        f"slurmopt: {shown} could be written by others (mode {mode:o}), who could put another run in the place of yours; "
-        f"now only you may write there (mode {mode & ~_OTHERS:o})",
+        f"slurmopt: {shown} could be written by others (mode {mode:o}), who could put another run in the place of "
+        f"yours; now only you may write there (mode {mode & ~_OTHERS:o})",
         file=sys.stderr,
     )
 
@@ -180,8 +180,8 @@ def _warn_of_everybody(folder: Path) -> None:
         mode = above.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             print(
-                f"slurmopt: {one_line(str(above))} may be written by everybody (mode {stat.S_IMODE(mode):o}): others can "
-                f"put something else in the place of your runs; a job that finds that uses nothing of it, and ends",
+                f"slurmopt: {one_line(str(above))} may be written by everybody (mode {stat.S_IMODE(mode):o}): others "
+                f"can put something else in the place of your runs; a job that finds that uses nothing of it, and ends",
                 file=sys.stderr,
             )
             return

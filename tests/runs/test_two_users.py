@@ -188,7 +188,9 @@ def test_a_folder_of_ones_own_runs_that_others_may_write_is_closed_and_its_runs_
         place.chmod(0o2775)  # as an umask of 002 left it
         done = team.victim.launch("task.command=[true]", *words)
         assert done.returncode == 0, done.stderr
-        said = f"slurmopt: {place} could be written by others (mode 2775), who could put another run in the place of yours"
+        said = (
+            f"slurmopt: {place} could be written by others (mode 2775), who could put another run in the place of yours"
+        )
         assert done.stderr.startswith(said)
         assert len(done.stderr.splitlines()) == 1
         assert stat.S_IMODE(place.stat().st_mode) == 0o2755
@@ -215,13 +217,14 @@ def test_a_folder_above_that_everybody_may_write_is_told_at_launch(team: Team) -
 def sweep_that_waits(team: Team, name: str, user: User) -> Path:
     """A sweep whose points were not all submitted, as far as `tend` looks before it submits."""
     sweep = team.project / "runs" / name / "1"
+    asked = {"time": 1, "event": "submitting", "backend": "sbatch", "token": "t"}
+    of_array = {"number": 0, "points": "0", "per_task": 1, "packed": False}
+    answered = {"time": 1, "event": "submitted", "backend": "sbatch", "token": "t", "job": "1"}
+    journal = "".join(f"{json.dumps(event)}\n" for event in ({**asked, **of_array}, answered))
     there = user.python(
         f"path = Path({str(sweep)!r}); path.mkdir(parents=True, mode=0o700)\n"
-        "for name in ('points.json', 'job.sbatch', 'config.yaml', 'more'): (path / name).write_text('{}')\n"
-        "(path / 'events.jsonl').write_text('"
-        '{"time": 1, "event": "submitting", "backend": "sbatch", "token": "t", "number": 0, "points": "0", "per_task": 1, "packed": false}\\n'
-        '{"time": 1, "event": "submitted", "backend": "sbatch", "token": "t", "job": "1"}\\n'
-        "')"
+        f"for name in ('points.json', 'job.sbatch', 'config.yaml', 'more'): (path / name).write_text('{{}}')\n"
+        f"(path / 'events.jsonl').write_text({journal!r})"
     )
     assert there.returncode == 0, there.stderr
     return sweep

@@ -28,11 +28,20 @@ def test_what_another_user_owns_is_refused(make_sweep: Any, name: str) -> None:
         refuse_foreign(sweep)
 
 
-def test_a_link_to_a_file_of_ones_own_is_refused(make_sweep: Any, tmp_path: Path) -> None:
+@needs_root
+def test_a_link_of_ones_own_is_what_it_leads_to_and_one_of_another_user_is_refused(
+    make_sweep: Any, tmp_path: Path
+) -> None:
     sweep = make_sweep().folder
     mine = sweep.script.rename(tmp_path / "job.sbatch")
     sweep.script.symlink_to(mine)
-    with pytest.raises(RunError, match="is a link"):
+    refuse_foreign(sweep)
+    mine.chmod(0o660)  # nobody else reaches what is in the sweep, but who knows where it leads to
+    with pytest.raises(RunError, match="may be written by others"):
+        refuse_foreign(sweep)
+    mine.chmod(0o640)
+    os.lchown(sweep.script, 65534, 65534)
+    with pytest.raises(RunError, match="belongs to another user"):
         refuse_foreign(sweep)
 
 
