@@ -88,10 +88,11 @@ def _look(token: str, deadline: float, sleep: Callable[[float], None]) -> str | 
             answers = 0 if _is_under_way(token) else answers + 1
             if not answers and time.monotonic() >= deadline:
                 raise SubmissionUnknown("an sbatch of an earlier try is still under way")
-        except SlurmUnreachable as error:
+        except (SlurmUnreachable, SlurmRefused) as error:  # no answer, and no proof that there is no job
             answers = 0
             if time.monotonic() >= deadline:
-                raise SubmissionUnknown("Slurm does not answer, and may have taken the job") from error
+                why = "does not answer" if isinstance(error, SlurmUnreachable) else f"does not tell ({error})"
+                raise SubmissionUnknown(f"Slurm {why}, and may have taken the job") from error
         if answers < _SURE_LOOKS:
             sleep(delay)
             delay = min(delay * 2, 15)
