@@ -49,7 +49,7 @@ def submit(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
         if plan.existing:
             with going_on(plan, script, earlier(run)[0]):
                 return _hand_over(plan, backend, made), False
-        before = None if made else _submitted(plan)
+        before = _submitted(plan)  # another launch with this ID can be quicker, whoever made the folder
         return before or _hand_over(plan, backend, made), before is not None
 
 
@@ -82,6 +82,7 @@ def _submitted(plan: Plan) -> str | None:
 def _hand_over(plan: Plan, backend: Backend, made: bool) -> str:
     """Submits the run; the id of its job, which an earlier try may have submitted already."""
     run = plan.job.folder
+    untried = earlier(run)[0] is None
 
     def submit(token: str, retry: bool) -> tuple[str, dict[str, Any]]:
         submission = backend.submit(plan.job, token, retry)
@@ -90,7 +91,7 @@ def _hand_over(plan: Plan, backend: Backend, made: bool) -> str:
     try:
         return hand_over(run, plan.backend, submit)
     except (SlurmDown, SlurmRefused, FolderError):
-        if made:
+        if made and untried:
             discard(run)
         raise
     except (SlurmUnreachable, SubmissionUnknown) as error:

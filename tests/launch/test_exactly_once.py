@@ -141,6 +141,24 @@ def test_two_launches_of_one_id_at_once_submit_one_job(project: Any) -> None:
     assert len(list(Path(project.path / "runs" / "race").iterdir())) == 1
 
 
+def test_a_launch_that_another_of_its_id_has_overtaken_submits_nothing(project: Any) -> None:
+    """It is stopped when it has made the run folder and is about to claim it."""
+    require_strace()
+    words = ("launch.name=overtaken", "launch.id=one")
+    run = project.path / "runs" / "overtaken" / "one"
+    stop = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(run / ".submission"), "-e", "trace=openat"]
+    first = begin(project, *words, before=[*stop, "-e", "inject=openat:signal=SIGSTOP:when=1"])
+    stopped = ["pgrep", "--parent", str(first.pid), "--runstates", "T,t"]
+    wait_until(lambda: subprocess.run(stopped, capture_output=True).returncode == 0, 30, "it stops")
+    answer = json.loads(project.launch(*TASK, *words).stdout)
+    subprocess.run(["pkill", "-CONT", "--parent", str(first.pid)], check=True)
+    out, err = first.communicate(timeout=60)
+    assert first.returncode == 0, err
+    assert json.loads(out) == answer
+    assert answer["job_ids"] == jobs_of(project)
+    assert events(project, "overtaken").count("submitting") == 1
+
+
 FAILS = "task.command=[bash,-c,'while [ -e hold ]; do sleep 0.2; done; exit 3']"
 """Fails, once there is no file `hold`."""
 KILLED_AFTER_SBATCH = 'sbatch "$@" > /dev/null; kill -9 $PPID'
@@ -154,12 +172,13 @@ def require_strace() -> None:
         pytest.skip("FAULTS OF SYSTEM CALLS ARE NOT TESTED: strace is missing (apt-get install strace)")
 
 
-def wrapped(project: Any, name: str, text: str) -> dict[str, str]:
-    """A PATH on which one of Slurm's commands is a script, `text`, that finds the real one behind it."""
+def wrapped(project: Any, name: str, text: str, **more: str) -> dict[str, str]:
+    """A PATH on which one of Slurm's commands is a script, `text`, that finds the real one behind it; so are `more`."""
     folder = project.path / f"{name}-wrapped"
     folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f'#!/bin/bash\nexport PATH="${{PATH#*:}}"\n{text}\n')
-    (folder / name).chmod(0o755)
+    for command, script in {name: text, **more}.items():
+        (folder / command).write_text(f'#!/bin/bash\nexport PATH="${{PATH#*:}}"\n{script}\n')
+        (folder / command).chmod(0o755)
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
@@ -240,6 +259,20 @@ def test_a_retry_whose_job_cannot_be_noted_keeps_what_slurm_has(project: Any, fa
 def test_an_sbatch_that_dies_after_slurm_took_the_job_is_looked_up(project: Any) -> None:
     """It ends by a signal, and says nothing: that is no refusal."""
     answer = project.submit(*TASK, "launch.name=dies", timeout=180, **wrapped(project, "sbatch", DIES_AFTER_SBATCH))
+    assert answer["job_ids"] == jobs_of(project)
+    assert Path(answer["run"], "events.jsonl").exists()
+
+
+def test_a_squeue_that_is_killed_is_no_proof_that_there_is_no_job(project: Any) -> None:
+    """The answer to sbatch is lost, and so is that to the first question for its job."""
+    lost = wrapped(
+        project,
+        "sbatch",
+        'sbatch "$@" > /dev/null; touch ill; kill -9 $$',
+        squeue='rm ill 2> /dev/null && kill -9 $$; exec squeue "$@"',
+    )
+    answer = project.submit(*TASK, "launch.name=ill", timeout=180, **lost)
+    assert not (project.path / "ill").exists()
     assert answer["job_ids"] == jobs_of(project)
     assert Path(answer["run"], "events.jsonl").exists()
 
