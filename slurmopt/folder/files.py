@@ -27,12 +27,13 @@ def replace_bytes(path: Path, data: bytes, mode: int = 0o640) -> None:
     """Writes `data` beside `path` and renames it into place.
 
     Where others may write to the folder they cannot foresee the temporary name, and what they put there is not
-    followed: the file is a new one or the open fails.
+    followed: the file is a new one or the open fails. What root writes into another user's folder is that user's.
     """
     temporary = temporary_name(path)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            _leave_to_owner(descriptor, path)
             file.write(data)
         os.replace(temporary, path)
     except OSError:
@@ -51,7 +52,21 @@ def open_append(path: Path, mode: int = 0o640) -> int:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise NotRegular(errno.EINVAL, "it is no regular file", str(path))
+    _leave_to_owner(descriptor, path)
     return descriptor
+
+
+def _leave_to_owner(descriptor: int, path: Path) -> None:
+    """Gives an empty file of root's to whom the file at `path` belongs, else to the folder's owner: that user's jobs
+    must read it, as after `slurmopt cancel` by an administrator. Never one that has another name elsewhere."""
+    mine = os.fstat(descriptor)
+    if os.geteuid() or mine.st_uid or mine.st_size or mine.st_nlink > 1:
+        return
+    with contextlib.suppress(OSError):  # root is nobody on a file system that says so
+        before = path.lstat() if os.path.lexists(path) else mine
+        facts = path.parent.stat() if os.path.samestat(before, mine) else before
+        if facts.st_uid:
+            os.fchown(descriptor, facts.st_uid, facts.st_gid)
 
 
 def replace_json(path: Path, value: Any) -> None:
@@ -84,8 +99,8 @@ def open_regular(path: str | Path, most: int | None = None, mine: bool = False) 
     """Opens a file to read its bytes, without waiting for anything: every file that a foreign hand may have put there.
 
     `most`: the bytes it may have, for who reads it whole; who reads its end, or pieces of it, needs no limit. `mine`:
-    whether it must belong to this user, because what it says is going to be carried out. OSError: NotRegular, TooLarge,
-    NotMine, or what the system answers.
+    whether it must belong to this user or root, because what it says is going to be carried out. OSError: NotRegular,
+    TooLarge, NotMine, or what the system answers.
     """
     return os.fdopen(_opened(path, most, mine), "rb")
 
@@ -115,7 +130,7 @@ def _opened(path: str | Path, most: int | None = None, mine: bool = False) -> in
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             raise NotRegular(errno.EINVAL, "it is no regular file", str(path))
-        if mine and facts.st_uid != os.geteuid():
+        if mine and facts.st_uid not in (0, os.geteuid()):
             raise NotMine(errno.EPERM, "it belongs to another user", str(path))
         if most is not None and facts.st_size > most:
             raise TooLarge(errno.EFBIG, f"it has more than {most >> 20} MiB", str(path))

@@ -23,18 +23,18 @@ def written_by_nobody_else() -> Iterator[None]:
 
 
 def refuse_foreign_folder(path: Path) -> None:
-    """JobError where the folder, or the link in its place, belongs to another user: what is in it says what is run.
+    """JobError where the folder, or the link in its place, is neither this user's nor root's: what is in it is run.
 
     Nothing where there is no such folder yet.
     """
     for facts in (path.lstat(), path.stat()) if os.path.lexists(path) else ():
-        if facts.st_uid != os.geteuid():
+        if facts.st_uid not in (0, os.geteuid()):
             raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); nothing there is run")
 
 
 def read(path: Path, place: int = 0, size: int = -1) -> bytes:
-    """The bytes of a file that only this user can have written, or `size` of them from `place` on. JobError where that
-    is not so."""
+    """The bytes of a file that only this user, or root, can have written, or `size` of them from `place` on. JobError
+    where that is not so."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         refuse_strangers(path, descriptor)
@@ -52,7 +52,7 @@ def refuse_strangers(path: Path, descriptor: int) -> None:
 
 
 def _refuse(path: Path, facts: os.stat_result) -> None:
-    if facts.st_uid != os.geteuid():
+    if facts.st_uid not in (0, os.geteuid()):
         raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); it is not read")
     if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise JobError(f"{path} can be written by others (mode {facts.st_mode & 0o777:o}); it is not read")

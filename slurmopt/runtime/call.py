@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,13 @@ from slurmopt.config.health import Checks, from_word
 from slurmopt.errors import JobError
 from slurmopt.folder import private
 from slurmopt.folder.layout import RunFolder, run_folder
+from slurmopt.folder.outcome import EXIT_STATUS, INFRASTRUCTURE
 from slurmopt.runtime import stacks
 
 COMMAND = "SLURMOPT_COMMAND"
 """Environment variable: the words of the command as JSON. Unlike arguments, only the user and root can read it."""
+PATIENCE = 60.0
+"""Seconds: to a node that cannot map user ids for a while, all folders are somebody else's."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Call:
 
 def parse(argv: list[str]) -> Call:
     """Reads the words; a misspelt one ends the process with status 2 and the valid ones on standard error.
-    So does, with status 1, a run folder of another user's."""
+    So does, with status 69, a run folder that stays another user's for PATIENCE seconds."""
     words, command = _split(argv)
     options = _parser().parse_args(words)
     if command is None and options.function is None and not options.of_point:
@@ -65,10 +70,7 @@ def parse(argv: list[str]) -> Call:
     if not options.of_point and (options.function is None) == (not command):
         _parser().error(f"either --function pkg.mod.fn or {COMMAND} or -- and the words of a command")
     folder = run_folder(Path(options.folder).absolute(), os.environ)
-    try:
-        private.refuse_foreign_folder(folder.path)
-    except JobError as error:
-        raise SystemExit(f"slurmopt: {error}") from error
+    _refuse_foreign(folder)
     return Call(
         folder=folder,
         heartbeat=options.heartbeat,
@@ -86,6 +88,18 @@ def parse(argv: list[str]) -> Call:
         ranks_per_node=options.ranks_per_node,
         distributed=options.distributed != "off",
     )
+
+
+def _refuse_foreign(folder: RunFolder) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return private.refuse_foreign_folder(folder.path)
+        except JobError as error:
+            if time.monotonic() >= deadline:
+                print(f"slurmopt: {error}", file=sys.stderr)
+                raise SystemExit(EXIT_STATUS[INFRASTRUCTURE]) from error
+        time.sleep(1)
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str] | None]:

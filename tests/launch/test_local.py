@@ -119,6 +119,18 @@ def test_the_ranks_are_told_a_port_that_nobody_listens_at_on_any_address(folder:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_options_of_the_shell_that_the_setup_leaves_on_change_nothing_of_the_supervisor(folder: Path) -> None:
+    words = (
+        'task.command=[bash,-c,"cat $SLURMOPT_HOSTFILE"]',
+        "task.per=node",
+        "environment.setup=['set -o noclobber']",
+    )
+    done = launch(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (log,) = (folder / "runs").glob("*/*/logs/attempt-0/rank-0.log")
+    assert log.read_text() == "localhost slots=1\n"
+
+
 def test_a_signal_before_any_rank_is_there_kills_nothing_and_is_not_lost(folder: Path) -> None:
     done = launch("task._target_=train.until_told", "environment.setup=['[ $SLURMOPT_ATTEMPT = 1 ] || kill -USR1 $$']")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -22,6 +22,7 @@ import pytest
 from private_cluster import clean_environment, unprivileged_user
 
 from slurmopt.folder import events
+from slurmopt.folder.files import open_append, replace_text
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: becoming two other users needs root")
 
@@ -259,11 +260,17 @@ def swap(team: Team) -> str:
     return script
 
 
+def start(team: Team, script: str) -> subprocess.CompletedProcess[str]:
+    """The victim's job starts, and waits a second, not sixty, for folders that are somebody else's."""
+    assert "patience=60" in script
+    return team.victim.run("bash", "-s", input=script.replace("patience=60", "patience=1", 1))
+
+
 def test_a_run_folder_that_was_swapped_while_the_job_waited_runs_nobody_elses_code(team: Team) -> None:
     assert team.victim.launch("task.command=[echo, mine]").returncode == 0
     script = swap(team)
-    done = team.victim.run("bash", "-s", input=script)
-    assert done.returncode == 1
+    done = start(team, script)
+    assert done.returncode == 69
     assert f"{team.run} belongs to another user: the job ends" in done.stderr
     assert team.trace.read_text() == ""
     assert sorted(path.name for path in team.run.iterdir() if path.is_dir()) == ["heartbeat", "logs"]
@@ -278,16 +285,62 @@ def test_a_link_in_the_place_of_a_run_folder_is_not_followed(team: Team) -> None
         f"run.parent.mkdir(parents=True); run.symlink_to(Path('gone/mine/1').absolute())"
     )
     assert there.returncode == 0, there.stderr
+    done = start(team, script)
+    assert (done.returncode, "belongs to another user" in done.stderr) == (69, True)
+
+
+def test_a_link_of_ones_own_to_somebody_elses_file_is_not_followed(team: Team) -> None:
+    assert team.victim.launch("task.command=[echo, mine]").returncode == 0
+    theirs = team.project / "theirs.yaml"
+    assert team.attacker.run("touch", str(theirs)).returncode == 0
+    (team.run / "config.yaml").unlink()
+    (team.run / "config.yaml").symlink_to(theirs)
+    os.lchown(team.run / "config.yaml", team.victim.uid, team.victim.team)
+    done = start(team, (team.run / "job.sbatch").read_text())
+    assert (done.returncode, "config.yaml belongs to another user" in done.stderr) == (69, True)
+
+
+def test_a_job_goes_on_with_what_an_administrator_has_changed(team: Team) -> None:
+    assert team.victim.launch("task._target_=train.main").returncode == 0
+    config, changed, made = (team.run / name for name in ("config.yaml", "overrides.yaml", "cancelled"))
+    for path in (changed, made):
+        replace_text(path, "")
+        assert (path.stat().st_uid, path.stat().st_gid) == (team.victim.uid, team.run.stat().st_gid)
+    os.close(open_append(made.with_name("lock")))
+    assert made.with_name("lock").stat().st_uid == team.victim.uid
+    os.chown(config, 0, 0)  # as another program leaves it
+    config.chmod(0o644)
+    done = start(team, (team.run / "job.sbatch").read_text())
+    assert done.returncode == 0, done.stderr
+    assert outcome(team.run) == ["finished", "finished"]
+
+
+def test_root_gives_away_no_file_that_has_another_name(team: Team) -> None:
+    own = team.project.parent / "own"
+    own.touch()
+    os.link(own, team.project / "events.jsonl")
+    os.close(open_append(team.project / "events.jsonl"))
+    assert own.stat().st_uid == 0
+
+
+def test_a_job_waits_for_a_node_that_cannot_tell_for_a_while_whose_its_folder_is(team: Team) -> None:
+    assert team.victim.launch("task.command=[true]").returncode == 0
+    script = (team.run / "job.sbatch").read_text()
+    os.chown(team.run, team.attacker.uid, team.attacker.team)
+    back = threading.Timer(2, os.chown, (team.run, team.victim.uid, team.victim.team))
+    back.start()
     done = team.victim.run("bash", "-s", input=script)
-    assert (done.returncode, "belongs to another user" in done.stderr) == (1, True)
+    back.join()
+    assert done.returncode == 0, done.stderr
+    assert outcome(team.run) == ["finished", "finished"]
 
 
 def test_a_rank_does_not_take_another_users_folder_for_its_run(team: Team) -> None:
     assert team.victim.launch("task._target_=train.main").returncode == 0
     swap(team)
-    words = ("-m", "slurmopt.runtime", str(team.run), "--function", "json.evil")
-    done = team.victim.run(sys.executable, *words)
-    assert done.returncode == 1
+    code = "from slurmopt.runtime import call; call.PATIENCE = 0; import runpy; runpy.run_module('slurmopt.runtime')"
+    done = team.victim.run(sys.executable, "-c", code, str(team.run), "--function", "json.evil")
+    assert done.returncode == 69
     assert "nothing there is run" in done.stderr
     assert team.trace.read_text() == ""
 
