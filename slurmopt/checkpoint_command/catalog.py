@@ -171,6 +171,8 @@ def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
             held = stored_yaml.load(run.config, mine=True)
         except NotMine:
             return _foreign_config(run, stored_yaml.load(run.config))
+        if held is not None and not isinstance(held, dict):
+            raise ConfigError(f"{run.config} is no config")
         config = OmegaConf.create(held or {})
     except FileNotFoundError as error:
         raise RunError(f"{run.name}/{run.id} has no config.yaml, which says where its checkpoints are") from error

@@ -16,7 +16,12 @@ from slurmopt.errors import one_line
 from slurmopt.folder.files import read_text
 
 _MOST_NODES = 1_000_000
+_MOST_WRITTEN = 200_000
+_DEEPEST = 100
+_TOO_DEEP = "it is nested too deeply"
 _LONGEST = 40
+_MOST_DIGITS = 4300
+"""As Python's own limit. A number of base 60, such as 1:30:00, takes a time that grows with their square."""
 
 
 def load(path: Path, exact: bool = True, mine: bool = False) -> Any:
@@ -24,18 +29,20 @@ def load(path: Path, exact: bool = True, mine: bool = False) -> Any:
     `mine`: whether the file must be this user's, because what it says is going to be carried out.
 
     OSError where the file cannot be read; yaml.YAMLError for what is no YAML of that kind: also for what is no regular
-    file, for a value that its tag does not allow, and where aliases lead in a circle or unfold to more than a million
-    values.
+    file, for a value that its tag does not allow, for more values than a config has, and where aliases lead in a circle
+    or unfold to more than a million values.
     """
     try:
         text = read_text(path, mine)
     except ValueError as error:
         raise yaml.YAMLError(str(error)) from error
+    if text.count("\n") + text.count(",") > _MOST_WRITTEN:  # to build them would take minutes and gigabytes
+        raise yaml.YAMLError(f"it has more than {_MOST_WRITTEN:,} lines and commas")
     try:
         found = yaml.load(text, Loader=_loader(exact))  # noqa: S506 - a safe one
         _unfolded(found, {}, set())
     except RecursionError as error:
-        raise yaml.YAMLError("it is nested too deeply") from error
+        raise yaml.YAMLError(_TOO_DEEP) from error
     return found
 
 
@@ -46,24 +53,29 @@ def not_allowed(node: yaml.Node) -> ConstructorError:
     return ConstructorError(None, None, f"{one_line(shown)} is no {node.tag.rpartition(':')[2]}", node.start_mark)
 
 
+_MERGE = "tag:yaml.org,2002:merge"
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 MISFITS = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
 """What PyYAML raises for such a value."""
 
 
-def _unfolded(value: Any, sizes: dict[int, int], above: set[int]) -> int:
-    """How many values there are once each alias is a copy of its own, as OmegaConf makes it."""
+def _unfolded(value: Any, known: dict[int, tuple[int, int]], above: set[int]) -> tuple[int, int]:
+    """How many values there are once each alias is a copy of its own, as OmegaConf makes it, and how deep they lie."""
     if not isinstance(value, (dict, list)):
-        return 1
+        return 1, 0
     if id(value) in above:
         raise yaml.YAMLError("its aliases lead in a circle")
-    if id(value) not in sizes:
+    if id(value) not in known:
         above.add(id(value))
-        parts = value.values() if isinstance(value, dict) else value
-        sizes[id(value)] = 1 + sum(_unfolded(part, sizes, above) for part in parts)
+        parts = [_unfolded(part, known, above) for part in (value.values() if isinstance(value, dict) else value)]
         above.discard(id(value))
-        if sizes[id(value)] > _MOST_NODES:
+        size, depth = 1 + sum(each[0] for each in parts), 1 + max((each[1] for each in parts), default=0)
+        if size > _MOST_NODES:
             raise yaml.YAMLError(f"its aliases unfold to more than {_MOST_NODES:,} values")
-    return sizes[id(value)]
+        if depth > _DEEPEST:
+            raise yaml.YAMLError(_TOO_DEEP)
+        known[id(value)] = size, depth
+    return known[id(value)]
 
 
 @cache
@@ -80,6 +92,8 @@ def _loader(exact: bool) -> type[Any]:
         yaml_constructors = tables.yaml_constructors
 
         def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+            if node.tag in _NUMBERS and len(node.value) > _MOST_DIGITS:
+                raise not_allowed(node)
             try:
                 return super().construct_object(node, deep)
             except MISFITS as error:
@@ -88,6 +102,10 @@ def _loader(exact: bool) -> type[Any]:
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
             seen = set()
             for key, _ in node.value:
+                if key.tag == _MERGE:  # each level may double what is merged; slurmopt writes none
+                    raise ConstructorError(None, None, "keys are not merged here by <<", key.start_mark)
+                if not isinstance(key.value, str):  # refused below
+                    continue
                 if key.value in seen and key.tag == yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG:
                     raise ConstructorError(
                         "while constructing a mapping",
@@ -95,7 +113,7 @@ def _loader(exact: bool) -> type[Any]:
                         f"found duplicate key {key.value}",
                         key.start_mark,
                     )
-                seen.add(key.value if isinstance(key.value, str) else id(key))
+                seen.add(key.value)
             return super().construct_mapping(node, deep=deep)
 
     return Loader

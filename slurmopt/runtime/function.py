@@ -98,7 +98,7 @@ def load_config(call: Call) -> Any:
     from slurmopt.config.stored_yaml import load
 
     held = load(call.folder.config, mine=True) if call.config is None else call.config
-    config = OmegaConf.create({} if held is None else held)
+    config = OmegaConf.create(held if isinstance(held, (dict, list)) else {})
     try:
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:

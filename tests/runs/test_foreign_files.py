@@ -24,6 +24,13 @@ YAML = {
     "merged circle": "&a {<<: *a}\n",
     "brackets": f"task: {'[' * 10000}\n",
     "nested": f"task: {'[' * 10000}{']' * 10000}\n",
+    "300 levels": f"task: {'[' * 300}{']' * 300}\n",
+    "merged twice": "a0: &a0 {x: 1}\n"
+    + "".join(f"a{at}: &a{at} {{<<: [*a{at - 1}, *a{at - 1}]}}\n" for at in range(1, 30)),
+    "base 60": f"task: 1{':1' * 200000}\n",
+    "many": f"task: [{'1,' * 4000000}1]\n",
+    "list as key": "? [1, 2]\n: 3\n",
+    "text in a text": "'!!bool foo'\n",
     "nonsense": "task: !!bool perhaps\n",
     "day": "task: !!timestamp yesterday\n",
     "empty number": 'task: !!int ""\n',
