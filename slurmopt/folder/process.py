@@ -23,7 +23,12 @@ def module_words(module: str) -> list[str]:
     """What follows `sys.executable` to run a module of slurmopt's as `-m` does, but with no file of the working
     directory in place of a module: a training may write a `token.py` there, and others may where it is open to them.
     """
-    return ["-P", "-m", module] if sys.version_info >= (3, 11) else ["-c", _WITHOUT_CWD, module]
+    return [*module_start(), module]
+
+
+def module_start() -> list[str]:
+    """The words before the module's name; those after it are its own."""
+    return ["-P", "-m"] if sys.version_info >= (3, 11) else ["-c", _WITHOUT_CWD]
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from typing import Any
 from slurmopt.config.deferred import DEFERRED
 from slurmopt.config.shipped import shipped
 from slurmopt.errors import ConfigError, one_line
+from slurmopt.folder.process import module_start
 from slurmopt.slurm.container import apptainer_variables, mounted_folders
 from slurmopt.slurm.directives import directives
 from slurmopt.slurm.job import Job, lead, policy
@@ -67,6 +68,7 @@ def context(job: Job) -> dict[str, Any]:
         "command": command(job),
         "own_srun": own_srun(job),
         "pythonpath": pythonpath(job),
+        "module_start": [shell(word) for word in module_start()],
         "policy": _policy(job),
         "mode": "750" if job.settings.launch.group_access else "700",
         "lead": lead(job.settings),

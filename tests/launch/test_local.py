@@ -131,6 +131,23 @@ def test_options_of_the_shell_that_the_setup_leaves_on_change_nothing_of_the_sup
     assert log.read_text() == "localhost slots=1\n"
 
 
+def test_no_module_is_looked_for_in_the_root_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container has its checkout at /slurmopt, which would be taken for the package."""
+    (folder / "seen").mkdir()
+    (folder / "seen" / "sitecustomize.py").write_text(
+        "import atexit, os, sys\n"
+        "def tell():\n"
+        "    with open(os.path.join(os.path.dirname(__file__), str(os.getpid())), 'w') as file:\n"
+        "        print(sys.orig_argv, os.getcwd() == '/', '' in sys.path or '/' in sys.path, file=file)\n"
+        "atexit.register(tell)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(folder / "seen"))
+    assert launch("task.command=[true]").returncode == 0
+    told = [path.read_text() for path in (folder / "seen").iterdir() if path.name.isdecimal()]
+    (verdict,) = [words for words in told if "slurmopt.runtime.verdict" in words]
+    assert verdict.endswith("True False\n")
+
+
 def test_a_signal_before_any_rank_is_there_kills_nothing_and_is_not_lost(folder: Path) -> None:
     done = launch("task._target_=train.until_told", "environment.setup=['[ $SLURMOPT_ATTEMPT = 1 ] || kill -USR1 $$']")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -24,12 +24,13 @@ from slurmopt.config.task import Task
 from slurmopt.config.tiers import Scratch, Shared
 from slurmopt.errors import ConfigError
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.process import module_start
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
 from slurmopt.slurm.job import Array, Job
-from slurmopt.slurm.quoting import directive, shell_deferred
+from slurmopt.slurm.quoting import directive, shell, shell_deferred
 from slurmopt.slurm.script import render
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -135,6 +136,7 @@ def job(name: str) -> Job:
 def test_golden(name: str, request: pytest.FixtureRequest) -> None:
     package = str(Path(slurmopt.__file__).parent)
     text = render(job(name)).replace(package, "/PACKAGE")
+    text = text.replace(" ".join(map(shell, module_start())), "-P -m")  # as Python has it since 3.11
     golden = GOLDEN / f"{name}.sbatch"
     if request.config.getoption("--update-golden"):
         golden.write_text(text)
