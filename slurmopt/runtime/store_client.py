@@ -122,10 +122,12 @@ def connected(address: tuple[str, int], key: bytes, rank: int, timeout: float, p
 
 def torch_store(client: StoreClient, timeout: float) -> Any:
     """`client` as a `torch.distributed.Store`, for process groups of any backend. It must outlive them: torch holds no
-    reference to the Python object."""
+    reference to the Python object. `list_keys` and the queues raise NotImplementedError."""
     base = importlib.import_module("torch.distributed").Store
     members: dict[str, Any] = {name: _passed_on(name) for name in _PASSED_ON}
     members |= {"get": _get, "wait": _wait, "clone": lambda self: self}
+    # torch's PrefixStore looks these two up by their names in C++
+    members |= {"deleteKey": members["delete_key"], "getNumKeys": members["num_keys"]}
     store = type("AttemptStore", (base,), members)()
     store.client = client
     store.set_timeout(timedelta(seconds=timeout))

@@ -121,7 +121,9 @@ def test_the_attempts_store_does_what_torchs_own_does() -> None:
     """Each call's answer, in both; large values, several waiting threads and keys that never come included."""
     import torch.distributed as dist
 
-    assert _answers(attempt_store(SECRET)) == _answers(dist.TCPStore("127.0.0.1", 0, is_master=True))
+    expected = _answers(dist.TCPStore("127.0.0.1", 0, is_master=True))
+    assert _answers(attempt_store(SECRET)) == expected
+    assert _answers(dist.PrefixStore("p", attempt_store(SECRET))) == expected
     waits = attempt_store(SECRET)
     with pytest.raises(dist.DistStoreError, match="wait timeout after 100ms, keys: never"):
         waits.wait(["never"], timedelta(seconds=0.1))
@@ -187,4 +189,5 @@ def _answers(store: Any) -> list[Any]:
         store.delete_key("e"),
         store.delete_key("e"),
         store.check(["e"]),
+        store.num_keys(),
     ]
