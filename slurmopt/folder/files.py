@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from slurmopt.folder.owner import is_trusted
 from slurmopt.folder.temporary import temporary_name
 
 _LARGEST = 16 << 20
@@ -130,7 +131,7 @@ def _opened(path: str | Path, most: int | None = None, mine: bool = False) -> in
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             raise NotRegular(errno.EINVAL, "it is no regular file", str(path))
-        if mine and facts.st_uid not in (0, os.geteuid()):
+        if mine and not is_trusted(facts, Path(path).parent):
             raise NotMine(errno.EPERM, "it belongs to another user", str(path))
         if most is not None and facts.st_size > most:
             raise TooLarge(errno.EFBIG, f"it has more than {most >> 20} MiB", str(path))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slurmopt.errors import JobError
+from slurmopt.folder.owner import is_trusted, keeps_modes
 
 
 @contextlib.contextmanager
@@ -28,7 +29,7 @@ def refuse_foreign_folder(path: Path) -> None:
     Nothing where there is no such folder yet.
     """
     for facts in (path.lstat(), path.stat()) if os.path.lexists(path) else ():
-        if facts.st_uid not in (0, os.geteuid()):
+        if not is_trusted(facts, path):
             raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); nothing there is run")
 
 
@@ -47,12 +48,12 @@ def refuse_strangers(path: Path, descriptor: int) -> None:
     facts = os.fstat(descriptor)
     if not stat.S_ISREG(facts.st_mode):
         raise JobError(f"{path} is no regular file; it is not read")
-    _refuse(path, facts)
-    _refuse(path.parent, path.parent.stat())
+    _refuse(path, facts, path.parent)
+    _refuse(path.parent, path.parent.stat(), path.parent)
 
 
-def _refuse(path: Path, facts: os.stat_result) -> None:
-    if facts.st_uid not in (0, os.geteuid()):
+def _refuse(path: Path, facts: os.stat_result, folder: Path) -> None:
+    if not is_trusted(facts, folder):
         raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); it is not read")
-    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and keeps_modes(folder):
         raise JobError(f"{path} can be written by others (mode {facts.st_mode & 0o777:o}); it is not read")

@@ -6,11 +6,15 @@ missing on some mounts of Lustre, and holds on one node alone on others.
 A claim whose holder was killed is settled: on the same machine its process is looked for; from elsewhere it is a dead
 one's when it stops being touched. A holder that stands still for as long, with its whole machine, and goes on later is
 not told from a dead one.
+
+Where the file system has no links (an SMB mount without them, a gateway of an object store) a lock has to do.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import secrets
@@ -21,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slurmopt.errors import FolderError
+from slurmopt.folder.files import open_append
 from slurmopt.folder.process import machine, started_at
 
 _BEAT = 1.0
@@ -30,6 +35,7 @@ _SILENT = 8
 """Looks, so many seconds apart, at a claim that nobody touches: then its holder is dead. No clock of another machine
 counts, nor the time for which a file system hangs."""
 _PAUSE = 0.1
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
@@ -39,8 +45,16 @@ def claimed(path: Path, patience: float = 0.0) -> Iterator[bool]:
     However little that is, one from elsewhere is watched until it is known to live. FolderError where no claim can be
     made.
     """
-    mine = _mine()
-    if not _take(path, mine, time.monotonic() + patience):
+    mine, deadline = _mine(), time.monotonic() + patience
+    try:
+        taken: bool | None = _take(path, mine, deadline)
+    except _NoLinksError:
+        taken = None
+    if taken is None:
+        with _locked(path.with_name(f"{path.name}.lock"), deadline) as held:
+            yield held
+        return
+    if not taken:
         yield False
         return
     done = threading.Event()
@@ -51,6 +65,36 @@ def claimed(path: Path, patience: float = 0.0) -> Iterator[bool]:
         done.set()
         if _holder(path) == mine:
             path.unlink(missing_ok=True)
+
+
+class _NoLinksError(FolderError):
+    """The file system has none."""
+
+
+@contextlib.contextmanager
+def _locked(path: Path, deadline: float) -> Iterator[bool]:
+    """The same by a lock of the file `path`, which stays: who removed it would leave two files to lock."""
+    try:
+        descriptor = open_append(path)
+    except OSError as error:
+        raise FolderError(f"{path} cannot be made: {(error.strerror or str(error)).lower()}") from error
+    try:
+        yield _lock(path, descriptor, deadline)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(path: Path, descriptor: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_PAUSE)
+        except OSError as error:
+            raise FolderError(f"{path.parent} has neither links nor locks; choose another launch.folder") from error
 
 
 def _mine() -> str:
@@ -75,6 +119,8 @@ def _take(path: Path, mine: str, deadline: float) -> bool:
         except FileExistsError:
             holder = _holder(path)
         except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise _NoLinksError(f"{path} cannot be made: there are no links") from error
             raise FolderError(f"{path} cannot be made: {(error.strerror or str(error)).lower()}") from error
         if holder == mine:  # an NFS server that made it, and whose answer was lost
             return True

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from slurmopt.errors import FolderError, RunError, one_line
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.owner import is_own, is_trusted, keeps_modes
 from slurmopt.folder.sweep import SweepFolder, sweep_of
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -44,15 +45,19 @@ def refuse_foreign_run(run: RunFolder, who: str = "") -> None:
 
 def refuse_others(run: RunFolder) -> None:
     """RunError where a run that is to be ended, or to lose something, belongs to another user. root may do that."""
-    if os.geteuid() and (name := owner_of(run) or owner(run.config)) is not None:
-        raise RunError(f"{one_line(f'{run.name}/{run.id}')} belongs to another user ({name}), who alone can do that")
+    for path, belongs in ((run.path, is_own), (run.events, is_trusted), (run.config, is_trusted)):
+        with contextlib.suppress(FileNotFoundError):
+            facts = path.lstat()
+            if os.geteuid() and not belongs(facts, run.path):
+                label = one_line(f"{run.name}/{run.id}")
+                raise RunError(f"{label} belongs to another user ({name_of(facts.st_uid)}), who alone can do that")
 
 
 def is_mine(run: RunFolder) -> bool:
     """Whether the run's files belong to this user, whatever their modes; False where they cannot be looked at."""
-    paths = (run.path, run.script, run.config, run.events)
+    files = (run.script, run.config, run.events)
     try:
-        return all(path.lstat().st_uid == os.geteuid() for path in paths)
+        return is_own(run.path.lstat(), run.path) and all(is_trusted(file.lstat(), run.path) for file in files)
     except OSError:
         return False
 
@@ -92,14 +97,14 @@ def _refuse(paths: Iterable[Path], folder: Path, what: str, who: str) -> None:
         except OSError as error:
             raise RunError(f"{who}{shown}: {error.strerror}") from error
         is_link = stat.S_ISLNK(facts.st_mode)
-        if is_link and facts.st_uid == os.geteuid():
+        if is_link and is_trusted(facts, folder):
             try:
                 facts = path.stat()
             except OSError as error:
                 raise RunError(f"{who}{shown} is a link that leads nowhere: {error.strerror}") from error
-        if facts.st_uid != os.geteuid():
+        if not (is_own if path == folder else is_trusted)(facts, folder):
             raise RunError(f"{who}{shown} belongs to another user ({name_of(facts.st_uid)}); launch {what} of your own")
-        if facts.st_mode & _OTHERS and (is_link or not is_closed):
+        if facts.st_mode & _OTHERS and (is_link or not is_closed) and keeps_modes(folder):
             raise RunError(
                 f"{who}{shown} may be written by others (mode {stat.S_IMODE(facts.st_mode):o}), and would run as you: "
                 f"look at what is in it, then chmod go-w {shlex.quote(shown)}"
@@ -112,7 +117,7 @@ def _is_closed(folder: Path) -> bool:
         facts = folder.stat()
     except OSError:
         return False
-    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
+    return not facts.st_mode & 0o077 and is_own(facts, folder)
 
 
 def make_place(folder: Path) -> None:
@@ -130,6 +135,7 @@ def make_place(folder: Path) -> None:
                 one.rmdir()
         raise
     _warn_of_everybody(folder)
+    _warn_of_hidden_owners(folder)
 
 
 def _close_places(folder: Path) -> None:
@@ -148,11 +154,11 @@ def close_place(folder: Path) -> None:
     """
     for link in (folder, *folder.parents):
         if (link == folder or _is_open_to_all(link.parent)) and os.path.islink(link):
-            uid = link.lstat().st_uid
-            if uid not in (0, os.geteuid()):
-                raise FolderError(_refused(link, f"is a link of another user ({name_of(uid)})"))
+            facts = link.lstat()
+            if not is_trusted(facts, link.parent):
+                raise FolderError(_refused(link, f"is a link of another user ({name_of(facts.st_uid)})"))
     facts = folder.stat()
-    if facts.st_uid not in (0, os.geteuid()):
+    if not is_trusted(facts, folder):
         raise FolderError(_refused(folder, f"belongs to another user ({name_of(facts.st_uid)})"))
     if not facts.st_mode & _OTHERS or facts.st_mode & stat.S_ISVTX:
         return
@@ -160,6 +166,8 @@ def close_place(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.chmod(mode & ~_OTHERS)
     if folder.stat().st_mode & _OTHERS:
+        if not keeps_modes(folder):
+            return
         instead = f"chmod go-w {shlex.quote(shown)}, or "
         raise FolderError(_refused(folder, f"may be written by others (mode {mode:o})", instead))
     print(
@@ -185,6 +193,18 @@ def _warn_of_everybody(folder: Path) -> None:
                 file=sys.stderr,
             )
             return
+
+
+def _warn_of_hidden_owners(folder: Path) -> None:
+    """Says so where the file system shows `folder`, which is this user's, as another user's or with other modes."""
+    facts = folder.stat()
+    if facts.st_uid in (0, os.geteuid()) and not (facts.st_mode & _OTHERS and not keeps_modes(folder)):
+        return
+    print(
+        f"slurmopt: {one_line(str(folder))}: this file system does not tell whose a file is (user {facts.st_uid}, mode "
+        f"{stat.S_IMODE(facts.st_mode):o}, whoever made it): whether others can change your runs is for its server to say",
+        file=sys.stderr,
+    )
 
 
 def _refused(folder: Path, why: str, instead: str = "") -> str:

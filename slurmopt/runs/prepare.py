@@ -15,6 +15,7 @@ from slurmopt.errors import FolderError, one_line
 from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.owner import is_own
 from slurmopt.folder.private import written_by_nobody_else
 from slurmopt.folder.temporary import clear_drafts, drafts, temporary_name
 from slurmopt.patience import patience
@@ -99,7 +100,7 @@ def _begin(draft: RunFolder, job: Job) -> None:
             with contextlib.suppress(FileExistsError):
                 place.mkdir(mode=0o700)
             facts = place.lstat()
-            if facts.st_uid != os.geteuid() or not stat.S_ISDIR(facts.st_mode):
+            if not (stat.S_ISDIR(facts.st_mode) and is_own(facts, place)):
                 owner = name_of(facts.st_uid)
                 raise FolderError(f"{one_line(str(place))}, of user {owner}, is no folder of yours; remove it")
             return draft.make(job.settings.launch.group_access, of_sweep=job.sweep is not None)

@@ -8,6 +8,7 @@ import pwd
 import shutil
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -400,6 +401,25 @@ def test_retry_goes_on_where_nobody_else_reaches_what_a_default_acl_or_an_umask_
     wait_for_the_second_end(ended)
 
 
+def test_a_default_acl_gives_nobody_a_hand_in_a_run_of_a_group(team: Team) -> None:
+    """The kernel takes the modes of such a folder's files from it, not from the umask."""
+    entries = ((0x01, 7, -1), (0x04, 7, -1), (0x08, 7, team.victim.team), (0x10, 7, -1), (0x20, 5, -1))
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    try:
+        os.setxattr(team.project, "system.posix_acl_default", acl)
+    except OSError as error:
+        pytest.skip(f"NOT TESTED: no ACLs here: {error.strerror}")
+    (team.project / "lib" / "deep").mkdir(parents=True)
+    (team.project / "lib" / "deep" / "big.py").touch()
+    done = team.victim.launch("task.command=[true]", "launch.group_access=true", "environment.snapshot=copy")
+    assert done.returncode == 0, done.stderr
+    assert (team.run / "code" / "lib" / "deep" / "big.py").exists()
+    assert writable(team.run / "code") == []
+    assert stat.S_IMODE(team.run.stat().st_mode) == 0o2750
+    (team.run / "events.jsonl").chmod(0o640)
+    (team.run / "job.sbatch").chmod(0o640)
+
+
 def test_a_link_of_ones_own_to_a_run_of_ones_own_is_the_run(team: Team, ended: Path) -> None:
     """A run that was moved to scratch, with a link where it was."""
     scratch = team.project.parent / "scratch"
@@ -421,6 +441,38 @@ def test_a_link_that_a_colleague_has_made_above_the_runs_is_followed(team: Team)
     done = team.victim.slurmopt("retry", "--folder", "current/runs", "mine/1")
     assert done.returncode == 0, done.stderr
     wait_for_the_second_end(team.project / "v3" / "runs" / "mine" / "1")
+
+
+@pytest.fixture
+def hidden(team: Team) -> Iterator[Path]:
+    """A folder on a file system that shows all as another user's, with the mode 777, as access points and mounts of SMB
+    do."""
+    there, shown = team.project.parent / "there", team.project.parent / "shown"
+    for folder in (there, shown):
+        folder.mkdir()
+        folder.chmod(0o777)
+    options = ("--force-user=games", "--perms=0777", "--chmod-ignore")
+    done = subprocess.run(["bindfs", *options, str(there), str(shown)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"NOT TESTED: no FUSE here: {done.stderr.strip()}")
+    yield shown
+    subprocess.run(["umount", "--lazy", str(shown)], check=True)
+
+
+def test_where_the_file_system_does_not_show_owners_ones_own_runs_are_ones_own(team: Team, hidden: Path) -> None:
+    done = team.victim.launch("task.command=[true]", f"launch.folder={hidden}/runs")
+    run = hidden / "runs" / "mine" / "1"
+    assert f"{run.parent}: this file system does not tell whose a file is" in done.stderr, done.stderr
+    assert "job" in done.stdout
+    team.victim.at = hidden
+    for words in (("retry", "mine/1"), ("cancel", "mine/1"), ("tend",)):
+        done = team.victim.slurmopt(*words)
+        assert "belongs to another user" not in done.stderr
+        assert "written by" not in done.stderr
+        assert "Traceback" not in done.stderr
+    # How many tries the journal tells of: a retry is submitted as the launch was.
+    assert [event["event"] for event in events.read(run / "events.jsonl")].count("submitting") == 2
+    assert not [path for path in hidden.rglob(".owner.*")]
 
 
 def test_retry_is_not_led_by_a_link_that_anybody_can_have_made(team: Team, ended: Path) -> None:
