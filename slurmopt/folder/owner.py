@@ -1,7 +1,7 @@
 """Whose a file is, and who may write it, as its file system shows that.
 
-Some show another user, or other modes, than they were asked for: an access point of EFS with a user of its own, mounts of
-SMB, NFS with other names of users, root where the server squashes it. A file that this process makes there tells.
+Some show another user, or other modes, than they were asked for: an EFS access point with a user of its own, mounts of
+SMB, NFS with another table of users, root where the server squashes it. A file that this process makes there tells.
 """
 
 from __future__ import annotations

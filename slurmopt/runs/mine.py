@@ -202,7 +202,7 @@ def _warn_of_hidden_owners(folder: Path) -> None:
         return
     print(
         f"slurmopt: {one_line(str(folder))}: this file system does not tell whose a file is (user {facts.st_uid}, mode "
-        f"{stat.S_IMODE(facts.st_mode):o}, whoever made it): whether others can change your runs is for its server to say",
+        f"{stat.S_IMODE(facts.st_mode):o}, whoever made it); its server decides whether others can change your runs",
         file=sys.stderr,
     )
 
