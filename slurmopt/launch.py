@@ -151,10 +151,11 @@ def _plan_of_existing(asked: Launch, overrides: list[str]) -> Plan:
     """An existing run goes on with its own script, wherever the launch is typed."""
     from slurmopt.runs.resume import resume
 
-    found, stored, typed = resume(asked)
-    run = found.run
-    job = job_for(typed, run, run.name, run.path, found.backend, overrides)
-    return Plan(job, found.backend, stored, overrides, run.path, existing=True, after=found.token)
+    found = resume(asked)
+    run, stored = found.run, found.stored
+    job = job_for(found.settings, run, run.name, run.path, found.backend, overrides)
+    after = found.after
+    return Plan(job, found.backend, stored, overrides, run.path, existing=True, after=after, submitted=found.job)
 
 
 def _backend(typed: Settings) -> str:

@@ -34,7 +34,7 @@ from slurmopt.runs.gather import gather
 from slurmopt.runs.journal import read as read_journal
 from slurmopt.runs.mine import owner_of
 from slurmopt.runs.plan import Plan
-from slurmopt.runs.resume import Ended, ended, taken, undo_broken_off
+from slurmopt.runs.resume import Ended, ended, note_lost_submission, undo_broken_off
 from slurmopt.runs.retry import More
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _retried_points(chosen: Selection, words: list[str], given: argparse.Namespa
     answer = Answer(sweep.name, sweep.id, str(sweep.path))
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            before = [] if given.dry_run else sweeps.taken(chosen)
+            before = [] if given.dry_run else sweeps.note_lost_submissions(chosen)
             have = Ranges(span for one in before for span in one.points.spans)
             have = have.both(sweeps.goes_on(chosen)) if before else have
             planned = sweeps.plan(chosen, words, More(given.more_memory, given.more_time), given.failed, have)
@@ -216,7 +216,7 @@ def _retried(run: RunFolder, words: list[str], given: argparse.Namespace) -> Ans
     """Retries one run and says so."""
     answer = Answer(run.name, run.id, str(run.path))
     try:
-        if not given.dry_run and (job := taken(run)) is not None:
+        if not given.dry_run and (job := note_lost_submission(run)) is not None:
             answer.job, answer.before = job, True
             _say(answer, given.json)
             return answer

@@ -29,3 +29,5 @@ class Plan:
     """What a retry changes: a key → its value before and after. None: config and script stay as they lie there."""
     estimate: str | None = None
     """When Slurm thinks the job will start."""
+    submitted: str | None = None
+    """The job that the same launch has become before, where it did not learn that: nothing is submitted."""

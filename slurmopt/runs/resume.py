@@ -46,7 +46,21 @@ class Ended:
     """Whether nobody knows what became of that submission."""
 
 
-def resume(asked: Launch) -> tuple[Ended, dict[str, Any], Settings]:
+@dataclass(frozen=True)
+class Resumed:
+    """A run that goes on with its own config and script."""
+
+    run: RunFolder
+    backend: str
+    after: str | None
+    """The token of its latest submission."""
+    job: str | None
+    """What an earlier `launch.run` that broke off has submitted: nothing is left to do."""
+    stored: dict[str, Any]
+    settings: Settings
+
+
+def resume(asked: Launch) -> Resumed:
     """The run that `launch.run` means, and its stored config: plain, and typed with what is said of `launch` now.
 
     Raises RunError while the run is alive, ConfigError for overrides that it cannot take.
@@ -56,13 +70,17 @@ def resume(asked: Launch) -> tuple[Ended, dict[str, Any], Settings]:
     run = find(asked.run, Path(asked.folder))
     if run.in_sweep:
         raise RunError(f"{_WHO}{run.name}/{run.id} is a point of a sweep; slurmopt retry {run.name}/{run.id}")
-    found = ended(run, _WHO)
-    undo_broken_off(run, none_in_slurm=False)
-    stored, typed = load(found.run.config)
-    if asked.backend not in ("auto", found.backend):
-        raise ConfigError(f"the script of {found.run.id} was made for {found.backend}; leave it out", "launch.backend")
-    launch = replace(asked, backend=found.backend, name=found.run.name)
-    return found, stored, replace(typed, launch=launch)
+    job = None if asked.dry_run else note_lost_submission(run)
+    backend, after = _submitted_by(run, _WHO), earlier(run)[0]
+    if job is None:
+        found = ended(run, _WHO)
+        backend, after = found.backend, found.token
+        undo_broken_off(run, none_in_slurm=False)
+    stored, typed = load(run.config)
+    if asked.backend not in ("auto", backend):
+        raise ConfigError(f"the script of {run.id} was made for {backend}; leave it out", "launch.backend")
+    launch = replace(asked, backend=backend, name=run.name)
+    return Resumed(run, backend, after, job, stored, replace(typed, launch=launch))
 
 
 def ended(run: RunFolder, who: str = "") -> Ended:
@@ -70,13 +88,18 @@ def ended(run: RunFolder, who: str = "") -> Ended:
     refuse_foreign_run(run, who)
     token, job, _ = earlier(run)  # before Slurm is asked: a submission in between is seen in either
     _refuse_alive(run, who)
+    return Ended(run, _submitted_by(run, who), token, unsettled=token is not None and job is None)
+
+
+def _submitted_by(run: RunFolder, who: str) -> str:
+    """The backend of the run's latest submission."""
     tried = [event.get("backend") for event in events.read(run.events, "submitting")]
     if not tried or not isinstance(tried[-1], str):
         raise RunError(f"{who}the journal {run.events} does not say how the run was submitted")
-    return Ended(run, tried[-1], token, unsettled=token is not None and job is None)
+    return tried[-1]
 
 
-def taken(run: RunFolder) -> str | None:
+def note_lost_submission(run: RunFolder) -> str | None:
     """The job of a retry before this one that got through without learning it: its sbatch was killed, or a full disk
     kept the journal from noting it. It is noted now; so is that of a launch, which is no retry's, and not returned."""
     _forget_finished(run)
@@ -132,7 +155,7 @@ def _refuse_another_job(journal: Journal, who: str) -> None:
     from slurmopt.slurm.queue import queue
 
     run = journal.folder
-    for job, entry in queue().items():
+    for job, entry in queue(fresh=True).items():  # gather asks nothing where the journal tells of the end
         is_its = entry.runs(str(run.script)) or bool(journal.token and journal.token in entry.comment)
         if is_its and not is_over(entry.state) and (job not in journal.jobs or entry.state == "PENDING"):
             raise RunError(f"{who}job {job} of {run.name}/{run.id} is {entry.state.lower()}; first: scancel {job}")

@@ -43,6 +43,8 @@ def carry_out(plan: Plan, backend: Backend, script: str) -> int:
 
 def submit(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
     """Makes the run (or takes the one there is) and submits it once: its job, and whether an earlier launch had."""
+    if plan.submitted is not None:
+        return plan.submitted, True
     run = plan.job.folder
     made = not plan.existing and _make(plan, script)
     with alone(run):

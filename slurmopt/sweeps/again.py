@@ -50,7 +50,7 @@ class Again:
         return self.changed.changes if self.changed is not None else {}
 
 
-def taken(chosen: Selection) -> list[Submission]:
+def note_lost_submissions(chosen: Selection) -> list[Submission]:
     """Array jobs of the chosen points that a retry before this one got through without learning it: its sbatch was
     killed, or a full disk kept the journal from noting them. They are noted now."""
     from slurmopt.config.settings import load

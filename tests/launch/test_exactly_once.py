@@ -233,6 +233,20 @@ def test_what_a_killed_retry_submitted_is_seen_and_cancelled(project: Any) -> No
     assert "2 points submitted as job" in project.slurmopt("retry", str(sweep)).stdout
 
 
+def test_a_launch_that_goes_on_with_a_run_and_is_killed_after_sbatch_is_repeated(project: Any) -> None:
+    answer = project.submit(FAILS, "resources.time=5m", "launch.check=false", "launch.name=goes-on")
+    project.wait_for(answer, "failed")
+    (project.path / "hold").touch()
+    words = (f"launch.run={answer['run']}", "launch.check=false")
+    killed = project.launch(*words, check=False, **wrapped(project, "sbatch", KILLED_AFTER_SBATCH))
+    assert killed.returncode == -signal.SIGKILL
+    (job,) = jobs_of(project)
+    again = project.launch(*words)
+    assert f"Submitted before, and not again: goes-on/{Path(answer['run']).name} as job {job}" in again.stdout
+    assert jobs_of(project) == [job]
+    assert "is running" in project.launch(*words, check=False).stderr
+
+
 @pytest.mark.parametrize("fault", ["EIO", "ENOSPC"])
 def test_a_retry_whose_job_cannot_be_noted_keeps_what_slurm_has(project: Any, fault: str) -> None:
     """The journal's third write is the one that tells of the job."""
