@@ -71,7 +71,8 @@ def _refuse(status: Status) -> None:
 def _note(journal: Journal) -> None:
     """The job of a submission whose answer was lost: it has been cancelled, and no retry is to count it."""
     token, _, noted = earlier(journal.folder)
-    if token is not None and not noted and token == journal.token and journal.job and not journal.local:
+    found = not journal.unsettled  # else its job is that of a submission before
+    if token is not None and not noted and found and token == journal.token and journal.job and not journal.local:
         note_job(journal.folder, journal.backend or "sbatch", token, journal.job)
 
 

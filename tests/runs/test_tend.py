@@ -189,6 +189,23 @@ def test_a_submission_that_the_journal_does_not_know_counts_as_alive(stray, slur
     assert tend(capsys) == []
 
 
+def test_a_cancel_notes_no_older_job_for_a_submission_that_slurm_never_had(stray, slurm, tmp_path, capsys) -> None:
+    """The resubmission was lost before sbatch: the run's job is the one before it."""
+    scancel = tmp_path / ".tools" / "scancel"
+    scancel.write_text("#!/bin/bash\n")
+    scancel.chmod(0o755)
+    run = stray().end("killed", cause="preemption", next="submit")
+    run.event("submitting", token="t-lost", backend="sbatch")
+    age(run)
+    slurm.has("7", "PREEMPTED", run.folder)
+    assert main(["cancel"]) == 0
+    capsys.readouterr()
+    assert [event.get("token") for event in events.read(run.folder.events, "submitted")] == ["t7"]
+    assert main(["status", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["state"] == "cancelled"
+    assert tend(capsys) == []
+
+
 @pytest.mark.parametrize("began", [True, False])
 def test_scancel_is_final(stray, slurm, capsys, began: bool) -> None:
     run = stray(attempt=began)
