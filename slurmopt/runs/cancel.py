@@ -19,8 +19,8 @@ from slurmopt.runs import options
 from slurmopt.runs.find import find
 from slurmopt.runs.gather import Status, gather, of_the_run
 from slurmopt.runs.handover import earlier, note_job
-from slurmopt.runs.journal import Journal, whole
-from slurmopt.runs.mine import refuse_others
+from slurmopt.runs.journal import Journal, read, whole
+from slurmopt.runs.mine import owner_of, refuse_others
 from slurmopt.runs.state import Slurm
 
 _PATIENCE = 10.0
@@ -36,14 +36,14 @@ def main(argv: list[str]) -> int:
 
 def cancel(run: RunFolder, as_json: bool) -> int:
     """Stops the run and says so."""
-    refuse_others(run)
+    _refuse_others(run)
     (status,), problem = gather([run], fresh=True)
     if status.journal.unsettled and problem is not None:
         raise SlurmError(f"{status.label}: nobody can tell whether Slurm has its latest job: {problem}")
     _refuse(status)
     _note(status.journal)
     # First, so that a job that ends at once is known to have been cancelled.
-    events.append(status.folder.events, "cancel", job=status.journal.job)
+    _tell(status.folder, "cancel", status.journal.job)
     _stop(status)
     now = _wait(status)
     print(json.dumps(_as_dict(now)) if as_json else _said(now))
@@ -56,6 +56,28 @@ def parser() -> argparse.ArgumentParser:
     options.add_run(made)
     options.add_json(made)
     return made
+
+
+def _refuse_others(run: RunFolder) -> None:
+    """RunError for another user's run, unless its job is that user's too, as Slurm says: Slurm lets coordinators and
+    operators end it, and nobody else. A journal of theirs that names one's own job ends nothing."""
+    try:
+        refuse_others(run)
+    except RunError:
+        from slurmopt.slurm.absence import users_of
+
+        journal = read(run)
+        if journal.local or not journal.job or users_of(journal.job) != {run.path.lstat().st_uid}:
+            raise
+
+
+def _tell(run: RunFolder, word: str, job: str | None) -> None:
+    """Notes it in the journal, which may be closed to who ends another user's run: its job notices by itself."""
+    try:
+        events.append(run.events, word, job=job)
+    except PermissionError:
+        if owner_of(run) is None:
+            raise
 
 
 def _refuse(status: Status) -> None:
@@ -85,7 +107,7 @@ def _stop(status: Status) -> None:
         else:
             _scancel(status)
     except BaseException:
-        events.append(journal.folder.events, "cancel-failed", job=journal.job)
+        _tell(journal.folder, "cancel-failed", journal.job)
         raise
 
 

@@ -14,6 +14,7 @@ from slurmopt.slurm.queue import Queue, QueueEntry
 
 _TIMEOUT = 30.0
 _WHO = re.compile(r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\S+))?", re.MULTILINE)
+_USER = re.compile(r"^   UserId=\S*\((\d+)\)", re.MULTILINE)
 _STATE = re.compile(r"^   JobState=(\S+) Reason=(.*?) Dependency=", re.MULTILINE)
 _RESTARTS = re.compile(r"^   Requeue=(\d) Restarts=(\d+)", re.MULTILINE)
 _END = re.compile(r"^   StartTime=\S+ EndTime=(\d+)", re.MULTILINE)
@@ -40,21 +41,31 @@ def all_jobs() -> dict[str, QueueEntry]:
     return {entry.job_id: entry for entry in _show()}
 
 
+def users_of(job: str) -> set[int]:
+    """The user id that the job belongs to, as Slurm says; none where it has no such job."""
+    return {int(user) for user in _USER.findall(_said(job))}
+
+
 def _show(*job: str) -> list[QueueEntry]:
     """The job, or the tasks of the array, as scontrol has them; without `job` all. None where Slurm has no such job."""
-    environment = {**clean_environment(os.environ), "SLURM_BITSTR_LEN": "0"}
-    try:
-        said = client.run(["scontrol", "show", "job", *job], _TIMEOUT, environment, time_format="%s")
-    except SlurmMissing:  # a machine that has squeue alone
-        return []
-    except SlurmRefused as error:
-        if "invalid job id" in str(error).lower():
-            return []
-        raise
+    said = _said(*job)
     entries = [_entry(record) for record in said.split("\n\n") if _WHO.search(record)]
-    if not entries and "No jobs in the system" not in said:
+    if said and not entries and "No jobs in the system" not in said:
         raise SlurmUnreachable("squeue does not list a job that was submitted, and scontrol says nothing; try again")
     return entries
+
+
+def _said(*job: str) -> str:
+    """What `scontrol show job` answers; "" where there is no such job, or no scontrol."""
+    environment = {**clean_environment(os.environ), "SLURM_BITSTR_LEN": "0"}
+    try:
+        return client.run(["scontrol", "show", "job", *job], _TIMEOUT, environment, time_format="%s") or "\n"
+    except SlurmMissing:  # a machine that has squeue alone
+        return ""
+    except SlurmRefused as error:
+        if "invalid job id" in str(error).lower():
+            return ""
+        raise
 
 
 def _entry(record: str) -> QueueEntry:

@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     found = pick(given.run, given.folder)
     if isinstance(found, RunFolder):
         return of_runs.cancel(found, given.json)
-    refuse_others(found.sweep.run)
+    _refuse_others(found.sweep)
     seen = standing(found.sweep, fresh=True)
     going = _going(seen, found)
     jobs = cancel(seen, going)
@@ -60,6 +60,18 @@ def main(argv: list[str]) -> int:
     now = _wait(seen.sweep, going)
     print(json.dumps(_as_dict(now, going, jobs)) if given.json else _said(now, going))
     return 0
+
+
+def _refuse_others(sweep: SweepFolder) -> None:
+    """RunError for another user's sweep, whose folder alone keeps points that wait from being started; with what those
+    can do whom Slurm lets end its jobs."""
+    try:
+        refuse_others(sweep.run)
+    except RunError as error:
+        jobs = sorted({one.job for one in arrays.known(sweep) if one.job is not None and one.job.isdecimal()}, key=int)
+        if not jobs:
+            raise
+        raise RunError(f"{error}; as a coordinator: scancel {' '.join(jobs)}") from error
 
 
 def _go_on(found: Selection) -> None:

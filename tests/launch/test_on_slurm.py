@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -295,6 +296,50 @@ def test_a_run_folder_that_another_user_swaps_in_the_queue_runs_nothing_of_their
     wait_until(lambda: "belongs to another user: the job ends" in log.read_text(), 60, "it ends", log.read_text)
     assert not trace.exists()
     assert not list((run / "logs").glob("attempt-*"))
+
+
+def test_who_may_end_a_users_jobs_may_cancel_their_runs_and_a_foreign_journal_ends_none_of_ones_own(
+    project: Any,
+) -> None:
+    """SIMULATED: the right of a coordinator, which takes accounting; scancel itself is run by root for them."""
+    answer = project.submit("task.command=[sleep, 300]", "resources.time=5m", "launch.name=ended")
+    run, (job,) = Path(answer["run"]), answer["job_ids"]
+    project.path.chmod(0o755)
+    run.chmod(0o755)
+    for name in ("events.jsonl", "config.yaml", "job.sbatch"):
+        (run / name).chmod(0o644)
+    ask, done, bin_folder = project.path / "ask", project.path / "done", project.path / "bin"
+    bin_folder.mkdir()
+    (bin_folder / "scancel").write_text(f'#!/bin/sh\necho "$@" > {ask}\nuntil [ -e {done} ]; do sleep 0.1; done\n')
+    (bin_folder / "scancel").chmod(0o755)
+    ask.touch()
+    ask.chmod(0o666)
+    environment = {**project.environment(), "HOME": "/nonexistent", "PATH": f"{bin_folder}:{os.environ['PATH']}"}
+    as_other: dict[str, Any] = {
+        "cwd": project.path, "user": "nobody", "group": "nogroup", "extra_groups": [], "env": environment, "text": True,
+    }  # fmt: skip
+    cancel = [sys.executable, "-m", "slurmopt", "cancel", str(run)]
+    coordinator = subprocess.Popen(cancel, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **as_other)
+    wait_until(lambda: ask.read_text() or coordinator.poll() is not None, 60, "scancel is asked")
+    assert ask.read_text() == f"{job}\n", coordinator.communicate()
+    project.cluster.run(["scancel", job])
+    done.touch()
+    out, err = coordinator.communicate(timeout=120)
+    assert coordinator.returncode == 0, err
+    assert "cancelled" in out
+    # A run of somebody else's whose journal names one's own job.
+    again = project.submit("task.command=[sleep, 300]", "resources.time=5m", "launch.name=kept")
+    journal = (run / "events.jsonl").read_text().replace(f'"{job}"', f'"{again["job_ids"][0]}"')
+    planted = run.parent / "planted"
+    shutil.copytree(run, planted)
+    (planted / "events.jsonl").write_text(journal)
+    planted.chmod(0o755)
+    for path in (planted, *planted.rglob("*")):
+        shutil.chown(path, "nobody")
+    refused = project.slurmopt("cancel", str(planted), check=False)
+    assert refused.returncode == 2
+    assert "belongs to another user (nobody)" in refused.stderr
+    assert project.run(["squeue", "--noheader", "--jobs", again["job_ids"][0]]).stdout.strip()
 
 
 def test_a_group_reads_runs_and_sweeps_and_writes_nothing_of_them(project: Any) -> None:
