@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from slurmopt.errors import JobError
 from slurmopt.folder.owner import is_trusted, keeps_modes
+
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 @contextlib.contextmanager
@@ -31,6 +34,15 @@ def refuse_foreign_folder(path: Path) -> None:
     for facts in (path.lstat(), path.stat()) if os.path.lexists(path) else ():
         if not is_trusted(facts, path):
             raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); nothing there is run")
+
+
+def refuse_open_folder(path: Path) -> None:
+    """JobError where others may write to a run or sweep folder of this user's: slurmopt never makes such a one, so
+    somebody may have put it there, and what they like into it. Nothing where the file system has no modes of its own.
+    """
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
+    if mode & _OTHERS and keeps_modes(path):
+        raise JobError(f"{path} may be written by others (mode {mode:o}); nothing there is run")
 
 
 def read(path: Path, place: int = 0, size: int = -1) -> bytes:
@@ -55,5 +67,12 @@ def refuse_strangers(path: Path, descriptor: int) -> None:
 def _refuse(path: Path, facts: os.stat_result, folder: Path) -> None:
     if not is_trusted(facts, folder):
         raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); it is not read")
-    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and keeps_modes(folder):
+    if facts.st_mode & _OTHERS and keeps_modes(folder):
         raise JobError(f"{path} can be written by others (mode {facts.st_mode & 0o777:o}); it is not read")
+
+
+if __name__ == "__main__":  # as the job script asks
+    try:
+        refuse_open_folder(Path(sys.argv[1]))
+    except JobError as error:
+        sys.exit(str(error))

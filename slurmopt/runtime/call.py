@@ -94,7 +94,8 @@ def _refuse_foreign(folder: RunFolder) -> None:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            return private.refuse_foreign_folder(folder.path)
+            private.refuse_foreign_folder(folder.path)
+            return private.refuse_open_folder(folder.path.parent.parent if folder.in_sweep else folder.path)
         except JobError as error:
             if time.monotonic() >= deadline:
                 print(f"slurmopt: {error}", file=sys.stderr)

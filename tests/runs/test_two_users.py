@@ -22,7 +22,8 @@ from typing import Any
 import pytest
 from private_cluster import clean_environment, unprivileged_user
 
-from slurmopt.folder import events
+from slurmopt.errors import JobError
+from slurmopt.folder import events, owner, private
 from slurmopt.folder.files import open_append, replace_text
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: becoming two other users needs root")
@@ -299,6 +300,38 @@ def test_a_link_of_ones_own_to_somebody_elses_file_is_not_followed(team: Team) -
     os.lchown(team.run / "config.yaml", team.victim.uid, team.victim.team)
     done = start(team, (team.run / "job.sbatch").read_text())
     assert (done.returncode, "config.yaml belongs to another user" in done.stderr) == (69, True)
+
+
+def test_a_folder_of_the_victims_that_the_group_may_write_is_no_run(team: Team) -> None:
+    assert team.victim.launch("task._target_=train.main").returncode == 0
+    script = (team.run / "job.sbatch").read_text()
+    assert team.victim.run("mkdir", "-p", "data/code", "data/logs").returncode == 0
+    there = team.attacker.python(
+        "os.rename('runs', 'gone'); os.makedirs('runs/mine'); os.rename('data', 'runs/mine/1')\n"
+        f"Path('runs/mine/1/code/json.py').write_text({team.evil()!r})"
+    )
+    assert there.returncode == 0, there.stderr
+    assert team.run.stat().st_uid == (team.run / "code").stat().st_uid == team.victim.uid
+    done = start(team, script)
+    assert (done.returncode, f"{team.run} may be written by others" in done.stderr) == (69, True)
+    code = "from slurmopt.runtime import call; call.PATIENCE = 0; import runpy; runpy.run_module('slurmopt.runtime')"
+    done = team.victim.run(sys.executable, "-c", code, str(team.run), "--function", "json.evil")
+    assert (done.returncode, "may be written by others (mode 2775)" in done.stderr) == (69, True)
+    assert team.trace.read_text() == ""
+    assert not list((team.run / "logs").iterdir())
+
+
+def test_a_job_runs_where_the_file_system_shows_no_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIMULATED: what a mount of SMB with dir_mode=0777 and file_mode=0777 answers; none can be had here."""
+    seen = os.fstat
+    tmp_path.chmod(0o777)
+    monkeypatch.setattr(os, "fstat", lambda descriptor: os.stat_result((0o100777, *seen(descriptor)[1:])))
+    monkeypatch.setattr(owner, "_shown", {})
+    private.refuse_open_folder(tmp_path)
+    monkeypatch.undo()
+    with pytest.raises(JobError):
+        private.refuse_open_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_job_goes_on_with_what_an_administrator_has_changed(team: Team) -> None:
