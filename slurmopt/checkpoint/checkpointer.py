@@ -71,10 +71,12 @@ class Checkpointer:
         self._restored = self._closed = False
         try:
             self._crew.start()
+            # Over the group, not by the run folder: a container of the user's need not show that to each rank.
+            key = self._ranks.from_first(secrets.token_bytes(32))
+            self._stop = Stop(self._ranks.rank, self._ranks.world_size, key)
         except BaseException:  # StorageBroken and an interrupt, too
             self._crew.abandon()  # nobody could close it: the caller gets no Checkpointer
             raise
-        self._stop = Stop(self._ranks.rank, self._ranks.world_size)
 
     def __enter__(self) -> Checkpointer:
         return self

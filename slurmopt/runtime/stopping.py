@@ -6,8 +6,8 @@ rendezvous store not to pass its next step without knowing where all leave. The 
 thread promises even while the training sits in a collective that waits for a rank which has promised already, so nobody
 waits for ever; and no rank can have passed the step, because none passes its own promise before all are known.
 Where they leave is written once, by whoever comes first: rank 0 that has all promises, a rank that has waited too long
-for one, a rank that takes no more steps. So all leave, or none does. Each word is signed with the attempt's secret, for
-the store of a process group that slurmopt has not made takes the word of whoever connects.
+for one, a rank that takes no more steps. So all leave, or none does. Each word is signed with a key that the ranks have
+exchanged over their process group, for a store that slurmopt has not made takes the word of whoever connects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import importlib
-import os
 import random
 import sys
 import threading
@@ -23,7 +22,6 @@ import time
 from typing import Any
 
 from slurmopt.runtime import run, signals
-from slurmopt.runtime.attempt_secret import attempt_secret
 
 _LOOK_EVERY = 1.0
 _LONGEST_LOOK = 10.0
@@ -40,13 +38,14 @@ _generation = 0
 class Stop:
     """One rank's part in leaving together. Times are seconds."""
 
-    def __init__(self, rank: int, world_size: int) -> None:
-        """Called by all ranks in their main threads, torch's default group being there."""
+    def __init__(self, rank: int, world_size: int, key: bytes) -> None:
+        """Called by all ranks in their main threads, torch's default group being there. `key` is the same on all, and
+        nobody else knows it."""
         run.take_signals()
-        self._rank, self._world_size = rank, world_size
+        self._rank, self._world_size, self._key = rank, world_size, key
         self._store: Any = None
         if world_size > 1:
-            self._prefix, self._secret = _prefix(), _secret()
+            self._prefix = _prefix()
             self._store = _store(self._prefix)
         self._turn = threading.Lock()
         self._step = 0
@@ -130,7 +129,7 @@ class Stop:
         return _NOWHERE if settled is None else settled
 
     def _signed(self, key: str, number: int) -> str:
-        return f"{number} {hmac.digest(self._secret, f'{self._prefix}{key} {number}'.encode(), 'sha256').hex()}"
+        return f"{number} {hmac.digest(self._key, f'{self._prefix}{key} {number}'.encode(), 'sha256').hex()}"
 
     def _number(self, key: str, value: bytes) -> int | None:
         """None where no rank has written it: torch's own store takes anybody's word."""
@@ -165,11 +164,3 @@ def _store(prefix: str) -> Any:
     dist = importlib.import_module("torch.distributed")
     store = importlib.import_module("torch.distributed.distributed_c10d")._get_default_store()
     return dist.PrefixStore(prefix, store)
-
-
-def _secret() -> bytes:
-    """The attempt's; empty outside of a run."""
-    if run.FOLDER not in os.environ:
-        return b""
-    here = run.current_run()
-    return attempt_secret(here.folder, here.attempt)

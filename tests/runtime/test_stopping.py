@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 
 import pytest
@@ -22,7 +23,7 @@ from slurmopt.runtime.stopping import Stop
 
 def main(config):
     rank, world = dist.get_rank(), dist.get_world_size()
-    stop, slow = Stop(rank, world), random.Random(rank)
+    stop, slow = Stop(rank, world, b'a key'), random.Random(rank)
     told = json.loads(os.environ["TOLD"])
     for step in range(1, 2000):
         dist.all_reduce(torch.ones(1))
@@ -50,13 +51,43 @@ def test_all_ranks_leave_at_the_same_step(runner: Runner, ranks: int, told: list
 
 
 @needs_torch
+def test_workers_that_cannot_reach_the_run_folder_save_and_leave_together(runner: Runner) -> None:
+    """Below torchrun in a container that does not show it, where slurmopt knows of one rank."""
+    runner.module(
+        "train",
+        "import os, signal, sys, torch.distributed as dist\nfrom slurmopt import Requeue, current_run\n"
+        "from slurmopt.checkpoint import Checkpointer\n"
+        "dist.init_process_group('gloo')\n"
+        "rank, state = dist.get_rank(), {'step': 0}\n"
+        "with Checkpointer({'shared': {'path': sys.argv[1], 'every': 1000}}, current_run()) as checkpointer:\n"
+        "    for step in range(1, 100_000):\n"
+        "        dist.barrier()\n"
+        "        if rank == 1 and step == 20:\n"
+        "            os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "        try:\n"
+        "            checkpointer.save(step, state)\n"
+        "        except Requeue:\n"
+        "            print(f'rank {rank} left at {step}', flush=True)\n"
+        "            break\n",
+    )
+    saves = runner.code / "saves"
+    torchrun = f"{sys.executable} -m torch.distributed.run --nproc-per-node 2 --standalone train.py"
+    elsewhere = f"SLURMOPT_RUN_FOLDER=/not/mounted{runner.folder.path} exec {torchrun} {saves}"
+    assert runner.run(1, "--per", "node", "--", "sh", "-c", elsewhere) == 75, runner.log(0)
+    left = dict(re.findall(r"rank (\d) left at (\d+)", runner.log(0)))
+    assert set(left) == {"0", "1"}
+    assert len(set(left.values())) == 1, left
+    assert list(saves.rglob("manifest.json"))
+
+
+@needs_torch
 def test_a_rank_that_has_finished_keeps_nobody_waiting(runner: Runner) -> None:
     """Rank 1 is done with its loop when rank 0 is told: rank 0 finishes its own."""
     runner.module(
         "train",
         "import os, signal, time\nimport torch.distributed as dist\nfrom slurmopt.runtime.stopping import Stop\n"
         "def main(config):\n"
-        "    stop = Stop(dist.get_rank(), 2)\n"
+        "    stop = Stop(dist.get_rank(), 2, b'a key')\n"
         "    for step in range(1, 6):\n"
         "        if dist.get_rank() == 0:\n"
         "            time.sleep(0.3)\n"
@@ -78,7 +109,7 @@ def test_a_rank_is_not_waited_for_once_rank_0_takes_no_more_steps(runner: Runner
         "train",
         "import os, signal, torch.distributed as dist\nfrom slurmopt.runtime import signals, stopping\n"
         "def main(config):\n"
-        "    stopping._PATIENCE, stop = 3600, stopping.Stop(dist.get_rank(), 2)\n"
+        "    stopping._PATIENCE, stop = 3600, stopping.Stop(dist.get_rank(), 2, b'a key')\n"
         "    if dist.get_rank() == 0:\n"
         "        stop.close()\n"
         "    dist.barrier()\n"
@@ -107,7 +138,7 @@ def test_after_an_answer_that_came_too_late_nobody_leaves(runner: Runner) -> Non
         "def main(config):\n"
         "    rank = dist.get_rank()\n"
         "    Late.late = time.monotonic() + 3\n"
-        "    stop = (Late if rank == 1 else stopping.Stop)(rank, 2)\n"
+        "    stop = (Late if rank == 1 else stopping.Stop)(rank, 2, b'a key')\n"
         "    if rank == 0:\n"
         "        os.kill(os.getpid(), signal.SIGUSR1)\n"
         "    left, step = None, 0\n"
@@ -227,7 +258,7 @@ def test_a_thousand_ranks_ask_the_store_no_more_often_than_a_hundred(monkeypatch
     from slurmopt.runtime import stopping
 
     def pauses(world: int) -> list[float]:
-        stop = stopping.Stop(0, 1)  # a world of one asks nobody
+        stop = stopping.Stop(0, 1, b"a key")  # a world of one asks nobody
         stop._world_size = world
         return [stop._pause() for _ in range(200)]
 
@@ -244,9 +275,9 @@ def test_a_thousand_ranks_ask_the_store_no_more_often_than_a_hundred(monkeypatch
             self.asked += 1
             return bool(super().check(keys))
 
-    stop = stopping.Stop(0, 1)
+    stop = stopping.Stop(0, 1, b"a key")
     stop._store = store = Counting()
-    stop._world_size, stop._prefix, stop._secret = 1024, "", b""
+    stop._world_size, stop._prefix = 1024, ""
     for rank in range(1024):
         store.set(f"promise/{rank}", stop._signed(f"promise/{rank}", rank))
     assert stop._where() == 1023

@@ -35,7 +35,9 @@ def main(config):
     if os.environ.get("OWN_GROUP"):
         dist.init_process_group("gloo", init_method="env://")
     rank, attacked, left = dist.get_rank(), pathlib.Path("attacked"), 25
-    stop, state = Stop(rank, 2), {"step": 0}
+    key = [os.urandom(32)]
+    dist.broadcast_object_list(key)
+    stop, state = Stop(rank, 2, key[0]), {"step": 0}
     with Checkpointer({"shared": {"every": 1}}, current_run()) as checkpointer:
         for step in range(1, 100_000):
             seen = [attacked.exists()]
