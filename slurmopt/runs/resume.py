@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from slurmopt.config.launch import Launch
     from slurmopt.config.schema import Settings
     from slurmopt.runs.plan import Plan
+    from slurmopt.slurm.queue import QueueEntry
 
 _WHO = "launch.run: "
 _PATIENCE = 120.0
@@ -154,11 +155,18 @@ def _refuse_another_job(journal: Journal, who: str) -> None:
     """A job of the run that its journal does not tell of, or calls ended although it waits to start."""
     from slurmopt.slurm.queue import queue
 
-    run = journal.folder
-    for job, entry in queue(fresh=True).items():  # gather asks nothing where the journal tells of the end
-        is_its = entry.runs(str(run.script)) or bool(journal.token and journal.token in entry.comment)
+    if _another_job(journal, queue()) and (found := _another_job(journal, queue(fresh=True))):  # it may just have ended
+        run = journal.folder
+        raise RunError(f"{who}job {found[0]} of {run.name}/{run.id} is {found[1].lower()}; first: scancel {found[0]}")
+
+
+def _another_job(journal: Journal, jobs: Mapping[str, QueueEntry]) -> tuple[str, str] | None:
+    """Its id and state."""
+    for job, entry in jobs.items():
+        is_its = entry.runs(str(journal.folder.script)) or bool(journal.token and journal.token in entry.comment)
         if is_its and not is_over(entry.state) and (job not in journal.jobs or entry.state == "PENDING"):
-            raise RunError(f"{who}job {job} of {run.name}/{run.id} is {entry.state.lower()}; first: scancel {job}")
+            return job, entry.state
+    return None
 
 
 @contextlib.contextmanager

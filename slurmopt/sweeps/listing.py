@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-from slurmopt.errors import SlurmoptError, one_line
+from slurmopt.errors import one_line
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.runs.find import all_runs, all_sweeps, created
@@ -21,7 +21,7 @@ from slurmopt.runs.mine import owner_of
 from slurmopt.runs.state import age
 from slurmopt.runs.table import table, terminal_width
 from slurmopt.runs.view import whose
-from slurmopt.sweeps.look import standing
+from slurmopt.sweeps.look import readable
 from slurmopt.sweeps.standing import Standing
 from slurmopt.sweeps.view import states
 
@@ -40,7 +40,8 @@ def main(argv: list[str]) -> int:
     }
     problems = [problem]
     for sweep in sweeps:
-        seen = _standing(sweep, problems)
+        seen = readable(sweep)
+        problems.append(seen.problem if seen else None)
         shown[sweep.run] = (_row(seen), _as_dict(seen)) if seen else (_broken_row(sweep), _broken(sweep))
     if problem := next(filter(None, problems), None):
         print(f"slurmopt: Slurm was not asked: {problem}", file=sys.stderr)
@@ -52,17 +53,6 @@ def main(argv: list[str]) -> int:
     else:
         print(f"no runs in {str(given.folder)!r}; start one with `slurmopt launch`", file=sys.stderr)
     return 0
-
-
-def _standing(sweep: SweepFolder, problems: list[str | None]) -> Standing | None:
-    """None of a sweep that cannot be read: the others are shown all the same."""
-    try:
-        seen = standing(sweep)
-    except (SlurmoptError, OSError) as error:
-        print(f"slurmopt: {one_line(f'{sweep.name}/{sweep.id}: {error}')}", file=sys.stderr)
-        return None
-    problems.append(seen.problem)
-    return seen
 
 
 def _row(seen: Standing) -> list[str]:

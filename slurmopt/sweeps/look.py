@@ -5,6 +5,7 @@ The latest submission that has a point decides; within it the point's own latest
 
 from __future__ import annotations
 
+import sys
 import time
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from slurmopt.errors import SlurmoptError, one_line
 from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
@@ -59,6 +61,15 @@ def standing(sweep: SweepFolder, fresh: bool = False, metrics: bool = False) -> 
     look.judge()
     found.now = time.time()
     return found
+
+
+def readable(sweep: SweepFolder) -> Standing | None:
+    """`standing` where several are shown: of one that cannot be read a line on standard error, and None."""
+    try:
+        return standing(sweep)
+    except (SlurmoptError, OSError) as error:
+        print(f"slurmopt: {one_line(f'{sweep.name}/{sweep.id}: {error}')}", file=sys.stderr)
+        return None
 
 
 def _found(one: Submission, slurm: Slurm) -> Submission:

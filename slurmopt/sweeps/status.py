@@ -38,7 +38,7 @@ from slurmopt.runs.view import cells as cells_of_run
 from slurmopt.runs.view import page as page_of_run
 from slurmopt.sweeps import view
 from slurmopt.sweeps.failures import groups
-from slurmopt.sweeps.look import standing
+from slurmopt.sweeps.look import readable, standing
 from slurmopt.sweeps.standing import Point, Standing
 
 __all__ = ["main", "parser"]
@@ -94,7 +94,7 @@ class Seen:
 
     def text(self) -> str:
         """For people: one page, or a line each."""
-        if len(self.found) > 1:
+        if len(self.found) != 1:
             return table(HEADER, [self._cells(one) for one in self.found], terminal_width())
         (one,) = self.found
         if isinstance(one, RunFolder):
@@ -132,9 +132,12 @@ def _path(one: RunFolder | Selection) -> str:
 
 
 def _look(found: list[RunFolder | Selection], details: bool = True) -> Seen:
-    """Each sweep once, all runs with one squeue."""
+    """Each sweep once, all runs with one squeue. Of several, one that cannot be read is left out."""
+    look = standing if len(found) == 1 else readable
+    sweeps = dict.fromkeys(one.sweep for one in found if isinstance(one, Selection))
+    standings = {str(sweep.path): seen for sweep in sweeps if (seen := look(sweep)) is not None}
+    found = [one for one in found if isinstance(one, RunFolder) or str(one.sweep.path) in standings]
     chosen = [one for one in found if isinstance(one, Selection)]
-    standings = {str(one.sweep.path): standing(one.sweep) for one in {one.sweep: one for one in chosen}.values()}
     points = [(one, one.sweep.point(one.point)) for one in chosen if one.point is not None]
     folders = [one for one in found if isinstance(one, RunFolder)] + [run for _, run in points]
     statuses, problem = gather(folders, details=details) if folders else ([], None)

@@ -63,3 +63,13 @@ def test_retry_of_all_that_failed_goes_on_to_the_others(make_sweep: Callable[...
     assert (bad["name"], bad["id"]) == ("bad", "a")
     assert "it has more than 4096 MiB" in bad["error"]
     assert (good["name"], good["id"], good["points"]) == ("good", "b", "1")
+
+
+def test_status_of_all_goes_on_to_the_others(make_sweep: Callable[..., Any], failed: Any, capsys) -> None:
+    sparse(make_sweep("bad", "a", a=[1, 2]).submitted("0-1", "6"))
+
+    assert main(["status", "--all", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [(one["name"], one["id"]) for one in json.loads(out)] == [("good", "b")]
+    assert err.startswith("slurmopt: bad/a: ")
+    assert main(["status", "bad/a"]) == 1
