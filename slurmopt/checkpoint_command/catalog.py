@@ -7,6 +7,7 @@ torch.distributed.checkpoint.
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -31,6 +32,9 @@ from slurmopt.storage.store import Store
 TIERS = ("scratch", "shared", "s3")
 CHECKPOINT_HELP = "a step, a checkpoint's name or the start of its last part, or latest (default)"
 _PLACES = {"scratch": "path", "shared": "path", "s3": "url"}
+_NODE = re.compile(r"\$\{(\w+(?:\.\w+)*)\}")
+_DEEPEST, _LONGEST = 8, 4096
+"""How often a place of another user's config names a node that names another, and how many characters it may have."""
 _SECONDS = 15.0
 """How long somebody at a terminal waits for a tier that does not answer."""
 
@@ -198,16 +202,23 @@ def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
 
 
 def _foreign_config(run: RunFolder, held: object) -> tuple[Checkpoint, list[str]]:
-    """Folders alone, as they stand there: whoever wrote the config chose the server that S3's credentials would go to,
-    and the variables that its address would take along."""
+    """Folders alone, filled in from the config itself: whoever wrote it chose the server that S3's credentials would go
+    to, and the variables that its address would take along. What is no place counts as left out where it would need
+    more than that."""
     group = held.get("checkpoint") if isinstance(held, dict) else None
-    plain = dict(group) if isinstance(group, dict) else {}
+    given = group if isinstance(group, dict) else {}
     owner = name_of(run.config.stat().st_uid)
+    plain = {key: value for key, value in given.items() if key not in _PLACES and not _has_interpolations(value)}
     problems: list[str] = []
     for key, word in _PLACES.items():
-        tier = plain.get(key)
-        place = tier.get(word) if isinstance(tier, dict) else None
-        if place is None or (key != "s3" and not _has_interpolations(tier)):
+        tier = given.get(key)
+        if not isinstance(tier, dict) or tier.get(word) is None:
+            plain |= {key: tier} if key in given and not _has_interpolations(tier) else {}
+            continue
+        place = _filled(tier[word], held)
+        if key != "s3" and not _has_interpolations(place):
+            rest = {name: value for name, value in tier.items() if not _has_interpolations(value)}
+            plain[key] = {**rest, word: place}
             continue
         plain[key] = {word: None}
         if key == "s3" and not _has_interpolations(place):
@@ -216,11 +227,30 @@ def _foreign_config(run: RunFolder, held: object) -> tuple[Checkpoint, list[str]
                 f"your credentials go to no place that only they name; if you trust it: slurmopt checkpoint … {shown}"
             )
         else:
-            reason = f"nothing of your environment is filled in there: {place}"
+            reason = f"nothing of your environment is filled in there: {tier[word]}"
         problems.append(f"{key}: config.yaml belongs to another user ({owner}): {reason}")
-    if _has_interpolations(plain):
-        raise ConfigError(f"{run.config} belongs to another user ({owner}), and is not filled in", "checkpoint")
     return checkpoint_of(_without(plain, problems)), problems
+
+
+def _filled(text: object, held: object) -> object:
+    """`text` with the values of the config `held` in the place of `${NODE.NODE}`. Resolvers, `${oc.env:NAME}`, stay as
+    they are; so does all where it never ends, or would become long."""
+    now = text
+    for _ in range(_DEEPEST):
+        if not isinstance(now, str) or len(now) > _LONGEST:
+            return text
+        before, now = now, _NODE.sub(lambda match: _node(match, held), now)
+        if now == before:
+            return now
+    return text
+
+
+def _node(match: re.Match[str], held: object) -> str:
+    value = held
+    for name in match[1].split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value)[: _LONGEST + 1] if is_plain else match[0]
 
 
 def _has_interpolations(value: object) -> bool:

@@ -558,6 +558,36 @@ def test_a_newer_run_of_somebody_elses_is_not_taken_for_ones_own_and_says_whose_
     assert "another user" not in team.attacker.slurmopt("status", "mine/2").stdout
 
 
+def test_somebody_elses_config_is_filled_in_from_itself_alone(team: Team, ended: Path) -> None:
+    saved = team.project / "saved"
+    there = team.attacker.python(f"Path({str(saved)!r}).mkdir()")
+    assert there.returncode == 0, there.stderr
+    bomb = {f"b{level}": f"${{b{level + 1}}}" * 40 for level in range(30)}
+    config = {
+        "paths": {"ckpt": "${paths.base}/saved", "base": str(team.project)}, "env": "${oc.env:KEY}", **bomb,
+        "loop": "${loop}", "train": {"save": 500},
+        "checkpoint": {
+            "shared": {"path": "${paths.ckpt}", "keep": "${train.keep}"},
+            "every": "${train.save}",
+            "scratch": {"path": "/tmp/${env}"},
+        },
+    }  # fmt: skip
+    team.victim.environment = {"KEY": "hidden-word"}
+    run = plant(team, json.dumps(config))
+    done = team.victim.slurmopt("checkpoint", "list", "mine/2", "--tier", "shared")
+    assert (done.returncode, done.stderr) == (0, "mine/2 has no complete checkpoint\n")
+    done = team.victim.slurmopt("checkpoint", "verify", "mine/2")
+    assert "scratch: config.yaml belongs to another user (nobody)" in done.stderr
+    assert "has no complete checkpoint on shared" in done.stderr
+    for place in ("/tmp/${env}", "/tmp/${oc.env:KEY}", "/tmp/${b0}", "/tmp/${loop}", "${checkpoint}"):
+        config["checkpoint"] = {"shared": {"path": place}}
+        (run / "config.yaml").write_text(json.dumps(config))
+        done = team.victim.slurmopt("checkpoint", "list", "mine/2")
+        assert f"nothing of your environment is filled in there: {place}" in done.stderr
+        assert "hidden-word" not in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_what_somebody_elses_config_names_gets_neither_credentials_nor_the_environment(team: Team, ended: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
