@@ -29,6 +29,8 @@ _AT_ONCE = 64
 _YOUNG = 0.25
 """Seconds that a connection has for its proof while others wait behind it."""
 _GREETING_SECONDS = 10.0
+_REST = 0.1
+"""Seconds without new connections where no file descriptor is left for one."""
 
 
 class Unproven(ConnectionError):
@@ -126,11 +128,11 @@ class Gate:
         self._guests: dict[socket.socket, _Guest] = {}
         self._selector = selectors.DefaultSelector()
         self._listens = self._closed = self._complained = False
+        self._rests_until = 0.0
         self.address: tuple[str, int] = listener.getsockname()[:2]
 
     def start(self) -> None:
-        self._listener.setblocking(False)
-        threading.Thread(target=self._run, name=f"slurmopt-{self._purpose}", daemon=True).start()
+        threading.Thread(target=self.run, name=f"slurmopt-{self._purpose}", daemon=True).start()
 
     def close(self) -> None:
         """Accepts no more connections. Called in the thread of `admit`."""
@@ -149,30 +151,39 @@ class Gate:
             self._selector.unregister(connection)
         connection.close()
 
-    def _run(self) -> None:
-        while not self._closed:
-            self._make_room()
-            for each, _ in self._selector.select(self._pause()):
-                each.data()
-        self._listener.close()
-        for guest in list(self._guests):
-            self._drop(guest)
+    def run(self) -> None:
+        """Serves in this thread until `close`. However it ends, nothing listens afterwards."""
+        self._listener.setblocking(False)
+        try:
+            while not self._closed:
+                now = time.monotonic()
+                self._listen_or_not(now)
+                for each, _ in self._selector.select(self._pause(now)):
+                    each.data()
+                # After what has come was read: a proof may have waited here for longer than its sender's time.
+                self._drop_slow(now)
+        finally:
+            self._listener.close()
+            for guest in list(self._guests):
+                self._drop(guest)
 
-    def _pause(self) -> float | None:
-        """Until the oldest guest has had its time."""
-        if not self._guests:
-            return None
-        longest = _GREETING_SECONDS if self._listens else _YOUNG
-        return max(0.0, self._age() + longest - time.monotonic()) + 0.001
+    def _pause(self, now: float) -> float | None:
+        """Until the oldest guest has had its time, or connections are accepted again."""
+        ends = [self._end()] if self._guests else []
+        if self._rests_until > now:
+            ends.append(self._rests_until)
+        return max(0.0, min(ends) - now) if ends else None
 
-    def _age(self) -> float:
-        return next(iter(self._guests.values())).since
+    def _end(self) -> float:
+        """When the oldest guest has had its time."""
+        return next(iter(self._guests.values())).since + (_GREETING_SECONDS if self._listens else _YOUNG)
 
-    def _make_room(self) -> None:
-        now = time.monotonic()
-        while self._guests and now - self._age() > (_GREETING_SECONDS if self._listens else _YOUNG):
+    def _drop_slow(self, now: float) -> None:
+        while self._guests and now >= self._end():
             self._drop(next(iter(self._guests)))
-        room = len(self._guests) < _AT_ONCE
+
+    def _listen_or_not(self, now: float) -> None:
+        room = len(self._guests) < _AT_ONCE and now >= self._rests_until
         if room != self._listens:
             self._listens = room
             if room:
@@ -183,9 +194,10 @@ class Gate:
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionError):  # it was gone before
             return
-        except OSError as error:  # it was gone before, or no file descriptors are left
+        except OSError as error:  # no file descriptors are left
+            self._rests_until = time.monotonic() + _REST
             self._complain(error)
             return
         guest = _Guest()
@@ -193,17 +205,16 @@ class Gate:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.send(guest.nonce)
+            self._selector.register(connection, selectors.EVENT_READ, partial(self._hear, connection, guest))
         except OSError:  # it went away
             connection.close()
             return
         self._guests[connection] = guest
-        self._selector.register(connection, selectors.EVENT_READ, partial(self._hear, connection, guest))
 
     def _complain(self, error: OSError) -> None:
         if not self._complained:
             self._complained = True
             print(f"slurmopt: {self._purpose}: no connection is accepted: {error}", file=sys.stderr, flush=True)
-        time.sleep(0.1)
 
     def _drop(self, connection: socket.socket) -> None:
         self._guests.pop(connection, None)

@@ -9,15 +9,18 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from runtime.harness import Runner, wait_for
 
+from slurmopt.runtime import gate as gate_module
 from slurmopt.runtime import store_server
 from slurmopt.runtime.addresses import listen
 from slurmopt.runtime.gate import Gate, Unproven, connect
@@ -149,6 +152,35 @@ def test_a_proof_for_one_port_is_worth_nothing_at_another() -> None:
     assert admitted == [2]
     with pytest.raises(Unproven):
         connect(gate.address, SECRET, "checkpoint", 3, 0, 0.2)
+
+
+def test_a_proof_that_waits_for_a_busy_gate_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the gate's process could not look: what came in time is read before a connection is dropped."""
+    busy, go, admitted = threading.Event(), threading.Event(), []
+
+    def admit(connection: socket.socket, number: int) -> None:
+        admitted.append(number)
+        if number == 1:
+            busy.set()
+            go.wait(30)
+
+    gate = Gate(listen("127.0.0.1"), SECRET, "store", admit)
+    gate.start()
+    with socket.create_connection(gate.address, 30) as late:
+        asked = _asked(late, 2)
+        connect(gate.address, SECRET, "store", 1, 0, 20).close()
+        busy.wait(30)
+        late.sendall(asked)
+        monkeypatch.setattr(gate_module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 3600))
+        go.set()
+        assert late.recv(32)
+    wait_for(lambda: admitted == [1, 2], "the one whose proof had waited")
+
+
+def _asked(connection: socket.socket, number: int) -> bytes:
+    """What a rank sends once it was greeted."""
+    nonces, place = connection.recv(32) + KEY, gate_module._place(connection.getpeername())
+    return gate_module._ASKED.pack(number, KEY, gate_module._proof(SECRET, "ask", "store", number, place, nonces))
 
 
 def _pass_on(between: socket.socket, address: tuple[str, int]) -> None:
