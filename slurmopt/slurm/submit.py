@@ -9,8 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from slurmopt.errors import SlurmDown, SlurmRefused, SlurmUnreachable, SubmissionUnknown
-from slurmopt.folder.files import read_script
+from slurmopt.errors import (
+    JobError,
+    RunError,
+    SlurmDown,
+    SlurmRefused,
+    SlurmUnreachable,
+    SubmissionUnknown,
+    one_line,
+)
+from slurmopt.folder import private
+from slurmopt.folder.files import NotMine, read_script
 from slurmopt.patience import patience
 from slurmopt.slurm import client
 from slurmopt.slurm.environment import clean_environment
@@ -37,7 +46,8 @@ def submit_once(
     The token goes behind the user's `comment`; `options` win over the script's own; `words` are the script's
     arguments. With `retry` an earlier try may
     have got through, so it is looked up first. `timeout` (seconds) bounds the search for a lost answer. Raises
-    SlurmRefused with Slurm's reason, SlurmDown where nothing was submitted, SubmissionUnknown where nobody can tell.
+    SlurmRefused with Slurm's reason, SlurmDown where nothing was submitted, SubmissionUnknown where nobody can tell,
+    RunError where the script, or its folder, is not this user's alone any more: nothing was submitted then.
     """
     command = [
         "sbatch",
@@ -52,6 +62,7 @@ def submit_once(
     if retry and (found := look_up(token, deadline, sleep)) is not None:
         return found
     while True:
+        _refuse_swapped(script)  # which sbatch opens by its path, minutes after an earlier try
         try:
             with patience("waiting for Slurm to take the job"):
                 answer = client.run(command, _SBATCH_TIMEOUT, environment)
@@ -69,6 +80,17 @@ def submit_once(
             if error.sure or (found := look_up(token, deadline, sleep)) is None:
                 raise
             return found
+
+
+def _refuse_swapped(script: Path) -> None:
+    try:
+        private.refuse_foreign_folder(script.parent)
+        private.refuse_open_folder(script.parent)
+        read_script(script)
+    except JobError as error:
+        raise RunError(one_line(str(error))) from error
+    except NotMine as error:
+        raise RunError(f"{one_line(str(script))} belongs to another user; nothing there is run") from error
 
 
 def look_up(token: str, deadline: float, sleep: Callable[[float], None] = time.sleep) -> str | None:

@@ -12,7 +12,7 @@ import pytest
 from private_cluster import PrivateCluster, new_folder, require_slurm, wait_until
 
 from slurmopt.config.resources import Resources
-from slurmopt.errors import SlurmRefused, SlurmUnreachable
+from slurmopt.errors import RunError, SlurmRefused, SlurmUnreachable
 from slurmopt.slurm import client
 from slurmopt.slurm.environment import clean_environment
 from slurmopt.slurm.estimate import estimate, estimated_start
@@ -216,6 +216,23 @@ def test_where_a_wrapper_submits_nothing_nothing_is_taken_for_a_job(
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
     with pytest.raises(SlurmRefused, match="closed until 18:00', and Slurm has no such job"):
         submit_once(script, None, "tok-closed", timeout=30, retry=False, sleep=lambda seconds: None)
+
+
+@pytest.mark.parametrize("swap", ["chown nobody {0}", "chown nobody {0}/job.sbatch", "chmod g+w {0}"])
+def test_a_script_that_is_swapped_between_two_tries_is_not_submitted(
+    cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, swap: str
+) -> None:
+    wrapper, script, tried = tmp_path / "bin" / "sbatch", tmp_path / "run" / "job.sbatch", tmp_path / "tried"
+    wrapper.parent.mkdir()
+    script.parent.mkdir(mode=0o700)
+    lost = "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1"
+    wrapper.write_text(f"#!/bin/bash\necho >> {tried}\n{swap.format(script.parent)}\n{lost}\n")
+    wrapper.chmod(0o755)
+    script.write_text(SLEEP)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    with pytest.raises(RunError, match="nothing there is run"):
+        submit_once(script, None, f"tok-{tmp_path.name}", timeout=30, retry=False, sleep=lambda seconds: None)
+    assert tried.read_text() == "\n"
 
 
 def test_a_controller_that_is_down(cluster: PrivateCluster) -> None:
