@@ -449,8 +449,6 @@ def test_a_default_acl_gives_nobody_a_hand_in_a_run_of_a_group(team: Team) -> No
     assert (team.run / "code" / "lib" / "deep" / "big.py").exists()
     assert writable(team.run / "code") == []
     assert stat.S_IMODE(team.run.stat().st_mode) == 0o2750
-    (team.run / "events.jsonl").chmod(0o640)
-    (team.run / "job.sbatch").chmod(0o640)
 
 
 def test_a_link_of_ones_own_to_a_run_of_ones_own_is_the_run(team: Team, ended: Path) -> None:
