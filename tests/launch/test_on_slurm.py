@@ -293,7 +293,7 @@ def test_a_run_folder_that_another_user_swaps_in_the_queue_runs_nothing_of_their
     log.touch()
     log.chmod(0o666)
     project.run(["scontrol", "update", f"JobId={answer['job_ids'][0]}", "StartTime=now"])
-    wait_until(lambda: "belongs to another user: the job ends" in log.read_text(), 60, "it ends", log.read_text)
+    wait_until(lambda: "belongs to another user: the job ends" in log.read_text(), 180, "it ends", log.read_text)
     assert not trace.exists()
     assert not list((run / "logs").glob("attempt-*"))
 
@@ -302,7 +302,9 @@ def test_who_may_end_a_users_jobs_may_cancel_their_runs_and_a_foreign_journal_en
     project: Any,
 ) -> None:
     """SIMULATED: the right of a coordinator, which takes accounting; scancel itself is run by root for them."""
-    answer = project.submit("task.command=[sleep, 300]", "resources.time=5m", "launch.name=ended")
+    # One that waits: what a running one makes is closed to them without launch.group_access.
+    waits = ("task.command=[sleep, 300]", "resources.time=5m", "+resources.extra.begin=now+1hour")
+    answer = project.submit(*waits, "launch.name=ended")
     run, (job,) = Path(answer["run"]), answer["job_ids"]
     project.path.chmod(0o755)
     run.chmod(0o755)
@@ -328,7 +330,7 @@ def test_who_may_end_a_users_jobs_may_cancel_their_runs_and_a_foreign_journal_en
     assert coordinator.returncode == 0, err
     assert "cancelled" in out
     # A run of somebody else's whose journal names one's own job.
-    again = project.submit("task.command=[sleep, 300]", "resources.time=5m", "launch.name=kept")
+    again = project.submit(*waits, "launch.name=kept")
     journal = (run / "events.jsonl").read_text().replace(f'"{job}"', f'"{again["job_ids"][0]}"')
     planted = run.parent / "planted"
     shutil.copytree(run, planted)
