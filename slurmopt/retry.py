@@ -34,7 +34,14 @@ from slurmopt.runs.gather import gather
 from slurmopt.runs.journal import read as read_journal
 from slurmopt.runs.mine import owner_of
 from slurmopt.runs.plan import Plan
-from slurmopt.runs.resume import Ended, ended, note_lost_submission, undo_broken_off
+from slurmopt.runs.resume import (
+    Ended,
+    broken_off_with_job,
+    end_broken_off,
+    ended,
+    note_lost_submission,
+    undo_broken_off,
+)
 from slurmopt.runs.retry import More
 
 if TYPE_CHECKING:
@@ -161,18 +168,16 @@ def _retried_points(chosen: Selection, words: list[str], given: argparse.Namespa
     answer = Answer(sweep.name, sweep.id, str(sweep.path))
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            before = [] if given.dry_run else sweeps.note_lost_submissions(chosen)
-            have = Ranges(span for one in before for span in one.points.spans)
-            have = have.both(sweeps.goes_on(chosen)) if before else have
-            planned = sweeps.plan(chosen, words, More(given.more_memory, given.more_time), given.failed, have)
+            if not given.dry_run:
+                sweeps.settle(sweep)
+            planned = sweeps.plan(chosen, words, More(given.more_memory, given.more_time), given.failed)
             script = _script_of(planned)
         answer.changes = planned.changes
-        answer.points = str(planned.points.union(have))
+        answer.points = str(planned.points.union(planned.going))
         if given.dry_run:
             _show(answer, script or read_script(sweep.script), given.json)
         else:
-            answer.jobs = [str(one.job) for one in before]
-            answer.jobs += sweeps.submit(planned, script) if planned.points else []
+            answer.jobs = [*planned.jobs, *sweeps.submit(planned, script)]
             answer.job, answer.before = answer.jobs[0], not planned.points
             _say_points(answer, given.json)
     except (SlurmoptError, OSError) as error:
@@ -185,7 +190,7 @@ def _script_of(planned: Again) -> str | None:
     from slurmopt import backends
     from slurmopt.slurm.job import Array
 
-    if planned.changed is None:
+    if planned.changed is None or not planned.points:
         return None
     run, typed = planned.sweep.run, planned.settings
     kept = typed.environment.snapshot != "off"
@@ -216,14 +221,19 @@ def _retried(run: RunFolder, words: list[str], given: argparse.Namespace) -> Ans
     """Retries one run and says so."""
     answer = Answer(run.name, run.id, str(run.path))
     try:
-        if not given.dry_run and (job := note_lost_submission(run)) is not None:
-            answer.job, answer.before = job, True
-            _say(answer, given.json)
-            return answer
+        more = More(given.more_memory, given.more_time)
         # Standard output is for what is asked for alone; the user's modules and resolvers may print.
         with contextlib.redirect_stdout(sys.stderr):
-            planned = plan(run, words, More(given.more_memory, given.more_time), given.dry_run)
-            backend, script = launch.ready(planned)
+            if not given.dry_run:
+                note_lost_submission(run)
+                answer.job = _submitted_before(run, words, more)
+            if answer.job is None:
+                planned = plan(run, words, more, given.dry_run)
+                backend, script = launch.ready(planned)
+        if answer.job is not None:
+            answer.changes, answer.before = retries.latest_changes(run), True
+            _say(answer, given.json)
+            return answer
         answer.changes = planned.changes or {}
         _remark(answer, planned)
         if given.dry_run:
@@ -238,6 +248,31 @@ def _retried(run: RunFolder, words: list[str], given: argparse.Namespace) -> Ans
     return answer
 
 
+def _submitted_before(run: RunFolder, words: list[str], more: More) -> str | None:
+    """The job of an earlier try of this very retry, or where nothing is typed of any, that did not come to its end, if
+    the job lives. RunError where it lives and has not what is typed."""
+    if (broken_off := broken_off_with_job(run)) is None:
+        return None
+    ((status, *_), _) = gather([run], fresh=True)
+    if not status.alive:
+        return None
+    _import_resolvers(run, retries.stored_config(run))
+    if (words or more != More()) and not retries.is_repeated(run, broken_off, words, more):
+        has = retries.for_people(retries.latest_changes(run))
+        has = f" with {has}, and not" if has else ", but not"
+        raise RunError(
+            f"job {status.journal.job} of an earlier retry is {status.state}{has} with what is typed now; "
+            f"first: slurmopt cancel {status.label}"
+        )
+    end_broken_off(run)
+    return status.journal.job
+
+
+def _import_resolvers(run: RunFolder, stored: dict[str, Any]) -> None:
+    for module in retries.imports(stored):
+        launch.import_from(retries.typed_in(run) or Path.cwd(), module)
+
+
 def plan(run: RunFolder, words: list[str], more: More, dry_run: bool = False) -> Plan:
     """An existing run goes on with a changed config and a script made anew, as if typed where its launch was.
 
@@ -247,8 +282,12 @@ def plan(run: RunFolder, words: list[str], more: More, dry_run: bool = False) ->
     _refuse_taken(found)
     undo_broken_off(run, none_in_slurm=True)
     stored, home = retries.stored_config(run), retries.typed_in(run)
-    for module in retries.imports(stored):
-        launch.import_from(home or Path.cwd(), module)
+    _import_resolvers(run, stored)
+    repeated = broken_off_with_job(run)
+    if repeated is not None and retries.is_repeated(run, repeated, words, more):
+        stored = retries.stored_config(run, repeated)
+    else:
+        repeated = None
     changed = retries.changed(stored, words, more)
     typed = changed.settings
     kept = typed.environment.snapshot != "off"
@@ -262,7 +301,7 @@ def plan(run: RunFolder, words: list[str], more: More, dry_run: bool = False) ->
     typed = launch.checked_task(typed, source)
     overrides = [*retries.typed_words(run), *retries.as_words(changed.changes)]
     job = launch.job_for(typed, run, journal.name or run.name, source, found.backend, overrides)
-    return Plan(job, found.backend, changed.stored, overrides, source, True, found.token, changed.changes)
+    return Plan(job, found.backend, changed.stored, overrides, source, True, found.token, changed.changes, repeated)
 
 
 def _remark(answer: Answer, planned: Plan) -> None:

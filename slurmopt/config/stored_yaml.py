@@ -36,6 +36,11 @@ def load(path: Path, exact: bool = True, mine: bool = False) -> Any:
         text = read_text(path, mine)
     except ValueError as error:
         raise yaml.YAMLError(str(error)) from error
+    return parse(text, exact)
+
+
+def parse(text: str, exact: bool = True) -> Any:
+    """The containers of the file's text. yaml.YAMLError as from `load`."""
     if text.count("\n") + text.count(",") > _MOST_WRITTEN:  # to build them would take minutes and gigabytes
         raise yaml.YAMLError(f"it has more than {_MOST_WRITTEN:,} lines and commas")
     try:

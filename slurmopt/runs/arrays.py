@@ -120,6 +120,16 @@ def note_found(sweep: SweepFolder, settings: Settings) -> list[Submission]:
     return found
 
 
+def drop_lost(sweep: SweepFolder) -> None:
+    """Notes that Slurm has nothing of the submissions whose jobs `note_found` did not find, so that nobody brings them
+    to their end. With the sweep's lock held."""
+    for one in known(sweep):
+        if one.job is None:
+            events.append(
+                sweep.events, "submit-failed", backend="sbatch", token=one.token, reason="Slurm has no such job"
+            )
+
+
 def note(sweep: SweepFolder, found: list[Submission]) -> None:
     """Notes the jobs of submissions that the journal does not know yet."""
     unknown = {one.token for one in known(sweep) if one.job is None}

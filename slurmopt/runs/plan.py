@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from slurmopt.runs.unfinished import Unfinished
     from slurmopt.slurm.job import Job
 
 
@@ -27,6 +28,8 @@ class Plan:
     """The token of its latest submission when it was found to have ended; a later one has overtaken this plan."""
     changes: dict[str, list[Any]] | None = None
     """What a retry changes: a key → its value before and after. None: config and script stay as they lie there."""
+    repeated: Unfinished | None = None
+    """The same retry, which broke off after Slurm had its job."""
     estimate: str | None = None
     """When Slurm thinks the job will start."""
     submitted: str | None = None

@@ -16,7 +16,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import unfinished
 from slurmopt.runs.find import find
 from slurmopt.runs.gather import gather
-from slurmopt.runs.handover import alone, earlier, locked, note_job
+from slurmopt.runs.handover import alone, earlier, note_job
 from slurmopt.runs.journal import Journal
 from slurmopt.runs.journal import read as read_journal
 from slurmopt.runs.mine import refuse_foreign_run
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from slurmopt.config.launch import Launch
     from slurmopt.config.schema import Settings
     from slurmopt.runs.plan import Plan
+    from slurmopt.runs.unfinished import Unfinished
     from slurmopt.slurm.queue import QueueEntry
 
 _WHO = "launch.run: "
@@ -101,13 +102,12 @@ def _submitted_by(run: RunFolder, who: str) -> str:
 
 
 def note_lost_submission(run: RunFolder) -> str | None:
-    """The job of a retry before this one that got through without learning it: its sbatch was killed, or a full disk
-    kept the journal from noting it. It is noted now; so is that of a launch, which is no retry's, and not returned."""
-    _forget_finished(run)
-    if not _is_lost(run):
+    """Notes the job of a submission that got through without learning it: its sbatch was killed, or a full disk kept
+    the journal from noting it. That job, if it lives."""
+    if not unfinished.is_left(run) and not _is_lost(run):
         return None
     refuse_foreign_run(run)
-    with alone(run):
+    with alone(run):  # which settles the claim of one that is dead
         if not _is_lost(run):
             return None
         token, job, _ = earlier(run)
@@ -117,8 +117,8 @@ def note_lost_submission(run: RunFolder) -> str | None:
         if found is None:
             return None
         note_job(run, read_journal(run).backend or "sbatch", token, found)
-    _forget_finished(run)
-    return found if _by_retry(run) else None
+    ((status, *_), _) = gather([run], fresh=True)
+    return found if status.alive else None
 
 
 def _is_lost(run: RunFolder) -> bool:
@@ -127,16 +127,17 @@ def _is_lost(run: RunFolder) -> bool:
     return token is not None and not noted and not read_journal(run).local
 
 
-def _by_retry(run: RunFolder) -> bool:
-    """Whether the latest submission was a retry's."""
-    asked, found, token = False, False, None
-    for event in events.read(run.events):
-        if event["event"] == "retry":
-            asked = True
-        elif event["event"] == "submitting":
-            found = asked or (found and event.get("token") == token)
-            asked, token = False, event.get("token")
-    return found
+def broken_off_with_job(run: RunFolder) -> Unfinished | None:
+    """The retry that broke off after Slurm had its job; None where none did."""
+    token, job, _ = earlier(run)
+    broken_off = unfinished.found(run)
+    return broken_off if broken_off is not None and job is not None and token != broken_off.token else None
+
+
+def end_broken_off(run: RunFolder) -> None:
+    """A retry that broke off after Slurm had its job has done all that it was to do."""
+    with alone(run):
+        unfinished.end(run)
 
 
 def _refuse_alive(run: RunFolder, who: str) -> None:
@@ -180,7 +181,9 @@ def going_on(plan: Plan, script: str, token: str | None) -> Iterator[None]:
     if token != plan.after:
         raise RunError(f"another launch of {run.name}/{run.id} was quicker; see: slurmopt status {run.name}/{run.id}")
     if plan.changes is not None:
-        unfinished.begin(run, token, (run.config, run.script))
+        unfinished.begin(run, token, (run.config, run.script), repeated=plan.repeated)
+    else:
+        unfinished.end(run)  # config and script stay as a retry that broke off has left them
     try:
         if plan.changes is not None:
             _change(plan, script)
@@ -194,18 +197,6 @@ def going_on(plan: Plan, script: str, token: str | None) -> Iterator[None]:
                 unfinished.undo(run, broken_off)
         raise
     unfinished.end(run)
-
-
-def _forget_finished(run: RunFolder) -> None:
-    """What a retry has left that was killed once all was done."""
-    if not unfinished.is_left(run):
-        return
-    refuse_foreign_run(run, "")
-    with locked(run, patience=0) as mine:  # which settles the claim of one that is dead
-        token, _, noted = earlier(run)
-        broken_off = unfinished.found(run)
-        if mine and broken_off is not None and noted and token != broken_off.token:
-            unfinished.end(run)
 
 
 def undo_broken_off(run: RunFolder, none_in_slurm: bool) -> None:

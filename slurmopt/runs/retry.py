@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from slurmopt.units import mebibytes, seconds, slurm_time
 if TYPE_CHECKING:
     from slurmopt.config.resources import Resources
     from slurmopt.config.schema import Settings
+    from slurmopt.runs.unfinished import Unfinished
 
 FIXED = {
     "launch.folder": "the run stays in its folder",
@@ -55,14 +57,18 @@ class Changed:
     """A key → its value before and after; null where there is none."""
 
 
-def stored_config(run: RunFolder) -> dict[str, Any]:
-    """config.yaml, nothing of it resolved. Raises ConfigError where it cannot be read."""
+def stored_config(run: RunFolder, repeated: Unfinished | None = None) -> dict[str, Any]:
+    """config.yaml, nothing of it resolved; of a retry that is repeated, what that found. Raises ConfigError where it
+    cannot be read."""
     from yaml import YAMLError
 
     from slurmopt.config import stored_yaml
 
     try:
-        stored = stored_yaml.load(run.config, mine=True)
+        if repeated is None:
+            stored = stored_yaml.load(run.config, mine=True)
+        else:
+            stored = stored_yaml.parse(repeated.files.get(run.config.name, ""))
     except (OSError, YAMLError) as error:
         raise ConfigError(f"{run.config} cannot be read: {one_line(str(error))}") from error
     if not isinstance(stored, dict):
@@ -91,6 +97,21 @@ def changed(stored: dict[str, Any], words: list[str], more: More) -> Changed:
         raise ConfigError("a function stays a function, a command a command; launch a run of its own", "task")
     after = _absolute(before_plain, after_plain, after)
     return Changed(after_plain, after, dict(_differences(before_plain, after_plain)))
+
+
+def latest_changes(run: RunFolder) -> dict[str, Any]:
+    """What the latest retry has changed."""
+    noted = [event.get("changes") for event in events.read(run.events, "retry")]
+    return noted[-1] if noted and isinstance(noted[-1], dict) else {}
+
+
+def is_repeated(run: RunFolder, broken_off: Unfinished, words: list[str], more: More) -> bool:
+    """Whether `words` and `more` make of what the retry found just what it made of it."""
+    try:
+        changes = changed(stored_config(run, broken_off), words, more).changes
+    except ConfigError:  # what is wrong is said of the config as it is now
+        return False
+    return bool(json.loads(json.dumps(changes)) == latest_changes(run))
 
 
 def _more_words(resources: Resources, more: More) -> list[str]:

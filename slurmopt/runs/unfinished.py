@@ -32,10 +32,16 @@ class Unfinished:
 
 
 def begin(
-    run: RunFolder, token: str | None, files: Iterable[Path], points: Ranges | None = None, banned: Ranges | None = None
+    run: RunFolder,
+    token: str | None,
+    files: Iterable[Path],
+    points: Ranges | None = None,
+    banned: Ranges | None = None,
+    repeated: Unfinished | None = None,
 ) -> None:
-    """Keeps what the retry is about to change. With the run's lock held."""
-    texts = {path.name: read_script(path) for path in files}
+    """Keeps what the retry is about to change. `repeated`: the same retry, which broke off after it had changed the
+    files: what it found is kept. With the run's lock held."""
+    texts = repeated.files if repeated is not None else {path.name: read_script(path) for path in files}
     kept = {"token": token, "points": str(points or Ranges()), "banned": str(banned or Ranges()), "files": texts}
     replace_json(run.unfinished, kept)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.config.check import did_you_mean
@@ -21,6 +20,7 @@ from slurmopt.runs.find import Selection
 from slurmopt.runs.handover import alone
 from slurmopt.runs.mine import refuse_foreign
 from slurmopt.runs.retry import Changed, More
+from slurmopt.runs.state import ALIVE
 from slurmopt.sweeps.cancel import change
 from slurmopt.sweeps.look import standing
 from slurmopt.sweeps.standing import BAD, Standing
@@ -43,6 +43,12 @@ class Again:
     settings: Settings
     changed: Changed | None
     """None: config and script stay as they lie there."""
+    repeated: unfinished.Unfinished | None
+    """The same retry, which broke off after it had changed config and script."""
+    going: Ranges
+    """The points that this one brought back, and that have not ended."""
+    jobs: list[str]
+    """Their array jobs."""
 
     @property
     def changes(self) -> dict[str, list[Any]]:
@@ -50,74 +56,72 @@ class Again:
         return self.changed.changes if self.changed is not None else {}
 
 
-def note_lost_submissions(chosen: Selection) -> list[Submission]:
-    """Array jobs of the chosen points that a retry before this one got through without learning it: its sbatch was
-    killed, or a full disk kept the journal from noting them. They are noted now."""
+def settle(sweep: SweepFolder) -> None:
+    """Settles what a retry that broke off has left: notes the jobs that Slurm has. Where it has none, config, script
+    and the cancelled points are put back, and where it has some, the cancelled points that are in none of these."""
     from slurmopt.config.settings import load
 
-    sweep = chosen.sweep
     if not unfinished.is_left(sweep.run) and arrays.is_told(sweep):
-        return []
+        return
     refuse_foreign(sweep)
     with alone(sweep.run):
-        found = arrays.note_found(sweep, load(sweep.config)[1])
-        found = [*found, *(one for one in _finish(sweep) if one.job not in [each.job for each in found])]
-    wanted = goes_on(chosen)
-    return [one for one in found if _is_again(one, sweep) and one.points.both(wanted)]
+        arrays.note_found(sweep, load(sweep.config)[1])
+        if (broken_off := unfinished.found(sweep.run)) is None:
+            return
+        if have := _points(_since(arrays.known(sweep), broken_off.token)):
+            if lost := broken_off.banned.minus(have):
+                change(sweep, lambda now: now.union(lost))
+        else:
+            arrays.drop_lost(sweep)
+            _put_back(sweep, broken_off)
 
 
-def goes_on(chosen: Selection) -> Ranges:
-    """The chosen points without those that have been cancelled: what an earlier retry submitted of these is history."""
-    points = Ranges([(0, max(0, arrays.how_many(chosen.sweep) - 1))]) if chosen.points is None else chosen.points
-    return points.minus(cancelled(chosen.sweep))
-
-
-def _finish(sweep: SweepFolder) -> list[Submission]:
-    """What a retry that broke off left to do, done: its array jobs. One of which Slurm has nothing is undone."""
-    from slurmopt.config.settings import load
-    from slurmopt.sweeps.submission import submit_points
-
-    broken_off = unfinished.found(sweep.run)
-    if broken_off is None:
-        return []
-    if not _since(sweep, broken_off.token):
-        _put_back(sweep, broken_off)
-        return []
-    settings = load(sweep.config)[1]
-    arrays.settle(sweep, settings, arrays.how_many(sweep))
-    have = Ranges(span for one in _since(sweep, broken_off.token) for span in one.points.spans)
-    if left := broken_off.points.minus(have).minus(cancelled(sweep)):
-        submit_points(sweep, settings, left)
-    unfinished.end(sweep.run)
-    return _since(sweep, broken_off.token)
-
-
-def _since(sweep: SweepFolder, token: str | None) -> list[Submission]:
+def _since(known: list[Submission], token: str | None) -> list[Submission]:
     """The submissions after that with `token`."""
-    known = arrays.known(sweep)
     return known[next((place for place, one in enumerate(known, 1) if one.token == token), 0) :]
 
 
-def _is_again(one: Submission, sweep: SweepFolder) -> bool:
-    """Whether its points had an array job before."""
-    return any(one.points.both(earlier.points) for earlier in arrays.known(sweep) if earlier.number < one.number)
+def _points(submissions: list[Submission]) -> Ranges:
+    """The points that those have of which Slurm had the job."""
+    return Ranges(span for one in submissions if one.job is not None for span in one.points.spans)
 
 
-def plan(chosen: Selection, words: list[str], more: More, failed_only: bool, without: Ranges | None = None) -> Again:
-    """Which points go on, with which needs; `without` those that go on already, which may be all. Nothing is written.
-    Raises RunError, ConfigError."""
-    refuse_foreign(chosen.sweep)
-    points = to_retry(standing(chosen.sweep, fresh=True), chosen, failed_only, without or Ranges())
-    if not words and more == More():
-        from slurmopt.config.settings import load
+def plan(chosen: Selection, words: list[str], more: More, failed_only: bool) -> Again:
+    """Which points go on, with which needs; none where those of an earlier try of the same retry go on already. Nothing
+    is written. Raises RunError, ConfigError."""
+    from slurmopt.config.settings import load
 
-        settings = load(chosen.sweep.config)[1]
-        return Again(chosen.sweep, _left(chosen.sweep, points, settings), settings, None)
-    stored = retries.stored_config(chosen.sweep.run)
-    changed = retries.changed(stored, words, more)
-    for key in changed.changes:
-        _refuse(key)
-    return Again(chosen.sweep, _left(chosen.sweep, points, changed.settings), changed.settings, changed)
+    sweep = chosen.sweep
+    refuse_foreign(sweep)
+    seen = standing(sweep, fresh=True)
+    typed = bool(words) or more != More()
+    broken_off = unfinished.found(sweep.run)
+    repeated = broken_off
+    if broken_off is not None and _points(_since(seen.submissions, broken_off.token)):
+        repeated = broken_off if retries.is_repeated(sweep.run, broken_off, words, more) else None
+    going, jobs = _going(seen, chosen, broken_off)
+    instead = ""
+    if going and typed and repeated is None:
+        instead = f"; job {', '.join(jobs)} of an earlier retry has points {going}, without what is typed now"
+        going, jobs = Ranges(), []
+    points = to_retry(seen, chosen, failed_only, going, instead)
+    settings, changed = load(sweep.config)[1], None
+    if typed:
+        changed = retries.changed(retries.stored_config(sweep.run, repeated), words, more)
+        settings = changed.settings
+        for key in changed.changes:
+            _refuse(key)
+    return Again(sweep, _left(sweep, points, settings), settings, changed, repeated, going, jobs)
+
+
+def _going(seen: Standing, chosen: Selection, broken_off: unfinished.Unfinished | None) -> tuple[Ranges, list[str]]:
+    """The chosen points that a retry that broke off has brought back, and that have not ended; and their jobs."""
+    if broken_off is None:
+        return Ranges(), []
+    alive = seen.numbers(*ALIVE).both(broken_off.points)
+    alive = alive if chosen.points is None else alive.both(chosen.points)
+    since = _since(seen.submissions, broken_off.token)
+    return _points(since).both(alive), [one.job for one in since if one.job is not None and one.points.both(alive)]
 
 
 def _left(sweep: SweepFolder, points: Ranges, settings: Settings) -> Ranges:
@@ -129,19 +133,19 @@ def _left(sweep: SweepFolder, points: Ranges, settings: Settings) -> Ranges:
     return left_to_try(sweep, points)
 
 
-def to_retry(seen: Standing, chosen: Selection, failed_only: bool, without: Ranges) -> Ranges:
-    """Of the chosen points those that ended other than well, and are not in `without`; RunError where there is none
-    with these, or nobody can tell."""
+def to_retry(seen: Standing, chosen: Selection, failed_only: bool, going: Ranges, instead: str) -> Ranges:
+    """Of the chosen points those that ended other than well. RunError where nobody can tell, and, with `instead` behind
+    it, where there is none and none are `going`."""
     if seen.problem and seen.numbers("unknown", "pending", "running"):
         raise RunError(f"points may be alive: {seen.problem}")
     words = BAD if failed_only else (*BAD, "cancelled")
     points = seen.numbers(*words)
-    points = (points if chosen.points is None else points.both(chosen.points)).minus(without)
-    if not points and not without:
+    points = points if chosen.points is None else points.both(chosen.points)
+    if not points and not going:
         what = "has failed" if failed_only else "has failed or was cancelled"
         counts = states(seen.counts(chosen.points))
         among = "" if chosen.points is None else f" of {short(chosen.points)}"
-        raise RunError(f"no point{among} {what}, so there is nothing to retry: {counts}")
+        raise RunError(f"no point{among} {what}, so there is nothing to retry: {counts}{instead}")
     return points
 
 
@@ -158,7 +162,7 @@ def _refuse(key: str) -> None:
 
 
 def submit(again: Again, script: str | None) -> list[str]:
-    """Submits the points; the new array jobs. `script`: the changed one, None where it stays.
+    """Submits the points, if there are any; the new array jobs. `script`: the changed one, None where it stays.
 
     The journals note the `retry`: the points' budgets count from there. Raises what a submission does; config and
     script are then as they were, unless something was submitted.
@@ -168,26 +172,45 @@ def submit(again: Again, script: str | None) -> list[str]:
     sweep = again.sweep
     refuse_foreign(sweep)
     with alone(sweep.run):
-        again, settled = _settled(again)
         if not again.points:
-            return [str(one.job) for one in settled]
+            _end(sweep)
+            return []
+        arrays.note_found(sweep, again.settings)
+        arrays.drop_lost(sweep)
         _refuse_overtaken(again)
-        tried = arrays.known(sweep)
-        banned = cancelled(sweep).both(again.points)
-        unfinished.begin(sweep.run, tried[-1].token if tried else None, _files(sweep), again.points, banned)
+        token = _begin(again)
         try:
             _change(again, script)
             made = submit_points(sweep, again.settings, again.points)
         except Exception as error:
-            if len(arrays.known(sweep)) <= len(tried):  # Slurm has nothing of it
+            if not _since(arrays.known(sweep), token):  # Slurm has nothing of it
                 _undo(sweep)
             elif isinstance(error, (SubmissionNotNoted, OSError)):
                 again_as = f"once it can be written, repeat slurmopt retry {sweep.name}/{sweep.id}"
                 said = f"{not_noted(sweep, error)}; {again_as}: it never submits twice"
                 raise SubmissionNotNoted(said) from error
             raise
+        _end(sweep)
+    return [str(one.job) for one in made]
+
+
+def _begin(again: Again) -> str | None:
+    """Keeps what the retry finds; the token of the latest submission before it, or before its first try."""
+    sweep, first = again.sweep, again.repeated
+    tried = arrays.known(sweep)
+    token = first.token if first is not None else tried[-1].token if tried else None
+    points, banned = again.points, cancelled(sweep).both(again.points)
+    if first is not None:
+        points, banned = points.union(first.points), banned.union(first.banned)
+    unfinished.begin(sweep.run, token, (sweep.config, sweep.script), points, banned, first)
+    return token
+
+
+def _end(sweep: SweepFolder) -> None:
+    """The retry is done, unless points of an earlier try were not chosen now: of these it is still to be repeated."""
+    broken_off = unfinished.found(sweep.run)
+    if broken_off is None or not broken_off.points.minus(_points(_since(arrays.known(sweep), broken_off.token))):
         unfinished.end(sweep.run)
-    return [str(one.job) for one in (*settled, *made)]
 
 
 def _undo(sweep: SweepFolder) -> None:
@@ -199,22 +222,6 @@ def _undo(sweep: SweepFolder) -> None:
 def _put_back(sweep: SweepFolder, broken_off: unfinished.Unfinished) -> None:
     change(sweep, lambda now: now.union(broken_off.banned))
     unfinished.undo(sweep.run, broken_off)
-
-
-def _settled(again: Again) -> tuple[Again, list[Submission]]:
-    """Brings submissions whose answer was lost to their end: what is left, and the jobs that have the rest."""
-    sweep = again.sweep
-    lost = [one.number for one in arrays.known(sweep) if one.job is None]
-    arrays.settle(sweep, again.settings, arrays.how_many(sweep))
-    settled = [one for one in arrays.known(sweep) if one.number in lost and one.points.both(again.points)]
-    points = again.points
-    for one in settled:
-        points = points.minus(one.points)
-    return replace(again, points=points), settled
-
-
-def _files(sweep: SweepFolder) -> tuple[Path, Path]:
-    return sweep.config, sweep.script
 
 
 def _refuse_overtaken(again: Again) -> None:

@@ -165,6 +165,7 @@ def test_a_launch_that_another_of_its_id_has_overtaken_submits_nothing(project: 
 
 FAILS = "task.command=[bash,-c,'while [ -e hold ]; do sleep 0.2; done; exit 3']"
 """Fails, once there is no file `hold`."""
+KILLED_BEFORE_SBATCH = "kill -9 $PPID"
 KILLED_AFTER_SBATCH = 'sbatch "$@" > /dev/null; kill -9 $PPID'
 DIES_AFTER_SBATCH = 'sbatch "$@" > /dev/null; kill -9 $$'
 
@@ -207,26 +208,41 @@ def failed_sweep(project: Any, name: str) -> Path:
     return sweep
 
 
-def test_a_retry_of_a_sweep_that_is_killed_after_sbatch_submits_each_point_once(project: Any) -> None:
-    """Its points have failed again before the retry is repeated, so that they look as if it had never been."""
+def test_a_retry_of_a_sweep_that_is_killed_after_sbatch_is_repeated_once_its_points_have_ended(project: Any) -> None:
+    """Its points have failed again, so that they look as if it had never been."""
     sweep = failed_sweep(project, "twice")
-    killed = project.slurmopt("retry", str(sweep), check=False, **wrapped(project, "sbatch", KILLED_AFTER_SBATCH))
+    retry = ("retry", str(sweep), "--more-time", "2")
+    killed = project.slurmopt(*retry, check=False, **wrapped(project, "sbatch", KILLED_AFTER_SBATCH))
     assert killed.returncode == -signal.SIGKILL
     journals = [sweep / "points" / point / "events.jsonl" for point in ("00000", "00001")]
     wait_until(lambda: all(path.read_text().count('"end"') == 2 for path in journals), 60, "both have failed again")
-    again = project.slurmopt("retry", str(sweep))
-    assert "2 points submitted before, and not again: job" in again.stdout
-    assert len(submitted(project, sweep)) == 2
-    project.slurmopt("retry", str(sweep))  # this one is another
-    assert len(submitted(project, sweep)) == 3
+    before = submitted(project, sweep)
+    assert len(before) == 2
+    dry = project.slurmopt(*retry, "--dry-run")
+    assert "#SBATCH --time=00:10:00" in dry.stdout
+    assert "resources.time 5m → 00:10:00" in dry.stderr
+    again = project.slurmopt(*retry).stdout
+    (job,) = submitted(project, sweep) - before
+    assert f"2 points submitted as job {job}; resources.time 5m → 00:10:00" in again
+    assert "#SBATCH --time=00:10:00" in (sweep / "job.sbatch").read_text()
+    wait_until(lambda: states(project, sweep) == {"failed": 2}, 60, "both have failed once more")
+    assert "00:10:00 → 00:20:00" in project.slurmopt(*retry).stdout  # this one is another
 
 
 def test_what_a_killed_retry_submitted_is_seen_and_cancelled(project: Any) -> None:
     sweep = failed_sweep(project, "seen")
     (project.path / "hold").touch()
-    killed = project.slurmopt("retry", str(sweep), check=False, **wrapped(project, "sbatch", KILLED_AFTER_SBATCH))
+    retry = ("retry", str(sweep), "--more-time", "2")
+    killed = project.slurmopt(*retry, check=False, **wrapped(project, "sbatch", KILLED_AFTER_SBATCH))
     assert killed.returncode == -signal.SIGKILL
     wait_until(lambda: states(project, sweep) == {"running": 2}, 60, "both points run", lambda: states(project, sweep))
+    (job,) = {each.partition("_")[0] for each in jobs_of(project)}
+    other = project.slurmopt("retry", str(sweep), "--more-time", "3", check=False)
+    assert other.returncode == 2
+    assert f"job {job} of an earlier retry has points 0-1, without what is typed now" in other.stderr
+    again = project.slurmopt(*retry).stdout
+    assert f"2 points submitted before, and not again: job {job}; resources.time 5m → 00:10:00" in again
+    assert "#SBATCH --time=00:10:00" in (sweep / "job.sbatch").read_text()
     assert "2 points are cancelled" in project.slurmopt("cancel", str(sweep)).stdout
     wait_until(lambda: not jobs_of(project), 60, "no array task is left")
     (project.path / "hold").unlink()
@@ -245,6 +261,46 @@ def test_a_launch_that_goes_on_with_a_run_and_is_killed_after_sbatch_is_repeated
     assert f"Submitted before, and not again: goes-on/{Path(answer['run']).name} as job {job}" in again.stdout
     assert jobs_of(project) == [job]
     assert "is running" in project.launch(*words, check=False).stderr
+
+
+def test_a_sweep_that_was_cancelled_before_slurm_had_it_starts_by_a_retry(project: Any) -> None:
+    words = ("-m", FAILS, "+seed=1,2", "resources.time=5m", "launch.check=false", "launch.name=early")
+    killed = project.launch(*words, check=False, **wrapped(project, "sbatch", KILLED_BEFORE_SBATCH))
+    assert killed.returncode == -signal.SIGKILL
+    (sweep,) = (project.path / "runs" / "early").glob("[!.]*")
+    assert "2 points are cancelled" in project.slurmopt("cancel", str(sweep)).stdout
+    assert "2 points submitted as job" in project.slurmopt("retry", str(sweep), "--more-time", "2").stdout
+    assert len(submitted(project, sweep)) == 1
+    assert "#SBATCH --time=00:10:00" in (sweep / "job.sbatch").read_text()
+    wait_until(lambda: states(project, sweep) == {"failed": 2}, 60, "both have run", lambda: states(project, sweep))
+
+
+def test_a_retry_that_is_killed_after_sbatch_is_no_second_one_when_it_is_repeated(project: Any) -> None:
+    """While its job lives, another retry is refused; once it has failed again, the same one doubles the time once."""
+    words = (FAILS, "resources.time=5m", "restart.budgets.killed=0", "launch.check=false", "launch.name=again")
+    answer = project.submit(*words)
+    run = Path(answer["run"])
+    project.wait_for(answer, "failed")
+    (project.path / "hold").touch()
+    retry = ("retry", str(run), "--more-time", "2")
+    killed = project.slurmopt(*retry, check=False, **wrapped(project, "sbatch", KILLED_AFTER_SBATCH))
+    assert killed.returncode == -signal.SIGKILL
+    wait_until(lambda: len(jobs_of(project)) == 1, 60, "its job is there")
+    (job,) = jobs_of(project)
+    other = project.slurmopt("retry", str(run), "restart.budgets.hang=7", check=False)
+    assert other.returncode == 2
+    assert f"job {job} of an earlier retry is " in other.stderr
+    assert "with resources.time 5m → 00:10:00, and not with what is typed now" in other.stderr
+    assert f"first: slurmopt cancel again/{run.name}" in other.stderr
+    (project.path / "hold").unlink()
+    wait_until(lambda: (run / "events.jsonl").read_text().count('"end"') == 2, 60, "it has failed again")
+    before = submitted(project, run)
+    said = project.slurmopt(*retry).stdout
+    (job,) = submitted(project, run) - before
+    assert f"submitted as job {job}; resources.time 5m → 00:10:00" in said
+    assert "time: 00:10:00" in (run / "config.yaml").read_text()
+    assert "--time=00:10:00" in (run / "job.sbatch").read_text()
+    assert not (run / ".unfinished").exists()
 
 
 @pytest.mark.parametrize("fault", ["EIO", "ENOSPC"])
@@ -351,4 +407,4 @@ def test_a_cancel_that_was_killed_before_scancel_is_repeated(project: Any) -> No
     assert len(jobs_of(project)) == 1
     assert "2 points are cancelled" in project.slurmopt("cancel", str(sweep)).stdout
     assert not jobs_of(project)
-    assert "have ended already: 2 cancelled" in project.slurmopt("cancel", str(sweep), check=False).stderr
+    assert "ended already: 2 cancelled" in project.slurmopt("cancel", str(sweep), check=False).stderr
