@@ -107,8 +107,10 @@ class ProcessGroup:
         if facts.world_size == 1:  # nobody else is to be met: no port, no thread
             return _distributed().HashStore()
         try:
-            rendezvous = Rendezvous(self._folder, self._attempt, facts, self._timeout)
-            store = rendezvous.host() if facts.rank == 0 else rendezvous.guest(lambda: bool(signals.terms()))
+            rendezvous = Rendezvous(self._folder, self._attempt, facts, self._timeout, lambda: bool(signals.terms()))
+            store = rendezvous.host() if facts.rank == 0 else rendezvous.guest()
+        except InterruptedError:
+            raise Requeue(_TOLD) from None
         except OSError as error:
             if facts.rank:
                 raise RendezvousError(f"{self._absent([0])} ({_first_line(error)})") from None

@@ -12,8 +12,10 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
+from slurmopt.errors import RendezvousError
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runtime import attempt_secret, store_server
 from slurmopt.runtime.addresses import listen, meeting_address
@@ -31,13 +33,22 @@ needed."""
 _FIRST_PATIENCE, _LONGEST_PATIENCE = 1.0, 5.0
 """Seconds that whoever listens has for its proof: rank 0 may be busy, and a stranger never answers."""
 
+_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE}
+_Answer = TypeVar("_Answer")
+
 
 class Rendezvous:
-    """One attempt's; `timeout` is in seconds. The secret's errors are those of `attempt_secret`."""
+    """One attempt's; `timeout` is in seconds, `told` says to wait no longer.
 
-    def __init__(self, folder: RunFolder, attempt: int, facts: RankFacts, timeout: float) -> None:
-        self._folder, self._attempt, self._facts, self._timeout = folder, attempt, facts, timeout
-        self._key = attempt_secret.attempt_secret(folder, attempt)
+    RendezvousError where the secret is somebody else's, or cannot be read or made in time. InterruptedError where
+    `told` ended the wait for a file system.
+    """
+
+    def __init__(
+        self, folder: RunFolder, attempt: int, facts: RankFacts, timeout: float, told: Callable[[], bool]
+    ) -> None:
+        self._folder, self._attempt, self._facts, self._timeout, self._told = folder, attempt, facts, timeout, told
+        self._key = self._once_possible(partial(attempt_secret.attempt_secret, folder, attempt))
         self._own = meeting_address(facts, os.environ)
         self._server: subprocess.Popen[bytes] | None = None
 
@@ -48,16 +59,16 @@ class Rendezvous:
         self._server = store_server.start(listener, self._key)
         if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not listened at
             host = self._facts.master_addr
-        attempt_secret.publish(self._folder, self._attempt, host, port)
+        self._publish(host, port)
         return self._met(connected((host, port), self._key, 0, self._timeout, self._timeout), port)
 
-    def guest(self, told: Callable[[], bool]) -> Any:
-        """The store, in another rank; None once `told` says to wait no longer. OSError where it was not found."""
+    def guest(self) -> Any:
+        """The store, in another rank; None once it was told to wait no longer. OSError where it was not found."""
         now = time.monotonic()
         deadline, looks, patience = now + self._timeout, _growing(now), _FIRST_PATIENCE
         why = ""
         place, look = self._expected(), next(looks)
-        while not told() and time.monotonic() < deadline:
+        while not self._told() and time.monotonic() < deadline:
             began = time.monotonic()
             try:
                 client = connected(place, self._key, self._facts.rank, self._timeout, patience)
@@ -69,9 +80,34 @@ class Rendezvous:
                 look = next(looks)
                 place = attempt_secret.published(self._folder, self._attempt) or place
             time.sleep(max(0.0, began + _AGAIN - time.monotonic()))
-        if told():
+        if self._told():
             return None
         raise OSError(why)
+
+    def _publish(self, host: str, port: int) -> None:
+        write = partial(attempt_secret.publish, self._folder, self._attempt, host, port)
+        if port != self._facts.master_port:
+            return self._once_possible(write)
+        try:
+            write()
+        except OSError as error:
+            print(f"slurmopt: {error}; the other ranks look for rank 0 at port {port} all the same", flush=True)
+
+    def _once_possible(self, act: Callable[[], _Answer]) -> _Answer:
+        """What `act` gives: a file system that is full, read-only or away may come back."""
+        deadline, pause = time.monotonic() + self._timeout, _WAIT
+        while True:
+            try:
+                return act()
+            except OSError as error:
+                if error.errno not in _PASSING or time.monotonic() + pause > deadline:
+                    raise RendezvousError(f"the ranks cannot meet: {error}") from error
+                if self._told():
+                    raise InterruptedError from error
+                if pause == _WAIT:
+                    print(f"slurmopt: {error}; tried again for {self._timeout:g} s", flush=True)
+            time.sleep(pause)
+            pause = min(1.5 * pause, _RARELY)
 
     def _expected(self) -> tuple[str, int]:
         """Where rank 0 listens, if it found its port free. Its own node may know MASTER_ADDR by a loopback address."""

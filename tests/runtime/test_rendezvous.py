@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +25,7 @@ from runtime.harness import Runner, wait_for
 from slurmopt.runtime import gate as gate_module
 from slurmopt.runtime import store_server
 from slurmopt.runtime.addresses import listen
+from slurmopt.runtime.attempt_secret import attempt_secret
 from slurmopt.runtime.gate import Gate, Unproven, connect
 from slurmopt.runtime.store_client import connected, torch_store
 from slurmopt.runtime.store_server import StoreServer
@@ -79,6 +82,67 @@ def test_a_port_that_somebody_holds_is_passed_by(runner: Runner) -> None:
     result = runner.result()["result"]
     assert result["world"] == 2
     assert result["port"] != port
+
+
+@contextmanager
+def read_only(path: Path) -> Iterator[Callable[[], None]]:
+    """No process writes there until what this gives is called."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: bind mounts need root")
+    subprocess.run(["mount", "--bind", path, path], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", path], check=True)
+        yield lambda: subprocess.run(["mount", "-o", "remount,rw,bind", path], check=True)
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+def test_ranks_that_meet_where_they_were_told_write_nothing(runner: Runner) -> None:
+    runner.module("meets", TRAIN)
+    runner.make_folders()
+    attempt_secret(runner.folder, 0)
+    with read_only(runner.folder.rendezvous(0)):
+        assert runner.run(2, "--timeout", "40", "--function", "meets.train") == 0, runner.story + runner.log(0)
+    assert runner.result()["result"]["world"] == 2
+
+
+@pytest.mark.parametrize("what", ["secret", "address"])
+def test_ranks_wait_for_a_run_folder_that_takes_no_writes_for_now(runner: Runner, what: str) -> None:
+    """To make the secret, or to say that rank 0 listens elsewhere."""
+    runner.module(
+        "meets", "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.01)\n" + TRAIN
+    )
+    runner.make_folders()
+    place = runner.folder.rendezvous(0)
+    if what == "address":
+        attempt_secret(runner.folder, 0)
+    with mute_listener() as port, ExitStack() as mounts:
+        runner.environment["MASTER_PORT"] = str(port)
+        process = runner.start(2, "--heartbeat", "0.3", "--timeout", "40", "--function", "meets.train")
+        wait_for(lambda: runner.beat(0) and runner.beat(1), "the ranks")
+        mend = mounts.enter_context(read_only(place if what == "address" else place.parent))
+        (runner.code / "go").touch()
+        wait_for(lambda: "tried again" in runner.log(0) or process.poll() is not None, "rank 0's word")
+        mend()
+        assert runner.finish(process) == 0, runner.story + runner.log(0)
+    assert runner.result()["result"]["world"] == 2
+
+
+def test_the_batch_shell_leaves_no_half_secret_on_a_full_disk(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: mounting a small file system needs root")
+    script = (Path(__file__).parents[1] / "golden" / "function.sbatch").read_text()
+    lines = script[script.index("  (umask 077; set -C; od ") :].partition("\nfi\n")[0]
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", tmp_path], check=True)
+    try:
+        (tmp_path / "filler").write_bytes(bytes(4096))
+        subprocess.run(["bash", "-c", lines], env={**os.environ, "slurmopt_beats": str(tmp_path)}, check=True)
+        assert not (tmp_path / "rendezvous").exists()
+        (tmp_path / "filler").unlink()
+        subprocess.run(["bash", "-c", lines], env={**os.environ, "slurmopt_beats": str(tmp_path)}, check=True)
+        assert len("".join((tmp_path / "rendezvous").read_text().split())) == 64
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
 def test_the_store_answers_while_rank_0_cannot(runner: Runner) -> None:
