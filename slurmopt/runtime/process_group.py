@@ -17,7 +17,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.runtime import open_files, signals
 from slurmopt.runtime.gloo import LAZY, lacks_files
 from slurmopt.runtime.ranks import RankFacts
-from slurmopt.runtime.rendezvous import Rendezvous
+from slurmopt.runtime.rendezvous import FREE_PORT, Rendezvous
 
 _ALL_HERE = "all"
 _LACKS_FILES = "lacks-files"
@@ -100,6 +100,8 @@ class ProcessGroup:
             raise RendezvousError(self._absent([int(rank) for rank in verdict.split(",")]))
         if store.add(_LACKS_FILES, 0):  # one of all the ranks, which have said so before they arrived
             os.environ.setdefault(LAZY, "1")
+        if self._facts.world_size > 1:
+            os.environ["MASTER_PORT"] = store.get(FREE_PORT).decode()
         return store
 
     def _connect(self) -> Any:

@@ -22,8 +22,11 @@ from slurmopt.runtime.addresses import listen, meeting_address
 from slurmopt.runtime.gate import Unproven
 from slurmopt.runtime.ports import free_port
 from slurmopt.runtime.ranks import RankFacts
-from slurmopt.runtime.store_client import StoreClient, connected, torch_store
+from slurmopt.runtime.store_client import connected, torch_store
 
+FREE_PORT = "free-port"
+"""The key of a port of rank 0's node at which nobody listens: MASTER_PORT, once the ranks have met. Torch's own store
+cannot listen where this one does."""
 _OTHER_PORTS = 8
 _AGAIN = 0.2
 _WAIT = 0.25
@@ -60,7 +63,9 @@ class Rendezvous:
         if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not listened at
             host = self._facts.master_addr
         self._publish(host, port)
-        return self._met(connected((host, port), self._key, 0, self._timeout, self._timeout), port)
+        client = connected((host, port), self._key, 0, self._timeout, self._timeout)
+        client.set(FREE_PORT, str(free_port({port, self._facts.master_port})))
+        return torch_store(client, self._timeout)
 
     def guest(self) -> Any:
         """The store, in another rank; None once it was told to wait no longer. OSError where it was not found."""
@@ -72,7 +77,7 @@ class Rendezvous:
             began = time.monotonic()
             try:
                 client = connected(place, self._key, self._facts.rank, self._timeout, patience)
-                return self._met(client, place[1])
+                return torch_store(client, self._timeout)
             except OSError as error:
                 why = _in_words(error)
                 patience = min(_LONGEST_PATIENCE, 2 * patience)
@@ -113,10 +118,6 @@ class Rendezvous:
         """Where rank 0 listens, if it found its port free. Its own node may know MASTER_ADDR by a loopback address."""
         host = self._own if self._facts.node_rank == 0 else self._facts.master_addr
         return host, self._facts.master_port
-
-    def _met(self, client: StoreClient, port: int) -> Any:
-        os.environ["MASTER_PORT"] = str(port)
-        return torch_store(client, self._timeout)
 
     def _listen(self) -> socket.socket:
         port = self._facts.master_port

@@ -38,7 +38,16 @@ TRAIN = (
     "def train(config):\n"
     "    total = torch.ones(1)\n"
     "    dist.all_reduce(total)\n"
-    "    return {'world': int(total), 'port': int(os.environ['MASTER_PORT'])}\n"
+    "    return {'world': int(total)}\n"
+)
+AGAIN = (
+    "import os, torch, torch.distributed as dist\n"
+    "def train(config):\n"
+    "    dist.destroy_process_group()\n"
+    "    dist.init_process_group('gloo', init_method='env://')\n"
+    "    ports = [None] * dist.get_world_size()\n"
+    "    dist.all_gather_object(ports, os.environ['MASTER_PORT'])\n"
+    "    return ports\n"
 )
 FOREIGN_STORE = (
     "import sys, torch.distributed as dist\n"
@@ -79,9 +88,15 @@ def test_a_port_that_somebody_holds_is_passed_by(runner: Runner) -> None:
     with mute_listener() as port:
         runner.environment["MASTER_PORT"] = str(port)
         assert runner.run(2, "--timeout", "40", "--function", "meets.train") == 0, runner.story + runner.log(0)
-    result = runner.result()["result"]
-    assert result["world"] == 2
-    assert result["port"] != port
+    assert runner.result()["result"] == {"world": 2}
+    assert f"somebody else listens at port {port}" in runner.log(0)
+
+
+def test_a_function_may_make_its_process_group_anew(runner: Runner) -> None:
+    """At MASTER_PORT, where torch's own store can listen then."""
+    runner.module("again", AGAIN)
+    assert runner.run(2, "--timeout", "40", "--function", "again.train") == 0, runner.story + runner.log(0)
+    assert len(set(runner.result()["result"])) == 1
 
 
 @contextmanager
