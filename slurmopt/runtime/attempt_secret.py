@@ -36,10 +36,10 @@ def attempt_secret(folder: RunFolder, attempt: int) -> bytes:
 
 
 def publish(folder: RunFolder, attempt: int, host: str, port: int) -> None:
-    """Rank 0 listens there. OSError where the file takes no write."""
+    """Rank 0 listens there."""
     descriptor = os.open(folder.rendezvous(attempt), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        os.write(descriptor, f"\n{host} {port}\n".encode())  # on a line of its own, after one that was torn
+        os.write(descriptor, f"{host} {port}\n".encode())
     finally:
         os.close(descriptor)
 

@@ -138,7 +138,7 @@ class Gate:
         """Accepts no more connections. Called in the thread of `admit`."""
         self._closed = True
 
-    def watch(self, connection: socket.socket, ready: Callable[[], None], writes: bool = False) -> None:
+    def watch(self, connection: socket.socket | int, ready: Callable[[], None], writes: bool = False) -> None:
         """Has `ready` called in this thread whenever something came, or, with `writes`, once more can be sent. Called
         in the thread of `admit`."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writes else 0)

@@ -17,7 +17,7 @@ from slurmopt.folder.layout import RunFolder
 from slurmopt.runtime import open_files, signals
 from slurmopt.runtime.gloo import LAZY, lacks_files
 from slurmopt.runtime.ranks import RankFacts
-from slurmopt.runtime.rendezvous import FREE_PORT, Rendezvous
+from slurmopt.runtime.rendezvous import Rendezvous
 
 _ALL_HERE = "all"
 _LACKS_FILES = "lacks-files"
@@ -100,8 +100,6 @@ class ProcessGroup:
             raise RendezvousError(self._absent([int(rank) for rank in verdict.split(",")]))
         if store.add(_LACKS_FILES, 0):  # one of all the ranks, which have said so before they arrived
             os.environ.setdefault(LAZY, "1")
-        if self._facts.world_size > 1:
-            os.environ["MASTER_PORT"] = store.get(FREE_PORT).decode()
         return store
 
     def _connect(self) -> Any:
@@ -109,10 +107,8 @@ class ProcessGroup:
         if facts.world_size == 1:  # nobody else is to be met: no port, no thread
             return _distributed().HashStore()
         try:
-            rendezvous = Rendezvous(self._folder, self._attempt, facts, self._timeout, lambda: bool(signals.terms()))
-            store = rendezvous.host() if facts.rank == 0 else rendezvous.guest()
-        except InterruptedError:
-            raise Requeue(_TOLD) from None
+            rendezvous = Rendezvous(self._folder, self._attempt, facts, self._timeout)
+            store = rendezvous.host() if facts.rank == 0 else rendezvous.guest(lambda: bool(signals.terms()))
         except OSError as error:
             if facts.rank:
                 raise RendezvousError(f"{self._absent([0])} ({_first_line(error)})") from None

@@ -9,24 +9,18 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, TypeVar
+from typing import IO, Any
 
-from slurmopt.errors import RendezvousError
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runtime import attempt_secret, store_server
 from slurmopt.runtime.addresses import listen, meeting_address
 from slurmopt.runtime.gate import Unproven
 from slurmopt.runtime.ports import free_port
 from slurmopt.runtime.ranks import RankFacts
-from slurmopt.runtime.store_client import connected, torch_store
+from slurmopt.runtime.store_client import StoreClient, connected, torch_store
 
-FREE_PORT = "free-port"
-"""The key of a port of rank 0's node at which nobody listens: MASTER_PORT, once the ranks have met. Torch's own store
-cannot listen where this one does."""
 _OTHER_PORTS = 8
 _AGAIN = 0.2
 _WAIT = 0.25
@@ -36,24 +30,15 @@ needed."""
 _FIRST_PATIENCE, _LONGEST_PATIENCE = 1.0, 5.0
 """Seconds that whoever listens has for its proof: rank 0 may be busy, and a stranger never answers."""
 
-_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE}
-_Answer = TypeVar("_Answer")
-
 
 class Rendezvous:
-    """One attempt's; `timeout` is in seconds, `told` says to wait no longer.
+    """One attempt's; `timeout` is in seconds. The secret's errors are those of `attempt_secret`."""
 
-    RendezvousError where the secret is somebody else's, or cannot be read or made in time. InterruptedError where
-    `told` ended the wait for a file system.
-    """
-
-    def __init__(
-        self, folder: RunFolder, attempt: int, facts: RankFacts, timeout: float, told: Callable[[], bool]
-    ) -> None:
-        self._folder, self._attempt, self._facts, self._timeout, self._told = folder, attempt, facts, timeout, told
-        self._key = self._once_possible(partial(attempt_secret.attempt_secret, folder, attempt))
+    def __init__(self, folder: RunFolder, attempt: int, facts: RankFacts, timeout: float) -> None:
+        self._folder, self._attempt, self._facts, self._timeout = folder, attempt, facts, timeout
+        self._key = attempt_secret.attempt_secret(folder, attempt)
         self._own = meeting_address(facts, os.environ)
-        self._server: subprocess.Popen[bytes] | None = None
+        self._server: IO[bytes] | None = None
 
     def host(self) -> Any:
         """The store, in rank 0. OSError where it can listen nowhere."""
@@ -62,22 +47,20 @@ class Rendezvous:
         self._server = store_server.start(listener, self._key)
         if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not listened at
             host = self._facts.master_addr
-        self._publish(host, port)
-        client = connected((host, port), self._key, 0, self._timeout, self._timeout)
-        client.set(FREE_PORT, str(free_port({port, self._facts.master_port})))
-        return torch_store(client, self._timeout)
+        attempt_secret.publish(self._folder, self._attempt, host, port)
+        return self._met(connected((host, port), self._key, 0, self._timeout, self._timeout), port)
 
-    def guest(self) -> Any:
-        """The store, in another rank; None once it was told to wait no longer. OSError where it was not found."""
+    def guest(self, told: Callable[[], bool]) -> Any:
+        """The store, in another rank; None once `told` says to wait no longer. OSError where it was not found."""
         now = time.monotonic()
         deadline, looks, patience = now + self._timeout, _growing(now), _FIRST_PATIENCE
         why = ""
         place, look = self._expected(), next(looks)
-        while not self._told() and time.monotonic() < deadline:
+        while not told() and time.monotonic() < deadline:
             began = time.monotonic()
             try:
                 client = connected(place, self._key, self._facts.rank, self._timeout, patience)
-                return torch_store(client, self._timeout)
+                return self._met(client, place[1])
             except OSError as error:
                 why = _in_words(error)
                 patience = min(_LONGEST_PATIENCE, 2 * patience)
@@ -85,39 +68,18 @@ class Rendezvous:
                 look = next(looks)
                 place = attempt_secret.published(self._folder, self._attempt) or place
             time.sleep(max(0.0, began + _AGAIN - time.monotonic()))
-        if self._told():
+        if told():
             return None
         raise OSError(why)
-
-    def _publish(self, host: str, port: int) -> None:
-        write = partial(attempt_secret.publish, self._folder, self._attempt, host, port)
-        if port != self._facts.master_port:
-            return self._once_possible(write)
-        try:
-            write()
-        except OSError as error:
-            print(f"slurmopt: {error}; the other ranks look for rank 0 at port {port} all the same", flush=True)
-
-    def _once_possible(self, act: Callable[[], _Answer]) -> _Answer:
-        """What `act` gives: a file system that is full, read-only or away may come back."""
-        deadline, pause = time.monotonic() + self._timeout, _WAIT
-        while True:
-            try:
-                return act()
-            except OSError as error:
-                if error.errno not in _PASSING or time.monotonic() + pause > deadline:
-                    raise RendezvousError(f"the ranks cannot meet: {error}") from error
-                if self._told():
-                    raise InterruptedError from error
-                if pause == _WAIT:
-                    print(f"slurmopt: {error}; tried again for {self._timeout:g} s", flush=True)
-            time.sleep(pause)
-            pause = min(1.5 * pause, _RARELY)
 
     def _expected(self) -> tuple[str, int]:
         """Where rank 0 listens, if it found its port free. Its own node may know MASTER_ADDR by a loopback address."""
         host = self._own if self._facts.node_rank == 0 else self._facts.master_addr
         return host, self._facts.master_port
+
+    def _met(self, client: StoreClient, port: int) -> Any:
+        os.environ["MASTER_PORT"] = str(port)
+        return torch_store(client, self._timeout)
 
     def _listen(self) -> socket.socket:
         port = self._facts.master_port

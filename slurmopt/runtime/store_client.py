@@ -15,6 +15,8 @@ from slurmopt.runtime.gate import connect
 from slurmopt.runtime.store_server import PURPOSE
 
 _CHUNK = 2**18
+_KEPT = 2
+"""Connections that are kept where nobody asks: each costs the store a file descriptor."""
 
 
 class StoreClient:
@@ -85,7 +87,10 @@ class StoreClient:
             connection.close()  # an answer may still come, to a question that nobody asks any more
             raise
         with self._lock:
-            self._idle.append(connection)
+            if len(self._idle) < _KEPT:
+                self._idle.append(connection)
+                return answer
+        connection.close()
         return answer
 
 

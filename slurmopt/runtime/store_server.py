@@ -4,6 +4,7 @@ torch's own TCPStore serves whoever connects, and lists all keys to them: any us
 run stop, or end it.
 
 They are in a process beside rank 0: no work of the training's delays an answer, and answers do not delay the training.
+It is no child of rank 0: the training may end its children, and wait for them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import IO
 
 from slurmopt.folder.process import module_words
 from slurmopt.runtime.frames import decoded, encoded
@@ -28,20 +31,38 @@ _FOR_THE_RANK = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, s
 """Signals that Slurm sends to all processes of a step. The ranks need the store while they save."""
 
 
-def start(listener: socket.socket, key: bytes) -> subprocess.Popen[bytes]:
-    """Has a process answer at `listener`, which is closed here, until this process ends or closes its end of the pipe.
+def start(listener: socket.socket, key: bytes) -> IO[bytes]:
+    """Has a process answer at `listener`, which is closed here, until this process ends, or closes what is returned.
     `key`: 32 bytes. OSError where no process can be started."""
-    words = [sys.executable, *module_words("slurmopt.runtime.store_server"), str(listener.fileno())]
+    own = _own_pidfd()
+    descriptors = [listener.fileno(), *own]
+    words = [sys.executable, *module_words("slurmopt.runtime.store_server"), *map(str, descriptors)]
     held = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_RANK)  # a process inherits what its parent blocks
     try:
         with listener:
-            process = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
+            process = subprocess.Popen(words, bufsize=0, stdin=subprocess.PIPE, pass_fds=descriptors)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
-    assert process.stdin is not None
-    process.stdin.write(key)
-    process.stdin.flush()
-    return process
+        for descriptor in own:
+            os.close(descriptor)
+    pipe = process.stdin
+    assert pipe is not None
+    try:
+        pipe.write(key)
+    finally:
+        status = process.wait()  # it leaves the store behind, and ends
+    if status:
+        raise ChildProcessError(f"the process of rank 0's store ended with status {status}")
+    return pipe
+
+
+def _own_pidfd() -> list[int]:
+    """Tells the store when this process ends. The pipe's end does not, as long as a process that was forked here lives;
+    it is all there is on kernels before Linux 5.3."""
+    try:
+        return [os.pidfd_open(os.getpid())]
+    except OSError:
+        return []
 
 
 class _Member:
@@ -58,14 +79,18 @@ class _Member:
 
 
 class StoreServer:
-    """Answers in one thread. What it holds ends with the process."""
+    """What it holds ends with the process."""
 
     def __init__(self, listener: socket.socket, key: bytes) -> None:
         self._values: dict[bytes, bytes] = {}
         self._waiting: dict[_Member, None] = {}
         self._gate = Gate(listener, key, PURPOSE, self._admit)
-        self.address = self._gate.address
-        self._gate.start()
+
+    def run(self, lives: Iterable[int]) -> None:
+        """Answers in this thread, and ends the process once something comes from one of the descriptors `lives`."""
+        for descriptor in lives:
+            self._gate.watch(descriptor, partial(os._exit, 0))
+        self._gate.run()
 
     def _admit(self, connection: socket.socket, rank: int) -> None:
         connection.setblocking(False)
@@ -169,12 +194,18 @@ class StoreServer:
 
 
 def main(argv: list[str]) -> int:
-    """The listening socket's descriptor is the only word; the key comes first on standard input, whose end is ours."""
-    key = sys.stdin.buffer.read(_KEY_BYTES)
-    if len(key) == _KEY_BYTES:
-        StoreServer(socket.socket(fileno=int(argv[0])), key)
-        sys.stdin.buffer.read()
-    os._exit(0)
+    """The words are descriptors: of the listening socket, and what ends with rank 0. The key comes on standard input,
+    which ends with rank 0 too."""
+    if os.fork():
+        os._exit(0)
+    listener, *lives = map(int, argv)
+    try:
+        key = os.read(0, _KEY_BYTES)
+        if len(key) == _KEY_BYTES:
+            StoreServer(socket.socket(fileno=listener), key).run([0, *lives])
+    except BaseException:  # noqa: BLE001 - ranks must find nobody here, in place of one who does not answer
+        traceback.print_exc()
+    os._exit(1)
 
 
 if __name__ == "__main__":

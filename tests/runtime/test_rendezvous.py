@@ -5,30 +5,31 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import resource
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import pytest
-from runtime.harness import Runner, wait_for
+from runtime.harness import Runner, alive, wait_for
 
 from slurmopt.runtime import gate as gate_module
-from slurmopt.runtime import store_server
+from slurmopt.runtime import store_server, tree
 from slurmopt.runtime.addresses import listen
-from slurmopt.runtime.attempt_secret import attempt_secret
 from slurmopt.runtime.gate import Gate, Unproven, connect
 from slurmopt.runtime.store_client import connected, torch_store
-from slurmopt.runtime.store_server import StoreServer
 
 SECRET = b"of this test alone"
 KEY = bytes(range(32))
@@ -38,16 +39,7 @@ TRAIN = (
     "def train(config):\n"
     "    total = torch.ones(1)\n"
     "    dist.all_reduce(total)\n"
-    "    return {'world': int(total)}\n"
-)
-AGAIN = (
-    "import os, torch, torch.distributed as dist\n"
-    "def train(config):\n"
-    "    dist.destroy_process_group()\n"
-    "    dist.init_process_group('gloo', init_method='env://')\n"
-    "    ports = [None] * dist.get_world_size()\n"
-    "    dist.all_gather_object(ports, os.environ['MASTER_PORT'])\n"
-    "    return ports\n"
+    "    return {'world': int(total), 'port': int(os.environ['MASTER_PORT'])}\n"
 )
 FOREIGN_STORE = (
     "import sys, torch.distributed as dist\n"
@@ -76,6 +68,46 @@ BUSY = (
 )
 
 
+FORKS = """
+import os, signal, sys
+sys.path.insert(0, os.path.dirname(os.getcwd()))
+from runtime.test_rendezvous import store_process
+_, store, life = store_process()
+worker = os.fork()
+if worker:
+    print(store, worker, flush=True)
+signal.pause()
+"""
+
+
+def store_process() -> tuple[Any, int, IO[bytes]]:
+    """Rank 0's store in its process: a client, the process's id, and what keeps it alive."""
+    listener = listen("127.0.0.1")
+    place, inode = listener.getsockname()[:2], os.fstat(listener.fileno()).st_ino
+    life = store_server.start(listener, KEY)
+    client = connected(place, KEY, 1, 60, 30)
+    client.address, client.another = place, lambda: connect(place, KEY, "store", 2, 0, 30)  # type: ignore[attr-defined]
+    return client, _holder(f"socket:[{inode}]"), life
+
+
+def _holder(what: str) -> int:
+    """The process that has it open."""
+    for entry in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(entry) == what:
+                return int(entry.parts[2])
+    raise AssertionError(f"no process has {what}")
+
+
+def _median_seconds(client: Any) -> float:
+    """Of one question."""
+    times = [time.monotonic()]
+    for _ in range(31):
+        client.check(["a"])
+        times.append(time.monotonic())
+    return statistics.median(after - before for before, after in pairwise(times))
+
+
 @contextmanager
 def mute_listener() -> Iterator[int]:
     """It is connected to, and never says a word; its port."""
@@ -88,76 +120,9 @@ def test_a_port_that_somebody_holds_is_passed_by(runner: Runner) -> None:
     with mute_listener() as port:
         runner.environment["MASTER_PORT"] = str(port)
         assert runner.run(2, "--timeout", "40", "--function", "meets.train") == 0, runner.story + runner.log(0)
-    assert runner.result()["result"] == {"world": 2}
-    assert f"somebody else listens at port {port}" in runner.log(0)
-
-
-def test_a_function_may_make_its_process_group_anew(runner: Runner) -> None:
-    """At MASTER_PORT, where torch's own store can listen then."""
-    runner.module("again", AGAIN)
-    assert runner.run(2, "--timeout", "40", "--function", "again.train") == 0, runner.story + runner.log(0)
-    assert len(set(runner.result()["result"])) == 1
-
-
-@contextmanager
-def read_only(path: Path) -> Iterator[Callable[[], None]]:
-    """No process writes there until what this gives is called."""
-    if os.geteuid() != 0:
-        pytest.skip("NOT TESTED: bind mounts need root")
-    subprocess.run(["mount", "--bind", path, path], check=True)
-    try:
-        subprocess.run(["mount", "-o", "remount,ro,bind", path], check=True)
-        yield lambda: subprocess.run(["mount", "-o", "remount,rw,bind", path], check=True)
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)
-
-
-def test_ranks_that_meet_where_they_were_told_write_nothing(runner: Runner) -> None:
-    runner.module("meets", TRAIN)
-    runner.make_folders()
-    attempt_secret(runner.folder, 0)
-    with read_only(runner.folder.rendezvous(0)):
-        assert runner.run(2, "--timeout", "40", "--function", "meets.train") == 0, runner.story + runner.log(0)
-    assert runner.result()["result"]["world"] == 2
-
-
-@pytest.mark.parametrize("what", ["secret", "address"])
-def test_ranks_wait_for_a_run_folder_that_takes_no_writes_for_now(runner: Runner, what: str) -> None:
-    """To make the secret, or to say that rank 0 listens elsewhere."""
-    runner.module(
-        "meets", "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.01)\n" + TRAIN
-    )
-    runner.make_folders()
-    place = runner.folder.rendezvous(0)
-    if what == "address":
-        attempt_secret(runner.folder, 0)
-    with mute_listener() as port, ExitStack() as mounts:
-        runner.environment["MASTER_PORT"] = str(port)
-        process = runner.start(2, "--heartbeat", "0.3", "--timeout", "40", "--function", "meets.train")
-        wait_for(lambda: runner.beat(0) and runner.beat(1), "the ranks")
-        mend = mounts.enter_context(read_only(place if what == "address" else place.parent))
-        (runner.code / "go").touch()
-        wait_for(lambda: "tried again" in runner.log(0) or process.poll() is not None, "rank 0's word")
-        mend()
-        assert runner.finish(process) == 0, runner.story + runner.log(0)
-    assert runner.result()["result"]["world"] == 2
-
-
-def test_the_batch_shell_leaves_no_half_secret_on_a_full_disk(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("NOT TESTED: mounting a small file system needs root")
-    script = (Path(__file__).parents[1] / "golden" / "function.sbatch").read_text()
-    lines = script[script.index("  (umask 077; set -C; od ") :].partition("\nfi\n")[0]
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", tmp_path], check=True)
-    try:
-        (tmp_path / "filler").write_bytes(bytes(4096))
-        subprocess.run(["bash", "-c", lines], env={**os.environ, "slurmopt_beats": str(tmp_path)}, check=True)
-        assert not (tmp_path / "rendezvous").exists()
-        (tmp_path / "filler").unlink()
-        subprocess.run(["bash", "-c", lines], env={**os.environ, "slurmopt_beats": str(tmp_path)}, check=True)
-        assert len("".join((tmp_path / "rendezvous").read_text().split())) == 64
-    finally:
-        subprocess.run(["umount", "-l", tmp_path], check=True)
+    result = runner.result()["result"]
+    assert result["world"] == 2
+    assert result["port"] != port
 
 
 def test_the_store_answers_while_rank_0_cannot(runner: Runner) -> None:
@@ -167,17 +132,70 @@ def test_the_store_answers_while_rank_0_cannot(runner: Runner) -> None:
 
 
 def test_the_store_lives_as_long_as_who_started_it_whatever_signals_come() -> None:
-    listener = listen("127.0.0.1")
-    place = listener.getsockname()[:2]
-    process = store_server.start(listener, KEY)
-    client = connected(place, KEY, 1, 30, 30)
+    client, process, life = store_process()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        process.send_signal(number)
+        os.kill(process, number)
     client.set("a", "1")
     assert client.get("a") == b"1"
-    assert process.stdin is not None
-    process.stdin.close()
-    assert process.wait(30) == 0
+    life.close()
+    wait_for(lambda: not alive(process), "the store's end")
+
+
+def test_a_training_neither_waits_for_the_store_nor_ends_it_with_its_children() -> None:
+    _, process, _ = store_process()
+    assert process not in tree.descendants(os.getpid())
+    with pytest.raises(ChildProcessError):
+        os.waitpid(process, os.WNOHANG)
+
+
+def test_the_store_ends_with_who_started_it_whatever_that_one_has_forked() -> None:
+    """A data loader's workers have all that was open, the pipe that tells of the end included."""
+    words = [sys.executable, "-c", FORKS]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent) as rank:
+        assert rank.stdout is not None
+        store, worker = map(int, rank.stdout.readline().split())
+        assert alive(store)
+        rank.kill()
+        try:
+            wait_for(lambda: not alive(store), "the store's end")
+            assert alive(worker)
+        finally:
+            os.kill(worker, signal.SIGKILL)
+
+
+def test_the_store_answers_as_quickly_where_no_file_descriptor_is_left() -> None:
+    client, process, _ = store_process()
+    usual = _median_seconds(client)
+    limits = (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    before = resource.prlimit(process, resource.RLIMIT_NOFILE, limits)
+    with socket.create_connection(client.address), ThreadPoolExecutor(1) as pool:
+        another = pool.submit(client.another)
+        assert _median_seconds(client) < 50 * usual
+        resource.prlimit(process, resource.RLIMIT_NOFILE, before)
+        another.result(20).close()
+
+
+def test_connections_that_many_threads_needed_are_given_back() -> None:
+    client, process, _ = store_process()
+    before = len(os.listdir(f"/proc/{process}/fd"))
+    with ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(client.get, "late") for _ in range(8)]
+        wait_for(lambda: len(os.listdir(f"/proc/{process}/fd")) >= before + 7, "a connection for each")
+        client.set("late", "1")
+        assert [each.result(20) for each in waiting] == [b"1"] * 8
+    wait_for(lambda: len(os.listdir(f"/proc/{process}/fd")) <= before + 1, "the end of the others")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
+def test_a_store_that_fails_keeps_no_rank_waiting() -> None:
+    import torch.distributed as dist
+
+    client, process, _ = store_process()
+    memory = int(Path(f"/proc/{process}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(process, resource.RLIMIT_AS, (memory + 2**22, memory + 2**22))
+    with pytest.raises(dist.DistNetworkError):
+        client.set("a", "x" * 2**26)
+    wait_for(lambda: not alive(process), "the store's end")
 
 
 def test_ranks_write_nothing_into_the_store_of_another_run(runner: Runner) -> None:
@@ -204,9 +222,9 @@ def test_the_attempts_store_does_what_torchs_own_does() -> None:
     import torch.distributed as dist
 
     expected = _answers(dist.TCPStore("127.0.0.1", 0, is_master=True))
-    assert _answers(attempt_store(SECRET)) == expected
-    assert _answers(dist.PrefixStore("p", attempt_store(SECRET))) == expected
-    waits = attempt_store(SECRET)
+    assert _answers(attempt_store()) == expected
+    assert _answers(dist.PrefixStore("p", attempt_store())) == expected
+    waits = attempt_store()
     with pytest.raises(dist.DistStoreError, match="wait timeout after 100ms, keys: never"):
         waits.wait(["never"], timedelta(seconds=0.1))
     with ThreadPoolExecutor(8) as pool:
@@ -272,9 +290,11 @@ def _pass_on(between: socket.socket, address: tuple[str, int]) -> None:
                 came.sendall(there.recv(1000))
 
 
-def attempt_store(secret: bytes) -> Any:
-    server = StoreServer(listen("127.0.0.1"), secret)
-    return torch_store(connected(server.address, secret, 0, 30, 30), 30)
+def attempt_store() -> Any:
+    client, _, life = store_process()
+    store = torch_store(client, 30)
+    store.life = life
+    return store
 
 
 def _answers(store: Any) -> list[Any]:

@@ -54,7 +54,7 @@ def main(config):
                 break
             time.sleep(0.1)
         checkpointer.wait()
-    return {"world": dist.get_world_size()}
+    return {"world": dist.get_world_size(), "port": int(os.environ["MASTER_PORT"])}
 
 main.makes_process_group = bool(os.environ.get("OWN_GROUP"))
 """
@@ -190,7 +190,7 @@ def test_a_run_goes_on_and_saves_while_somebody_else_squats_floods_and_writes(ru
         assert said == "held"
         believed, places = attacked(runner, flood=True)
     assert runner.result()["result"]["world"] == 2
-    assert f"somebody else listens at port {port}" in runner.log(0)
+    assert runner.result()["result"]["port"] != port
     assert believed == 0, f"{believed} of {places} believed a stranger"
     saves = [event["event"] for event in events.read(runner.folder.events)]
     assert "checkpoint-failed" not in saves
