@@ -27,12 +27,11 @@ def written_by_nobody_else() -> Iterator[None]:
 
 
 def refuse_foreign_folder(path: Path) -> None:
-    """JobError where the folder, or the link in its place, is neither this user's nor root's: what is in it is run.
-
-    Nothing where there is no such folder yet.
+    """JobError where the folder or file, or the link in its place, is neither this user's nor root's: what is in it is
+    run. Nothing where there is none yet.
     """
     for facts in (path.lstat(), path.stat()) if os.path.lexists(path) else ():
-        if not is_trusted(facts, path):
+        if not is_trusted(facts, path if path.is_dir() else path.parent):
             raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); nothing there is run")
 
 
@@ -73,6 +72,6 @@ def _refuse(path: Path, facts: os.stat_result, folder: Path) -> None:
 
 if __name__ == "__main__":  # as the job script asks
     try:
-        refuse_open_folder(Path(sys.argv[1]))
-    except JobError as error:
+        {"owner": refuse_foreign_folder, "mode": refuse_open_folder}[sys.argv[1]](Path(sys.argv[2]))
+    except (JobError, OSError) as error:
         sys.exit(str(error))
