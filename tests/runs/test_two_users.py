@@ -495,7 +495,10 @@ def test_where_the_file_system_does_not_show_owners_ones_own_runs_are_ones_own(t
     run = hidden / "runs" / "mine" / "1"
     assert f"{run.parent}: this file system does not tell whose a file is" in done.stderr, done.stderr
     assert "job" in done.stdout
-    wait_for(lambda: [event for event in events.read(run / "events.jsonl") if event.get("outcome") == "finished"], "its end")
+    deadline = time.monotonic() + 60
+    while not any(event.get("outcome") == "finished" for event in events.read(run / "events.jsonl")):
+        assert time.monotonic() < deadline, (run / "events.jsonl").read_text()
+        time.sleep(0.05)
     team.victim.at = hidden
     for words in (("retry", "mine/1"), ("cancel", "mine/1"), ("tend",)):
         done = team.victim.slurmopt(*words)
