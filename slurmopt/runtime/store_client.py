@@ -12,9 +12,11 @@ from typing import Any
 
 from slurmopt.runtime.frames import decoded, encoded
 from slurmopt.runtime.gate import connect
-from slurmopt.runtime.store_server import PURPOSE
+from slurmopt.runtime.store_server import DONE, PURPOSE, give_up_unacknowledged
 
 _CHUNK = 2**18
+_RECONNECT_SECONDS = 10.0
+"""For one more connection to a store that has answered before."""
 _KEPT = 2
 """Connections that are kept where nobody asks: each costs the store a file descriptor."""
 
@@ -67,24 +69,29 @@ class StoreClient:
     def _ask(self, word: bytes, *items: str | bytes, seconds: float | None = None) -> list[bytes]:
         seconds = self._timeout if seconds is None else seconds
         try:
-            return self._exchange(encoded([word, *(_bytes(item) for item in items)]), seconds)
-        except TimeoutError as error:
+            outcome, *answer = self._exchange(encoded([word, *(_bytes(item) for item in items)]), seconds)
+        except _Late as error:
             keys = ", ".join(str(item) for item in items)
             raise _error("DistStoreError", f"wait timeout after {1000 * seconds:.0f}ms, keys: {keys}") from error
         except OSError as error:
             raise _error("DistNetworkError", f"rank 0's store is gone: connection closed by peer ({error})") from error
+        if outcome != DONE:
+            raise _error("DistStoreError", f"rank 0's store cannot answer: {answer[0].decode()}")
+        return answer
 
     def _exchange(self, request: bytes, seconds: float) -> list[bytes]:
         deadline = time.monotonic() + seconds
         with self._lock:
             idle = self._idle.pop() if self._idle else None
-        connection = idle or self._again(seconds)
+        connection = idle or self._another(seconds)
         try:
             connection.settimeout(max(0.001, deadline - time.monotonic()))
             connection.sendall(request)
             answer = _answer(connection, deadline)
-        except BaseException:
+        except BaseException as error:
             connection.close()  # an answer may still come, to a question that nobody asks any more
+            if isinstance(error, TimeoutError) and error.errno is None:  # the kernel's own time-out has a number
+                raise _Late from error
             raise
         with self._lock:
             if len(self._idle) < _KEPT:
@@ -92,6 +99,18 @@ class StoreClient:
                 return answer
         connection.close()
         return answer
+
+    def _another(self, seconds: float) -> socket.socket:
+        try:
+            return self._again(min(seconds, _RECONNECT_SECONDS))
+        except TimeoutError as error:
+            if seconds <= _RECONNECT_SECONDS:
+                raise _Late from error
+            raise ConnectionError("it does not answer") from error
+
+
+class _Late(Exception):
+    """The answer did not come in time."""
 
 
 def _answer(connection: socket.socket, deadline: float) -> list[bytes]:
@@ -120,7 +139,9 @@ def connected(address: tuple[str, int], key: bytes, rank: int, timeout: float, p
     and `TimeoutError` as `gate.connect` raises them."""
 
     def again(seconds: float) -> socket.socket:
-        return connect(address, key, PURPOSE, rank, 0, seconds)
+        connection = connect(address, key, PURPOSE, rank, 0, seconds)
+        give_up_unacknowledged(connection)
+        return connection
 
     return StoreClient(again(patience), again, timeout)
 

@@ -27,6 +27,9 @@ from slurmopt.runtime.gate import Gate
 PURPOSE = "store"
 _CHUNK = 2**18
 _KEY_BYTES = 32
+_UNACKNOWLEDGED_MS = 60_000
+DONE, _REFUSED = b"done", b"refused"
+"""What each answer begins with; after the second there is why, in words."""
 _FOR_THE_RANK = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that Slurm sends to all processes of a step. The ranks need the store while they save."""
 
@@ -54,6 +57,12 @@ def start(listener: socket.socket, key: bytes) -> IO[bytes]:
     if status:
         raise ChildProcessError(f"the process of rank 0's store ended with status {status}")
     return pipe
+
+
+def give_up_unacknowledged(connection: socket.socket) -> None:
+    """What the other end's kernel has not acknowledged for a minute ends the connection, and not after a quarter of an
+    hour: its node is gone, or the network between."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
 
 
 def _own_pidfd() -> list[int]:
@@ -94,6 +103,7 @@ class StoreServer:
 
     def _admit(self, connection: socket.socket, rank: int) -> None:
         connection.setblocking(False)
+        give_up_unacknowledged(connection)
         member = _Member(connection)
         self._gate.watch(connection, partial(self._serve, member))
 
@@ -113,25 +123,28 @@ class StoreServer:
         try:
             while (request := decoded(member.came)) is not None:
                 self._take(member, request)
-        except (ValueError, TypeError, AttributeError, struct.error) as error:  # it asks for what cannot be done
+        except struct.error as error:  # these are no lists
             print(f"slurmopt: rank 0's store cannot answer: {error}", file=sys.stderr, flush=True)
             self._waiting.pop(member, None)
             self._gate.forget(member.connection)
 
     def _take(self, member: _Member, request: list[bytes]) -> None:
-        word, *rest = request
-        answer = getattr(self, f"_do_{word.decode()}")(*rest)
+        try:
+            word, *rest = request
+            answer = getattr(self, f"_do_{word.decode()}")(*rest)
+        except (ValueError, TypeError, AttributeError) as error:  # it asks for what cannot be done
+            return self._reply(member, [_REFUSED, str(error).encode()])
         if word in (b"get", b"wait"):
             member.awaited, member.answer = rest, answer
             self._waiting[member] = None
             self._settle(member)
         else:
-            self._reply(member, answer)
+            self._reply(member, [DONE, *answer])
 
     def _settle(self, member: _Member) -> None:
         if all(key in self._values for key in member.awaited or ()):
             del self._waiting[member]
-            self._reply(member, member.answer())
+            self._reply(member, [DONE, *member.answer()])
 
     def _put(self, key: bytes, value: bytes) -> None:
         is_new = key not in self._values

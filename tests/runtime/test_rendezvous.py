@@ -26,7 +26,7 @@ import pytest
 from runtime.harness import Runner, alive, wait_for
 
 from slurmopt.runtime import gate as gate_module
-from slurmopt.runtime import store_server, tree
+from slurmopt.runtime import store_client, store_server, tree
 from slurmopt.runtime.addresses import listen
 from slurmopt.runtime.gate import Gate, Unproven, connect
 from slurmopt.runtime.store_client import connected, torch_store
@@ -184,6 +184,49 @@ def test_connections_that_many_threads_needed_are_given_back() -> None:
         client.set("late", "1")
         assert [each.result(20) for each in waiting] == [b"1"] * 8
     wait_for(lambda: len(os.listdir(f"/proc/{process}/fd")) <= before + 1, "the end of the others")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
+def test_a_rank_that_asks_for_nonsense_is_told_so_and_goes_on() -> None:
+    import torch.distributed as dist
+
+    client, _, _ = store_process()
+    client.set("a", "no number")
+    with pytest.raises(dist.DistStoreError, match=r"cannot answer: .*no number"):
+        client.add("a", 1)
+    assert client.get("a") == b"no number"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
+def test_a_store_that_stands_still_is_not_waited_for_by_new_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.distributed as dist
+
+    monkeypatch.setattr(store_client, "_RECONNECT_SECONDS", 0.5)
+    client, process, _ = store_process()
+    os.kill(process, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(client.get, "a", 600)
+        wait_for(waits.running, "the one that has the connection")
+        wait_for(lambda: not client._idle, "the one that has the connection")
+        try:
+            with pytest.raises(dist.DistNetworkError, match="does not answer"):
+                client.get("b", 600)
+        finally:
+            os.kill(process, signal.SIGKILL)
+        with pytest.raises(dist.DistNetworkError):
+            waits.result(30)
+
+
+def test_the_kernel_asks_at_both_ends_whether_the_other_node_is_there() -> None:
+    listener = listen("127.0.0.1")
+    came: list[socket.socket] = []
+    gate = Gate(listener, SECRET, "store", lambda connection, _: came.append(connection))
+    gate.start()
+    with connect(gate.address, SECRET, "store", 1, 0, 20) as there:
+        wait_for(lambda: came, "the connection")
+        for end in (there, came[0]):
+            assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 60
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
