@@ -9,11 +9,11 @@
     ├── SlurmError                    1   what Slurm answered, or did not
     │   ├── SlurmMissing              2   its commands are not installed here
     │   ├── SlurmUnreachable              slurmctld does not answer
-    │   │   ├── SlurmDown                     nobody listens there, so nothing was sent
+    │   │   ├── SlurmDown                     nobody listens there, or its command cannot start: nothing was sent
     │   │   └── SlurmUnconfigured             its commands are here, but know of no cluster
     │   ├── SlurmRefused              2   sbatch said no, with its reason
     │   ├── SubmissionUnknown             nobody can tell whether the job was accepted
-    │   └── SubmissionNotNoted            it was accepted, and the journal could not be told
+    │   └── SubmissionNotNoted            it was accepted, and the journal could not be written
     ├── StorageError                  1   what a folder or S3 answered: no space, deadline over
     │   ├── StorageRefused                what it will answer again: no permission, no such bucket
     │   └── StorageBroken                 it gives back other bytes than it was given
@@ -81,7 +81,7 @@ class SlurmUnreachable(SlurmError):
 
 
 class SlurmDown(SlurmUnreachable):
-    """Nobody listens where slurmctld should, so nothing was sent."""
+    """Nobody listens where slurmctld should, or the command could not be started: nothing was sent."""
 
 
 class SlurmUnconfigured(SlurmUnreachable):
@@ -106,7 +106,7 @@ class SubmissionUnknown(SlurmError):
 
 
 class SubmissionNotNoted(SlurmError):
-    """Slurm has the job, but the run's journal could not be told: a full disk. The message has the job's id."""
+    """Slurm has the job, but the run's journal could not be written: a full disk. The message has the job's id."""
 
 
 class StorageError(SlurmoptError):

@@ -17,13 +17,14 @@ from slurmopt.errors import (
     FolderError,
     RunError,
     SlurmDown,
+    SlurmMissing,
     SlurmRefused,
     SubmissionNotNoted,
     SubmissionUnknown,
     one_line,
 )
 from slurmopt.folder import events
-from slurmopt.folder.files import open_append
+from slurmopt.folder.files import NotMine, open_append, read_script
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.temporary import clear, clear_drafts
 from slurmopt.runs.claim import claimed
@@ -95,25 +96,35 @@ def earlier(run: RunFolder) -> tuple[str | None, str | None, bool]:
 
 
 def hand_over(
-    run: RunFolder, backend: str, submit: Callable[[str, bool], tuple[str, dict[str, Any]]], **told: Any
+    run: RunFolder, backend: str, submit: Callable[[str, bool], tuple[str, dict[str, Any]]], **extra_fields: Any
 ) -> str:
     """Notes the submission, has `submit` do it, and notes its job, whose id is returned.
 
     `submit(token, retry)` gives the job's id and what else the journal is to keep; with `retry` an earlier try with
-    this token may have got through. `told`: what else the journal keeps before it. To be called with the run's lock
-    held. Raises what `submit` does, FolderError where the journal cannot be written and nothing was submitted, and
-    SubmissionNotNoted where it cannot and something was.
+    this token may have got through. `extra_fields`: of its `submitting` event. To be called with the run's lock held.
+    Raises what `submit` does, FolderError where script or journal fail before sbatch, and SubmissionNotNoted where the
+    journal cannot be written and the job is submitted.
     """
     token, job_id, _ = earlier(run)
+    nothing = "nothing" if token is None and job_id is None else "no further job"
     retry = token is not None and job_id is None
     token = token if retry and token else f"slurmopt:{secrets.token_hex(8)}"
     try:
-        events.append(run.events, "submitting", backend=backend, token=token, **told)
+        path = run.script
+        read_script(path)  # which the submission needs: an error now says that there is no job
+        path = run.events
+        events.append(path, "submitting", backend=backend, token=token, **extra_fields)
+    except NotMine as error:
+        raise RunError(f"{one_line(str(path))} belongs to another user; nothing there is run") from error
     except OSError as error:
-        raise FolderError(f"{run.events}: {_why(error)}; nothing was submitted") from error
+        raise FolderError(f"{path}: {_why(error)}; {nothing} was submitted") from error
     try:
         job_id, details = submit(token, retry)
-    except (SlurmDown, SlurmRefused) as error:  # it is certain that there is no job: nobody has to look for one
+    except (
+        SlurmDown,
+        SlurmMissing,
+        SlurmRefused,
+    ) as error:  # there is no job to look for
         with contextlib.suppress(OSError):  # a full disk: then somebody looks for one, in vain
             events.append(run.events, "submit-failed", backend=backend, token=token, reason=one_line(str(error)))
         raise
@@ -128,7 +139,7 @@ def note_job(run: RunFolder, backend: str, token: str | None, job: str, **detail
     try:
         events.append(run.events, "submitted", backend=backend, token=token, job=job, **details)
     except OSError as error:
-        said = f"job {job} is submitted, but {run.events} could not be told ({_why(error)})"
+        said = f"job {job} is submitted, but {run.events} could not be written ({_why(error)})"
         raise SubmissionNotNoted(said) from error
 
 

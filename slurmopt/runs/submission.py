@@ -12,6 +12,7 @@ from slurmopt.errors import (
     RunError,
     SlurmDown,
     SlurmError,
+    SlurmMissing,
     SlurmRefused,
     SlurmUnreachable,
     SubmissionNotNoted,
@@ -92,7 +93,7 @@ def _hand_over(plan: Plan, backend: Backend, made: bool) -> str:
 
     try:
         return hand_over(run, plan.backend, submit)
-    except (SlurmDown, SlurmRefused, FolderError):
+    except (SlurmDown, SlurmMissing, SlurmRefused, FolderError):
         if made and untried:
             discard(run)
         raise

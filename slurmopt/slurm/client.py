@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from slurmopt.errors import SlurmMissing, SlurmRefused, SlurmUnconfigured, SlurmUnreachable, one_line
+from slurmopt.errors import SlurmDown, SlurmMissing, SlurmRefused, SlurmUnconfigured, SlurmUnreachable, one_line
 from slurmopt.slurm.environment import clean_environment
 
 __all__ = ["Answer", "ask", "clean_environment", "run"]
@@ -62,27 +62,35 @@ def ask(
 
     `time_format` is what SLURM_TIME_FORMAT takes; "%s" gives seconds since 1970.
     Raises SlurmMissing, SlurmUnreachable (nobody answered, in time or at all; sbatch's job may have been taken all the
-    same) or SlurmRefused with Slurm's reason.
+    same), SlurmDown (the command could not be started, so nobody was asked) or SlurmRefused with Slurm's reason.
     """
     import subprocess  # 6 ms that a cached answer does without
 
+    environment = _environment(argv[0], os.environ if env is None else env, time_format)
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             argv,
-            input=None if input is None else os.fsencode(input),
-            stdin=subprocess.DEVNULL if input is None else None,
-            capture_output=True,
-            timeout=timeout,
-            env=_environment(argv[0], os.environ if env is None else env, time_format),
-            check=False,
+            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
         )
     except (FileNotFoundError, PermissionError) as error:
         raise _missing(argv[0]) from error
-    except subprocess.TimeoutExpired as error:
-        raise _silent(argv[0], timeout, os.fsdecode(error.stderr or b"")) from error
-    answer = Answer(_text(done.stdout), _text(done.stderr))
-    if done.returncode:
-        raise _error(argv[0], done.returncode, answer)
+    except OSError as error:  # too many words, too many processes, no memory
+        raise SlurmDown(f"{argv[0]} cannot be started: {(error.strerror or str(error)).lower()}") from error
+    with process:
+        try:
+            stdout, stderr = process.communicate(None if input is None else os.fsencode(input), timeout)
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            raise _silent(argv[0], timeout, os.fsdecode(error.stderr or b"")) from error
+        except BaseException:  # Ctrl-C too
+            process.kill()
+            raise
+    answer = Answer(_text(stdout), _text(stderr))
+    if process.returncode:
+        raise _error(argv[0], process.returncode, answer)
     return answer
 
 

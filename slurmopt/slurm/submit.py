@@ -13,6 +13,7 @@ from slurmopt.errors import (
     JobError,
     RunError,
     SlurmDown,
+    SlurmMissing,
     SlurmRefused,
     SlurmUnreachable,
     SubmissionUnknown,
@@ -46,8 +47,9 @@ def submit_once(
     The token goes behind the user's `comment`; `options` win over the script's own; `words` are the script's
     arguments. With `retry` an earlier try may
     have got through, so it is looked up first. `timeout` (seconds) bounds the search for a lost answer. Raises
-    SlurmRefused with Slurm's reason, SlurmDown where nothing was submitted, SubmissionUnknown where nobody can tell,
-    RunError where the script, or its folder, is not this user's alone any more: nothing was submitted then.
+    SlurmRefused with Slurm's reason, SlurmDown and SlurmMissing where nothing was submitted, SubmissionUnknown where
+    nobody can tell, RunError where the script, or its folder, is not this user's alone any more: nothing was submitted
+    then.
     """
     command = [
         "sbatch",
@@ -70,7 +72,7 @@ def submit_once(
                 raise SlurmRefused(f"sbatch answered {answer.strip()!r}, and Slurm has no such job")
             return found
         except SlurmUnreachable as error:
-            if "connect failure" in str(error):  # nobody listened, so slurmctld cannot have taken the job
+            if isinstance(error, SlurmDown) or "connect failure" in str(error):  # slurmctld cannot have taken the job
                 raise SlurmDown(str(error)) from error
             if (found := look_up(token, deadline, sleep)) is not None:
                 return found
@@ -110,6 +112,8 @@ def _look(token: str, deadline: float, sleep: Callable[[float], None]) -> str | 
             answers = 0 if _is_under_way(token) else answers + 1
             if not answers and time.monotonic() >= deadline:
                 raise SubmissionUnknown("an sbatch of an earlier try is still under way")
+        except SlurmMissing as error:
+            raise SubmissionUnknown(f"{error}; Slurm may have taken the job") from error
         except (SlurmUnreachable, SlurmRefused) as error:  # no answer, and no proof that there is no job
             answers = 0
             if time.monotonic() >= deadline:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.config.check import did_you_mean
-from slurmopt.errors import ConfigError, RunError, SubmissionNotNoted
+from slurmopt.errors import ConfigError, FolderError, RunError, SubmissionNotNoted
 from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.sweep import SweepFolder
@@ -167,7 +167,7 @@ def submit(again: Again, script: str | None) -> list[str]:
     The journals note the `retry`: the points' budgets count from there. Raises what a submission does; config and
     script are then as they were, unless something was submitted.
     """
-    from slurmopt.sweeps.submission import not_noted, submit_points
+    from slurmopt.sweeps.submission import jobs_since, not_noted, submit_points
 
     sweep = again.sweep
     refuse_foreign(sweep)
@@ -185,9 +185,9 @@ def submit(again: Again, script: str | None) -> list[str]:
         except Exception as error:
             if not _since(arrays.known(sweep), token):  # Slurm has nothing of it
                 _undo(sweep)
-            elif isinstance(error, (SubmissionNotNoted, OSError)):
+            elif isinstance(error, (SubmissionNotNoted, FolderError, OSError)):
                 again_as = f"once it can be written, repeat slurmopt retry {sweep.name}/{sweep.id}"
-                said = f"{not_noted(sweep, error)}; {again_as}: it never submits twice"
+                said = f"{not_noted(jobs_since(sweep, tried), error)}; {again_as}: it never submits twice"
                 raise SubmissionNotNoted(said) from error
             raise
         _end(sweep)

@@ -15,6 +15,7 @@ from slurmopt.errors import (
     FolderError,
     RunError,
     SlurmDown,
+    SlurmMissing,
     SlurmRefused,
     SlurmUnreachable,
     SubmissionNotNoted,
@@ -73,27 +74,41 @@ def submit(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
         try:
             arrays.settle(sweep, plan.job.settings, arrays.how_many(sweep))
             submit_what_fits(sweep, plan.job.settings)
-        except (SlurmDown, SlurmRefused, FolderError, KeyboardInterrupt):
-            if made and not arrays.known(sweep):
-                discard(sweep.run)
+        except (SlurmDown, SlurmMissing, SlurmRefused, KeyboardInterrupt):
+            _discard_unsubmitted(sweep, made)
             raise
         except (SlurmUnreachable, SubmissionUnknown) as error:
             again = f"repeat the launch with launch.id={sweep.id}: it never submits twice"
             raise SubmissionUnknown(f"{error}; once it answers, {again}") from error
-        except (SubmissionNotNoted, OSError) as error:
-            if not _with_jobs(sweep) and isinstance(error, OSError):
+        except (SubmissionNotNoted, FolderError, OSError) as error:
+            new = jobs_since(sweep, before)
+            if not new and not isinstance(error, SubmissionNotNoted):
+                _discard_unsubmitted(sweep, made and isinstance(error, FolderError))
                 raise
             again = f"repeat the launch with launch.id={sweep.id}: it never submits twice"
-            raise SubmissionNotNoted(f"{not_noted(sweep, error)}; once it can be written, {again}") from error
+            raise SubmissionNotNoted(f"{not_noted(new, error)}; once it can be written, {again}") from error
         after = _with_jobs(sweep)
     return after, len(after) == len(before)
 
 
-def not_noted(sweep: SweepFolder, error: SubmissionNotNoted | OSError) -> str:
-    """What a file that could not be written after Slurm had taken a job means."""
-    if isinstance(error, SubmissionNotNoted):
+def not_noted(new: list[Submission], error: SubmissionNotNoted | FolderError | OSError) -> str:
+    """What a file that could not be written after Slurm had taken the array jobs `new` means."""
+    if not new:
         return str(error)
-    return f"job {', '.join(str(one.job) for one in _with_jobs(sweep))} is submitted, but {error}"
+    jobs = ", ".join(str(one.job) for one in new)
+    said = f"job {jobs} is submitted" if len(new) == 1 else f"jobs {jobs} are submitted"
+    return f"{said}{'; ' if isinstance(error, SubmissionNotNoted) else ', but '}{error}"
+
+
+def jobs_since(sweep: SweepFolder, before: list[Submission]) -> list[Submission]:
+    """The submissions that became a job after `before` was read."""
+    had = {one.job for one in before}
+    return [one for one in _with_jobs(sweep) if one.job not in had]
+
+
+def _discard_unsubmitted(sweep: SweepFolder, made: bool) -> None:
+    if made and not arrays.known(sweep):
+        discard(sweep.run)
 
 
 def _with_jobs(sweep: SweepFolder) -> list[Submission]:

@@ -318,7 +318,7 @@ def test_a_retry_whose_job_cannot_be_noted_keeps_what_slurm_has(project: Any, fa
     done = project.run([*faulty, sys.executable, "-m", "slurmopt", *retry], check=False, env=environment)
     (job,) = jobs_of(project)
     assert done.returncode == 1
-    assert f"job {job} is submitted, but {run}/events.jsonl could not be told" in done.stderr
+    assert f"job {job} is submitted, but {run}/events.jsonl could not be written" in done.stderr
     assert f"repeat slurmopt retry {fault}/{run.name}" in done.stderr
     assert project.run(["squeue", "-h", "-j", job, "-o", "%l"]).stdout.strip() == "10:00"
     assert f"submitted before, and not again: job {job}" in project.slurmopt(*retry).stdout
@@ -327,6 +327,23 @@ def test_a_retry_whose_job_cannot_be_noted_keeps_what_slurm_has(project: Any, fa
     assert "--time=00:10:00" in (run / "job.sbatch").read_text()
     assert project.status(str(run))["job"] == job
     project.slurmopt("cancel", str(run))
+    assert not jobs_of(project)
+
+
+def test_an_error_before_sbatch_leaves_nothing_and_asks_nobody_to_look_for_a_job(project: Any) -> None:
+    """sbatch cannot be started with so long a word; the script cannot be read."""
+    require_strace()
+    short = {"PATH": "/usr/bin:/bin"}  # without folders that the user may not enter, which hide the reason
+    words = (*TASK, f"resources.comment={'x' * 131_045}", "launch.name=early")
+    long = project.slurmopt("launch", *words, check=False, **short)
+    assert long.stderr == "slurmopt: error: sbatch cannot be started: argument list too long\n"
+    script = project.path / "runs" / "early" / "one" / "job.sbatch"
+    inject = ["inject=openat:error=EIO", "-P", str(script)]
+    faulty = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=openat", "-e", *inject]
+    launch = begin(project, "launch.name=early", "launch.id=one", before=faulty)
+    _, err = launch.communicate(timeout=60)
+    assert err == f"slurmopt: error: {script}: input/output error; nothing was submitted\n"
+    assert not (project.path / "runs" / "early").exists()
     assert not jobs_of(project)
 
 

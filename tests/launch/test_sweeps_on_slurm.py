@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from launch.conftest import COMMAND, Project
+from launch.test_exactly_once import require_strace
 from private_cluster import PrivateCluster, new_folder, require_slurm, unprivileged_user, wait_until
 
 from slurmopt.folder import events
@@ -235,16 +236,31 @@ def test_failed_points_are_told_apart_and_tried_again(site: Project) -> None:
     assert "no luck" in site.slurmopt("logs", f"{sweep.path}/1", "--attempt", "0").stdout
 
 
+def retry_on_a_disk_that_fills(site: Project, sweep: SweepFolder) -> None:
+    """A retry that needs two array jobs and cannot announce the second, which is the journal's fourth write; and the
+    one that brings it to its end."""
+    require_strace()
+    inject = ["inject=write:error=ENOSPC:when=4", "-P", str(sweep.events)]
+    faulty = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=write", "-e", *inject]
+    environment = {"XDG_CACHE_HOME": str(site.path / "cache")}
+    done = site.run([*faulty, *COMMAND, "retry", str(sweep.path), "--failed"], check=False, env=environment)
+    assert done.returncode == 1
+    job = submissions.read(sweep.sweep_file)[2].job
+    assert f"job {job} is submitted, but {sweep.events}: no space left on device; no further job was" in done.stderr
+    assert f"once it can be written, repeat slurmopt retry {sweep.name}/{sweep.id}" in done.stderr
+    site.slurmopt("retry", str(sweep.path), "--failed")
+
+
 def test_points_that_are_tried_again_keep_the_numbers_of_their_array_tasks(site: Project) -> None:
-    """Of two array jobs; scripts from before slurmopt go by SLURM_ARRAY_TASK_ID."""
+    """Of two array jobs, also where the disk is full between them; scripts from before slurmopt go by
+    SLURM_ARRAY_TASK_ID."""
     command = 'echo "$SLURMOPT_POINT $SLURM_ARRAY_TASK_ID" >> ids; [ -e mended ] || ! [[ $SLURMOPT_POINT =~ [1347] ]]'
     (site.path / "old-style.sh").write_text(command)
     words = ["task._target_=null", "task.command=[bash,old-style.sh]", "seed=range(8)"]
     sweep, _ = launch(site, *words)
     finish(site, sweep, finished=4, failed=4)
     (site.path / "mended").touch()
-    said = site.slurmopt("retry", str(sweep.path), "--failed").stdout
-    assert "4 points submitted as job" in said
+    retry_on_a_disk_that_fills(site, sweep)
     job = submissions.read(sweep.sweep_file)[2].job
     assert site.slurmopt("status", f"{job}_4").stdout.startswith(f"{sweep.name}/{sweep.id}/4")
     finish(site, sweep, finished=8)
