@@ -167,7 +167,7 @@ def submit(again: Again, script: str | None) -> list[str]:
     The journals note the `retry`: the points' budgets count from there. Raises what a submission does; config and
     script are then as they were, unless something was submitted.
     """
-    from slurmopt.sweeps.submission import jobs_since, not_noted, submit_points
+    from slurmopt.sweeps.submission import not_noted, submit_points
 
     sweep = again.sweep
     refuse_foreign(sweep)
@@ -187,7 +187,8 @@ def submit(again: Again, script: str | None) -> list[str]:
                 _undo(sweep)
             elif isinstance(error, (SubmissionNotNoted, FolderError, OSError)):
                 again_as = f"once it can be written, repeat slurmopt retry {sweep.name}/{sweep.id}"
-                said = f"{not_noted(jobs_since(sweep, tried), error)}; {again_as}: it never submits twice"
+                new = [one for one in _since(arrays.known(sweep), token) if one.job is not None]
+                said = f"{not_noted(new, error)}; {again_as}: it never submits twice"
                 raise SubmissionNotNoted(said) from error
             raise
         _end(sweep)
