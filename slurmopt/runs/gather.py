@@ -22,6 +22,10 @@ from slurmopt.survival.story import number
 if TYPE_CHECKING:
     from slurmopt.slurm.queue import QueueEntry
 
+LOOKED_FOR = 7 * 86400.0
+"""Seconds for which whoever looks asks Slurm for a job whose submission nobody settled. A launch that died and is never
+repeated would else cost a question at every look; a job that starts later says so in the journal."""
+
 
 @dataclass
 class Status:
@@ -81,15 +85,15 @@ def gather(folders: list[RunFolder], details: bool = False, fresh: bool = False)
     """
     read = [_read(folder) for folder in folders]
     slurm = ask(read, fresh)
-    going = [journal.job for journal in read if journal.job and _in_slurm(journal) and journal.ended is None]
+    going = [one.job for one in read if one.job and _in_slurm(one, fresh) and one.ended is None]
     slurm = sure(slurm, going, fresh)
-    needed = any(journal.unsettled or (_in_slurm(journal) and journal.ended is None) for journal in read)
+    needed = any(_looked_for(one, fresh) or (_in_slurm(one, fresh) and one.ended is None) for one in read)
     return [_judge(journal, slurm, details) for journal in read], slurm.problem if needed else None
 
 
 def ask(read: list[Journal], fresh: bool = False) -> Slurm:
     """One squeue for all runs that Slurm may know something of; none where there is no such run."""
-    return ask_slurm(fresh) if any(_in_slurm(journal) for journal in read) else Slurm()
+    return ask_slurm(fresh) if any(_in_slurm(journal, fresh) for journal in read) else Slurm()
 
 
 def ask_slurm(fresh: bool) -> Slurm:
@@ -121,9 +125,14 @@ def sure(slurm: Slurm, wanted: list[str], fresh: bool) -> Slurm:
     return Slurm(jobs, slurm.asked)
 
 
-def _in_slurm(journal: Journal) -> bool:
+def _looked_for(journal: Journal, fresh: bool) -> bool:
+    """Whether Slurm is asked for the job of a submission whose answer was lost. `fresh`: something will be done."""
+    return journal.unsettled and (fresh or time.time() - journal.tried < LOOKED_FOR)
+
+
+def _in_slurm(journal: Journal, fresh: bool = False) -> bool:
     if journal.unsettled:
-        return True
+        return _looked_for(journal, fresh)
     return journal.job is not None and not journal.local and (journal.ended is None or journal.may_return)
 
 

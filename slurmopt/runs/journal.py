@@ -66,6 +66,8 @@ class Journal:
     """Why the journal cannot be read."""
     token: str | None = None
     """What Slurm's comment on the run's job has in it."""
+    tried: float = 0.0
+    """When its latest submission was tried."""
     _submitting: bool = False
     _known: set[str] = field(default_factory=set)
     """The same as `jobs`."""
@@ -138,7 +140,7 @@ def _created(journal: Journal, event: dict[str, Any]) -> None:
 
 def _submitting(journal: Journal, event: dict[str, Any]) -> None:
     journal.token = text(event.get("token"))
-    journal._submitting = True
+    journal._submitting, journal.tried = True, number(event.get("time")) or 0.0
     journal.backend = text(event.get("backend")) or journal.backend
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from slurmopt.folder import events
 from slurmopt.folder.process import started_at
 from slurmopt.runs import journal as journals
 from slurmopt.runs.gather import gather, of_the_run
@@ -110,6 +112,20 @@ def test_without_an_answer_from_slurm_journal_and_heartbeats_tell(make_run) -> N
     assert (status.state, status.progress.step) == ("running", 3)
     assert "squeue" in str(problem)
     assert seen(made, problem="down")[0] == "unknown"
+
+
+def test_a_launch_that_died_while_submitting_is_asked_about_for_some_days(make_run) -> None:
+    made = make_run().event("submitting", token="t", backend="sbatch")
+    (status,), problem = gather([made.folder])
+    assert status.state == "unsubmitted"
+    assert "squeue" in str(problem)
+    week = 7 * 86400
+    told = [{**event, "time": event["time"] - week} for event in events.read(made.folder.events)]
+    made.folder.events.write_text("".join(json.dumps(event) + "\n" for event in told))
+    (status,), problem = gather([made.folder])
+    assert (status.state, problem) == ("unsubmitted", None)
+    _, problem = gather([made.folder], fresh=True)  # before something is done about it
+    assert "squeue" in str(problem)
 
 
 def test_a_new_submission_makes_the_old_end_history(make_run) -> None:
