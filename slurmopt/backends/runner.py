@@ -16,10 +16,12 @@ import sys
 import time
 from pathlib import Path
 
+from slurmopt.errors import JobError
 from slurmopt.folder import events
 from slurmopt.folder.files import open_append
 from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.outcome import EXIT_STATUS, KILLED, REQUEUE
+from slurmopt.folder.outcome import EXIT_STATUS, INFRASTRUCTURE, KILLED, REQUEUE
+from slurmopt.folder.private import refuse_foreign_folder, refuse_open_folder
 from slurmopt.runtime import tree
 from slurmopt.survival import causes, story
 
@@ -55,6 +57,13 @@ class Runner:
         self.cancelled = True
 
     def _attempt(self) -> int:
+        try:  # others may rename folders above it while an attempt runs, and put a script of their own there
+            refuse_open_folder(self.folder.path)
+            for path in (self.folder.path, self.folder.script):
+                refuse_foreign_folder(path)
+        except JobError as error:
+            print(f"slurmopt: no attempt is started: {error}", file=sys.stderr)
+            return EXIT_STATUS[INFRASTRUCTURE]
         with os.fdopen(open_append(self.folder.job_log(f"local-{os.getpid()}")), "ab") as log:
             script = ["bash", str(self.folder.script)]
             shell = subprocess.Popen(script, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)

@@ -279,6 +279,22 @@ def test_a_run_folder_that_was_swapped_while_the_job_waited_runs_nobody_elses_co
     assert not list((team.run / "logs").iterdir())
 
 
+def test_no_attempt_on_this_machine_runs_a_script_that_was_put_in_the_place_of_ones_own(team: Team) -> None:
+    assert team.victim.launch("task.command=[echo, mine]").returncode == 0
+    swap(team)
+    there = team.attacker.python(
+        f"run = Path({str(team.run)!r})\n"
+        f"(run / 'job.sbatch').write_text('echo foreign >> {team.trace}')\n"
+        f"(run / 'overrides.yaml').touch()\n"
+        f"(run / 'overrides.yaml').chmod(0o666)\n"
+    )
+    assert there.returncode == 0, there.stderr
+    done = team.victim.run(sys.executable, "-P", "-m", "slurmopt.backends.runner", str(team.run))
+    assert done.returncode == 69
+    assert "no attempt is started" in done.stderr
+    assert team.trace.read_text() == ""
+
+
 def test_a_link_in_the_place_of_a_run_folder_is_not_followed(team: Team) -> None:
     assert team.victim.launch("task.command=[echo, mine]").returncode == 0
     script = (team.run / "job.sbatch").read_text()
