@@ -318,3 +318,25 @@ def test_a_cancel_while_slurm_does_not_answer_the_requeue_is_final(faults: Fault
     wait_until(lambda: story.attempts(folder)[-1].cause == "cancelled", 30, "it is heeded", partial(_journal, folder))
     lines = folder.events.read_bytes().splitlines()
     assert len(list(events.parse(lines))) == len(lines)
+
+
+def test_a_job_that_is_cancelled_while_it_starts_does_not_come_back(faults: Faults) -> None:
+    """Before its attempt has a number: the folder of that is made by a mkdir that waits for a file."""
+    folder = faults.project.path / "slow"
+    folder.mkdir()
+    wait = 'trap "" TERM; : > starting; until [ -e go ]; do sleep 0.1; done'
+    (folder / "mkdir").write_text(
+        f'#!/bin/bash\n[ -z "$SLURM_JOB_ID" ] || {{ {wait}; }}\nexec {shutil.which("mkdir")} "$@"\n'
+    )
+    (folder / "mkdir").chmod(0o755)
+    path = f"{folder}:{os.environ['PATH']}"
+    answer = faults.project.submit("task.command=[sleep, 60]", "resources.memory=100MB", PATH=path)
+    run, (job,) = RunFolder(Path(answer["run"])), answer["job_ids"]
+    wait_until((faults.project.path / "starting").exists, 60, "the job starts")
+    faults.cluster.run(["scancel", job], check=True)
+    wait_until(lambda: "CANCELLED AT" in run.job_log(job).read_text(), 30, "Slurm ends it")
+    (faults.project.path / "go").touch()
+    left = ["squeue", "-h", "-j", job, "--states=pending,running,completing,requeued"]
+    wait_until(lambda: not faults.cluster.run(left, check=False).stdout, 60, "it has gone", partial(_journal, run))
+    assert faults.project.status(str(run.path))["state"] == "cancelled"
+    assert [one.cause for one in story.attempts(run)] == ["cancelled"]
