@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import secrets
@@ -25,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slurmopt.errors import FolderError
+from slurmopt.folder import lock
 from slurmopt.folder.files import open_append
 from slurmopt.folder.process import machine, started_at
 
@@ -79,22 +79,11 @@ def _locked(path: Path, deadline: float) -> Iterator[bool]:
     except OSError as error:
         raise FolderError(f"{path} cannot be made: {(error.strerror or str(error)).lower()}") from error
     try:
-        yield _lock(path, descriptor, deadline)
+        if (mine := lock.held(descriptor, deadline)) is None:
+            raise FolderError(f"{path.parent} has neither links nor locks; choose another launch.folder")
+        yield mine
     finally:
         os.close(descriptor)
-
-
-def _lock(path: Path, descriptor: int, deadline: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_PAUSE)
-        except OSError as error:
-            raise FolderError(f"{path.parent} has neither links nor locks; choose another launch.folder") from error
 
 
 def _mine() -> str:

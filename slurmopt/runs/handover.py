@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shlex
@@ -23,7 +22,7 @@ from slurmopt.errors import (
     SubmissionUnknown,
     one_line,
 )
-from slurmopt.folder import events
+from slurmopt.folder import events, lock
 from slurmopt.folder.files import NotMine, open_append, read_script
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.temporary import clear, clear_drafts
@@ -55,7 +54,7 @@ def locked(run: RunFolder, patience: float) -> Iterator[bool]:
     with folder_errors(run.path):
         descriptor = open_append(run.submission)  # errors below are not about this file
     with os.fdopen(descriptor, "ab") as file:
-        if not _lock(file.fileno(), deadline):
+        if lock.held(file.fileno(), deadline) is False:
             yield False
             return
         with claimed(run.submitter, max(0.0, deadline - time.monotonic())) as mine:
@@ -63,20 +62,6 @@ def locked(run: RunFolder, patience: float) -> Iterator[bool]:
                 clear(run.path)
                 clear_drafts(run.path.parent)
             yield mine
-
-
-def _lock(descriptor: int, deadline: float) -> bool:
-    """False where another has the lock; True also where the file system has none."""
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.1)
-        except OSError:
-            return True
 
 
 def earlier(run: RunFolder) -> tuple[str | None, str | None, bool]:
@@ -120,11 +105,7 @@ def hand_over(
         raise FolderError(f"{path}: {_why(error)}; {nothing} was submitted") from error
     try:
         job_id, details = submit(token, retry)
-    except (
-        SlurmDown,
-        SlurmMissing,
-        SlurmRefused,
-    ) as error:  # there is no job to look for
+    except (SlurmDown, SlurmMissing, SlurmRefused) as error:  # there is no job to look for
         with contextlib.suppress(OSError):  # a full disk: then somebody looks for one, in vain
             events.append(run.events, "submit-failed", backend=backend, token=token, reason=one_line(str(error)))
         raise

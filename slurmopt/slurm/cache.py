@@ -6,7 +6,6 @@ Nothing here is worth an error: without a writable home Slurm is simply asked ea
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from slurmopt.folder.lock import held
 from slurmopt.folder.temporary import clear, temporary_name
 
 _FORMAT = "1"
@@ -96,20 +96,6 @@ def lock(name: str, seconds: float) -> Iterator[bool]:
         yield True
         return
     try:
-        yield _locked(descriptor, seconds)
+        yield held(descriptor, time.monotonic() + seconds, 0.02) is not False
     finally:
         os.close(descriptor)
-
-
-def _locked(descriptor: int, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.02)
-        except OSError:
-            return True

@@ -45,20 +45,13 @@ def submit_once(
     """Runs sbatch on `script` until Slurm has one job with `token`, and returns its id.
 
     The token goes behind the user's `comment`; `options` win over the script's own; `words` are the script's
-    arguments. With `retry` an earlier try may
-    have got through, so it is looked up first. `timeout` (seconds) bounds the search for a lost answer. Raises
-    SlurmRefused with Slurm's reason, SlurmDown and SlurmMissing where nothing was submitted, SubmissionUnknown where
-    nobody can tell, RunError where the script, or its folder, is not this user's alone any more: nothing was submitted
-    then.
+    arguments. With `retry` an earlier try may have got through, so it is looked up first. `timeout` (seconds) bounds
+    the search for a lost answer. Raises SlurmRefused with Slurm's reason, SlurmDown and SlurmMissing where nothing was
+    submitted, SubmissionUnknown where nobody can tell, RunError where the script, or its folder, is not this user's
+    alone any more: nothing was submitted then.
     """
-    command = [
-        "sbatch",
-        "--parsable",
-        f"--comment={' '.join(filter(None, [comment, token]))}",
-        *options,
-        str(script),
-        *words,
-    ]
+    said = f"--comment={' '.join(filter(None, [comment, token]))}"
+    command = ["sbatch", "--parsable", said, *options, str(script), *words]
     environment = clean_environment(os.environ, read_script(script))
     deadline = time.monotonic() + timeout
     if retry and (found := look_up(token, deadline, sleep)) is not None:
@@ -66,11 +59,7 @@ def submit_once(
     while True:
         _refuse_swapped(script)  # which sbatch opens by its path, minutes after an earlier try
         try:
-            with patience("waiting for Slurm to take the job"):
-                answer = client.run(command, _SBATCH_TIMEOUT, environment)
-            if (found := job_id_in(answer) or look_up(token, deadline, sleep)) is None:
-                raise SlurmRefused(f"sbatch answered {answer.strip()!r}, and Slurm has no such job")
-            return found
+            return _sbatch(command, environment, token, deadline, sleep)
         except SlurmUnreachable as error:
             if isinstance(error, SlurmDown) or "connect failure" in str(error):  # slurmctld cannot have taken the job
                 raise SlurmDown(str(error)) from error
@@ -78,10 +67,22 @@ def submit_once(
                 return found
             if time.monotonic() >= deadline:
                 raise
-        except SlurmRefused as error:
-            if error.sure or (found := look_up(token, deadline, sleep)) is None:
-                raise
-            return found
+
+
+def _sbatch(
+    command: list[str], environment: dict[str, str], token: str, deadline: float, sleep: Callable[[float], None]
+) -> str:
+    """One try: the job's id, looked up where sbatch has not said it. What `client.run` raises, where there is none."""
+    try:
+        with patience("waiting for Slurm to take the job"):
+            answer = client.run(command, _SBATCH_TIMEOUT, environment)
+    except SlurmRefused as error:
+        if error.sure or (found := look_up(token, deadline, sleep)) is None:
+            raise
+        return found
+    if (found := job_id_in(answer) or look_up(token, deadline, sleep)) is None:
+        raise SlurmRefused(f"sbatch answered {answer.strip()!r}, and Slurm has no such job")
+    return found
 
 
 def _refuse_swapped(script: Path) -> None:

@@ -1,0 +1,23 @@
+"""The lock of an open file, waited for without blocking."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+
+
+def held(descriptor: int, deadline: float, pause: float = 0.1) -> bool | None:
+    """Whether this process got the lock before `deadline`, of time.monotonic(); None where the file system has none.
+
+    `pause`: seconds between two tries. The lock ends with the descriptor.
+    """
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(pause)
+        except OSError:
+            return None
