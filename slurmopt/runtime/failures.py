@@ -7,8 +7,9 @@ import time
 import traceback
 from types import TracebackType
 
-from slurmopt.errors import JobError, Pruned, RanksLost, RendezvousError, Requeue, StorageBroken, one_line
+from slurmopt.errors import JobError, Pruned, RanksLost, RendezvousError, Requeue, StorageBroken, StorageError, one_line
 from slurmopt.folder.outcome import FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR, Outcome
+from slurmopt.runtime.full_disk import is_full, is_shared, places
 
 _INFRASTRUCTURE_TYPES = {"DistBackendError", "DistNetworkError", "DistStoreError"}
 _INFRASTRUCTURE_ERRNOS = {
@@ -87,9 +88,26 @@ def outcome_of(error: BaseException) -> Outcome:
         return _of_exit(error)
     if isinstance(error, KeyboardInterrupt):
         return killed(2, "SIGINT")
+    if is_full(error) and isinstance(error, (OSError, RuntimeError, StorageError)):
+        return _of_full_disk(error)
     if is_infrastructure(error):
         return Outcome(INFRASTRUCTURE, time.time(), 69, error=headline(error), traceback=story(error))
     return user_error(headline(error), trace=story(error))
+
+
+def _of_full_disk(error: BaseException) -> Outcome:
+    """Infrastructure, by that budget: others may make room. The disk is named, which most such errors do not."""
+    full = places(error)
+    said = headline(error)
+    unnamed = [place for place in full if place not in said]
+    return Outcome(
+        INFRASTRUCTURE,
+        time.time(),
+        69,
+        error=f"{said}: {', '.join(unnamed)}" if unnamed else said,
+        traceback=story(error),
+        nodes=[] if is_shared(full) else None,
+    )
 
 
 def _of_exit(error: SystemExit) -> Outcome:

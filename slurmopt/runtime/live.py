@@ -71,15 +71,16 @@ class LiveRank:
         self._moved = self._looked = time.monotonic()
         self._hurry = False
         self._closed = self._is_flooded = False
-        self._complained = False
+        self._complained = self._has_folder = False
+        self.unwritten: OSError | None = None
+        """Why the last heartbeat could not be written; None where it was."""
         self._numbers = DeviceNumbers()
         self._inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._name = f"slurmopt-{self.pid}-{os.urandom(8).hex()}"
 
     def start(self) -> None:
         """Writes the first heartbeat, and goes on doing so from a thread."""
-        self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        self._heartbeat.write(self._path)
+        self._write(self._heartbeat)  # a folder that cannot be written may be back for the next one
         self._open_inbox()
         os.environ[PROGRESS] = self._name
         if self._stacks is not None:
@@ -253,7 +254,15 @@ class LiveRank:
 
     def _write(self, beat: Heartbeat) -> None:
         with self._complaining("the heartbeat cannot be written"):
-            beat.write(self._path)
+            try:
+                if not self._has_folder:
+                    self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+                    self._has_folder = True
+                beat.write(self._path)
+                self.unwritten = None
+            except OSError as error:
+                self.unwritten = error
+                raise
 
     @contextlib.contextmanager
     def _complaining(self, what: str) -> Iterator[None]:
@@ -262,7 +271,8 @@ class LiveRank:
             yield
         except OSError as error:
             if not self._complained:
-                print(f"slurmopt: {what}: {error}", file=sys.stderr, flush=True)
+                with contextlib.suppress(OSError):  # the log is on that file system too
+                    print(f"slurmopt: {what}: {error}", file=sys.stderr, flush=True)
             self._complained = True
 
 

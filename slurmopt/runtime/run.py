@@ -194,6 +194,11 @@ def become(live: LiveRank) -> None:
     _live = live
 
 
+def unwritten() -> OSError | None:
+    """Why this rank's last heartbeat could not be written; None where it was."""
+    return None if _live is None else _live.unwritten
+
+
 def judge_by(judge: Callable[[int, int | None, dict[str, float]], bool]) -> None:
     """From now on `progress` asks `judge`, with step, total and metrics, whether this trial is to be given up."""
     global _judge

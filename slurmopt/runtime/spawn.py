@@ -5,6 +5,7 @@ python -m slurmopt.runtime.spawn --ranks N FOLDER … (--function pkg.mod.fn | -
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -83,7 +84,8 @@ class Ranks:
             hint = " (out of memory?)" if number == signal.SIGKILL else ""
             beat.outcome = failures.killed(number, f"killed by {signal.Signals(number).name}{hint}").as_dict()
             beat.phase = "ended"
-            beat.write(path)
+            with contextlib.suppress(OSError):  # a full disk: the verdict finds that
+                beat.write(path)
 
     def _hurry(self) -> None:
         if self._failed_at is not None and time.monotonic() - self._failed_at > _GRACE_SECONDS:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.folder import heartbeat
-from slurmopt.folder.files import replace_bytes, replace_json, replace_text
+from slurmopt.folder.files import replace_json, replace_text
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
@@ -26,14 +26,13 @@ from slurmopt.runtime.aborts import furthest_behind, who_began
 from slurmopt.runtime.conclusion import Conclusion, conclude, forget_wish, note, say
 from slurmopt.runtime.evidence import Evidence, cause_of, collect, failed_node
 from slurmopt.runtime.failures import is_peer_lost, requeue
+from slurmopt.runtime.full_disk import cannot_write, filled, is_told
 from slurmopt.runtime.logtail import LAUNCHERS, last_traceback
 from slurmopt.survival import causes, story
 from slurmopt.survival.policy import Policy, from_word
 from slurmopt.survival.traces import tail
 
 _SETTLE_SECONDS = 10.0
-_PROBE = 8192
-"""Bytes: what a log and a heartbeat need to begin."""
 _LARGEST_RESULT = 16384
 """Characters of a point's result in the journal."""
 
@@ -133,22 +132,10 @@ def numbers(ranks: list[int]) -> str:
 def verdict_on(folder: RunFolder, attempt: int, ranks: int, step_exit: int, beats: Beats) -> Verdict:
     """`judge`, with what the run folder tells beside the heartbeats."""
     verdict = _with_log(judge(_wished(beats, folder), attempt, ranks, step_exit), folder)
-    if not beats and (full := _cannot_write(folder)) is not None:
+    if not beats and (full := cannot_write(folder)) is not None:
         verdict.error = f"{full}; {verdict.error}"
     verdict.others = _others(verdict, beats, ranks)
     return verdict
-
-
-def _cannot_write(folder: RunFolder) -> str | None:
-    """A disk or a quota that is full keeps ranks from starting, and their logs from saying so."""
-    probe = folder.logs / ".probe"
-    try:
-        replace_bytes(probe, bytes(_PROBE))
-    except OSError as error:
-        return f"{error.strerror}: cannot write into {folder.logs}"
-    finally:
-        probe.unlink(missing_ok=True)
-    return None
 
 
 def settled(folder: RunFolder, attempt: int, ranks: int, step_exit: int) -> Beats:
@@ -258,12 +245,25 @@ def follow_up(
     cause = known or cause_of(verdict.outcome, said, logs, evidence, policy.patterns)
     if cause == causes.HANG:
         _name_who_stopped(verdict, beats, evidence)
+    elif cause == causes.KILLED and _left_no_word(verdict, beats) and (full := filled(folder)) is not None:
+        cause = causes.INFRASTRUCTURE
+        _blame_disk(verdict, full)
     node = failed_node(evidence.log) if cause == causes.NODE_FAILURE else verdict.node
-    if "EADDRINUSE" in said:  # somebody was quicker with the port: no fault of the node's
-        node = None
+    if "EADDRINUSE" in said or (is_told(said) and filled(folder) is not None):
+        node = None  # somebody was quicker with the port, or the shared disk is full: no fault of the node's
     conclusion = conclude(folder, attempts, cause, node, beats, policy)
     conclusion.returns = cause != causes.FINISHED and evidence.told in causes.SLURM_RETURNS
     return conclusion
+
+
+def _left_no_word(verdict: Verdict, beats: Beats) -> bool:
+    return verdict.rank is not None and (verdict.rank not in beats or beats[verdict.rank].outcome is None)
+
+
+def _blame_disk(verdict: Verdict, full: str) -> None:
+    """Ranks that could not write their last word were killed by nobody, as far as that is known."""
+    verdict.outcome, verdict.exit_code, verdict.node = INFRASTRUCTURE, EXIT_STATUS[INFRASTRUCTURE], None
+    verdict.error = f"{full}; {str(verdict.error).partition(':')[0]}"
 
 
 def _name_who_stopped(verdict: Verdict, beats: Beats, evidence: Evidence) -> None:

@@ -88,6 +88,7 @@ _TEXTS = (
         r"uncorrectable (ecc|nvlink)|fallen off the bus|devices? ?(\(s\))? ?(unavailable|is/are busy)|NVRM: Xid"
         r"|system not yet initialized|no cuda-capable device is detected|CUDA driver (initialization failed|error)"
         r"|stale file handle|transport endpoint is (not connected|shutdown)|input/output error|remote I/O error"
+        r"|No space left on device|Disk quota exceeded"
         r"|nccl(System|Internal)Error|unhandled (system|cuda) error|CUDA error: (an illegal|unspecified) launch failure"
         r"|libfabric|fi_(send|recv|read|write)\w* failed|DistBackendError|Failed to initialize NVML"
         r"|failed to listen on any .*\bEADDRINUSE\b|\bRanksLost: |gloo/transport/\S+:\d+\] |Too many open files",
@@ -109,6 +110,8 @@ _SLURM_LINES = tuple(
         (NODE_FAILURE, r"Node failure on|.*node .* has failed|Timed out waiting for job step to complete"),
     )
 )
+_NO_SPACE = re.compile(r"(?:No space left on device|Disk quota exceeded)\W*$", re.IGNORECASE | re.MULTILINE)
+_LAST_LINES = 5
 _MEMORY = (GPU_OUT_OF_MEMORY, OUT_OF_MEMORY)
 _OWN_LINES = re.compile(r"^slurmopt: .*$", re.MULTILINE)
 """They ask whether memory was short where a process was killed: no evidence that it was."""
@@ -135,9 +138,12 @@ def of_slurm_lines(text: str, patterns: Mapping[str, str] | None = None) -> str 
 
 def of_log(text: str, patterns: Mapping[str, str] | None = None) -> str | None:
     """The cause that the end of a log tells of, where its last traceback told none: a program that is not Python says
-    that it lacks memory; words of broken machines may be about a mistyped path."""
-    found = of_text(_OWN_LINES.sub("", text))
-    return of_slurm_lines(text, patterns) or (found if found in _MEMORY else None)
+    that it lacks memory, or last of all that a disk is full; words of broken machines may be about a mistyped path."""
+    said = _OWN_LINES.sub("", text)
+    found = of_text(said)
+    if found not in _MEMORY:
+        found = INFRASTRUCTURE if _NO_SPACE.search("\n".join(said.splitlines()[-_LAST_LINES:])) else None
+    return of_slurm_lines(text, patterns) or found
 
 
 def left_when_told(error: str | None) -> bool:

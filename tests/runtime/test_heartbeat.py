@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -128,6 +129,28 @@ def test_a_folder_that_cannot_be_looked_at_ends_no_heartbeat(
     rank.end(finished())
     rank.close()
     assert capsys.readouterr().err.count("Stale file handle") == 1
+
+
+def test_a_folder_that_is_read_only_at_the_start_gets_a_heartbeat_once_it_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if os.getuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,ro", "tmpfs", tmp_path]).returncode:
+        pytest.skip("NOT TESTED: no file system can be mounted here")
+    monkeypatch.setenv(PROGRESS, "")
+    path = tmp_path / "heartbeat" / "attempt-0" / "rank-0.json"
+    rank = LiveRank(path, facts_from({}), 0.05, lambda: None)
+    try:
+        rank.start()
+        rank.report(3, None, {})
+        assert not path.exists()
+        subprocess.run(["mount", "-o", "remount,rw", tmp_path], check=True)
+        wait_for(lambda: path.exists() and read(path).step == 3, "the heartbeat")
+        rank.end(finished())
+        assert (read(path).outcome or {})["outcome"] == "finished"
+    finally:
+        rank.close()
+        subprocess.run(["umount", "-l", tmp_path], check=True)
+    assert capsys.readouterr().err.count("the heartbeat cannot be written: [Errno 30] Read-only file system") == 1
 
 
 PHASES = """

@@ -141,8 +141,9 @@ def _rank(order: Order, writer: int) -> NoReturn:
         if order.imported.cuda:
             _start_python(order)
         outcome = _run(order)
+        _refuse_unwritten()  # what the point returned would be lost with its heartbeat
     except OSError as error:
-        # The log, the heartbeat: what a rank needs before anything of the user's runs.
+        # The log, the heartbeat: what a rank needs before anything of the user's runs, and at its end.
         _say(writer, {"trouble": one_line(f"{error.strerror or error}: {error.filename or order.folder.path}")})
         raise SystemExit(EXIT_STATUS[INFRASTRUCTURE]) from error
     word = {
@@ -186,11 +187,17 @@ def _run(order: Order) -> Outcome:
 
 def _prepare(began: Callable[[], None], call: Call, rank: int) -> Call:
     """What `of_point` does, where the parent has made the config."""
+    _refuse_unwritten()  # nor would anybody learn how it ended
     config = point.read(call.folder)
     point.set_variables(config, os.environ)
     if rank == 0:
         began()
     return replace(point.with_task(call, config), config=config)
+
+
+def _refuse_unwritten() -> None:
+    if (error := run.unwritten()) is not None:
+        raise error
 
 
 def _start_python(order: Order) -> NoReturn:
