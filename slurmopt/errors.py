@@ -154,3 +154,11 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def plain_lines(text: str) -> str:
+    """`text` with its lines and tabs as they are and every other control character shown as an escape: what somebody
+    else wrote moves no cursor, changes no title and hides nothing on a terminal."""
+    if text.isprintable():
+        return text
+    return "\n".join("\t".join(map(one_line, line.split("\t"))) for line in text.split("\n"))

@@ -145,7 +145,7 @@ def _of_run(run: RunFolder, only: str | None) -> Catalog:
         problems = [problem for problem in problems if problem.startswith(f"{only}:")]
         if not tiers and not problems:
             raise RunError(f"{run.name}/{run.id} has no tier {only}; it has: {', '.join(config.tiers) or 'none'}")
-    found = Catalog(f"{run.name}/{run.id}", run, [], problems)
+    found = Catalog(one_line(f"{run.name}/{run.id}"), run, [], problems)
     for tier in tiers:
         try:
             found.places.append(_read(tier))

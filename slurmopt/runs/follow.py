@@ -9,6 +9,7 @@ from typing import TextIO
 from slurmopt.folder.layout import RunFolder
 from slurmopt.grid.records import readable
 from slurmopt.runs.gather import Status, gather
+from slurmopt.runs.mine import owner_of
 from slurmopt.runs.tail import Lines, Tail
 from slurmopt.runs.view import page
 
@@ -46,6 +47,7 @@ class _View:
         self._run = run
         self._out = out
         self._rank = rank
+        self._mine = owner_of(run) is None
         self._attempt: int | None = None
         self._logs: dict[int, Tail | Lines] = {}
         self._note = Note()
@@ -81,7 +83,8 @@ class _View:
     def _log(self, rank: int) -> Tail | Lines:
         if rank not in self._logs:
             path = self._run.rank_log(self._attempt or 0, rank)
-            self._logs[rank] = Tail(path) if self._rank is not None else Lines(path, f"[rank {rank}] ")
+            prefix = f"[rank {rank}] "
+            self._logs[rank] = Tail(path, self._mine) if self._rank is not None else Lines(path, prefix, self._mine)
         return self._logs[rank]
 
     def _write(self, log: Tail | Lines) -> None:
@@ -107,7 +110,7 @@ class _View:
         self._finish_logs()
         self._note.clear()
         if not self._shown and status.journal.job and status.state != "finished":
-            self._write(Tail(self._run.job_log(status.journal.job)))
+            self._write(Tail(self._run.job_log(status.journal.job), self._mine))
 
 
 def _waiting(status: Status) -> str:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from slurmopt.errors import RunError
+from slurmopt.errors import RunError, one_line, plain_lines
 from slurmopt.folder.layout import RunFolder
 from slurmopt.grid.records import readable
 from slurmopt.runs import options
@@ -27,7 +27,9 @@ def main(argv: list[str]) -> int:
 def show(given: argparse.Namespace, run: RunFolder) -> int:
     """Shows the logs of `run` that were asked for."""
     if given.errors:
-        print(report(_status(run), given.attempt))
+        status = _status(run)
+        told = report(status, given.attempt)
+        print(told if status.owner is None else plain_lines(told))
         return 0
     if given.follow:
         return _follow(run, given)
@@ -73,18 +75,18 @@ def _follow(run: RunFolder, given: argparse.Namespace) -> int:
 def _sources(status: Status, rank: int | None, attempt: int | None) -> list[Tail | Lines]:
     """The logs that were asked for; the job's own where no rank has one."""
     folder = readable(status.folder)  # Slurm has been asked meanwhile
-    attempts = folder.attempts()
+    attempts, mine = folder.attempts(), status.owner is None
     if attempt is not None and attempt not in attempts:
         raise RunError(f"{status.label} has no attempt {attempt}; valid: {_listed(attempts)}")
     chosen = attempt if attempt is not None else max(attempts, default=None)
     ranks = folder.ranks_with_logs(chosen) if chosen is not None else []
     if chosen is None or not ranks:
-        return [Tail(_job_log(status))]
+        return [Tail(_job_log(status), mine)]
     if rank is None:
-        return [Lines(folder.rank_log(chosen, one), f"[rank {one}] ") for one in ranks]
+        return [Lines(folder.rank_log(chosen, one), f"[rank {one}] ", mine) for one in ranks]
     if rank not in ranks:
         raise RunError(f"attempt {chosen} of {status.label} has no log of rank {rank}; valid: {_listed(ranks)}, all")
-    return [Tail(folder.rank_log(chosen, rank))]
+    return [Tail(folder.rank_log(chosen, rank), mine)]
 
 
 def _listed(numbers: list[int]) -> str:
@@ -98,7 +100,7 @@ def _job_log(status: Status) -> Path:
         why = f" ({status.detail})" if status.detail else ""
         hint = f"; wait for it: slurmopt logs {status.label} --follow" if status.alive else ""
         raise RunError(f"{status.label} has no log: it is {status.state}{why}{hint}")
-    print(f"slurmopt: no rank has a log; this is the job's own, {path}", file=sys.stderr)
+    print(f"slurmopt: no rank has a log; this is the job's own, {one_line(str(path))}", file=sys.stderr)
     return path
 
 

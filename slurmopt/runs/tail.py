@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import codecs
+import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from slurmopt.errors import plain_lines
 from slurmopt.folder.files import next_data, open_regular, read_end
+from slurmopt.folder.owner import is_trusted
 
 _PIECE = 1 << 20
 
 
 class Tail:
-    """One log: `read` gives what was added since the last call. A log that is not there yet is empty."""
+    """One log: `read` gives what was added since the last call. A log that is not there yet is empty.
 
-    def __init__(self, path: Path) -> None:
+    `mine`: whether the run is this user's own, whose log is shown as it is. In what another user wrote control characters
+    are shown as escapes, and what returns to the line's start begins a new line.
+    """
+
+    def __init__(self, path: Path, mine: bool) -> None:
         self.path = path
+        self._mine = mine
         self._position = 0
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = self._new_decoder()
 
     def read(self) -> Iterator[str]:
         """The new text, a piece at a time; bytes that are no UTF-8 are replaced."""
@@ -26,23 +35,34 @@ class Tail:
         except FileNotFoundError:
             return
         with file:
+            if self._mine and not is_trusted(os.fstat(file.fileno()), self.path.parent):
+                self._mine = False
+                self._decoder = self._new_decoder()
             file.seek(self._position)
             while piece := file.read(_PIECE):
                 self._position += len(piece)
-                yield self._decoder.decode(piece)
+                yield self._shown(piece)
                 if not piece.strip(b"\0"):
                     self._position = file.seek(next_data(file.fileno(), self._position))
 
     def rest(self) -> str:
         """What is left of a character that the log's end cut."""
-        return self._decoder.decode(b"", final=True)
+        return self._shown(b"", final=True)
+
+    def _shown(self, piece: bytes, final: bool = False) -> str:
+        text = self._decoder.decode(piece, final)
+        return text if self._mine else plain_lines(text)
+
+    def _new_decoder(self) -> codecs.IncrementalDecoder:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return decoder if self._mine else io.IncrementalNewlineDecoder(decoder, translate=True)
 
 
 class Lines:
     """A `Tail` as whole lines with a prefix, so that several logs can be shown at once."""
 
-    def __init__(self, path: Path, prefix: str) -> None:
-        self._tail = Tail(path)
+    def __init__(self, path: Path, prefix: str, mine: bool) -> None:
+        self._tail = Tail(path, mine)
         self._prefix = prefix
         self._partial = ""
 

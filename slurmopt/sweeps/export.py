@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any, TextIO
 
+from slurmopt.errors import plain_lines
 from slurmopt.sweeps.effects import Effect
 from slurmopt.sweeps.outcomes import Row
 from slurmopt.sweeps.ranking import Ranking
@@ -21,7 +22,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(ranking: Ranking, out: TextIO) -> None:
-    """A line a point. A text that a spreadsheet would run as a formula gets an apostrophe in front."""
+    """A line a point. A text that a spreadsheet would run as a formula gets an apostrophe in front, and
+    control characters are shown as escapes: it may be printed on a terminal."""
     axes, metrics = ranking.found.axes, ranking.found.metrics
     csv.writer(out, lineterminator="\n").writerow(
         map(_harmless, ["point", *axes, *metrics, "seconds", "state", "attempt", "error"])
@@ -43,7 +45,9 @@ def write_csv(ranking: Ranking, out: TextIO) -> None:
 def _harmless(value: Any) -> Any:
     if isinstance(value, (bool, list, dict)):
         value = json.dumps(value, default=str)
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    if not isinstance(value, str):
+        return value
+    return f"{chr(39) if value.startswith(_FORMULA) else ''}{plain_lines(value)}"
 
 
 def as_json(ranking: Ranking) -> Iterator[str]:

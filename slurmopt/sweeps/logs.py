@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from slurmopt.errors import RunError
+from slurmopt.errors import RunError, plain_lines
 from slurmopt.folder.layout import RunFolder
 from slurmopt.grid.records import readable
 from slurmopt.runs import logs as of_runs
@@ -13,6 +13,7 @@ from slurmopt.runs.failure import failure
 from slurmopt.runs.find import Selection, pick, started
 from slurmopt.runs.journal import whole
 from slurmopt.runs.logs import parser
+from slurmopt.runs.mine import owner_of
 from slurmopt.runs.tail import last_lines
 from slurmopt.sweeps.failures import Group, groups
 from slurmopt.sweeps.look import standing
@@ -42,7 +43,8 @@ def main(argv: list[str]) -> int:
         first = found.points[0] if found.points else 0
         raise RunError(f"{found.label} has a log for each point; name one, such as {label}/{first}, or add --errors")
     _refuse_of_one_run(given)
-    print(_errors(standing(found.sweep), found))
+    told = _errors(standing(found.sweep), found)
+    print(told if owner_of(found.sweep.run) is None else plain_lines(told))
     return 0
 
 

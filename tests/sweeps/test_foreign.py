@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slurmopt.cli import main
 from slurmopt.errors import RunError
 from slurmopt.runs.mine import refuse_foreign
 from slurmopt.sweeps import more
@@ -53,3 +54,40 @@ def test_what_waits_in_a_planted_sweep_is_not_looked_at(make_sweep: Any, capsys:
     assert more.main([str(sweep.path)]) == 1
     assert "belongs to another user" in capsys.readouterr().err
     assert not (sweep.path / ".submission").exists()
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["logs", "--errors"],
+        ["logs", "{label}/0", "--errors"],
+        ["logs", "{label}/1"],
+        ["status"],
+        ["status", "{label}/0-2"],
+        ["status", "{label}/2"],
+        ["status", "--all"],
+        ["list"],
+        ["results"],
+        ["results", "--csv"],
+        ["results", "--json"],
+        ["results", "--sort", "nothing"],
+        ["history", "{label}/0"],
+        ["retry"],
+        ["cancel"],
+        ["throttle", "{label}", "1"],
+    ],
+    ids=" ".join,
+)
+def test_a_planted_sweep_does_nothing_to_the_terminal(make_sweep: Any, capsys: Any, words: list[str]) -> None:
+    nasty = "\x1b]0;title\x07\x9b2J\x7f\u202e"
+    made = make_sweep(name=f"n{nasty}", **{f"a{nasty}": [f"{nasty}1", f"={nasty}2", "\r3"]}).submitted("0-2", "17")
+    trace = f"Traceback (most recent call last):\n\t{nasty}\nValueError: {nasty}\n"
+    made.ended(0, "user error", log=trace, error=nasty, cause=nasty, rank=0, reason=nasty)
+    made.ended(1, log=f"{nasty}\r\n", metrics={f"m{nasty}": 1.0}, step=1)
+    for path in (made.folder.path, *made.folder.path.rglob("*")):
+        os.chown(path, 65534, 65534)
+    main([word.format(label=made.label) for word in words])
+    seen = capsys.readouterr()
+    assert all(char.isprintable() or char in "\n\t" for char in seen.out + seen.err), repr(seen)
+    assert seen.out or seen.err
