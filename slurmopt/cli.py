@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from slurmopt import __version__
-from slurmopt.errors import InputError, SlurmoptError, one_line
+from slurmopt.errors import InputError, SlurmoptError, one_line, with_place
 
 COMMANDS = {
     "launch": ("slurmopt.launch", "compose a config, check it against the cluster and submit it"),
@@ -61,7 +61,7 @@ def guarded(work: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
-        return _say(str(error), 1)
+        return _say(with_place(error), 1)
     except RecursionError:  # configs, JSON and overrides of some thousand brackets, wherever they are looked at
         return _say("a config, an override or a file of the run folder is nested too deeply", InputError.exit_status)
 

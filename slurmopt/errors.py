@@ -29,6 +29,8 @@ Each message is one line that a person can act on: what is wrong, where, and wha
 
 from __future__ import annotations
 
+import os
+
 
 class SlurmoptError(Exception):
     """Base of all of them; `exit_status` is what the command line ends with."""
@@ -147,6 +149,25 @@ class Requeue(JobError):
     """Raised by training code that has saved its state and wants another attempt."""
 
     exit_status = 75
+
+
+def why_failed(error: Exception) -> str:
+    """What the system said, without its number; the caller names the file. Of other errors their message."""
+    said = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return said[:1].lower() + said[1:] if isinstance(error, OSError) else said
+
+
+def with_place(error: Exception) -> str:
+    """The same, behind the file that it is about, where there is one."""
+    if not isinstance(error, OSError):
+        return str(error)
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
+    return ": ".join(filter(None, (" to ".join(names), why_failed(error))))
+
+
+def labelled(label: str, message: str) -> str:
+    """`message` behind the run that it is about, unless it begins with that."""
+    return message if message.startswith((f"{label} ", f"{label}:")) else f"{label}: {message}"
 
 
 def one_line(text: str) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt import launch
 from slurmopt.config.schema import GROUPS
-from slurmopt.errors import RunError, SlurmoptError, one_line
+from slurmopt.errors import RunError, SlurmoptError, labelled, one_line, with_place
 from slurmopt.folder.files import read_script
 from slurmopt.folder.layout import RunFolder
 from slurmopt.grid.ranges import Ranges
@@ -212,9 +212,10 @@ def _say_points(answer: Answer, as_json: bool) -> None:
 
 
 def _fail(answer: Answer, error: SlurmoptError | OSError) -> None:
-    answer.error, answer.status = one_line(str(error)), getattr(error, "exit_status", 1)
-    for line in str(error).splitlines() or [""]:
-        print(f"slurmopt: error: {_label(answer)}: {one_line(line)}", file=sys.stderr)
+    said = with_place(error)
+    answer.error, answer.status = one_line(said), getattr(error, "exit_status", 1)
+    for line in said.splitlines() or [""]:
+        print(f"slurmopt: error: {labelled(_label(answer), one_line(line))}", file=sys.stderr)
 
 
 def _retried(run: RunFolder, words: list[str], given: argparse.Namespace) -> Answer:

@@ -7,6 +7,7 @@ torch.distributed.checkpoint.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import sys
@@ -21,10 +22,11 @@ from slurmopt.checkpoint.ledger import Commit, Records
 from slurmopt.checkpoint.tiers import Tier, tiers_of
 from slurmopt.config import stored_yaml
 from slurmopt.config.checkpoint import Checkpoint, checkpoint_of
-from slurmopt.errors import ConfigError, RunError, StorageError, one_line
+from slurmopt.errors import ConfigError, RunError, StorageError, one_line, why_failed
 from slurmopt.folder.files import NotMine
 from slurmopt.folder.layout import RunFolder
 from slurmopt.patience import patience
+from slurmopt.runs.closed import closed_folder, permission_denied
 from slurmopt.runs.find import find
 from slurmopt.runs.mine import name_of
 from slurmopt.storage.store import Store
@@ -130,7 +132,7 @@ def add_checkpoint(made: argparse.ArgumentParser) -> None:
 
 
 def _of_root(word: str | None) -> Catalog | None:
-    if word is None or not (word.startswith("s3://") or Path(word, ledger.FOLDER).is_dir()):
+    if word is None or not (word.startswith("s3://") or os.path.isdir(os.path.join(word, ledger.FOLDER))):
         return None
     store = open_store(word, {})
     name = "s3" if word.startswith("s3://") else "folder"
@@ -157,6 +159,8 @@ def _of_run(run: RunFolder, only: str | None) -> Catalog:
 def _read(tier: Tier) -> Place:
     if tier.node_local and not Path(tier.root).is_dir():
         raise StorageError(f"{tier.root} is not on this machine; each node of the job has its own")
+    if not tier.root.startswith("s3://") and (folder := closed_folder(Path(tier.root, ledger.FOLDER))) is not None:
+        raise StorageError(permission_denied(folder))
     with patience(f"asking {tier.root}"):
         return Place(tier.name, tier.store(), tier, ledger.read(tier.store(_SECONDS)))
 
@@ -181,7 +185,7 @@ def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
     except FileNotFoundError as error:
         raise RunError(f"{run.name}/{run.id} has no config.yaml, which says where its checkpoints are") from error
     except (OSError, YAMLError, OmegaConfBaseException) as error:
-        raise ConfigError(f"{run.config} cannot be read: {one_line(str(error))}") from error
+        raise ConfigError(f"{run.config} cannot be read: {one_line(why_failed(error))}") from error
     group = config.get("checkpoint") if isinstance(config, DictConfig) else None
     plain: dict[str, Any] = {}
     problems: list[str] = []

@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
         print(json.dumps(entries, allow_nan=False))
     elif entries:
         print(table(_HEADER, [_row(entry, time.time()) for entry in entries], terminal_width()))
-    else:
+    elif found.places:
         print(f"{found.label} has no complete checkpoint", file=sys.stderr)
     return 0 if found.places or not found.problems else 1
 

@@ -14,7 +14,7 @@ from slurmopt.config import stored_yaml
 from slurmopt.config.deferred import deferred
 from slurmopt.config.schema import GROUPS, Settings
 from slurmopt.config.translate import translate, unknown_key
-from slurmopt.errors import ConfigError, one_line
+from slurmopt.errors import ConfigError, one_line, why_failed
 
 DEFERRED_FIELDS = {
     ("task", "command"),
@@ -100,7 +100,7 @@ def load(path: Path) -> tuple[dict[str, Any], Settings]:
         typed = OmegaConf.create({name: OmegaConf.structured(group) for name, group in GROUPS.items()})
         merged = OmegaConf.merge(typed, config)
     except (OSError, YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read: {one_line(str(error))}") from error
+        raise ConfigError(f"{path} cannot be read: {one_line(why_failed(error))}") from error
     except OmegaConfBaseException as error:
         raise translate(error) from error
     assert isinstance(merged, DictConfig)

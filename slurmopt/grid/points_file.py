@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slurmopt.errors import ConfigError
+from slurmopt.errors import ConfigError, why_failed
 from slurmopt.folder.files import NotRegular, read_whole, replace_text
 from slurmopt.grid.axes import Axis, column_from, column_json
 from slurmopt.grid.bases import Base
@@ -35,7 +35,7 @@ def load(path: Path) -> Points:
     except NotRegular as error:
         raise ConfigError(f"{path} is damaged: it is no regular file; launch the sweep again") from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise ConfigError(f"{path} cannot be read: {why_failed(error)}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}); launch the sweep again") from error
 

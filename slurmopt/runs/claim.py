@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from slurmopt.errors import FolderError
+from slurmopt.errors import FolderError, why_failed
 from slurmopt.folder import lock
 from slurmopt.folder.files import open_append
 from slurmopt.folder.process import machine, started_at
@@ -77,7 +77,7 @@ def _locked(path: Path, deadline: float) -> Iterator[bool]:
     try:
         descriptor = open_append(path)
     except OSError as error:
-        raise FolderError(f"{path} cannot be made: {(error.strerror or str(error)).lower()}") from error
+        raise FolderError(f"{path} cannot be made: {why_failed(error)}") from error
     try:
         if (mine := lock.held(descriptor, deadline)) is None:
             raise FolderError(f"{path.parent} has neither links nor locks; choose another launch.folder")
@@ -110,7 +110,7 @@ def _take(path: Path, mine: str, deadline: float) -> bool:
         except OSError as error:
             if error.errno in _NO_LINKS:
                 raise _NoLinksError(f"{path} cannot be made: there are no links") from error
-            raise FolderError(f"{path} cannot be made: {(error.strerror or str(error)).lower()}") from error
+            raise FolderError(f"{path} cannot be made: {why_failed(error)}") from error
         if holder == mine:  # an NFS server that made it, and whose answer was lost
             return True
         lives = holder is not None and watch.lives(holder)

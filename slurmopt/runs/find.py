@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmopt.config.check import did_you_mean
-from slurmopt.errors import ConfigError, RunError, one_line
+from slurmopt.errors import ConfigError, RunError, one_line, why_failed
 from slurmopt.folder import events
 from slurmopt.folder.files import read_start
 from slurmopt.folder.layout import RunFolder, folder_name, is_run
@@ -21,6 +21,7 @@ from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.records import Records, lost, readable
 from slurmopt.runs import arrays, journal
+from slurmopt.runs.closed import refuse_closed
 from slurmopt.runs.mine import owner_of
 
 _POINTS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
@@ -84,7 +85,9 @@ def started(found: Selection) -> RunFolder:
 def pick(word: str | None, folder: Path) -> RunFolder | Selection:
     """As `find`, but a sweep too, and several points of one, and points that have not started."""
     if word is None:
-        return _meant(latest(_all(folder), f"no runs in {_shown(folder)}"))
+        if not (runs := _all(folder)):
+            refuse_closed(None, [], folder)
+        return _meant(latest(runs, f"no runs in {_shown(folder)}"))
     if not word or "\0" in word:
         raise RunError(f"{word!r} names no run; valid: a name, NAME/ID, an ID, a folder, a job id, SWEEP/POINT")
     if (found := _by_path(word, folder)) is not None:
@@ -121,7 +124,8 @@ def _all(folder: Path) -> list[RunFolder]:
     try:
         names = _folders(base)
     except OSError as error:
-        raise RunError(f"cannot read {_shown(folder)}: {error.strerror}") from error
+        refuse_closed(None, [base], base)
+        raise RunError(f"cannot read {_shown(folder)}: {why_failed(error)}") from error
     return [run for name in names for run in _runs_of(base / name)]
 
 
@@ -295,6 +299,7 @@ def _by_prefix(word: str, folder: Path) -> RunFolder:
         return close[0]
     if close:
         raise _ambiguous(word, close)
+    refuse_closed(word, list(_paths(word, folder)), folder)
     if not runs:
         return latest(runs, f"no runs in {_shown(folder)}")
     valid = sorted({run.name for run in runs}) + [run.id for run in runs] + [f"{run.name}/{run.id}" for run in runs]

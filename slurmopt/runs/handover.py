@@ -21,6 +21,7 @@ from slurmopt.errors import (
     SubmissionNotNoted,
     SubmissionUnknown,
     one_line,
+    why_failed,
 )
 from slurmopt.folder import events, lock
 from slurmopt.folder.files import NotMine, open_append, read_script
@@ -102,7 +103,7 @@ def hand_over(
     except NotMine as error:
         raise RunError(f"{one_line(str(path))} belongs to another user; nothing there is run") from error
     except OSError as error:
-        raise FolderError(f"{path}: {_why(error)}; {nothing} was submitted") from error
+        raise FolderError(f"{path}: {why_failed(error)}; {nothing} was submitted") from error
     try:
         job_id, details = submit(token, retry)
     except (SlurmDown, SlurmMissing, SlurmRefused) as error:  # there is no job to look for
@@ -110,7 +111,7 @@ def hand_over(
             events.append(run.events, "submit-failed", backend=backend, token=token, reason=one_line(str(error)))
         raise
     except OSError as error:  # of a file that belongs to the submission
-        raise SubmissionUnknown(f"{_why(error)} while Slurm was asked, which may have taken the job") from error
+        raise SubmissionUnknown(f"{why_failed(error)} while Slurm was asked, which may have taken the job") from error
     note_job(run, backend, token, job_id, **details)
     return job_id
 
@@ -120,12 +121,8 @@ def note_job(run: RunFolder, backend: str, token: str | None, job: str, **detail
     try:
         events.append(run.events, "submitted", backend=backend, token=token, job=job, **details)
     except OSError as error:
-        said = f"job {job} is submitted, but {run.events} could not be written ({_why(error)})"
+        said = f"job {job} is submitted, but {run.events} could not be written ({why_failed(error)})"
         raise SubmissionNotNoted(said) from error
-
-
-def _why(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
 
 
 def cron_line(folder: Path) -> str:

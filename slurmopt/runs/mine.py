@@ -64,16 +64,16 @@ def is_mine(run: RunFolder) -> bool:
 
 def owner_of(run: RunFolder) -> str | None:
     """The name of the other user whom a run, or its journal, belongs to; None for one's own."""
-    return owner(run.path) or owner(run.events)
+    return _owner(run.path, run.path) or _owner(run.events, run.path)
 
 
-def owner(path: Path) -> str | None:
-    """The name of the other user whom `path` belongs to, else None: also where that cannot be told."""
+def _owner(path: Path, folder: Path) -> str | None:
+    """The name of the other user whom `path`, in `folder`, belongs to, else None: also where that cannot be told."""
     try:
-        uid = path.lstat().st_uid
+        facts = path.lstat()
     except OSError:
         return None
-    return None if uid == os.geteuid() else name_of(uid)
+    return None if is_own(facts, folder) else name_of(facts.st_uid)
 
 
 def name_of(uid: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slurmopt.errors import FolderError, one_line
+from slurmopt.errors import FolderError, one_line, why_failed
 from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.layout import RunFolder
@@ -38,7 +38,7 @@ _TRIES = 100
 
 
 def _said(error: OSError | UnicodeEncodeError) -> str:
-    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else "the path is not valid UTF-8"
+    return why_failed(error) if isinstance(error, OSError) else "the path is not valid UTF-8"
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import ConfigError, one_line
+from slurmopt.errors import ConfigError, one_line, why_failed
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.units import mebibytes, seconds, slurm_time
@@ -70,7 +70,7 @@ def stored_config(run: RunFolder, repeated: Unfinished | None = None) -> dict[st
         else:
             stored = stored_yaml.parse(repeated.files.get(run.config.name, ""))
     except (OSError, YAMLError) as error:
-        raise ConfigError(f"{run.config} cannot be read: {one_line(str(error))}") from error
+        raise ConfigError(f"{run.config} cannot be read: {one_line(why_failed(error))}") from error
     if not isinstance(stored, dict):
         raise ConfigError(f"{run.config} is no config")
     return {str(key): value for key, value in stored.items()}

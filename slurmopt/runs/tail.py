@@ -18,8 +18,8 @@ _PIECE = 1 << 20
 class Tail:
     """One log: `read` gives what was added since the last call. A log that is not there yet is empty.
 
-    `mine`: whether the run is this user's own, whose log is shown as it is. In what another user wrote control characters
-    are shown as escapes, and what returns to the line's start begins a new line.
+    `mine`: whether the run is this user's own, whose log is shown as it is. In what another user wrote control
+    characters are shown as escapes, and what returns to the line's start begins a new line.
     """
 
     def __init__(self, path: Path, mine: bool) -> None:
@@ -53,7 +53,7 @@ class Tail:
         text = self._decoder.decode(piece, final)
         return text if self._mine else plain_lines(text)
 
-    def _new_decoder(self) -> codecs.IncrementalDecoder:
+    def _new_decoder(self) -> codecs.IncrementalDecoder | io.IncrementalNewlineDecoder:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return decoder if self._mine else io.IncrementalNewlineDecoder(decoder, translate=True)
 

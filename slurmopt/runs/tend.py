@@ -21,7 +21,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.errors import InputError, RunError, SlurmError, SlurmoptError, SubmissionNotNoted, one_line
+from slurmopt.errors import (
+    InputError,
+    RunError,
+    SlurmError,
+    SlurmoptError,
+    SubmissionNotNoted,
+    one_line,
+    with_place,
+)
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder, point_number
@@ -127,7 +135,7 @@ def _deeds(given: argparse.Namespace) -> Iterator[Deed]:
         except (SlurmoptError, OSError) as error:
             sweep = one.sweep if isinstance(one, Selection) else SweepFolder(one.path)
             if given.runs or owner_of(sweep.run) is None:  # others' are theirs to tend
-                yield Deed(sweep.name, sweep.id, str(sweep.path), "failed", error=str(error))
+                yield Deed(sweep.name, sweep.id, str(sweep.path), "failed", error=with_place(error))
     yield from tend(runs, given.dry_run)
 
 
@@ -182,9 +190,9 @@ def _watch(given: argparse.Namespace, every: int, first: Callable[[Path], None])
         except (SlurmoptError, OSError) as error:
             if before is None and not isinstance(error, SlurmError):  # what was typed names nothing that can be tended
                 raise
-            said.append(str(error))
+            said.append(with_place(error))
             if said[-1] not in (before or []):
-                print(f"slurmopt: {one_line(str(error))}", file=sys.stderr, flush=True)
+                print(f"slurmopt: {one_line(with_place(error))}", file=sys.stderr, flush=True)
         before = said
         time.sleep(every)
 
@@ -198,7 +206,7 @@ def tend(runs: list[RunFolder], dry_run: bool = False) -> Iterator[Deed]:
         try:
             deed = _would(stray) if dry_run else _do(stray)
         except (SlurmoptError, OSError) as error:
-            deed = _deed(stray, "failed", error=str(error))
+            deed = _deed(stray, "failed", error=with_place(error))
         except Exception as error:  # noqa: BLE001 - a run with something unheard-of in its files must not keep the others
             deed = _deed(stray, "failed", error=f"{type(error).__name__}: {error}")
         if deed is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from slurmopt.errors import one_line
+from slurmopt.errors import one_line, why_failed
 from slurmopt.folder.files import read_json
 from slurmopt.runs import budgets, checkpoints
 from slurmopt.runs.failure import failure
@@ -178,7 +178,7 @@ def _result(status: Status) -> str:
         told = read_json(status.folder.result) or status.journal.ended or {}  # of a sweep's point the journal has it
         result = told.get("result")
     except OSError as error:
-        return f"cannot be read: {error}"
+        return f"cannot be read: {why_failed(error)}"
     return "" if result is None or result == 0 else cut(json.dumps(result), _LONGEST_RESULT)
 
 

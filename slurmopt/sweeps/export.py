@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from slurmopt.errors import plain_lines
+from slurmopt.runs.mine import owner_of
 from slurmopt.sweeps.effects import Effect
 from slurmopt.sweeps.outcomes import Row
 from slurmopt.sweeps.ranking import Ranking
@@ -22,12 +23,15 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(ranking: Ranking, out: TextIO) -> None:
-    """A line a point. A text that a spreadsheet would run as a formula gets an apostrophe in front, and
-    control characters are shown as escapes: it may be printed on a terminal."""
+    """A line a point. A text that a spreadsheet would run as a formula gets an apostrophe in front. Of
+    another user's sweep control characters are shown as escapes."""
     axes, metrics = ranking.found.axes, ranking.found.metrics
-    csv.writer(out, lineterminator="\n").writerow(
+    shown = str if owner_of(ranking.found.standing.sweep.run) is None else plain_lines
+    head = io.StringIO()
+    csv.writer(head, lineterminator="\n").writerow(
         map(_harmless, ["point", *axes, *metrics, "seconds", "state", "attempt", "error"])
     )
+    out.write(shown(head.getvalue()))
 
     def lines(rows: Iterable[Row]) -> str:
         piece = io.StringIO()
@@ -37,7 +41,7 @@ def write_csv(ranking: Ranking, out: TextIO) -> None:
             numbers = [row.metrics.get(name) for name in metrics]
             tail = [row.seconds, row.state, row.attempt, row.error]
             writer.writerow([row.point, *map(_harmless, values), *numbers, *map(_harmless, tail)])
-        return piece.getvalue()
+        return shown(piece.getvalue())
 
     out.writelines(ranking.written(lines))
 
@@ -45,9 +49,7 @@ def write_csv(ranking: Ranking, out: TextIO) -> None:
 def _harmless(value: Any) -> Any:
     if isinstance(value, (bool, list, dict)):
         value = json.dumps(value, default=str)
-    if not isinstance(value, str):
-        return value
-    return f"{chr(39) if value.startswith(_FORMULA) else ''}{plain_lines(value)}"
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def as_json(ranking: Ranking) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from slurmopt.errors import one_line
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
+from slurmopt.runs.closed import refuse_closed
 from slurmopt.runs.find import all_runs, all_sweeps, created
 from slurmopt.runs.gather import gather
 from slurmopt.runs.listing import as_dict, parser, row
@@ -51,6 +52,7 @@ def main(argv: list[str]) -> int:
     elif ordered:
         print(table(_HEADER, [cells for cells, _ in ordered], terminal_width()))
     else:
+        refuse_closed(None, [], given.folder)
         print(f"no runs in {str(given.folder)!r}; start one with `slurmopt launch`", file=sys.stderr)
     return 0
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slurmopt.errors import SlurmoptError, one_line
+from slurmopt.errors import SlurmoptError, labelled, one_line, with_place
 from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
@@ -68,7 +68,7 @@ def readable(sweep: SweepFolder) -> Standing | None:
     try:
         return standing(sweep)
     except (SlurmoptError, OSError) as error:
-        print(f"slurmopt: {one_line(f'{sweep.name}/{sweep.id}: {error}')}", file=sys.stderr)
+        print(f"slurmopt: {one_line(labelled(f'{sweep.name}/{sweep.id}', with_place(error)))}", file=sys.stderr)
         return None
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurmopt.errors import SlurmoptError, SlurmRefused, SlurmUnreachable
+from slurmopt.errors import SlurmoptError, SlurmRefused, SlurmUnreachable, with_place
 from slurmopt.folder import events
 from slurmopt.folder.files import open_append, replace_text
 from slurmopt.folder.sweep import SweepFolder
@@ -177,7 +177,7 @@ def main(argv: list[str]) -> int:
     try:
         go_on(sweep, float(argv[1]) if len(argv) > 1 else 0.0)
     except (SlurmoptError, OSError) as error:  # a disk that is full tells nobody by a traceback
-        print(f"slurmopt: the next points are not submitted yet: {error}", file=sys.stderr)
+        print(f"slurmopt: the next points are not submitted yet: {with_place(error)}", file=sys.stderr)
         return 1
     return 0
 

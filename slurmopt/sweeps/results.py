@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from slurmopt.errors import InputError, RunError, one_line
+from slurmopt.errors import InputError, RunError, one_line, why_failed
 from slurmopt.runs import options
 from slurmopt.runs.find import Selection, pick
 from slurmopt.runs.table import cut, table, terminal_width
@@ -159,5 +159,5 @@ def _draw(ranking: Ranking, path: Path) -> None:
     try:
         plot.draw(ranking, path)
     except OSError as error:
-        raise InputError(f"results: --plot {str(path)!r}: {(error.strerror or str(error)).lower()}") from error
+        raise InputError(f"results: --plot {str(path)!r}: {why_failed(error)}") from error
     print(f"slurmopt: drawn: {path}", file=sys.stderr)

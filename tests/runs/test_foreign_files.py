@@ -124,6 +124,7 @@ def replaced(folder: Path, name: str, put: Callable[[Path], None]) -> None:
 def judge(looker: Looker, words: list[str], cwd: Path) -> None:
     seen = looker.look(words, cwd)
     assert not seen.wrong(), f"slurmopt {' '.join(words)}: {seen.wrong()}\n{seen.err[-3000:]}"
+    assert "[Errno" not in seen.out + seen.err, f"slurmopt {' '.join(words)}: {seen.err[:2000]}"
     assert len(seen.err) < 5000, f"slurmopt {' '.join(words)}: {seen.err[:2000]}"
 
 

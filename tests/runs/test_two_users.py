@@ -516,6 +516,10 @@ def test_where_the_file_system_does_not_show_owners_ones_own_runs_are_ones_own(t
         assert time.monotonic() < deadline, (run / "events.jsonl").read_text()
         time.sleep(0.05)
     team.victim.at = hidden
+    for words in (("list",), ("status", "mine/1"), ("history", "mine/1")):
+        done = team.victim.slurmopt(*words)
+        assert "finished" in done.stdout
+        assert "another user" not in done.stdout
     for words in (("retry", "mine/1"), ("cancel", "mine/1"), ("tend",)):
         done = team.victim.slurmopt(*words)
         assert "belongs to another user" not in done.stderr
@@ -544,6 +548,27 @@ def test_what_belongs_to_somebody_else_is_neither_retried_nor_cancelled_nor_tend
     done = team.attacker.launch("task.command=[true]")
     assert done.returncode == 2
     assert "belongs to another user" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["mine/1", "mine", "1", "runs/mine/1", "mine/1/3", None])
+def test_a_run_that_is_closed_to_others_is_told_with_its_owner(team: Team, ended: Path, name: str | None) -> None:
+    owner = pwd.getpwuid(team.victim.uid).pw_name
+    said = f"permission denied: {ended} belongs to another user ({owner}, mode {ended.stat().st_mode & 0o7777:o})"
+    for command in (["status"], ["logs"], ["checkpoint", "list"], ["checkpoint", "fetch", "--to", "copy"], ["retry"]):
+        done = team.attacker.slurmopt(*command, *([name] if name else []))
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"slurmopt: error: {said}"), done.stderr
+        assert done.stderr.count("\n") == 1
+    assert "permission denied" in team.attacker.slurmopt("list").stderr
+
+
+def test_checkpoints_that_are_closed_to_others_are_not_taken_for_none(team: Team) -> None:
+    assert team.victim.launch("task._target_=train.main", "launch.group_access=true").returncode == 0
+    (team.run / "checkpoints").chmod(0o700)
+    done = team.attacker.slurmopt("checkpoint", "list", "mine/1")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"slurmopt: shared: permission denied: {team.run}/checkpoints belongs to another user")
+    assert "no complete checkpoint" not in done.stderr
 
 
 def plant(team: Team, config: str = "{}") -> Path:
