@@ -5,7 +5,7 @@
 of a sweep has `points` (those that go on, "3-9") and `jobs` too; `job` is the first of these.
 
 Of a sweep the points go on that failed, were killed, lost or cancelled, with `--failed` without the cancelled; never
-one that finished.
+one that finished. A run that finished is refused, unless `--finished` is typed.
 
 Each run gets a line; one that cannot be retried does not stop the others. The exit status is 0 where all were
 submitted, else the highest of their errors.
@@ -26,6 +26,7 @@ from slurmopt.config.schema import GROUPS
 from slurmopt.errors import RunError, SlurmoptError, labelled, one_line, with_place
 from slurmopt.folder.files import read_script
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.outcome import FINISHED
 from slurmopt.grid.ranges import Ranges
 from slurmopt.runs import options
 from slurmopt.runs import retry as retries
@@ -93,7 +94,9 @@ def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt retry`."""
     made = options.parser("retry", "Runs that have ended go on in their folders, with changed needs.")
     made.add_argument("words", nargs="*", metavar="RUN | key=value", help=f"{options.RUN_HELP}; overrides")
-    made.add_argument("--failed", action="store_true", help="of these runs (of all, where none is named) the failed")
+    which = made.add_mutually_exclusive_group()
+    which.add_argument("--failed", action="store_true", help="of these runs (of all, where none is named) the failed")
+    which.add_argument("--finished", action="store_true", help="also a run that has finished, which is refused else")
     made.add_argument("--more-memory", type=_factor, metavar="FACTOR", help="multiply the memory, such as by 1.5")
     made.add_argument("--more-time", type=_factor, metavar="FACTOR", help="multiply the time limit, such as by 2")
     made.add_argument("--dry-run", action="store_true", help="print the scripts; submit and change nothing")
@@ -167,6 +170,8 @@ def _retried_points(chosen: Selection, words: list[str], given: argparse.Namespa
     sweep = chosen.sweep
     answer = Answer(sweep.name, sweep.id, str(sweep.path))
     try:
+        if given.finished:
+            raise RunError("--finished is for runs; a point that has finished stays as it is")
         with contextlib.redirect_stdout(sys.stderr):
             if not given.dry_run:
                 sweeps.settle(sweep)
@@ -229,7 +234,7 @@ def _retried(run: RunFolder, words: list[str], given: argparse.Namespace) -> Ans
                 note_lost_submission(run)
                 answer.job = _submitted_before(run, words, more)
             if answer.job is None:
-                planned = plan(run, words, more, given.dry_run)
+                planned = plan(run, words, more, given.dry_run, given.finished)
                 backend, script = launch.ready(planned)
         if answer.job is not None:
             answer.changes, answer.before = retries.latest_changes(run), True
@@ -274,12 +279,16 @@ def _import_resolvers(run: RunFolder, stored: dict[str, Any]) -> None:
         launch.import_from(retries.typed_in(run) or Path.cwd(), module)
 
 
-def plan(run: RunFolder, words: list[str], more: More, dry_run: bool = False) -> Plan:
-    """An existing run goes on with a changed config and a script made anew, as if typed where its launch was.
+def plan(run: RunFolder, words: list[str], more: More, dry_run: bool = False, finished: bool = False) -> Plan:
+    """An existing run goes on with a changed config and a script made anew, as if typed where its launch was. One that
+    has finished is refused, but for `finished`.
 
     Nothing is written. Raises RunError, ConfigError.
     """
     found, journal = ended(run), read_journal(run)
+    if not finished and journal.ended is not None and journal.ended.get("outcome") == FINISHED:
+        said = "has finished, so there is nothing to retry; to let it go on all the same, add --finished"
+        raise RunError(f"{run.name}/{run.id} {said}")
     _refuse_taken(found)
     undo_broken_off(run, none_in_slurm=True)
     stored, home = retries.stored_config(run), retries.typed_in(run)

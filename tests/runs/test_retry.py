@@ -145,7 +145,8 @@ def test_a_run_that_is_alive_is_refused_and_two_retries_at_once_submit_one_job(f
     wait_until(lambda: state(run) == "running", 60, "it runs")
     before = left(run)
     assert main(["retry", "mine", "--dry-run"]) == 2
-    assert f"mine/{run.id} is running; first: slurmopt cancel mine/{run.id}" in capsys.readouterr().err
+    said = f"slurmopt: error: mine/{run.id} is running; first: slurmopt cancel mine/{run.id}\n"
+    assert capsys.readouterr().err == said  # which names the run once
     assert left(run)["config.yaml"] == before["config.yaml"]
 
 
@@ -160,6 +161,22 @@ def test_of_several_runs_those_that_failed(folder: Path, capsys) -> None:
     assert main(["retry", "third", "second", "--failed", "--dry-run"]) == 0
     assert "1 of 2 runs have failed" in capsys.readouterr().err
     assert first.attempts() == [0]
+
+
+def test_a_run_that_has_finished_is_retried_only_where_that_is_typed(folder: Path, capsys) -> None:
+    run = launch("mine", "task.command=[true]", "resources.time=10m")
+    before = left(run)
+    for words in ([], ["--more-time", "2"], ["--dry-run"]):
+        assert main(["retry", "mine", *words]) == 2
+        assert capsys.readouterr().err == (
+            f"slurmopt: error: mine/{run.id} has finished, so there is nothing to retry; to let it go on all the same, "
+            "add --finished\n"
+        )
+    assert left(run) == before
+    assert main(["retry", "mine", "--finished", "--failed"]) == 2
+    assert main(["retry", "mine", "--finished", "--more-time", "2"]) == 0
+    until_failed(run, 1)
+    assert stored(run)["resources"]["time"] == "00:20:00"
 
 
 def test_launch_run_counts_budgets_anew_too(folder: Path) -> None:
