@@ -160,6 +160,10 @@ class RunFolder:
         """Exists once the batch shell has been told that this attempt must end soon: for ranks that start later."""
         return self.heartbeats / f"attempt-{attempt}" / "stop"
 
+    def stop_agreement(self, attempt: int, which: str) -> Path:
+        """Where the ranks agree on where to stop, once rank 0's store is lost."""
+        return self.heartbeats / f"attempt-{attempt}" / f"stop-agreement-{which}"
+
     def rendezvous(self, attempt: int) -> Path:
         """The attempt's secret, and in the next line where rank 0 listens; for the owner's eyes only."""
         return self.heartbeats / f"attempt-{attempt}" / "rendezvous"

@@ -8,6 +8,10 @@ waits for ever; and no rank can have passed the step, because none passes its ow
 Where they leave is written once, by whoever comes first: rank 0 that has all promises, a rank that has waited too long
 for one, a rank that takes no more steps. So all leave, or none does. Each word is signed with a key that the ranks have
 exchanged over their process group, for a store that slurmopt has not made takes the word of whoever connects.
+
+Where the store is lost while the training goes on, the ranks agree in the same way by files in the run folder. Rank 0
+leaves there, too, what it has settled in the store just before. A rank that is not shown the run folder hears only what
+it is told itself, and leaves after its own next step.
 """
 
 from __future__ import annotations
@@ -21,7 +25,9 @@ import threading
 import time
 from typing import Any
 
+from slurmopt.errors import JobError
 from slurmopt.runtime import run, signals
+from slurmopt.runtime.stop_files import StopFiles
 
 _LOOK_EVERY = 1.0
 _LONGEST_LOOK = 10.0
@@ -30,6 +36,8 @@ _ASKED_PER_SECOND = 100.0
 _PATIENCE = 30.0
 """Seconds that a rank waits for the others' promises: one that is not heard of by then has a trouble of its own. Well
 below `restart.lead`, so that the training makes use of the rest."""
+_LOST = 3.0
+"""Seconds after which a rank whose store is gone takes it that the attempt goes on."""
 _NOWHERE = sys.maxsize
 _DIGITS = len(str(_NOWHERE))
 _generation = 0
@@ -66,7 +74,7 @@ class Stop:
             return run.stop_requested()  # and the training knows
         if promise is None or step < promise:
             return False
-        if not self._decided.wait(2 * _PATIENCE):  # the store itself does not answer
+        if not self._decided.wait(3 * _PATIENCE):  # the store itself does not answer
             self._promise = _NOWHERE
         if step < self._at:
             return False
@@ -77,23 +85,57 @@ class Stop:
         """This rank takes no more steps: the others do not leave without it, and do not wait for it."""
         self._closed.set()
         if self._store is not None and self._promise is None:
-            with contextlib.suppress(RuntimeError):  # the store is gone with rank 0, and there is nobody to tell
+            with contextlib.suppress(RuntimeError, OSError):  # the store is gone with rank 0: there is nobody to tell
                 self._settle(_NOWHERE)
 
     def _agree(self) -> None:
         try:
-            self._wait_for_request()
-            if self._closed.is_set():
-                return
-            with self._turn:
-                self._promise = self._step + 1
-            self._store.set("asked", self._signed("asked", 0))
-            self._store.set(f"promise/{self._rank}", self._signed(f"promise/{self._rank}", self._promise))
-            self._at = self._where()
-        except RuntimeError:  # the store is gone with rank 0: the attempt is ending
-            return
+            try:
+                self._at = self._agreed()
+            except RuntimeError:  # the store is lost
+                self._agree_without_store()
         finally:
             self._decided.set()
+        if self._rank == 0 and self._at != _NOWHERE and not isinstance(self._store, StopFiles):
+            # For a rank that lost the store before it has read this. Last: a file system that hangs delays nobody.
+            with contextlib.suppress(JobError, OSError):
+                self._files().compare_set("at", "", self._signed("at", self._at))
+
+    def _agreed(self) -> int:
+        """Where all leave, once somebody has asked."""
+        self._wait_for_request()
+        if self._closed.is_set():
+            return _NOWHERE
+        promise = self._promised()
+        self._store.set("asked", self._signed("asked", 0))
+        self._store.set(f"promise/{self._rank}", self._signed(f"promise/{self._rank}", promise))
+        return self._where()
+
+    def _promised(self) -> int:
+        with self._turn:
+            if self._promise is None:
+                self._promise = self._step + 1
+            return self._promise
+
+    def _agree_without_store(self) -> None:
+        """Mostly rank 0 has ended, and the attempt with it: nothing is said until this rank is seen to live on."""
+        if self._promise is None and self._closed.wait(_LOST):
+            return
+        try:
+            self._store = self._files()
+            _say("rank 0's store is lost: from now on the ranks agree on where to stop by files in the run folder")
+            self._at = self._agreed()
+        except (JobError, OSError) as error:
+            _say(f"rank 0's store is lost, and there is no run folder ({error}): this rank leaves when it is told")
+            while not (signals.wait(_LOOK_EVERY) or self._closed.is_set() or run.is_stop_requested()):
+                pass
+            if not self._closed.is_set():
+                self._at = self._promised()
+
+    def _files(self) -> StopFiles:
+        """The same on all ranks. JobError, OSError where this one has no run folder."""
+        here = run.current_run()
+        return StopFiles(here.folder.stop_agreement(here.attempt, self._prefix.rpartition("/")[2]))
 
     def _wait_for_request(self) -> None:
         look = time.monotonic() + self._pause()
@@ -120,7 +162,7 @@ class Stop:
             self._come(["at"], deadline)
             at = self._settle(_NOWHERE)
         if at == _NOWHERE and time.monotonic() >= deadline:
-            print("slurmopt: not all ranks answered where to stop; going on", file=sys.stderr, flush=True)
+            _say("not all ranks answered where to stop; going on")
         return at
 
     def _settle(self, at: int) -> int:
@@ -150,6 +192,11 @@ class Stop:
             time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the ranks, hides nothing
             pause = min(0.05 * share, pause * 1.5)
         return True
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # the log may be on a disk that is full
+        print(f"slurmopt: {line}", file=sys.stderr, flush=True)
 
 
 def _prefix() -> str:

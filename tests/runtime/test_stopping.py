@@ -7,11 +7,15 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from runtime.harness import Runner, alive, wait_for
+
+from slurmopt.runtime import tree
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
 
@@ -48,6 +52,90 @@ def test_all_ranks_leave_at_the_same_step(runner: Runner, ranks: int, told: list
     assert len(steps) == 1, steps
     assert 20 <= int(steps.pop()) < 1000
     assert runner.last_event()["outcome"] == "requeue"
+
+
+def lose_store(process: subprocess.Popen[str]) -> None:
+    """Kills the process of rank 0's store."""
+    (store,) = [
+        pid
+        for pid in tree.descendants(process.pid)
+        if b"slurmopt.runtime.store_server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    os.kill(store, signal.SIGKILL)
+
+
+@needs_torch
+def test_ranks_whose_store_is_lost_leave_at_the_same_step_by_the_run_folder(runner: Runner) -> None:
+    runner.module("train", LOOP.replace("range(1, 2000)", "range(1, 100_000)"))
+    runner.environment = {"TOLD": "[]"}
+    process = runner.start(3, "--heartbeat", "0.3", "--function", "train.main")
+    wait_for(lambda: all((beat := runner.beat(rank)) and beat.phase == "running" for rank in range(3)), "the training")
+    lose_store(process)
+    for rank in range(3):
+        runner.wait_for_log(rank, "rank 0's store is lost: from now on the ranks agree")
+    beat = runner.beat(1)
+    assert beat is not None
+    os.kill(beat.pid, signal.SIGUSR1)
+    assert runner.finish(process) == 75, runner.story
+    steps = [re.findall(r"left at (\d+)", runner.log(rank)) for rank in range(3)]
+    assert len({step for found in steps for step in found}) == 1, steps
+    assert all(runner.log(rank).count("rank 0's store is lost") == 1 for rank in range(3))
+
+
+@needs_torch
+def test_a_rank_with_neither_store_nor_run_folder_leaves_when_it_is_told_itself(runner: Runner) -> None:
+    runner.module(
+        "train",
+        "import os, time, torch.distributed as dist\nfrom slurmopt.runtime.stopping import Stop\n"
+        "def main(config):\n"
+        "    os.environ['SLURMOPT_RUN_FOLDER'] = '/not/mounted'\n"
+        "    stop, step = Stop(dist.get_rank(), 2, b'a key'), 0\n"
+        "    while not stop.due(step):\n"
+        "        step += 1\n"
+        "        time.sleep(0.02)\n"
+        "    print('left', flush=True)\n",
+    )
+    process = runner.start(2, "--heartbeat", "0.3", "--function", "train.main")
+    wait_for(lambda: all((beat := runner.beat(rank)) and beat.phase == "running" for rank in range(2)), "the training")
+    lose_store(process)
+    for rank in range(2):
+        runner.wait_for_log(rank, "this rank leaves when it is told")
+    process.send_signal(signal.SIGUSR1)
+    runner.finish(process)
+    assert ["left" in runner.log(rank).split() for rank in range(2)] == [True, True]
+
+
+@needs_torch
+def test_a_rank_that_loses_the_store_before_it_has_read_what_is_settled_there_leaves_with_the_others(
+    runner: Runner,
+) -> None:
+    runner.module(
+        "train",
+        "import os, signal, time, torch.distributed as dist\nfrom slurmopt.runtime import stopping\n"
+        "class Late(stopping.Stop):\n"
+        "    def _where(self):\n"
+        "        while True:\n"  # until rank 0 has gone with its store
+        "            self._store.check(['at'])\n"
+        "            time.sleep(0.05)\n"
+        "def main(config):\n"
+        "    rank = dist.get_rank()\n"
+        "    stop, step = (Late if rank == 1 else stopping.Stop)(rank, 2, b'a key'), 0\n"
+        "    if rank == 1:\n"
+        "        Late._where, late = stopping.Stop._where, Late._where\n"
+        "        stop._where = lambda: (delattr(stop, '_where'), late(stop))\n"
+        "    while not stop.due(step):\n"
+        "        step += 1\n"
+        "        if step == 20 and rank == 0:\n"
+        "            os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "        time.sleep(0.02)\n"
+        "    print('left at', step, flush=True)\n"
+        "    time.sleep(1 - rank)\n"
+        "    os._exit(0)\n",
+    )
+    runner.run(2, "--function", "train.main")
+    left = [re.findall(r"left at (\d+)", runner.log(rank)) for rank in range(2)]
+    assert len(left[0]) == 1, left
+    assert left[0] == left[1], runner.log(1)
 
 
 @needs_torch
