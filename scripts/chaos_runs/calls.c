@@ -160,22 +160,8 @@ static mode_t mode_in(int flags, va_list more)
     return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(more, mode_t) : 0;
 }
 
-#define OPEN(name) \
-    int name(const char *given, int flags, ...) \
-    { \
-        REAL(name); \
-        va_list more; \
-        va_start(more, flags); \
-        mode_t mode = mode_in(flags, more); \
-        va_end(more); \
-        FAIL_AT(class_of(flags), "open", AT_FDCWD, given); \
-        return real(given, flags, mode); \
-    }
-OPEN(open)
-OPEN(open64)
-
-#define OPENAT(name) \
-    int name(int folder, const char *given, int flags, ...) \
+#define OPEN(name, parameters, folder, ...) \
+    int name parameters \
     { \
         REAL(name); \
         va_list more; \
@@ -183,10 +169,12 @@ OPEN(open64)
         mode_t mode = mode_in(flags, more); \
         va_end(more); \
         FAIL_AT(class_of(flags), "open", folder, given); \
-        return real(folder, given, flags, mode); \
+        return real(__VA_ARGS__, flags, mode); \
     }
-OPENAT(openat)
-OPENAT(openat64)
+OPEN(open, (const char *given, int flags, ...), AT_FDCWD, given)
+OPEN(open64, (const char *given, int flags, ...), AT_FDCWD, given)
+OPEN(openat, (int folder, const char *given, int flags, ...), folder, folder, given)
+OPEN(openat64, (int folder, const char *given, int flags, ...), folder, folder, given)
 
 DIR *opendir(const char *given)
 {
@@ -200,27 +188,19 @@ DIR *opendir(const char *given)
     return real(given);
 }
 
-#define STAT(name, type) \
-    int name(const char *given, type *facts) \
-    { \
-        REAL(name); \
-        FAIL_AT('r', "stat", AT_FDCWD, given); \
-        return real(given, facts); \
-    }
-STAT(stat, struct stat)
-STAT(stat64, struct stat64)
-STAT(lstat, struct stat)
-STAT(lstat64, struct stat64)
-
-#define STATAT(name, type) \
-    int name(int folder, const char *given, type *facts, int flags) \
+#define STAT(name, parameters, folder, ...) \
+    int name parameters \
     { \
         REAL(name); \
         FAIL_AT('r', "stat", folder, given); \
-        return real(folder, given, facts, flags); \
+        return real(__VA_ARGS__); \
     }
-STATAT(fstatat, struct stat)
-STATAT(fstatat64, struct stat64)
+STAT(stat, (const char *given, struct stat *facts), AT_FDCWD, given, facts)
+STAT(stat64, (const char *given, struct stat64 *facts), AT_FDCWD, given, facts)
+STAT(lstat, (const char *given, struct stat *facts), AT_FDCWD, given, facts)
+STAT(lstat64, (const char *given, struct stat64 *facts), AT_FDCWD, given, facts)
+STAT(fstatat, (int folder, const char *given, struct stat *facts, int flags), folder, folder, given, facts, flags)
+STAT(fstatat64, (int folder, const char *given, struct stat64 *facts, int flags), folder, folder, given, facts, flags)
 
 ssize_t read(int descriptor, void *buffer, size_t size)
 {

@@ -36,6 +36,7 @@ _FITTING = {
     "y": ("kill", "lost"),
 }
 _TRIES = 4
+_OFTEN = 100
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,13 @@ class Tally:
     cases: int = 0
     unreached: int = 0
     """Cases whose call did not come."""
-    seconds: float = 0.0
     interrupted: bool = False
     wrong: list[tuple[Case, str]] = field(default_factory=list)
 
+    began: float = field(default_factory=time.monotonic)
+
     def __str__(self) -> str:
-        each = self.seconds / max(1, self.cases)
+        each = (time.monotonic() - self.began) / max(1, self.cases)
         return f"{self.cases} cases ({self.unreached} unreached), {each:.2f} s each, {len(self.wrong)} wrong"
 
 
@@ -211,7 +213,7 @@ def on_own_cluster(folder: Path, wanted: Wanted, workers: int) -> Tally:
 def run(folder: Path, wanted: Wanted, conf: Path, workers: int = 2) -> Tally:
     """Tries all cases, several side by side, on the cluster of `conf`."""
     library = build(folder)
-    began, tally, lock = time.monotonic(), Tally(), threading.Lock()
+    tally, lock = Tally(), threading.Lock()
     waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
     places = [Workplace(folder / f"project-{number}", library, conf) for number in range(workers)]
     disturbers = [Disturber(place) for place in places]
@@ -235,7 +237,6 @@ def run(folder: Path, wanted: Wanted, conf: Path, workers: int = 2) -> Tally:
     finally:
         for place in places:
             place.__exit__()
-    tally.seconds = time.monotonic() - began
     return tally
 
 
@@ -254,6 +255,8 @@ def _work(disturber: Disturber, waiting: queue.SimpleQueue[Case], tally: Tally, 
         with lock:
             tally.cases += 1
             tally.unreached += said.hit is None
+            if tally.cases % _OFTEN == 0:
+                say(str(tally))
             if wrong:
                 tally.wrong.append((case, "; ".join(wrong)))
                 say(f"WRONG {case} ({said.hit}; exit status {said.status}): {'; '.join(wrong)}")

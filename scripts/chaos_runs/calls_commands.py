@@ -20,6 +20,7 @@ POINTS = 6
 _NEEDS = ("task.command=[sleep,600]", "resources.time=5m", "+resources.extra.begin=now+10days")
 _LAUNCH = ("launch", *_NEEDS, "launch.name=a", "launch.id=one")
 _SWEEP = ("launch", "-m", *_NEEDS, f"+n=range({POINTS})", "launch.name=s", "launch.id=one")
+_POINT = ("launch", "-m", *_NEEDS, "+n=range(1)", "launch.name=s", "launch.id=one")
 _PATIENCE = 60.0
 
 
@@ -47,17 +48,20 @@ class Command:
         return bool(self.make) or any(words[0] == "cancel" for words in self.before)
 
 
-def _killed(place: Workplace) -> None:
-    """A run whose batch shell and command were killed together, so that nobody could note an end."""
-    done = place.slurmopt(_LAUNCH)
-    assert done.status == 0, done.err
-    (job,) = place.jobs()
-    place.slurm("scontrol", "update", f"JobId={job.id}", "StartTime=now")
-    journal = place.runs / "a" / "one" / "events.jsonl"
-    _wait(lambda: '"event": "attempt"' in journal.read_text(), "the run begins")
-    _kill(place.conf, job.id)
-    _wait(lambda: not place.jobs(), "the job ends")
-    time.sleep(12)  # `tend` lets Slurm's answer be so old before it acts
+def _killed(launch: tuple[str, ...], folder: str) -> Callable[[Workplace], None]:
+    """Makes a run in `folder` whose batch shell and command were killed together, so that nobody could note an end."""
+
+    def make(place: Workplace) -> None:
+        done = place.slurmopt(launch)
+        assert done.status == 0, done.err
+        (job,) = place.jobs()
+        place.slurm("scontrol", "update", f"JobId={job.id}", "StartTime=now")
+        _wait(lambda: any(event["event"] == "attempt" for event in judged.events(place.runs / folder)), "the run begins")
+        _kill(place.conf, job.id)
+        _wait(lambda: not place.jobs(), "the job ends")
+        time.sleep(12)  # `tend` lets Slurm's answer be so old before it acts
+
+    return make
 
 
 def _kill(conf: Path, job: str) -> None:
@@ -77,23 +81,16 @@ def _wait(ready: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
+def _retry(label: str, launch: tuple[str, ...], judge: Judge, settled: str) -> Command:
+    before = (launch, ("cancel", label))
+    return Command(("retry", label, "--more-time", "2"), judge, label, before, settled=settled)
+
+
 COMMANDS = {
     "launch": Command(_LAUNCH, judged.run("5:00"), "a/one"),
     "sweep": Command(_SWEEP, judged.sweep("5:00"), "s/one"),
-    "retry": Command(
-        ("retry", "a/one", "--more-time", "2"),
-        judged.run("10:00"),
-        "a/one",
-        (_LAUNCH, ("cancel", "a/one")),
-        settled="first: slurmopt cancel a/one",
-    ),
-    "retry-sweep": Command(
-        ("retry", "s/one", "--more-time", "2"),
-        judged.sweep("10:00"),
-        "s/one",
-        (_SWEEP, ("cancel", "s/one")),
-        settled="nothing to retry|go on already",
-    ),
+    "retry": _retry("a/one", _LAUNCH, judged.run("10:00"), "first: slurmopt cancel a/one"),
+    "retry-sweep": _retry("s/one", _SWEEP, judged.sweep("10:00"), "nothing to retry|go on already"),
     "cancel": Command(
         ("cancel", "a/one"), judged.cancelled("a/one"), None, (_LAUNCH,), settled="has ended already: cancelled"
     ),
@@ -101,5 +98,8 @@ COMMANDS = {
         ("cancel", "s/one"), judged.cancelled("s/one"), None, (_SWEEP,), settled=f"ended already: {POINTS} cancelled"
     ),
     "throttle": Command(("throttle", "s/one", "2"), judged.throttled(2), "s/one", (_SWEEP,)),
-    "tend": Command(("tend",), judged.run("5:00"), "a/one", make=_killed, always=True),
+    "tend": Command(("tend",), judged.run("5:00"), "a/one", make=_killed(_LAUNCH, "a/one"), always=True),
+    "tend-sweep": Command(
+        ("tend",), judged.point("5:00"), "s/one", make=_killed(_POINT, "s/one/points/00000"), always=True
+    ),
 }

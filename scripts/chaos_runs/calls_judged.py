@@ -46,6 +46,19 @@ def sweep(minutes: str) -> Judge:
     return judge
 
 
+def point(minutes: str) -> Judge:
+    """The one point of s/one in exactly one queued array task, which its own journal tells of too."""
+
+    def judge(place: Workplace) -> Iterator[str]:
+        yield from sweep(minutes)(place)
+        _, told = _last(place.runs / "s" / "one" / "points" / "00000")
+        tasks = [f"{job.id}_{task}" for job in place.jobs() for task in sorted(job.tasks)]
+        if tasks != [told]:
+            yield f"the point's journal has job {told}, Slurm {tasks}"
+
+    return judge
+
+
 def cancelled(label: str) -> Judge:
     """Nothing is queued, and `slurmopt status` says so."""
 
@@ -77,8 +90,9 @@ def throttled(at_once: int) -> Judge:
 
 def events(folder: Path) -> list[dict[str, Any]]:
     """The whole lines of a journal."""
-    found = []
-    for line in (folder / "events.jsonl").read_text().splitlines():
+    found: list[dict[str, Any]] = []
+    journal = folder / "events.jsonl"
+    for line in journal.read_text().splitlines() if journal.exists() else []:
         try:
             found.append(json.loads(line))
         except ValueError:  # torn by the fault

@@ -14,7 +14,7 @@ from slurmopt.grid.ranges import Ranges
 from slurmopt.runs import arrays
 from slurmopt.runs.handover import alone, hand_over
 from slurmopt.runs.journal import text
-from slurmopt.slurm.facts import cluster_name
+from slurmopt.slurm.facts import in_cluster
 from slurmopt.slurm.quoting import shell
 from slurmopt.slurm.submit import submit_once
 from slurmopt.survival.story import number
@@ -43,37 +43,36 @@ def submit_again(run: RunFolder, backend: str, settings: Settings, after: str | 
 
     def submit(token: str, retry: bool) -> tuple[str, dict[str, Any]]:
         if sweep is not None:
-            job = _of_sweep(sweep, run, settings, options, retry)
+            job = _of_sweep(sweep, run, settings, options, token)
         else:
             job = submit_once(run.script, settings.resources.comment, token, timeout, retry, options)
-        cluster = cluster_name()
-        return job, {"by": "tend", **({"cluster": cluster} if cluster else {})}
+        return job, {"by": "tend", **in_cluster()}
 
     return hand_over(run, backend, submit)
 
 
-def _of_sweep(sweep: SweepFolder, run: RunFolder, settings: Settings, options: list[str], retry: bool) -> str:
-    """Another array job for the point, or the points of the array task, that `run` is; the id of its one task."""
+def _of_sweep(sweep: SweepFolder, run: RunFolder, settings: Settings, options: list[str], token: str) -> str:
+    """Another array job for the point, or the points of the array task, that `run` is; the id of its one task. Once for
+    each `token` of the run's own journal: an earlier try may have come as far as this."""
     number = point_number(run)
     with alone(sweep.run, _PATIENCE):
         count = arrays.how_many(sweep)
-        before = arrays.known(sweep)
         arrays.settle(sweep, settings, count)
+        if (made := arrays.of_part(sweep, token)) is not None:
+            return f"{made.job}_{made.array}"
         if number is not None:
             ((points, among),) = arrays.numbered_as_before(sweep, Ranges.of([number]))
-            batch = arrays.Batch(points, 1, packed=False, options=tuple(options), among=among)
+            batch = arrays.Batch(points, 1, packed=False, options=tuple(options), among=among, part=token)
         else:
             of, task = map(int, run.path.name.split("-"))
-            one = next((one for one in before if one.number == of), None)
+            one = next((one for one in arrays.known(sweep) if one.number == of), None)
             if one is None:
                 raise RunError(f"{sweep.events} does not tell of submission {of}, which it was a part of")
             points = one.points_of(task)
             workers = 1 if one.tasks is not None else None
-            batch = arrays.Batch(points, max(1, len(points)), packed=True, tasks=workers, options=tuple(options))
-        last = before[-1] if retry and before else None  # an earlier try may have come as far as this
-        made = (
-            last if last is not None and last.points == batch.points else arrays.submit(sweep, settings, batch, count)
-        )
+            size = max(1, len(points))
+            batch = arrays.Batch(points, size, packed=True, tasks=workers, options=tuple(options), part=token)
+        made = arrays.submit(sweep, settings, batch, count)
     return f"{made.job}_{made.array}"
 
 

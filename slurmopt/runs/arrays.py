@@ -19,6 +19,7 @@ from slurmopt.grid.submissions import Submission
 from slurmopt.runs.handover import hand_over
 from slurmopt.runs.journal import whole
 from slurmopt.runs.mine import refuse_foreign
+from slurmopt.slurm.facts import in_cluster
 from slurmopt.slurm.submit import look_up, submit_once
 from slurmopt.units import seconds
 
@@ -39,6 +40,8 @@ class Batch:
     """sbatch's options beside, such as what it waits for."""
     among: Ranges | None = None
     """As in `Submission`."""
+    part: str | None = None
+    """Of a point or an array task that is brought back: the token that its own journal has for that."""
 
     @property
     def size(self) -> int:
@@ -72,6 +75,13 @@ def _submission(event: dict[str, Any], token: str) -> Submission:
         job=None,
         token=token,
     )
+
+
+def of_part(sweep: SweepFolder, token: str) -> Submission | None:
+    """The submission that was made for a part of the sweep, whose own journal has `token` for it."""
+    tried = events.read(sweep.events, "submitting")
+    mine = next((str(event.get("token")) for event in tried if event.get("part") == token), None)
+    return next((one for one in known(sweep) if one.token == mine), None)
 
 
 def how_many(sweep: SweepFolder) -> int:
@@ -135,7 +145,7 @@ def note(sweep: SweepFolder, found: list[Submission]) -> None:
     unknown = {one.token for one in known(sweep) if one.job is None}
     for one in found:
         if one.job is not None and one.token in unknown:
-            events.append(sweep.events, "submitted", backend="sbatch", token=one.token, job=one.job, **_cluster())
+            events.append(sweep.events, "submitted", backend="sbatch", token=one.token, job=one.job, **in_cluster())
     _tell(sweep, how_many(sweep))
 
 
@@ -181,17 +191,11 @@ def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int) -> 
 
     def ask(token: str, retry: bool) -> tuple[str, dict[str, Any]]:
         comment = settings.resources.comment
-        return submit_once(sweep.script, comment, token, timeout, retry, options, words), _cluster()
+        return submit_once(sweep.script, comment, token, timeout, retry, options, words), in_cluster()
 
     told = {"number": number, "points": str(batch.points), "per_task": batch.per_task, "packed": batch.packed}
     told |= {} if batch.among is None else {"among": str(batch.among)}
+    told |= {} if batch.part is None else {"part": batch.part}
     job = hand_over(sweep.run, "sbatch", ask, **told, tasks=batch.tasks, options=list(batch.options))
     _tell(sweep, count)
     return replace(made, job=job)
-
-
-def _cluster() -> dict[str, str]:
-    from slurmopt.slurm.facts import cluster_name
-
-    name = cluster_name()
-    return {"cluster": name} if name else {}

@@ -35,6 +35,8 @@ _SILENT = 8
 """Looks, so many seconds apart, at a claim that nobody touches: then its holder is dead. No clock of another machine
 counts, nor the time for which a file system hangs."""
 _PAUSE = 0.1
+_HELD: set[str] = set()
+"""What the claims say that this process holds."""
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -45,7 +47,17 @@ def claimed(path: Path, patience: float = 0.0) -> Iterator[bool]:
     However little that is, one from elsewhere is watched until it is known to live. FolderError where no claim can be
     made.
     """
-    mine, deadline = _mine(), time.monotonic() + patience
+    mine = _mine()
+    _HELD.add(mine)
+    try:
+        with _claimed(path, mine, time.monotonic() + patience) as taken:
+            yield taken
+    finally:
+        _HELD.discard(mine)
+
+
+@contextlib.contextmanager
+def _claimed(path: Path, mine: str, deadline: float) -> Iterator[bool]:
     try:
         taken: bool | None = _take(path, mine, deadline)
     except _NoLinksError:
@@ -64,7 +76,8 @@ def claimed(path: Path, patience: float = 0.0) -> Iterator[bool]:
     finally:
         done.set()
         if _holder(path) == mine:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what the claim was for is done; the next one sees that nobody holds it
+                path.unlink(missing_ok=True)
 
 
 class _NoLinksError(FolderError):
@@ -182,4 +195,6 @@ def _lives(holder: str) -> bool | None:
         return None
     if where != machine() or not isinstance(pid, int):
         return None
+    if pid == os.getpid():  # a claim of its own that could not be removed
+        return holder in _HELD
     return started is not None and started == started_at(pid)

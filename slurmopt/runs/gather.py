@@ -87,7 +87,7 @@ def gather(folders: list[RunFolder], details: bool = False, fresh: bool = False)
     slurm = ask(read, fresh)
     going = [one.job for one in read if one.job and _in_slurm(one, fresh) and one.ended is None]
     slurm = sure(slurm, going, fresh)
-    needed = any(_looked_for(one, fresh) or (_in_slurm(one, fresh) and one.ended is None) for one in read)
+    needed = any(is_looked_for(one, fresh) or (_in_slurm(one, fresh) and one.ended is None) for one in read)
     return [_judge(journal, slurm, details) for journal in read], slurm.problem if needed else None
 
 
@@ -125,14 +125,14 @@ def sure(slurm: Slurm, wanted: list[str], fresh: bool) -> Slurm:
     return Slurm(jobs, slurm.asked)
 
 
-def _looked_for(journal: Journal, fresh: bool) -> bool:
+def is_looked_for(journal: Journal, fresh: bool = False) -> bool:
     """Whether Slurm is asked for the job of a submission whose answer was lost. `fresh`: something will be done."""
     return journal.unsettled and (fresh or time.time() - journal.tried < LOOKED_FOR)
 
 
 def _in_slurm(journal: Journal, fresh: bool = False) -> bool:
     if journal.unsettled:
-        return _looked_for(journal, fresh)
+        return is_looked_for(journal, fresh)
     return journal.job is not None and not journal.local and (journal.ended is None or journal.may_return)
 
 

@@ -55,11 +55,17 @@ def refuse_others(run: RunFolder) -> None:
 
 def is_mine(run: RunFolder) -> bool:
     """Whether the run's files belong to this user, whatever their modes; False where they cannot be looked at."""
-    files = (run.script, run.config, run.events)
     try:
+        files = (run.script, config_of(run), run.events)
         return is_own(run.path.lstat(), run.path) and all(is_trusted(file.lstat(), run.path) for file in files)
     except OSError:
         return False
+
+
+def config_of(run: RunFolder) -> Path:
+    """The run's config.yaml; the sweep's for a point that died before it could write its own."""
+    sweep = sweep_of(run)
+    return run.config if sweep is None or os.path.lexists(run.config) else sweep.config
 
 
 def owner_of(run: RunFolder) -> str | None:

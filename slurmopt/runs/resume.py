@@ -21,6 +21,7 @@ from slurmopt.runs.journal import Journal
 from slurmopt.runs.journal import read as read_journal
 from slurmopt.runs.mine import refuse_foreign_run
 from slurmopt.runs.prepare import link_package
+from slurmopt.slurm.facts import in_cluster
 from slurmopt.slurm.states import is_over
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def note_lost_submission(run: RunFolder) -> str | None:
         found = job or look_up(token or "", time.monotonic() + _PATIENCE)
         if found is None:
             return None
-        note_job(run, read_journal(run).backend or "sbatch", token, found)
+        note_job(run, read_journal(run).backend or "sbatch", token, found, **in_cluster())
     ((status, *_), _) = gather([run], fresh=True)
     return found if status.alive else None
 

@@ -1,4 +1,5 @@
-"""Runs that should go on and that nobody brings back: found with one squeue for all, and sacct for what that forgot."""
+"""Runs that should go on and that nobody brings back, and those whose journal does not know the job that Slurm has:
+found with one squeue for all, and sacct for what that forgot."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ from slurmopt.folder import events
 from slurmopt.folder.files import read_end
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import journal as journals
-from slurmopt.runs.gather import of_the_run
+from slurmopt.runs.gather import is_looked_for, of_the_run
 from slurmopt.runs.journal import Journal, returns, text
 from slurmopt.runs.mine import is_mine
 from slurmopt.runs.progress import read
 from slurmopt.runs.state import FRESH_HEARTBEAT, Slurm
 from slurmopt.slurm.absence import completed
-from slurmopt.slurm.queue import Queue, QueueEntry, queue, states_in_accounting
+from slurmopt.slurm.queue import Queue, QueueEntry, queue, states_in_accounting, with_token
 from slurmopt.slurm.states import is_over
 from slurmopt.survival.story import number
 
@@ -41,6 +42,8 @@ class Stray:
     nodes: str = ""
     cluster: str | None = None
     """Where its job was, if that is another cluster than this one: nobody here can tell how it is."""
+    submitted: str | None = None
+    """The job that its latest submission became, where its journal does not know that: it is only to be noted."""
 
     @property
     def run(self) -> RunFolder:
@@ -94,16 +97,23 @@ def _telling(lines: Iterable[bytes]) -> Iterator[dict[str, object]]:
 
 
 def may_stray(journal: Journal) -> bool:
-    """Whether the run was submitted to Slurm and has not ended. The local backend's process looks after its own."""
-    return journal.job is not None and not journal.local and not journal.cancelled and journal.ended is None
+    """Whether the run was submitted to Slurm, or may have been, and has not ended. The local backend's process looks
+    after its own."""
+    submitted = journal.job is not None or is_looked_for(journal)
+    return submitted and not journal.local and not journal.cancelled and journal.ended is None
 
 
 def _look(journal: Journal, jobs: Queue, asked: float) -> Stray | None:
     """The run as a stray, unless its job, or another of the run's, may still do something by itself."""
+    if journal.unsettled and (job := with_token(jobs, journal.token or "")) is not None:
+        entry = jobs.get(job)
+        return Stray(journal, entry.state if entry else None, submitted=job)
+    if journal.job is None:  # a launch that broke off: it is its owner's to repeat
+        return None
     script = str(journal.folder.script)
     if not journal.folder.in_sweep and any(entry.runs(script) and not is_over(entry.state) for entry in jobs.values()):
         return None
-    entry = of_the_run(journal, Slurm(jobs, asked)).jobs.get(journal.job or "")
+    entry = of_the_run(journal, Slurm(jobs, asked)).jobs.get(journal.job)
     if entry is not None and not is_over(entry.state):
         return None
     since = _since(journal, entry)

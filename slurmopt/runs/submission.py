@@ -25,6 +25,7 @@ from slurmopt.runs.handover import alone, cron_line, earlier, hand_over
 from slurmopt.runs.mine import refuse_foreign_run
 from slurmopt.runs.prepare import discard, folder_errors, make_run
 from slurmopt.runs.resume import going_on
+from slurmopt.slurm.facts import in_cluster
 
 if TYPE_CHECKING:
     from slurmopt.backends.protocol import Backend
@@ -89,7 +90,7 @@ def _hand_over(plan: Plan, backend: Backend, made: bool) -> str:
 
     def submit(token: str, retry: bool) -> tuple[str, dict[str, Any]]:
         submission = backend.submit(plan.job, token, retry)
-        return submission.job_id, {**_cluster(backend), **submission.details}
+        return submission.job_id, {**(in_cluster() if backend.slurm else {}), **submission.details}
 
     try:
         return hand_over(run, plan.backend, submit)
@@ -101,14 +102,6 @@ def _hand_over(plan: Plan, backend: Backend, made: bool) -> str:
         raise SubmissionUnknown(f"{error}; once it answers, {_repeat(plan)}") from error
     except SubmissionNotNoted as error:
         raise SubmissionNotNoted(f"{error}; once it can be written, {_repeat(plan)}") from error
-
-
-def _cluster(backend: Backend) -> dict[str, str]:
-    """For those who look at the run from elsewhere: on another cluster its job's number would mean nothing."""
-    from slurmopt.slurm.facts import cluster_name
-
-    name = cluster_name() if backend.slurm else None
-    return {"cluster": name} if name else {}
 
 
 def _repeat(plan: Plan) -> str:

@@ -3,8 +3,10 @@
 `--json` prints a list of objects, one for each thing that was done (with `--dry-run`: would be done):
 
     name id folder
-    did       submitted; ended (it stays so); cancelled (by scancel, and stays so); failed (see `error`)
-    job       the new job's id, with `submitted`
+    did       submitted; noted (an earlier tend or launch had submitted it, and its journal did not know); not noted
+              (submitted, but its journal cannot be written: see `error`); ended (it stays so); cancelled (by scancel,
+              and stays so); failed (see `error`)
+    job       the new job's id, with `submitted` and `noted`
     attempt cause reason      of the end that it comes back after, or that was found
     error     why it could not be brought back
 """
@@ -37,16 +39,18 @@ from slurmopt.grid.ranges import Ranges
 from slurmopt.runs import arrays, options
 from slurmopt.runs import journal as journals
 from slurmopt.runs.find import Selection, all_runs, all_sweeps, find, pick
-from slurmopt.runs.handover import alone, locked
+from slurmopt.runs.handover import alone, locked, note_job
 from slurmopt.runs.journal import returns, text, whole
-from slurmopt.runs.mine import owner_of, refuse_foreign_run
+from slurmopt.runs.mine import config_of, owner_of, refuse_foreign_run
 from slurmopt.runs.strays import Stray, may_stray, strays
+from slurmopt.slurm.facts import in_cluster
 from slurmopt.survival import causes
 
 if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
 
 _EVERY = "60s"
+_PROBLEMS = ("failed", "not noted")
 
 
 @dataclass
@@ -67,6 +71,8 @@ class Deed:
         """It, for people."""
         after = f" (attempt {self.attempt}: {self.cause})" if self.attempt is not None and self.cause else ""
         said = {
+            "noted": f"was submitted before as job {self.job}; that {'would be' if dry_run else 'is'} noted now",
+            "not noted": f"{self.error}; the next tend notes it",
             "submitted": f"would be submitted again{after}" if dry_run else f"submitted again as job {self.job}{after}",
             "ended": f"has ended{after}: {self.reason}",
             "cancelled": "was cancelled with scancel: that is final",
@@ -94,7 +100,7 @@ def main(argv: list[str], first: Callable[[Path], None] = lambda folder: None) -
     finally:  # what was done is told, also after Ctrl-C
         if given.json:
             print(json.dumps([asdict(deed) for deed in deeds]))
-    return 1 if any(deed.did == "failed" for deed in deeds) else 0
+    return 1 if any(deed.did in _PROBLEMS for deed in deeds) else 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -172,7 +178,7 @@ def _folders(folder: Path) -> list[Path]:
 
 def _print(deeds: list[Deed], dry_run: bool) -> None:
     for deed in deeds:
-        failed = deed.did == "failed"
+        failed = deed.did in _PROBLEMS
         print(("slurmopt: " if failed else "") + deed.line(dry_run), file=sys.stderr if failed else None, flush=True)
 
 
@@ -206,7 +212,7 @@ def tend(runs: list[RunFolder], dry_run: bool = False) -> Iterator[Deed]:
         try:
             deed = _would(stray) if dry_run else _do(stray)
         except (SlurmoptError, OSError) as error:
-            deed = _deed(stray, "failed", error=with_place(error))
+            deed = _deed(stray, "not noted" if isinstance(error, SubmissionNotNoted) else "failed", error=with_place(error))
         except Exception as error:  # noqa: BLE001 - a run with something unheard-of in its files must not keep the others
             deed = _deed(stray, "failed", error=f"{type(error).__name__}: {error}")
         if deed is not None:
@@ -238,9 +244,11 @@ def _would(stray: Stray) -> Deed:
 
     refuse_foreign_run(stray.run)
     _refuse_elsewhere(stray)
+    if stray.submitted is not None:
+        return _deed(stray, "noted", job=stray.submitted)
     if _is_cancelled(stray):
         return _deed(stray, "cancelled")
-    end = stray.end or late_end(stray, load(stray.run.config)[1])
+    end = stray.end or late_end(stray, load(config_of(stray.run))[1])
     return _deed(stray, "submitted" if returns(end) else "ended", end)
 
 
@@ -250,12 +258,22 @@ def _do(stray: Stray) -> Deed | None:
 
     refuse_foreign_run(stray.run)
     _refuse_elsewhere(stray)
-    _, settings = load(stray.run.config)
+    _, settings = load(config_of(stray.run))
     with locked(stray.run, patience=0) as mine:
         now = journals.read(stray.run)
         if not mine or not may_stray(now) or now.latest != stray.journal.latest:
             return None
+        if stray.submitted is not None:
+            return _noted(stray, stray.submitted, settings)
         return _cancelled(stray, settings) if _is_cancelled(stray) else _bring_back(stray, settings)
+
+
+def _noted(stray: Stray, job: str, settings: Settings) -> Deed:
+    """Notes the job of a submission that broke off once Slurm had it: cancel, and a look at the run, go by it."""
+    note_job(stray.run, stray.journal.backend or "sbatch", stray.journal.token, job, **in_cluster())
+    if stray.end is not None:
+        _notify(stray.run, stray.end, settings)
+    return _deed(stray, "noted", job=job)
 
 
 def _is_cancelled(stray: Stray) -> bool:
@@ -310,7 +328,7 @@ def _from_job(job: str, words: list[str]) -> int:
 
     run = find(words[0] if words else None, Path())
     refuse_foreign_run(run)
-    _, settings = load(run.config)
+    _, settings = load(config_of(run))
     with alone(run):
         journal = journals.read(run)
         if not may_stray(journal) or journal.attempt is None:  # ended, cancelled, or submitted already

@@ -119,6 +119,12 @@ def cluster_name() -> str | None:
     return os.environ.get("SLURM_CLUSTER_NAME") or _last_known().get("cluster") or None
 
 
+def in_cluster() -> dict[str, str]:
+    """What a journal keeps beside a job's number, which means nothing on another cluster; {} where no name is known."""
+    name = cluster_name()
+    return {"cluster": name} if name else {}
+
+
 def requeue_in_doubt() -> bool:
     """`ClusterFacts.requeue_in_doubt`, as it was last asked for; Slurm is not asked."""
     return bool(_last_known().get("requeue_in_doubt"))

@@ -35,6 +35,7 @@ done < {jobs}
 SBATCH = """#!/bin/bash
 echo "sbatch $*" >> {calls}
 [ -e {jobs}.slow ] && sleep 1
+[ -e {jobs}.full ] && journal="$(< {jobs}.full)" && /bin/mv "$journal" {jobs}.aside && /bin/mkdir "$journal"
 [ -e {jobs}.refused ] && {{ echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1; }}
 echo 100
 """
@@ -55,7 +56,7 @@ class Slurm:
         self.jobs.touch()
         self._calls = folder / "calls"
 
-    def has(self, job: str, state: str, run: RunFolder, ended: float = 60.0) -> None:
+    def has(self, job: str, state: str, run: RunFolder, ended: float = 60.0, comment: str = "") -> None:
         """squeue knows `job`; it ended `ended` seconds ago."""
         end = int(time.time() - ended)
         row = [
@@ -68,7 +69,7 @@ class Slurm:
             "5:00",
             "0",
             "node1",
-            "",
+            comment,
             str(run.script),
             str(end),
             "1",
@@ -187,6 +188,56 @@ def test_a_submission_that_the_journal_does_not_know_counts_as_alive(stray, slur
     slurm.has("7", "PREEMPTED", run.folder)
     slurm.has("8", "PENDING", run.folder)
     assert tend(capsys) == []
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_the_job_of_a_submission_that_broke_off_is_noted_once(stray, slurm, capsys, launched: bool) -> None:
+    """By a tend, which had brought the run back; or by the launch itself."""
+    run = stray(attempt=False)
+    if launched:
+        run.folder.events.write_text(json.dumps({"time": time.time(), "event": "created"}) + "\n")
+    else:
+        run.attempt(0).end("killed", cause="preemption", next="submit")
+        slurm.has("7", "PREEMPTED", run.folder)
+    run.event("submitting", token="slurmopt:lost", backend="sbatch")
+    age(run)
+    slurm.has("8", "PENDING", run.folder, comment="mine slurmopt:lost")
+    before = told(run)
+    assert main(["tend", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "mine/one: was submitted before as job 8; that would be noted now\n"
+    assert told(run) == before
+    (deed,) = tend(capsys)
+    assert (deed["did"], deed["job"]) == ("noted", "8")
+    assert told(run) == [*before, "submitted"]
+    noted = events.read(run.folder.events)[-1]
+    assert (noted["token"], noted["job"], noted["cluster"]) == ("slurmopt:lost", "8", "mini")
+    assert (tend(capsys), slurm.calls("sbatch")) == ([], [])
+
+
+def test_a_job_that_cannot_be_noted_is_told_and_noted_by_the_next_tend(stray, slurm, capsys) -> None:
+    """The journal breaks once sbatch has been asked."""
+    run = stray().end("killed", cause="preemption", next="submit")
+    age(run)
+    journal = run.folder.events
+    slurm.jobs.with_name("jobs.full").write_text(f"{journal}\n")
+    assert main(["tend"]) == 1
+    said = capsys.readouterr().err
+    assert f"mine/one: job 100 is submitted, but {journal} could not be written" in said
+    assert "the next tend notes it" in said
+    journal.rmdir()
+    slurm.jobs.with_name("jobs.aside").rename(journal)
+    slurm.has("100", "PENDING", run.folder, comment=events.read(journal)[-1]["token"])
+    cache.place("queue").unlink()
+    assert [(deed["did"], deed["job"]) for deed in tend(capsys)] == [("noted", "100")]
+    assert len(slurm.calls("sbatch")) == 1
+
+
+def test_a_launch_that_broke_off_long_ago_costs_no_question(stray, slurm, capsys) -> None:
+    run = stray(attempt=False)
+    run.folder.events.write_text("")
+    run.event("submitting", token="slurmopt:lost", backend="sbatch")
+    age(run, 8 * 86400)
+    assert (tend(capsys), slurm.calls()) == ([], [])
 
 
 def test_a_cancel_notes_no_older_job_for_a_submission_that_slurm_never_had(stray, slurm, tmp_path, capsys) -> None:
