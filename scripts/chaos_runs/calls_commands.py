@@ -56,7 +56,9 @@ def _killed(launch: tuple[str, ...], folder: str) -> Callable[[Workplace], None]
         assert done.status == 0, done.err
         (job,) = place.jobs()
         place.slurm("scontrol", "update", f"JobId={job.id}", "StartTime=now")
-        _wait(lambda: any(event["event"] == "attempt" for event in judged.events(place.runs / folder)), "the run begins")
+        _wait(
+            lambda: any(event["event"] == "attempt" for event in judged.events(place.runs / folder)), "the run begins"
+        )
         _kill(place.conf, job.id)
         _wait(lambda: not place.jobs(), "the job ends")
         time.sleep(12)  # `tend` lets Slurm's answer be so old before it acts

@@ -212,7 +212,9 @@ def tend(runs: list[RunFolder], dry_run: bool = False) -> Iterator[Deed]:
         try:
             deed = _would(stray) if dry_run else _do(stray)
         except (SlurmoptError, OSError) as error:
-            deed = _deed(stray, "not noted" if isinstance(error, SubmissionNotNoted) else "failed", error=with_place(error))
+            deed = _deed(
+                stray, "not noted" if isinstance(error, SubmissionNotNoted) else "failed", error=with_place(error)
+            )
         except Exception as error:  # noqa: BLE001 - a run with something unheard-of in its files must not keep the others
             deed = _deed(stray, "failed", error=f"{type(error).__name__}: {error}")
         if deed is not None:
