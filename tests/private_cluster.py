@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -97,6 +98,17 @@ class PrivateCluster:
         """Start one in `folder`, with further options of the script."""
         script("start", "--folder", str(folder), *args, check=True)
         return cls(folder, folder / "etc" / "slurm.conf")
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls, *args: str) -> Iterator[PrivateCluster]:
+        """One in a folder of its own during the block; where there is no Slurm the tests that need it are skipped."""
+        require_slurm(accounting="--accounting" in args)
+        made = cls.start(new_folder(), *args)
+        try:
+            yield made
+        finally:
+            made.stop()
 
     def stop(self) -> None:
         """End it; nothing is left behind."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from private_cluster import PrivateCluster, new_folder, require_slurm
+from private_cluster import PrivateCluster
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
@@ -20,10 +20,8 @@ from chaos_runs import calls, calls_site  # noqa: E402
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PrivateCluster]:
     """Sweeps of the commands' points need two array jobs here."""
-    require_slurm()
-    made = PrivateCluster.start(new_folder(), "--nodes", "1", "--gpus", "0", "--max-array-size", "4")
-    yield made
-    made.stop()
+    with PrivateCluster.running("--nodes", "1", "--gpus", "0", "--max-array-size", "4") as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

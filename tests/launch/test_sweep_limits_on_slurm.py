@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from launch.conftest import Project
-from private_cluster import PrivateCluster, new_folder, require_slurm, unprivileged_user, wait_until
+from private_cluster import PrivateCluster, unprivileged_user, wait_until
 
 EXPERIMENT = """
 # @package _global_
@@ -22,15 +22,11 @@ seed: 0
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PrivateCluster]:
     """Its QOS `tight` takes four jobs of a user."""
-    require_slurm(accounting=True)
     user = unprivileged_user()
-    made = PrivateCluster.start(new_folder(), "--nodes", "2", "--gpus", "0", "--accounting", "--limits", "--user", user)
-    try:
+    with PrivateCluster.running("--nodes", "2", "--gpus", "0", "--accounting", "--limits", "--user", user) as made:
         made.run(["sacctmgr", "-i", "add", "qos", "tight", "set", "MaxSubmitJobsPerUser=4"])
         made.run(["sacctmgr", "-i", "modify", "user", user, "set", "qos=normal,tight"])
         yield made
-    finally:
-        made.stop()
 
 
 def test_a_sweep_larger_than_the_users_limit_goes_on_as_room_is_made(project: Project) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from launch.conftest import COMMAND, Project
 from launch.test_exactly_once import require_strace
-from private_cluster import PrivateCluster, new_folder, require_slurm, unprivileged_user, wait_until
+from private_cluster import PrivateCluster, unprivileged_user, wait_until
 
 from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
@@ -93,10 +93,8 @@ seed: 0
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PrivateCluster]:
     """Its arrays have at most six tasks."""
-    require_slurm()
-    made = PrivateCluster.start(new_folder(), "--nodes", "3", "--gpus", "0", "--max-array-size", "6")
-    yield made
-    made.stop()
+    with PrivateCluster.running("--nodes", "3", "--gpus", "0", "--max-array-size", "6") as made:
+        yield made
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from private_cluster import PrivateCluster, clean_environment, new_folder, require_slurm, wait_until
+from private_cluster import PrivateCluster, clean_environment, new_folder, wait_until
 
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
@@ -24,15 +24,11 @@ HELD = 'until [ -e "$SLURMOPT_RUN_FOLDER/go" ]; do sleep 0.1; done'
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PrivateCluster]:
-    require_slurm()
-    made = PrivateCluster.start(new_folder(), "--nodes", "2", "--gpus", "0")
-    try:
+    with PrivateCluster.running("--nodes", "2", "--gpus", "0") as made:
         made.conf.write_text(made.conf.read_text().replace("JobRequeue=1", "JobRequeue=0"))
         made.run(["scontrol", "reconfigure"])
         made.run(["scontrol", "update", "PartitionName=preempt", "PreemptMode=CANCEL", "GraceTime=0"])
         yield made
-    finally:
-        made.stop()
 
 
 class Site:

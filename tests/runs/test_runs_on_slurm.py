@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from private_cluster import PrivateCluster, new_folder, require_slurm, wait_until
+from private_cluster import PrivateCluster, new_folder, wait_until
 
 from slurmopt.cli import main
 
@@ -20,10 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PrivateCluster]:
-    require_slurm()
-    made = PrivateCluster.start(new_folder(), "--nodes", "2")
-    yield made
-    made.stop()
+    with PrivateCluster.running("--nodes", "2") as made:
+        yield made
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from launch.conftest import Project
-from private_cluster import PrivateCluster, new_folder, require_slurm, unprivileged_user, wait_until
+from private_cluster import PrivateCluster, unprivileged_user, wait_until
 
 from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
@@ -99,10 +99,8 @@ def test_processes_that_append_while_the_disk_runs_full_tear_no_line_of_each_oth
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PrivateCluster]:
-    require_slurm()
-    made = PrivateCluster.start(new_folder(), "--nodes", "1", "--gpus", "0")
-    yield made
-    made.stop()
+    with PrivateCluster.running("--nodes", "1", "--gpus", "0") as made:
+        yield made
 
 
 @pytest.fixture
