@@ -19,7 +19,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +38,10 @@ from slurmopt.folder.sweep import SweepFolder, point_number
 from slurmopt.grid.ranges import Ranges
 from slurmopt.runs import arrays, options
 from slurmopt.runs import journal as journals
+from slurmopt.runs.deed import Deed, deed_of
 from slurmopt.runs.find import Selection, all_runs, all_sweeps, find, pick
 from slurmopt.runs.handover import alone, locked, note_job
-from slurmopt.runs.journal import returns, text, whole
+from slurmopt.runs.journal import returns, whole
 from slurmopt.runs.mine import config_of, owner_of, refuse_foreign_run
 from slurmopt.runs.strays import Stray, may_stray, strays
 from slurmopt.slurm.facts import in_cluster
@@ -50,35 +51,6 @@ if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
 
 _EVERY = "60s"
-_PROBLEMS = ("failed", "not noted")
-
-
-@dataclass
-class Deed:
-    """One thing that was done, or would be."""
-
-    name: str
-    id: str
-    folder: str
-    did: str
-    job: str | None = None
-    attempt: int | None = None
-    cause: str | None = None
-    reason: str | None = None
-    error: str | None = None
-
-    def line(self, dry_run: bool) -> str:
-        """It, for people."""
-        after = f" (attempt {self.attempt}: {self.cause})" if self.attempt is not None and self.cause else ""
-        said = {
-            "noted": f"was submitted before as job {self.job}; that {'would be' if dry_run else 'is'} noted now",
-            "not noted": f"{self.error}; the next tend notes it",
-            "submitted": f"would be submitted again{after}" if dry_run else f"submitted again as job {self.job}{after}",
-            "ended": f"has ended{after}: {self.reason}",
-            "cancelled": "was cancelled with scancel: that is final",
-            "failed": f"not brought back: {self.error}",
-        }
-        return one_line(f"{self.name}/{self.id}: {said[self.did]}")
 
 
 def main(argv: list[str], first: Callable[[Path], None] = lambda folder: None) -> int:
@@ -100,7 +72,7 @@ def main(argv: list[str], first: Callable[[Path], None] = lambda folder: None) -
     finally:  # what was done is told, also after Ctrl-C
         if given.json:
             print(json.dumps([asdict(deed) for deed in deeds]))
-    return 1 if any(deed.did in _PROBLEMS for deed in deeds) else 0
+    return 1 if any(deed.is_problem for deed in deeds) else 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -178,8 +150,8 @@ def _folders(folder: Path) -> list[Path]:
 
 def _print(deeds: list[Deed], dry_run: bool) -> None:
     for deed in deeds:
-        failed = deed.did in _PROBLEMS
-        print(("slurmopt: " if failed else "") + deed.line(dry_run), file=sys.stderr if failed else None, flush=True)
+        prefix, stream = ("slurmopt: ", sys.stderr) if deed.is_problem else ("", None)
+        print(prefix + deed.line(dry_run), file=stream, flush=True)
 
 
 def _watch(given: argparse.Namespace, every: int, first: Callable[[Path], None]) -> int:
@@ -212,27 +184,12 @@ def tend(runs: list[RunFolder], dry_run: bool = False) -> Iterator[Deed]:
         try:
             deed = _would(stray) if dry_run else _do(stray)
         except (SlurmoptError, OSError) as error:
-            deed = _deed(
-                stray, "not noted" if isinstance(error, SubmissionNotNoted) else "failed", error=with_place(error)
-            )
+            did = "not noted" if isinstance(error, SubmissionNotNoted) else "failed"
+            deed = deed_of(stray, did, error=with_place(error))
         except Exception as error:  # noqa: BLE001 - a run with something unheard-of in its files must not keep the others
-            deed = _deed(stray, "failed", error=f"{type(error).__name__}: {error}")
+            deed = deed_of(stray, "failed", error=f"{type(error).__name__}: {error}")
         if deed is not None:
             yield deed
-
-
-def _deed(stray: Stray, did: str, end: dict[str, Any] | None = None, **fields: Any) -> Deed:
-    of_end = end or {}
-    return Deed(
-        stray.run.name,
-        stray.run.id,
-        str(stray.run.path),
-        did,
-        attempt=whole(of_end.get("attempt")),
-        cause=text(of_end.get("cause")),
-        reason=text(of_end.get("reason")),
-        **fields,
-    )
 
 
 def _refuse_elsewhere(stray: Stray) -> None:
@@ -247,11 +204,11 @@ def _would(stray: Stray) -> Deed:
     refuse_foreign_run(stray.run)
     _refuse_elsewhere(stray)
     if stray.submitted is not None:
-        return _deed(stray, "noted", job=stray.submitted)
+        return deed_of(stray, "noted", job=stray.submitted)
     if _is_cancelled(stray):
-        return _deed(stray, "cancelled")
+        return deed_of(stray, "cancelled")
     end = stray.end or late_end(stray, load(config_of(stray.run))[1])
-    return _deed(stray, "submitted" if returns(end) else "ended", end)
+    return deed_of(stray, "submitted" if returns(end) else "ended", end)
 
 
 def _do(stray: Stray) -> Deed | None:
@@ -275,7 +232,7 @@ def _noted(stray: Stray, job: str, settings: Settings) -> Deed:
     note_job(stray.run, stray.journal.backend or "sbatch", stray.journal.token, job, **in_cluster())
     if stray.end is not None:
         _notify(stray.run, stray.end, settings)
-    return _deed(stray, "noted", job=job)
+    return deed_of(stray, "noted", job=job)
 
 
 def _is_cancelled(stray: Stray) -> bool:
@@ -288,7 +245,7 @@ def _cancelled(stray: Stray, settings: Settings) -> Deed:
     end = _write_end(stray, settings) if stray.journal.attempt and stray.end is None else None
     if end is not None:
         _notify(stray.run, end, settings)
-    return _deed(stray, "cancelled", end)
+    return deed_of(stray, "cancelled", end)
 
 
 def _bring_back(stray: Stray, settings: Settings) -> Deed | None:
@@ -299,7 +256,7 @@ def _bring_back(stray: Stray, settings: Settings) -> Deed | None:
         return None
     job = submit_again(stray.run, stray.journal.backend or "sbatch", settings) if returns(end) else None
     _notify(stray.run, end, settings)
-    return _deed(stray, "submitted" if job else "ended", end, job=job)
+    return deed_of(stray, "submitted" if job else "ended", end, job=job)
 
 
 def _write_end(stray: Stray, settings: Settings) -> dict[str, Any] | None:
