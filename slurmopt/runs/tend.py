@@ -42,7 +42,7 @@ from slurmopt.runs.deed import Deed, deed_of
 from slurmopt.runs.find import Selection, all_runs, all_sweeps, find, pick
 from slurmopt.runs.handover import alone, locked, note_job
 from slurmopt.runs.journal import returns, whole
-from slurmopt.runs.mine import config_of, owner_of, refuse_foreign_run
+from slurmopt.runs.mine import config_of, is_mine, owner_of, refuse_foreign_run
 from slurmopt.runs.strays import Stray, may_stray, strays
 from slurmopt.slurm.facts import in_cluster
 from slurmopt.survival import causes
@@ -190,6 +190,19 @@ def tend(runs: list[RunFolder], dry_run: bool = False) -> Iterator[Deed]:
             deed = deed_of(stray, "failed", error=f"{type(error).__name__}: {error}")
         if deed is not None:
             yield deed
+    if not dry_run:
+        yield from _settle_claims(runs)
+
+
+def _settle_claims(runs: list[RunFolder]) -> Iterator[Deed]:
+    """Removes what a tend or a launch that was killed has left of its claim; that of a live one stays."""
+    for run in runs:
+        if os.path.lexists(run.submitter) and is_mine(run):
+            try:
+                with locked(run, patience=0):
+                    pass
+            except (SlurmoptError, OSError) as error:
+                yield Deed(run.name, run.id, str(run.path), "failed", error=str(error))
 
 
 def _refuse_elsewhere(stray: Stray) -> None:

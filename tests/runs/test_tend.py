@@ -4,6 +4,7 @@ programs here that answer as the real ones do; tests/launch/test_tend_on_slurm.p
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -501,6 +502,22 @@ def test_a_run_that_another_is_submitting_is_left_to_it(stray, slurm, capsys) ->
     with alone(run.folder):
         assert tend(capsys) == []
     assert [deed["did"] for deed in tend(capsys)] == ["submitted"]
+
+
+def test_the_claim_of_a_launch_that_was_killed_is_removed(stray, slurm, capsys) -> None:
+    """The run waits in the queue, and nothing else is to be done."""
+    run = stray()
+    slurm.has("7", "PENDING", run.folder)
+    with alone(run.folder):
+        assert tend(capsys) == []
+        claim = os.readlink(run.folder.submitter)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    os.symlink(json.dumps({**json.loads(claim), "pid": dead.pid}), run.folder.submitter)
+    assert main(["tend", "--dry-run"]) == 0
+    assert os.path.lexists(run.folder.submitter)
+    assert tend(capsys) == []
+    assert not os.path.lexists(run.folder.submitter)
 
 
 def test_what_happened_while_slurm_was_asked_is_seen(stray, slurm, capsys) -> None:
