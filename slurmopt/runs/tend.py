@@ -202,7 +202,7 @@ def _settle_claims(runs: list[RunFolder]) -> Iterator[Deed]:
                 with locked(run, patience=0):
                     pass
             except (SlurmoptError, OSError) as error:
-                yield Deed(run.name, run.id, str(run.path), "failed", error=str(error))
+                yield Deed(run.name, run.id, str(run.path), "failed", error=with_place(error))
 
 
 def _refuse_elsewhere(stray: Stray) -> None:
