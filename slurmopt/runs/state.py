@@ -83,7 +83,7 @@ def _going_on(journal: Journal, slurm: Slurm, heartbeat: float | None, now: floa
     if slurm.problem is not None:
         return _unasked(journal, fresh, slurm.problem)
     if slurm.asked - _SKEW < journal.latest <= now + _SKEW:  # the journal knows better than the shared answer
-        return _newer(journal, slurm.jobs.get(journal.job))
+        return _newer(journal, slurm.jobs.get(journal.job), slurm.asked)
     entry = slurm.jobs.get(journal.job)
     return _unqueued(journal, fresh) if entry is None else _queued(journal, entry, fresh)
 
@@ -173,9 +173,11 @@ def _unasked(journal: Journal, fresh: bool, problem: str) -> tuple[str, str | No
     return "unknown", "no fresh heartbeat, and Slurm was not asked"
 
 
-def _newer(journal: Journal, entry: QueueEntry | None) -> tuple[str, str | None]:
+def _newer(journal: Journal, entry: QueueEntry | None, asked: float) -> tuple[str, str | None]:
     """The journal is newer than squeue's answer; but a job that has not started, or was ended, writes none itself."""
     known = living(journal)
+    if entry is None and journal.cancelled and (journal.submitted or journal.tried) < asked - _SKEW:
+        return "cancelled", None  # Slurm has forgotten it; what is new is of somebody who lets the run go on
     if entry is not None and (known == "pending" or (journal.cancelled and plain_state(entry.state) in OVER)):
         return _queued(journal, entry, fresh=False)
     return known, "submitted a moment ago" if known == "pending" else None

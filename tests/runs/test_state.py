@@ -77,6 +77,16 @@ def test_cancelling_before_during_and_after(make_run) -> None:
     assert seen(failed, entry("RUNNING"))[0] == "running"
 
 
+def test_a_cancelled_run_is_not_stopping_because_a_retry_has_just_failed(make_run) -> None:
+    """Slurm forgets jobs minutes after their end; the journal's newest lines are of a retry that broke off."""
+    made = make_run().submitted().event("cancel", job="7")
+    told = events.read(made.folder.events)
+    made.folder.events.write_text("".join(json.dumps({**one, "time": one["time"] - 600}) + "\n" for one in told))
+    made.event("retry", changes={}).event("submitting", token="lost", backend="sbatch")
+    assert seen(made, after=0) == ("cancelled", None)
+    assert seen(made, entry("COMPLETING"), after=0) == ("stopping", None)
+
+
 def test_a_job_that_slurm_itself_starts_again_has_not_ended(make_run) -> None:
     made = make_run().submitted().attempt().event("signal", attempt=0, signal="TERM").end("killed", exit_code=143)
     assert seen(made, after=0)[0] == "stopping"
