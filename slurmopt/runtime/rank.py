@@ -33,6 +33,8 @@ from slurmopt.runtime.stacks import Stacks
 SUPERVISOR = "SLURMOPT_SUPERVISOR"
 """Environment variable: the process id of our spawn, where it started this rank."""
 _LAST_SECONDS = 10
+_SUBMITIT_SECONDS = 60
+"""For submitit's pickle of an error, on a shared file system, and for the user's threads."""
 
 
 class Task(Protocol):
@@ -97,11 +99,29 @@ def submitit_task(argv: list[str]) -> Any:
     signals.install(signal.SIGUSR2)
     signal.signal(signal.SIGCONT, signal.SIG_DFL)
     outcome = run_rank(argv)
-    if outcome.outcome == REQUEUE:
-        raise SystemExit(0)  # passes submitit by: the next attempt will write the result
+    if outcome.outcome == REQUEUE:  # submitit gets nothing: the next attempt will write the result
+        if outcome.by_signal:
+            threading._shutdown()  # type: ignore[attr-defined]
+        leave_now()
     if outcome.outcome != FINISHED:
+        _leave_after_submitit()
         raise JobError(f"{outcome.outcome}: {outcome.error}\n{outcome.traceback or ''}".rstrip())
     return outcome.result
+
+
+def _leave_after_submitit() -> None:
+    """Ends this process as `main` ends a rank that has failed, once submitit has written the error: at the first of its
+    exit handlers, before the interpreter is taken apart. NCCL's monitor threads outlive that, and ask the store, which
+    is Python's: the process would abort, or hang with all other ranks."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_SUBMITIT_SECONDS)
+
+    def leave() -> None:
+        atexit.unregister(leave)  # `leave_now` runs all the others
+        signal.alarm(_LAST_SECONDS)
+        leave_now(1)
+
+    atexit.register(leave)
 
 
 def run_rank(argv: list[str]) -> Outcome:

@@ -12,7 +12,7 @@ from slurmopt.runtime.rank import submitit_task
 submitit = pytest.importorskip("submitit")
 
 TASKS = """
-import os, signal
+import atexit, os, pathlib, signal, sys
 from slurmopt import Requeue, stop_requested
 
 def good(config):
@@ -26,6 +26,16 @@ def bad(config):
 
 def again(config):
     raise Requeue("saved")
+
+HERE = pathlib.Path(__file__).parent
+
+class Witness:  # of an interpreter that is taken apart
+    def __del__(self, touch=os.open, path=str(HERE / "taken-apart"), flags=os.O_CREAT | os.O_WRONLY):
+        touch(path, flags)
+
+witness = Witness()
+sys.witness = witness
+atexit.register((HERE / "exit-handlers").touch)
 """
 
 
@@ -62,3 +72,17 @@ def test_a_rank_to_be_requeued_leaves_no_result_with_submitit(executor: object, 
     wait_for(lambda: (beat := runner.beat(0)) and beat.outcome, "the outcome")
     job.wait()  # type: ignore[attr-defined]
     assert not job.paths.result_pickle.exists()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["bad", "again"])
+def test_a_rank_that_did_not_finish_ends_before_the_interpreter_is_taken_apart(
+    executor: object, runner: Runner, name: str
+) -> None:
+    """NCCL's threads would then ask a store that is gone, and abort the process. Of a good end the witness tells."""
+    for task in ("good", name):
+        (runner.code / "taken-apart").unlink(missing_ok=True)
+        (runner.code / "exit-handlers").unlink(missing_ok=True)
+        job = _submit(executor, runner, task)
+        job.wait()  # type: ignore[attr-defined]
+        wait_for((runner.code / "exit-handlers").exists, "the exit handlers")
+        assert (runner.code / "taken-apart").exists() == (task == "good")
