@@ -126,8 +126,8 @@ def _age(commit: Commit) -> tuple[int, int, float]:
 
 def _record(store: Store, name: str) -> dict[str, Any]:
     try:
-        data = store.get(name)
-        value = json.loads(data) if len(data) <= _RECORD_BYTES else None
+        data = store.get(name, _RECORD_BYTES)
+        value = json.loads(data)
         # The same bytes, and not only the same values: several texts name one number.
         if isinstance(value, dict) and value.pop("xxh3", None) and _encoded(value) == data:
             return value

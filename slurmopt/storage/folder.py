@@ -58,12 +58,15 @@ class FolderStore:
             sync_folder(path.parent)
         return True
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, most: int | None = None) -> bytes:
         path = self.root / key
         with _told(path):
             self._refuse_links(path)
             with os.fdopen(_opened(path, direct=False), "rb") as file:
-                if (length := os.fstat(file.fileno()).st_size) > _MOST_AT_ONCE:
+                length = os.fstat(file.fileno()).st_size
+                if most is not None and length > most:
+                    raise ValueError(f"{path} has {length:,} bytes")
+                if length > _MOST_AT_ONCE:
                     raise StorageError(f"{path} has {length:,} bytes, and is read whole only up to {_MOST_AT_ONCE:,}")
                 return file.read()
 

@@ -87,11 +87,15 @@ class S3Store:
                 return tries > 1 and self.get(key) == data
             return True
 
-    def get(self, key: str) -> bytes:
-        """A small object, whole."""
+    def get(self, key: str, most: int | None = None) -> bytes:
+        """A small object, whole. ValueError, before a byte of it is read, where it has more than `most` bytes."""
 
         def fetch() -> bytes:
-            return bytes(self.request("get_object", key)["Body"].read())
+            answer = self.request("get_object", key)
+            if most is not None and answer.get("ContentLength", 0) > most:
+                answer["Body"].close()
+                raise ValueError(f"{self.url(key)} has {answer['ContentLength']:,} bytes")
+            return bytes(answer["Body"].read())
 
         with operation(self.deadline):
             return self.attempt(fetch, key)

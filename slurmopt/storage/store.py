@@ -22,8 +22,8 @@ class Store(Protocol):
         """Puts a small file, whole or not at all; False where `key` exists already, whoever put it."""
         ...
 
-    def get(self, key: str) -> bytes:
-        """A small file, whole."""
+    def get(self, key: str, most: int | None = None) -> bytes:
+        """A small file, whole. ValueError, before a byte is read, where it has more than `most` bytes."""
         ...
 
     def size(self, key: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tracemalloc
 import types
 from collections.abc import Callable
 from dataclasses import asdict
@@ -91,6 +92,17 @@ def test_no_file_takes_all_memory(store: FolderStore) -> None:
     with pytest.raises(StorageError, match=r"root/large has 3,221,225,472 bytes"):
         store.get("large")
     assert ledger.read(store).unreadable == [ledger.key(0, 0)]
+
+
+def test_a_record_is_not_read_before_its_size_is_looked_at(store: FolderStore) -> None:
+    store.put_new(ledger.key(0, 0), b"{}")
+    os.truncate(store.root / ledger.key(0, 0), 512 << 20)  # sparse
+    tracemalloc.start()
+    try:
+        assert ledger.read(store).unreadable == [ledger.key(0, 0)]
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ class Memory:
             raise StorageError("the connection broke off")
         return new
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, most: int | None = None) -> bytes:
         self._turn()
         if key not in self._files:
             raise FileNotFoundError(key)
