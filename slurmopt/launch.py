@@ -250,10 +250,12 @@ def _stored(config: DictConfig, run: RunFolder) -> dict[str, Any]:
 def checked_task(typed: Settings, source: Path) -> Settings:
     """`typed` with `task.per` decided. ConfigError where there is nothing to run, or it is not there."""
     from slurmopt.config.checkpoint import check_packages
-    from slurmopt.config.command import check_command, check_task, launcher, with_per
+    from slurmopt.config.command import check_command, check_python, check_task, launcher, with_per
     from slurmopt.config.target import check_target
 
     check_task(typed.task)
+    if typed.launch.check:
+        check_python(typed, source)
     if typed.task._target_ is not None:
         check_target(typed.task._target_, source)
         environment = typed.environment

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -17,6 +18,7 @@ from slurmopt.config.words import command_word
 from slurmopt.errors import ConfigError
 
 KEY = "task.command"
+PYTHON_KEY = "task.python"
 _INTERPRETERS = re.compile(r"(?:python|pypy)[\d.]*|(?:ba|da|z|k)?sh|torchrun|accelerate|deepspeed|srun|uv|env")
 _FILE = re.compile(r"[^=]*\.(?:py|sh)$")
 _MOVES = re.compile(r"\b(?:cd|pushd)\b")
@@ -62,6 +64,27 @@ def check_command(settings: Settings, workdir: Path) -> None:
     if script is not None and not os.access(workdir / script, os.R_OK):
         raise ConfigError(f"you may not read {str(workdir / script)!r}; chmod u+r it, or ask who owns it", KEY)
     _check_program(words, workdir, path_is_the_jobs=untouched)
+
+
+def check_python(settings: Settings, workdir: Path) -> None:
+    """ConfigError where `task.python` is there and cannot be run, or a relative one is not there. An absolute one that
+    is not there may be on the compute nodes alone; so may all in a container."""
+    python = settings.task.python or ""
+    if "/" not in python or "${" in python or settings.environment.container.image is not None:
+        return
+    path = workdir / python
+    try:
+        facts = path.stat()
+    except PermissionError:
+        raise ConfigError(f"you may not look at {str(path)!r}; ask who owns the folders above it", PYTHON_KEY) from None
+    except (OSError, ValueError):
+        if PurePath(python).is_absolute():
+            return
+        raise ConfigError(f"there is no {python!r} in {workdir}", PYTHON_KEY) from None
+    if stat.S_ISDIR(facts.st_mode):
+        raise ConfigError(f"{str(path)!r} is a folder; name the Python in it", PYTHON_KEY)
+    if not os.access(path, os.X_OK):
+        raise ConfigError(f"you may not run {str(path)!r}; chmod u+x it, or ask who owns it", PYTHON_KEY)
 
 
 def _check_program(words: Sequence[str], workdir: Path, path_is_the_jobs: bool) -> None:

@@ -229,6 +229,19 @@ def test_a_retry_of_a_sweep_that_is_killed_after_sbatch_is_repeated_once_its_poi
     assert "00:10:00 → 00:20:00" in project.slurmopt(*retry).stdout  # this one is another
 
 
+def test_a_sweep_that_was_killed_before_sbatch_is_submitted_by_the_repeated_launch_and_not_by_a_third(
+    project: Any,
+) -> None:
+    task = ("-m", "task.command=[sleep, 60]", "+seed=1,2", "resources.time=5m", "launch.check=false")
+    words = (*task, "launch.name=repeated", "launch.id=one")
+    killed = project.launch(*words, check=False, **wrapped(project, "sbatch", KILLED_BEFORE_SBATCH))
+    assert killed.returncode == -signal.SIGKILL
+    assert project.launch(*words).stdout.startswith("Submitted repeated/one, 2 points, as job ")
+    again = project.launch(*words).stdout
+    assert again.startswith("Submitted before, and not again: repeated/one, 2 points, as job ")
+    assert len(submitted(project, project.path / "runs" / "repeated" / "one")) == 1
+
+
 def test_what_a_killed_retry_submitted_is_seen_and_cancelled(project: Any) -> None:
     sweep = failed_sweep(project, "seen")
     (project.path / "hold").touch()

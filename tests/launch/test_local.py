@@ -379,6 +379,27 @@ def test_a_script_that_may_not_be_read_is_told_before_the_queue(closed: Path) ->
         script.unlink()
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o700, 0o755], ids=["in a closed folder", "not for him", "not executable"])
+def test_a_python_that_may_not_be_run_is_told_before_the_queue(closed: Path, mode: int) -> None:
+    folder = closed / "venv"
+    folder.mkdir(mode=0o700 if mode == 0o600 else 0o755)
+    python = folder / "python"
+    python.touch(mode=0o644 if mode == 0o755 else mode)
+    try:
+        environment = {**clean_environment(), "HOME": "/nonexistent"}
+        words = ("task.command=[true]", f"task.python={python}", "launch.dry_run=true")
+        done = launch(*words, cwd=closed, user=unprivileged_user(), extra_groups=[], env=environment)
+        assert done.returncode == 2
+        assert f"task.python: you may not {'look at' if mode == 0o600 else 'run'} '{python}'" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        elsewhere = ("task.command=[true]", "task.python=/of/the/nodes/python", "launch.dry_run=true")
+        there = launch(*elsewhere, cwd=closed, user=unprivileged_user(), extra_groups=[], env=environment)
+        assert there.returncode == 0, there.stderr
+    finally:
+        python.unlink()
+        folder.rmdir()
+
+
 def test_launching_never_imports_what_only_the_job_needs(folder: Path) -> None:
     code = (
         "import sys; from slurmopt.launch import main; main(['+experiment=quickstart', 'launch.dry_run=true',"
