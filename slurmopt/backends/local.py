@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slurmopt.backends.protocol import Submission
 from slurmopt.errors import FolderError
-from slurmopt.folder.process import module_words, started_at
+from slurmopt.folder.process import machine, module_words, started_at
 from slurmopt.slurm.job import Job, lead
 from slurmopt.slurm.script import render
 from slurmopt.units import seconds
@@ -40,7 +40,8 @@ class Local:
             )
         except OSError as error:
             raise FolderError(f"cannot start {job.python}: {error.strerror}") from error
-        details = {"pid": runner.pid, "pid_started": started_at(runner.pid), "host": socket.gethostname()}
+        process = {"pid": runner.pid, "pid_started": started_at(runner.pid)}
+        details = {**process, "host": socket.gethostname(), "machine": machine()}
         return Submission(f"local-{runner.pid}", details)
 
 

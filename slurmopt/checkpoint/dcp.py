@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import socket
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ from slurmopt.checkpoint.ledger import Ledger, Records, checkpoint_name
 from slurmopt.checkpoint.manifest import Manifest, folder_of
 from slurmopt.checkpoint.retention import expired
 from slurmopt.errors import CheckpointError, StorageError
-from slurmopt.folder.process import started_at
+from slurmopt.folder.process import mark
 from slurmopt.storage.store import Store
 
 __all__ = ["SlurmoptReader", "SlurmoptWriter"]
@@ -193,7 +192,7 @@ class SlurmoptWriter(StorageWriter):
         """This process's place in the ledger; the first time, it shuts out whoever saved there before."""
         if self.place not in _holds:
             store = open_store(self.place, self._options)
-            self._hand = self._hand or _Hand(_attempt(store), _owner())
+            self._hand = self._hand or _Hand(_attempt(store), mark())
             hold = Ledger(store, self._hand.attempt, self._hand.owner)
             hold.open()
             _holds[self.place] = _Hold(hold, self._hand)
@@ -216,8 +215,3 @@ def _ours(key: str) -> bool:
 def _attempt(store: Store) -> int:
     given = os.environ.get(_ATTEMPT, "")
     return int(given) if given.isdecimal() else max(ledger.read(store).by_attempt, default=-1) + 1
-
-
-def _owner() -> str:
-    pid = os.getpid()
-    return f"{socket.gethostname()}:{pid}:{started_at(pid)}:{secrets.token_hex(4)}"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import socket
 import sys
 import threading
 from pathlib import Path
@@ -17,7 +14,7 @@ from slurmopt.checkpoint.manifest import folder_of
 from slurmopt.checkpoint.retention import expired
 from slurmopt.checkpoint.tiers import SMALL_SECONDS, Tier
 from slurmopt.errors import CheckpointError, StorageError
-from slurmopt.folder.process import started_at
+from slurmopt.folder.process import mark, marked
 from slurmopt.storage.lustre import stripe
 
 _OURS = re.compile(r"step-\d{8,}/a\d{4,}-[0-9a-f]{8}/(?:rank-\d{5,}\.bin|manifest\.json)")
@@ -32,7 +29,7 @@ class Sealer:
     def __init__(self, tier: Tier, attempt: int, world_size: int) -> None:
         self.tier, self._attempt, self._world_size = tier, attempt, world_size
         self._store = tier.store(SMALL_SECONDS)
-        self._ledger = Ledger(self._store, attempt, _owner())
+        self._ledger = Ledger(self._store, attempt, mark())
         self._turn = threading.Lock()
         self._opened = False
         self._untidy = True
@@ -124,21 +121,10 @@ class Sealer:
         return sorted(name for name in found - kept if _attempt_of(name) < self._attempt or name in self._failed)
 
 
-def _owner() -> str:
-    pid = os.getpid()
-    return f"{socket.gethostname()}:{pid}:{started_at(pid)}:{os.urandom(4).hex()}"
-
-
 def _refuse_second(records: ledger.Records, attempt: int, place: str) -> None:
     numbers = records.by_attempt.get(attempt, {})
-    owner = str(numbers[max(numbers)].get("owner", "")).split(":") if numbers else []
-    if len(owner) == 4 and owner[0] == socket.gethostname():
-        with contextlib.suppress(ValueError):
-            pid, began = int(owner[1]), int(owner[2])
-            if pid != os.getpid() and started_at(pid) == began:
-                raise CheckpointError(
-                    f"{place}: process {pid} saves the same attempt of this run; wait for it or stop it"
-                )
+    if numbers and (pid := marked(numbers[max(numbers)].get("owner"))) is not None:
+        raise CheckpointError(f"{place}: process {pid} saves the same attempt of this run; wait for it or stop it")
 
 
 def _attempt_of(name: str) -> int:

@@ -7,10 +7,7 @@ an attempt that begins meanwhile takes that number first, and then nothing is de
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import secrets
-import socket
 import sys
 from typing import NamedTuple
 
@@ -19,7 +16,7 @@ from slurmopt.checkpoint.retention import expired
 from slurmopt.checkpoint_command.catalog import CHECKPOINT_HELP, Catalog, Place, add_tier, catalog
 from slurmopt.errors import InputError, RunError
 from slurmopt.folder import events
-from slurmopt.folder.process import started_at
+from slurmopt.folder.process import mark, marked
 from slurmopt.runs import options
 from slurmopt.runs.gather import gather
 from slurmopt.runs.mine import refuse_others
@@ -148,15 +145,8 @@ def _refuse_living(found: Catalog) -> None:
         raise RunError(f"nobody can say whether {found.label} still runs ({problem or status.detail}); try again later")
     for place in found.places:
         for numbers in place.records.by_attempt.values():
-            _refuse_owner(found, str(numbers[max(numbers)].get("owner", "")).split(":"))
-
-
-def _refuse_owner(found: Catalog, owner: list[str]) -> None:
-    """The last hand of an attempt, where it is a process of this machine."""
-    if len(owner) == 4 and owner[0] == socket.gethostname() and owner[1].isdecimal() and int(owner[1]) != os.getpid():
-        began = started_at(int(owner[1]))
-        if began is not None and str(began) == owner[2]:
-            raise RunError(f"process {owner[1]} still saves checkpoints of {found.label}; wait for it or stop it")
+            if (pid := marked(numbers[max(numbers)].get("owner"))) is not None:
+                raise RunError(f"process {pid} still saves checkpoints of {found.label}; wait for it or stop it")
 
 
 def _agreed(count: int) -> bool:
@@ -167,7 +157,7 @@ def _agreed(count: int) -> bool:
 def _prune(found: Catalog, doomed: Doomed) -> None:
     place, names = doomed
     attempt = max(place.records.by_attempt)
-    hold = Ledger(place.store, attempt, f"{socket.gethostname()}:{os.getpid()}:{started_at(os.getpid())}:{_word()}")
+    hold = Ledger(place.store, attempt, mark())
     hold.open()
     _refuse_changed(found, place, hold.records)
     files = [key for name in names for key in place.store.list(f"{name}/") if _OURS.fullmatch(key)]
@@ -181,7 +171,3 @@ def _refuse_changed(found: Catalog, place: Place, now: Records) -> None:
     """What was shown must still be what there is."""
     if {commit.name for commit in now.commits} != {commit.name for commit in place.records.commits}:
         raise RunError(f"{found.label} has changed on {place.name} meanwhile; look again")
-
-
-def _word() -> str:
-    return secrets.token_hex(4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import socket
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 
 EXEC_SECONDS = 0.5
 """An exec takes milliseconds; what has no words for longer is a thread of the kernel."""
+_FIRST_SPACE = "pid:[4026531836]"
+"""The PID namespace outside of all containers: Linux's PROC_PID_INIT_INO."""
 
 
 _WITHOUT_CWD = (
@@ -52,15 +55,58 @@ def started_at(pid: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[19])
 
 
-def alive(event: dict[str, Any], run: Path) -> bool | None:
-    """Whether the local runner that a `submitted` event of `run` names lives; None on another host, where nobody can
-    tell. A journal can be edited: the process must be the runner of that very run."""
-    if event.get("host") != socket.gethostname():
-        return None
-    pid = event.get("pid")
-    if not isinstance(pid, int) or event.get("pid_started") != started_at(pid):
+def lives(pid: object, started: object, machine_told: object, host: object) -> bool | None:
+    """Whether a process lives that a record names; None where that cannot be seen from here.
+
+    `machine_told`: `machine()` of that process; None in records of earlier versions, which have the host's name alone.
+    """
+    if (machine_told is None and host != socket.gethostname()) or (
+        machine_told is not None and machine_told != machine()
+    ):
+        return False if _is_earlier_boot(machine_told, host) else None
+    if not isinstance(pid, int) or started is None:
         return False
-    return str(run) in _words(pid)
+    return started == started_at(pid)
+
+
+def _is_earlier_boot(machine_told: object, host: object) -> bool:
+    """Whether it was this very machine before it was started again. Only outside of containers, which have each
+    other's host names, and for a name that is no machine's own less than another's."""
+    boot, _, space = str(machine_told).partition(" ")
+    here, _, ours = machine().partition(" ")
+    is_name = host == socket.gethostname() and not str(host).startswith("localhost")
+    return is_name and boot != here and space == ours == _FIRST_SPACE
+
+
+def mark() -> str:
+    """This process among all others, in one word: what `marked` reads."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}:{pid}:{started_at(pid)}:{os.urandom(4).hex()}:{short_machine()}"
+
+
+def marked(word: object) -> int | None:
+    """The id of the process that `mark` named, where it is another one of this machine and lives. Marks of earlier
+    versions lack the machine: theirs is the host's name."""
+    host, *rest = str(word).split(":")
+    if len(rest) not in (3, 4) or not rest[0].isdecimal() or not rest[1].isdecimal():
+        return None
+    pid, started = int(rest[0]), int(rest[1])
+    here = machine() if rest[3:] == [short_machine()] else "another" if rest[3:] else None
+    return pid if pid != os.getpid() and lives(pid, started, here, host) else None
+
+
+@functools.cache
+def short_machine() -> str:
+    """`machine()` as twelve hexadecimal digits."""
+    return hashlib.sha256(machine().encode()).hexdigest()[:12]
+
+
+def alive(event: dict[str, Any], run: Path) -> bool | None:
+    """Whether the local runner that a `submitted` event of `run` names lives; None where that cannot be seen from
+    here. A journal can be edited: the process must be the runner of that very run."""
+    pid = event.get("pid")
+    found = lives(pid, event.get("pid_started"), event.get("machine"), event.get("host"))
+    return str(run) in _words(pid) if found and isinstance(pid, int) else found
 
 
 def _words(pid: int) -> list[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import os
 import re
 import shutil
@@ -12,7 +10,7 @@ import stat
 import time
 from pathlib import Path
 
-from slurmopt.folder.process import machine
+from slurmopt.folder.process import short_machine
 
 _OLD = 86400.0
 """Seconds after which nobody still writes one, whatever its process is."""
@@ -21,7 +19,7 @@ _NAME = re.compile(r"\..+\.(?P<machine>[0-9a-f]{12})-(?P<pid>[0-9]{1,7})-[0-9a-f
 
 def temporary_name(path: Path) -> Path:
     """A hidden name in `path`'s folder that nobody can foresee, and that tells which process it belongs to."""
-    return path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{os.urandom(4).hex()}")
+    return path.with_name(f".{path.name}.{short_machine()}-{os.getpid()}-{os.urandom(4).hex()}")
 
 
 def drafts(folder: Path) -> Path:
@@ -61,7 +59,7 @@ def _abandoned(folder: Path) -> list[tuple[Path, int]]:
         if (match := _NAME.fullmatch(name)) is not None:
             with contextlib.suppress(OSError):
                 facts = (folder / name).lstat()
-                is_dead = match["machine"] == _machine() and not _lives(int(match["pid"]))
+                is_dead = match["machine"] == short_machine() and not _lives(int(match["pid"]))
                 if facts.st_uid == os.geteuid() and (is_dead or time.time() - facts.st_mtime > _OLD):
                     found.append((folder / name, facts.st_mode))
     return found
@@ -75,8 +73,3 @@ def _lives(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-@functools.cache
-def _machine() -> str:
-    return hashlib.sha256(machine().encode()).hexdigest()[:12]

@@ -26,7 +26,7 @@ from pathlib import Path
 from slurmopt.errors import FolderError, why_failed
 from slurmopt.folder import lock
 from slurmopt.folder.files import open_append
-from slurmopt.folder.process import machine, started_at
+from slurmopt.folder.process import lives, machine, started_at
 
 _BEAT = 1.0
 """Seconds between two touches. NFS shows them to others within about three."""
@@ -190,11 +190,11 @@ def _lives(holder: str) -> bool | None:
     """Whether the process lives; None where that cannot be seen from here."""
     try:
         told = json.loads(holder)
-        where, pid, started = told["machine"], told["pid"], told["started"]
+        pid, known = told["pid"], lives(told["pid"], told["started"], str(told["machine"]), told.get("host"))
     except (ValueError, TypeError, KeyError):
         return None
-    if where != machine() or not isinstance(pid, int):
+    if not isinstance(pid, int):
         return None
-    if pid == os.getpid():  # a claim of its own that could not be removed
+    if known and pid == os.getpid():  # a claim of its own that could not be removed
         return holder in _HELD
-    return started is not None and started == started_at(pid)
+    return known
