@@ -19,7 +19,7 @@ from pathlib import Path
 from cluster import lifecycle, ports, settings
 from cluster.layout import Layout
 
-from chaos_runs.calls_commands import COMMANDS, Command
+from chaos_runs.calls_commands import AGE, COMMANDS, Command
 from chaos_runs.calls_site import KILL, LOST, TORN, Call, CannotBuild, Said, Workplace, build
 
 __all__ = ["COMMANDS", "FAULTS", "CannotBuild", "Case", "Tally", "Wanted", "on_own_cluster", "run"]
@@ -135,7 +135,12 @@ class Disturber:
         wrong = list(self._told(said, case))
         if said.status != 0 or command.always:
             wrong += self._repeat(command, case.locks)
-        wrong += command.judge(self.place)
+        found = list(command.judge(self.place))
+        if found and command.always:  # it lets a job be unknown to Slurm for a while before it acts
+            time.sleep(AGE)
+            wrong += self._repeat(command, case.locks)
+            found = list(command.judge(self.place))
+        wrong += found
         wrong += self.left(case.command, case.locks, self._kept_by(said))
         wrong += self._cancelled(command, case.locks)
         return said, wrong

@@ -22,6 +22,8 @@ _LAUNCH = ("launch", *_NEEDS, "launch.name=a", "launch.id=one")
 _SWEEP = ("launch", "-m", *_NEEDS, f"+n=range({POINTS})", "launch.name=s", "launch.id=one")
 _POINT = ("launch", "-m", *_NEEDS, "+n=range(1)", "launch.name=s", "launch.id=one")
 _PATIENCE = 60.0
+AGE = 12.0
+"""Seconds for which a job must be over, or unknown, before `tend` acts, and a little."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def _killed(launch: tuple[str, ...], folder: str) -> Callable[[Workplace], None]
         )
         _kill(place.conf, job.id)
         _wait(lambda: not place.jobs(), "the job ends")
-        time.sleep(12)  # `tend` lets Slurm's answer be so old before it acts
+        time.sleep(AGE)
 
     return make
 
