@@ -30,7 +30,16 @@ _HOMES = {
 }
 
 
+_ELSEWHERE = {
+    **dict.fromkeys(("Checkpointer", "SlurmoptReader", "SlurmoptWriter", "rng_state"), "slurmopt.checkpoint"),
+    **dict.fromkeys(("MicroBatch", "ResumableSampler"), "slurmopt.training"),
+}
+"""Names that are looked for here, and the module that has them."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:  # of an AttributeError `from slurmopt import …` would not show the message
+        raise ImportError(f"{name} is in another module: from {_ELSEWHERE[name]} import {name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'slurmopt' has no attribute {name!r}")
     from importlib import import_module

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from slurmopt import __version__
 from slurmopt.cli import guarded
 from slurmopt.config import arguments
-from slurmopt.errors import CheckError, ConfigError, SlurmUnreachable
+from slurmopt.errors import CheckError, ConfigError, SlurmUnreachable, one_line
 from slurmopt.folder.files import read_script
 from slurmopt.folder.layout import RunFolder, folder_name
 from slurmopt.patience import patience
@@ -68,6 +68,7 @@ def plan(overrides: list[str], config_dir: str | None = None) -> Plan:
         import_from(Path.cwd(), module)
     name = _name(config, first)
     run = _run_folder(name, first)
+    _tell_another_name(first, run)
     stored = _stored(config, run)
     typed = settings(config)
     for option in ("points", "zip", "skip", "search", "then"):
@@ -91,6 +92,7 @@ def plan_sweep(overrides: list[str], config_dir: str | None = None) -> SweepPlan
         raise ConfigError("is one run, and -m is for many; to go on with points: slurmopt retry", "launch.run")
     name = _name(found.config, first)
     run = _run_folder(name, first)
+    _tell_another_name(first, run)
     source = workdir(found.settings, Path.cwd())
     return sweep_plan(checked_task(found.settings, source), found.points, run, name, source, overrides)
 
@@ -213,6 +215,16 @@ def _run_folder(name: str, first: Launch) -> RunFolder:
         raise ConfigError(f"{str(folder)!r} has control characters or backslashes", "launch.folder")
     run_id = first.id or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
     return RunFolder(folder / folder_name(name) / run_id)
+
+
+def _tell_another_name(first: Launch, run: RunFolder) -> None:
+    """Says so where `launch.name` cannot be a folder's."""
+    if first.name and first.name != run.name:
+        print(
+            f"slurmopt: launch.name: {one_line(first.name)!r} cannot be a folder's name (valid: up to 100 letters, "
+            f"digits, '.', '_' and '-'): the run is named {run.name}",
+            file=sys.stderr,
+        )
 
 
 def _name(config: DictConfig, first: Launch) -> str:

@@ -6,6 +6,7 @@ import inspect
 import json
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -44,3 +45,10 @@ def test_the_error_tree_is_the_one_drawn() -> None:
             assert issubclass(kind, errors.SlurmoptError)
     assert errors.ConfigError("x").exit_status == 2
     assert errors.SlurmUnreachable("x").exit_status == 1
+
+
+@pytest.mark.parametrize("home", ["slurmopt.checkpoint", "slurmopt.training"])
+def test_a_name_that_another_module_exports_is_told_with_that(home: str) -> None:
+    for name in import_module(home).__all__:
+        with pytest.raises(ImportError, match=f"from {home} import {name}$"):
+            getattr(slurmopt, name)

@@ -59,6 +59,10 @@ class RunFolder:
         """Whether it is a point of a sweep, or an array task of one: see `slurmopt.folder.sweep`."""
         return self.path.parent.name in ("points", "tasks") and (self.path.parent.parent / "points.json").is_file()
 
+    def lacks(self) -> list[str]:
+        """The names of the files that every launch makes and that are not there."""
+        return [path.name for path in (self.config, self.script, self.events) if not os.path.lexists(path)]
+
     @property
     def kept(self) -> Path:
         """The folder that has config, journal, logs and heartbeats."""

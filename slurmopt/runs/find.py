@@ -299,7 +299,10 @@ def _by_prefix(word: str, folder: Path) -> RunFolder:
         return close[0]
     if close:
         raise _ambiguous(word, close)
-    refuse_closed(word, list(_paths(word, folder)), folder)
+    paths = list(_paths(word, folder))
+    refuse_closed(word, paths, folder)
+    if any(os.path.lexists(path) and path.parent.parent == folder.absolute() for path in paths):
+        raise RunError(f"no run {word!r} in {_shown(folder)}: what is there has no events.jsonl")
     if not runs:
         return latest(runs, f"no runs in {_shown(folder)}")
     valid = sorted({run.name for run in runs}) + [run.id for run in runs] + [f"{run.name}/{run.id}" for run in runs]

@@ -33,8 +33,12 @@ def show(given: argparse.Namespace, run: RunFolder) -> int:
         return 0
     if given.follow:
         return _follow(run, given)
+    empty = True
     for piece in _pieces(_sources(_status(run), given.rank, given.attempt)):
         sys.stdout.write(piece)
+        empty = empty and not piece
+    if empty:
+        print(f"slurmopt: the log of {one_line(f'{run.name}/{run.id}')} is empty", file=sys.stderr)
     return 0
 
 

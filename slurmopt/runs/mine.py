@@ -43,6 +43,17 @@ def refuse_foreign_run(run: RunFolder, who: str = "") -> None:
         _close_places(run.path)
 
 
+def refuse_taken(run: RunFolder) -> None:
+    """RunError where something is in the place of a run of one's own that no launch of this user's made."""
+    taken = f"launch.id: {run.id!r} is taken: {one_line(str(run.path))}"
+    if not os.path.isdir(run.path):
+        kind = "a link that leads nowhere" if not os.path.exists(run.path) else "a file"
+        raise RunError(f"{taken} is {kind}; move it away, or choose another ID")
+    refuse_foreign_run(run, "launch.id: ")
+    if missing := run.lacks():
+        raise RunError(f"{taken} is no run: it has no {', no '.join(missing)}; move it away, or choose another ID")
+
+
 def refuse_others(run: RunFolder) -> None:
     """RunError where a run that is to be ended, or to lose something, belongs to another user. root may do that."""
     for path, belongs in ((run.path, is_own), (run.events, is_trusted), (run.config, is_trusted)):
@@ -113,8 +124,14 @@ def _refuse(paths: Iterable[Path], folder: Path, what: str, who: str) -> None:
         if facts.st_mode & _OTHERS and (is_link or not is_closed) and keeps_modes(folder):
             raise RunError(
                 f"{who}{shown} may be written by others (mode {stat.S_IMODE(facts.st_mode):o}), and would run as you: "
-                f"look at what is in it, then chmod go-w {shlex.quote(shown)}"
+                f"look at what is in it; then {_close(shown, facts)}"
             )
+
+
+def _close(shown: str, facts: os.stat_result) -> str:
+    """How others lose the permission to write to it: of what belongs to root by root alone."""
+    command = f"chmod go-w {shlex.quote(shown)}"
+    return f"have its owner, root, do this: {command}" if os.geteuid() and not facts.st_uid else command
 
 
 def _is_closed(folder: Path) -> bool:
@@ -174,7 +191,7 @@ def close_place(folder: Path) -> None:
     if folder.stat().st_mode & _OTHERS:
         if not keeps_modes(folder):
             return
-        instead = f"chmod go-w {shlex.quote(shown)}, or "
+        instead = f"{_close(shown, facts)}, or "
         raise FolderError(_refused(folder, f"may be written by others (mode {mode:o})", instead))
     print(
         f"slurmopt: {shown} could be written by others (mode {mode:o}), who could put another run in the place of "

@@ -19,9 +19,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED, KILLED, REQUEUE
 from slurmopt.folder.process import alive
 from slurmopt.runs.journal import Journal, returns, text, whole
+from slurmopt.runs.mine import owner_of
 from slurmopt.slurm.states import OVER, plain_reason, plain_state
 from slurmopt.survival import causes
 from slurmopt.survival.story import number
@@ -76,7 +78,7 @@ def _going_on(journal: Journal, slurm: Slurm, heartbeat: float | None, now: floa
     if journal.for_tend:
         return ("cancelled", None) if journal.cancelled else ("requeued", _FOR_TEND)
     if journal.job is None:
-        return "unsubmitted", f"the launch broke off; repeat it with launch.id={journal.folder.id}"
+        return "unsubmitted", _unsubmitted(journal.folder)
     fresh = heartbeat is not None and now - heartbeat < FRESH_HEARTBEAT
     if journal.local:
         return _local(journal, fresh)
@@ -86,6 +88,16 @@ def _going_on(journal: Journal, slurm: Slurm, heartbeat: float | None, now: floa
         return _newer(journal, slurm.jobs.get(journal.job), slurm.asked)
     entry = slurm.jobs.get(journal.job)
     return _unqueued(journal, fresh) if entry is None else _queued(journal, entry, fresh)
+
+
+def _unsubmitted(run: RunFolder) -> str:
+    """Why nobody has submitted what is in the folder. Another user, or a copy, may have put something else there than
+    a launch did."""
+    if (owner := owner_of(run)) is not None:
+        return f"its journal tells of no job; it belongs to another user ({owner})"
+    if not run.in_sweep and (missing := run.lacks()):
+        return f"it is no run that a launch made: it has no {', no '.join(missing)}"
+    return f"the launch broke off; repeat it with launch.id={run.id}"
 
 
 def _returning(journal: Journal, slurm: Slurm) -> tuple[str, str | None] | None:

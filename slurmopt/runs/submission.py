@@ -22,7 +22,7 @@ from slurmopt.folder import events
 from slurmopt.folder.files import read_script
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs.handover import alone, cron_line, earlier, hand_over
-from slurmopt.runs.mine import refuse_foreign_run
+from slurmopt.runs.mine import refuse_taken
 from slurmopt.runs.prepare import discard, folder_errors, make_run
 from slurmopt.runs.resume import going_on
 from slurmopt.slurm.facts import in_cluster
@@ -60,13 +60,13 @@ def submit(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
 def _make(plan: Plan, script: str) -> bool:
     """Whether the run is new. One with the same ID is gone on with if it is the very same script."""
     run = plan.job.folder
-    if not os.path.exists(run.path):  # not Path.exists, which raises where one may not look
+    if not os.path.lexists(run.path):
         try:
             make_run(plan.job, script, plan.stored, plan.overrides, plan.source)
             return True
         except FileExistsError:
             pass  # another launch with this ID was quicker
-    refuse_foreign_run(run, "launch.id: ")
+    refuse_taken(run)
     with folder_errors(run.path):
         same = read_script(run.script) == script
     if not same:

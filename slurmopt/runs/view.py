@@ -203,6 +203,10 @@ def log_path(status: Status) -> str | None:
 def next_step(status: Status) -> str:
     """The command that helps now."""
     run = word_for(status.folder, status.label)
+    if status.owner is not None:  # who alone can submit, retry or cancel it
+        return f"slurmopt logs {run}" if status.journal.attempt else ""
+    if status.state == "unsubmitted" and status.folder.lacks():
+        return ""
     if status.journal.for_tend and status.alive:
         return f"slurmopt tend {run}"
     more = _MORE.get(text((status.journal.ended or {}).get("cause")) or "", "")

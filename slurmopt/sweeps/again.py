@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.config.check import did_you_mean
-from slurmopt.errors import ConfigError, FolderError, RunError, SubmissionNotNoted
+from slurmopt.errors import (
+    ConfigError,
+    FolderError,
+    RunError,
+    SlurmDown,
+    SlurmMissing,
+    SlurmRefused,
+    SubmissionNotNoted,
+)
 from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
 from slurmopt.folder.sweep import SweepFolder
@@ -167,7 +175,7 @@ def submit(again: Again, script: str | None) -> list[str]:
     The journals note the `retry`: the points' budgets count from there. Raises what a submission does; config and
     script are then as they were, unless something was submitted.
     """
-    from slurmopt.sweeps.submission import not_noted, submit_points
+    from slurmopt.sweeps.submission import not_noted, partly, submit_points
 
     sweep = again.sweep
     refuse_foreign(sweep)
@@ -190,6 +198,11 @@ def submit(again: Again, script: str | None) -> list[str]:
                 new = [one for one in _since(arrays.known(sweep), token) if one.job is not None]
                 said = f"{not_noted(new, error)}; {again_as}: it never submits twice"
                 raise SubmissionNotNoted(said) from error
+            elif isinstance(error, (SlurmDown, SlurmMissing, SlurmRefused)):
+                new = [one for one in _since(arrays.known(sweep), token) if one.job is not None]
+                if new:
+                    then = f"repeat slurmopt retry {sweep.name}/{sweep.id}: it never submits twice"
+                    raise partly(new, error, then) from error
             raise
         _end(sweep)
     return [str(one.job) for one in made]

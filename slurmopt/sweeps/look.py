@@ -20,7 +20,7 @@ from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
 from slurmopt.runs import arrays
-from slurmopt.runs.gather import ask_slurm, sure
+from slurmopt.runs.gather import LOOKED_FOR, ask_slurm, sure
 from slurmopt.runs.journal import Journal, whole
 from slurmopt.runs.progress import progress
 from slurmopt.runs.state import ALIVE, Slurm, state
@@ -49,12 +49,12 @@ def standing(sweep: SweepFolder, fresh: bool = False, metrics: bool = False) -> 
     tried = arrays.known(sweep) or submissions.read(sweep.sweep_file)  # a launch may have died between the two
     made = next(iter(events.read(sweep.events, "created")), {})
     count = whole(made.get("points")) or max((one.points.spans[-1][1] + 1 for one in tried if one.points), default=0)
-    slurm = None
-    if any(one.job is None for one in tried):  # the answer to a submission was lost: Slurm may have it all the same
+    slurm, cancelled = None, submissions.cancelled(sweep)
+    if _has_lost(sweep, tried, cancelled, fresh):  # Slurm may have it all the same
         slurm = ask_slurm(fresh)
         tried = [_found(one, slurm) for one in tried]
     found = Standing(sweep, count, tried, Ends(metrics), created=number(made.get("time")))
-    look = _Look(found, submissions.cancelled(sweep), _times(sweep))
+    look = _Look(found, cancelled, _times(sweep))
     look.read(Reader(metrics))
     if slurm is not None or look.needs_slurm(count):
         look.take(sure(slurm or ask_slurm(fresh), look.wanted(), fresh))
@@ -70,6 +70,22 @@ def readable(sweep: SweepFolder) -> Standing | None:
     except (SlurmoptError, OSError) as error:
         print(f"slurmopt: {one_line(labelled(f'{sweep.name}/{sweep.id}', with_place(error)))}", file=sys.stderr)
         return None
+
+
+def _has_lost(sweep: SweepFolder, tried: list[Submission], cancelled: Ranges, fresh: bool) -> bool:
+    """Whether Slurm is asked for the job of a submission whose answer was lost. `fresh`: before something is done, for
+    each; else only while it may matter: for points that no later job has and nobody has cancelled, and not for ever."""
+    lost = [at for at, one in enumerate(tried) if one.job is None]
+    if fresh or not lost:
+        return bool(lost)
+    noted = events.read(sweep.events, "submitting")
+    when = {str(event.get("token")): number(event.get("time")) or 0.0 for event in noted}
+    for at in lost:
+        later = Ranges(span for one in tried[at + 1 :] if one.job is not None for span in one.points.spans)
+        is_new = time.time() - when.get(str(tried[at].token), 0.0) < LOOKED_FOR
+        if is_new and tried[at].points.minus(later).minus(cancelled):
+            return True
+    return False
 
 
 def _found(one: Submission, slurm: Slurm) -> Submission:
@@ -134,8 +150,8 @@ class _Look:
         return self._of_job.get(_array(trace.job), one.number) >= one.number
 
     def needs_slurm(self, count: int) -> bool:
-        """Whether one of the `count` points may go on."""
-        return len(self._found.ends) < count and bool(self._of_job)
+        """Whether one of the `count` points may go on: one that has said so, or one that an array job has."""
+        return len(self._found.ends) < count and bool(self._own or self.wanted())
 
     def wanted(self) -> list[str]:
         """The array jobs whose points may go on."""

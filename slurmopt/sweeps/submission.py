@@ -15,6 +15,7 @@ from slurmopt.errors import (
     FolderError,
     RunError,
     SlurmDown,
+    SlurmError,
     SlurmMissing,
     SlurmRefused,
     SlurmUnreachable,
@@ -27,7 +28,7 @@ from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
 from slurmopt.runs import arrays
 from slurmopt.runs.handover import alone
-from slurmopt.runs.mine import refuse_foreign_run
+from slurmopt.runs.mine import refuse_taken
 from slurmopt.runs.prepare import discard, folder_errors, make_run
 from slurmopt.sweeps.more import left, submit_what_fits
 from slurmopt.sweeps.search import make_study
@@ -74,7 +75,15 @@ def submit(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
         try:
             arrays.settle(sweep, plan.job.settings, arrays.how_many(sweep))
             submit_what_fits(sweep, plan.job.settings)
-        except (SlurmDown, SlurmMissing, SlurmRefused, KeyboardInterrupt):
+        except (SlurmDown, SlurmMissing, SlurmRefused) as error:
+            if new := jobs_since(sweep, before):
+                rest = f"the array itself tries the others again, and so does the launch with launch.id={sweep.id}"
+                raise partly(new, error, rest) from error
+            _discard_unsubmitted(sweep, made)
+            raise
+        except KeyboardInterrupt:
+            if new := jobs_since(sweep, before):
+                print(f"slurmopt: {_taken(new)}; to end it: slurmopt cancel {sweep.path}", file=sys.stderr)
             _discard_unsubmitted(sweep, made)
             raise
         except (SlurmUnreachable, SubmissionUnknown) as error:
@@ -95,9 +104,18 @@ def not_noted(new: list[Submission], error: SubmissionNotNoted | FolderError | O
     """What a file that could not be written after Slurm had taken the array jobs `new` means."""
     if not new:
         return str(error)
+    return f"{_taken(new)}{'; ' if isinstance(error, SubmissionNotNoted) else ', but '}{error}"
+
+
+def _taken(new: list[Submission]) -> str:
     jobs = ", ".join(str(one.job) for one in new)
-    said = f"job {jobs} is submitted" if len(new) == 1 else f"jobs {jobs} are submitted"
-    return f"{said}{'; ' if isinstance(error, SubmissionNotNoted) else ', but '}{error}"
+    return f"job {jobs} is submitted" if len(new) == 1 else f"jobs {jobs} are submitted"
+
+
+def partly(new: list[Submission], error: SlurmError, then: str) -> SlurmError:
+    """The error of an array job that Slurm did not take after it had taken those of `new`: these go on."""
+    message = f"{_taken(new)}, and the next array job is not: {error}; {then}"
+    return SlurmRefused(message, error.sure) if isinstance(error, SlurmRefused) else type(error)(message)
 
 
 def jobs_since(sweep: SweepFolder, before: list[Submission]) -> list[Submission]:
@@ -118,7 +136,7 @@ def _with_jobs(sweep: SweepFolder) -> list[Submission]:
 def _make(plan: SweepPlan, script: str) -> bool:
     """Whether the sweep is new. One with the same ID is gone on with if it has the same script and points."""
     run = plan.job.folder
-    if not os.path.exists(run.path):  # not Path.exists, which raises where one may not look
+    if not os.path.lexists(run.path):
         try:
             count = len(plan.points)
             fill = functools.partial(_fill, plan)
@@ -126,7 +144,7 @@ def _make(plan: SweepPlan, script: str) -> bool:
             return True
         except FileExistsError:
             pass  # another launch with this ID was quicker
-    refuse_foreign_run(run, "launch.id: ")
+    refuse_taken(run)
     with folder_errors(run.path):
         _refuse_another(plan, script)
     return False

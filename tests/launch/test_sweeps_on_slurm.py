@@ -249,6 +249,27 @@ def retry_on_a_disk_that_fills(site: Project, sweep: SweepFolder) -> None:
     site.slurmopt("retry", str(sweep.path), "--failed")
 
 
+def test_a_retry_whose_second_array_job_is_refused_names_the_first(site: Project) -> None:
+    sweep, _ = launch(site, "seed=range(8)", "resources.partition=down", "launch.check=false")
+    site.slurmopt("cancel", str(sweep.path))
+    once = site.path / "once"
+    once.mkdir()
+    once.chmod(0o777)
+    refuse = 'echo "sbatch: error: enough for today" >&2; exit 1'
+    first = f"mkdir {once}/taken 2>/dev/null || {{ {refuse}; }}"
+    (once / "sbatch").write_text(f'#!/bin/bash\n{first}\nexport PATH="${{PATH#*:}}"\nexec sbatch "$@"\n')
+    (once / "sbatch").chmod(0o755)
+    done = site.slurmopt("retry", str(sweep.path), check=False, PATH=f"{once}:{os.environ['PATH']}")
+    assert done.returncode == 2
+    (job,) = [one.job for one in submissions.read(sweep.sweep_file)[1:]]
+    assert f"job {job} is submitted, and the next array job is not: " in done.stderr
+    assert "enough for today" in done.stderr
+    assert f"; repeat slurmopt retry {sweep.name}/{sweep.id}: it never submits twice" in done.stderr
+    assert "submitted as job" in site.slurmopt("retry", str(sweep.path)).stdout
+    assert [str(one.points) for one in submissions.read(sweep.sweep_file)] == ["0-5", "0-5", "6-7"]
+    site.slurmopt("cancel", str(sweep.path))
+
+
 def test_points_that_are_tried_again_keep_the_numbers_of_their_array_tasks(site: Project) -> None:
     """Of two array jobs, also where the disk is full between them; scripts from before slurmopt go by
     SLURM_ARRAY_TASK_ID."""

@@ -136,3 +136,12 @@ def test_the_summary_after_waiting(make_run) -> None:
     out = io.StringIO()
     assert follow(failed.folder, out) == 1
     assert "--errors" in out.getvalue()
+
+
+def test_an_empty_log_is_told(make_run, capsys) -> None:
+    made = make_run().submitted().attempt(rank_0="").end("finished")
+    assert main(["logs"]) == 0
+    seen = capsys.readouterr()
+    assert (seen.out, seen.err) == ("", f"slurmopt: the log of mine/{made.folder.id} is empty\n")
+    assert main(["logs", "--rank", "all"]) == 0
+    assert "is empty" in capsys.readouterr().err

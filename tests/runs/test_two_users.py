@@ -162,6 +162,10 @@ def test_a_folder_for_its_runs_that_somebody_else_has_made_is_refused(team: Team
     assert len(done.stderr.splitlines()) == 1
     assert list(theirs.iterdir()) == []
     assert team.attacker.run("ln", "-s", str(team.project), str(scratch / "linked")).returncode == 0
+    (scratch / "roots").mkdir()
+    (scratch / "roots").chmod(0o777)
+    done = team.victim.launch("task.command=[true]", f"launch.folder={scratch}", name="roots")
+    assert f"; have its owner, root, do this: chmod go-w {scratch}/roots, or have your runs in another" in done.stderr
     done = team.victim.launch("task.command=[true]", f"launch.folder={scratch}", name="linked")
     assert "is a link of another user (nobody)" in done.stderr
     done = team.victim.launch("task.command=[true]", f"launch.folder={scratch}", name="other")

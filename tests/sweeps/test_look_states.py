@@ -113,6 +113,31 @@ def test_slurm_is_asked_once_for_any_number_of_points(make_sweep: Any, monkeypat
     assert calls == ["squeue"]
 
 
+@pytest.mark.parametrize("settled", ["by a later job", "by a cancel", "by time", "by nothing"])
+def test_slurm_is_asked_for_a_lost_submission_only_while_that_may_matter(
+    make_sweep: Any, monkeypatch: pytest.MonkeyPatch, settled: str
+) -> None:
+    calls = []
+    real = client.ask
+    monkeypatch.setattr(client, "ask", lambda argv, *rest: calls.append(argv[0]) or real(argv, *rest))
+    made = make_sweep().submitted("0-3", "7").submitted("4-5", None)
+    if settled == "by a later job":
+        made.submitted("4-5", "9")
+    if settled == "by a cancel":
+        replace_text(made.folder.cancelled, "4-5\n")
+    for point in range(6 if settled == "by a later job" else 4):
+        made.ended(point)
+    if settled == "by time":
+        lines = [json.loads(line) for line in made.folder.events.read_text().splitlines()]
+        told = [{**line, "time": line["time"] - 8 * 86400} for line in lines]
+        made.folder.events.write_text("".join(f"{json.dumps(line)}\n" for line in told))
+    standing(made.folder)
+    assert ("squeue" in calls) == (settled == "by nothing")
+    calls.clear()
+    standing(made.folder, fresh=True)
+    assert "squeue" in calls  # before something is done
+
+
 def test_chunks_that_are_not_submitted_yet(make_sweep: Any, in_queue: Any) -> None:
     made = make_sweep().submitted("0-3", "7").submitted("4-5", None)
     in_queue(made, ("7_[0-3]", "PENDING", "Priority"))
