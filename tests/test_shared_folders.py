@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from private_cluster import unprivileged_user
 
-from slurmopt.folder import events
+from slurmopt.folder import events, held
 from slurmopt.folder.files import open_append, replace_text
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="two users need root")
@@ -89,3 +89,41 @@ def test_what_is_added_to_a_journal_goes_nowhere_else_and_waits_for_nobody(
         open_append(journal)
 
     assert victims.read_text() == "mine\n"
+
+
+def test_who_holds_a_folder_writes_there_wherever_it_is(
+    shared: Path, victims: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "_held", None)
+    run = shared / "run"
+    run.mkdir()
+    held.hold(run)
+    events.append(run / "events.jsonl", "created")
+    attack('mv "$1" "$1.gone" && mkdir "$1" && ln -s "$2" "$1/events.jsonl"', run, victims)
+
+    events.append(run / "events.jsonl", "attempt")
+    replace_text(run / "result.json", "{}")
+
+    gone = shared / "run.gone"
+    assert [event["event"] for event in events.read(gone / "events.jsonl")] == ["created", "attempt"]
+    assert (gone / "result.json").read_text() == "{}"
+    assert os.listdir(run) == ["events.jsonl"]
+    assert victims.read_text() == "mine\n"
+    held.release()
+
+
+def test_a_held_folder_whose_descriptor_is_lost_is_opened_anew_but_none_in_its_place(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "_held", None)
+    run = shared / "run"
+    run.mkdir()
+    held.hold(run)
+    os.close(int(held.held(run).name))
+    replace_text(run / "result.json", "{}")
+    assert (run / "result.json").read_text() == "{}"
+    attack('mv "$1" "$1.gone" && mkdir -m 777 "$1"', run)
+    os.close(int(held.held(run).name))
+    with pytest.raises(FileNotFoundError, match=r"result\.json"):
+        replace_text(run / "result.json", "{}")
+    assert os.listdir(run) == []

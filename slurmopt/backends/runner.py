@@ -21,7 +21,7 @@ from slurmopt.folder import events
 from slurmopt.folder.files import open_append
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, INFRASTRUCTURE, KILLED, REQUEUE
-from slurmopt.folder.private import refuse_foreign_folder, refuse_open_folder
+from slurmopt.folder.private import hold_run, refuse_foreign_folder, refuse_open_folder
 from slurmopt.runtime import tree
 from slurmopt.survival import causes, story
 
@@ -58,6 +58,7 @@ class Runner:
 
     def _attempt(self) -> int:
         try:  # others may rename folders above it while an attempt runs, and put a script of their own there
+            hold_run(self.folder)
             refuse_open_folder(self.folder.path)
             for path in (self.folder.path, self.folder.script):
                 refuse_foreign_folder(path)

@@ -23,6 +23,7 @@ from slurmopt.checkpoint.snapshots import Snapshot
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.errors import CheckpointError, RanksLost, StorageBroken
+from slurmopt.folder.held import handed_on
 from slurmopt.patience import patience
 from slurmopt.runtime import signals
 from slurmopt.runtime.addresses import meeting_address
@@ -292,6 +293,7 @@ class Crew:
             "attempt": self._run.attempt,
             "first": self._first,
             "journal": str(self._run.folder.events),
+            "held": handed_on(),
             "tiers": [asdict(tier) for tier in self._tiers],
             "sealers": self._sealers,
             "host": self._host,

@@ -32,6 +32,7 @@ from slurmopt.checkpoint.sealer import Sealer
 from slurmopt.checkpoint.target import Target
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.errors import CheckpointError, SlurmoptError, StorageBroken, StorageRefused, one_line
+from slurmopt.folder.held import take_over
 
 _NICE = 10
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
@@ -44,6 +45,7 @@ class Writer:
     def __init__(self, channel: Channel, setup: dict[str, Any]) -> None:
         self._channel = channel
         self._rank, self._journal = setup["rank"], Path(setup["journal"])
+        take_over(setup["held"])
         self._attempt, self._first = setup["attempt"], setup["first"]
         tiers = [Tier(**tier) for tier in setup["tiers"]]
         rank, world_size = setup["rank"], setup["world_size"]

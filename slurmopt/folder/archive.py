@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from slurmopt.folder.files import NotRegular, open_regular
+from slurmopt.folder.files import NotRegular, open_held, open_regular
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 
 LINES, LOG, RETURN = "points.jsonl", "points.log", "points.return"
@@ -60,9 +61,9 @@ class Archived:
     def fill_logs(self, run: RunFolder) -> None:
         """Writes the logs of all attempts into `run`. Raises OSError."""
         for attempt in self.attempts:
-            run.attempt_logs(attempt).mkdir(mode=0o750, parents=True, exist_ok=True)
+            held(run.attempt_logs(attempt)).mkdir(mode=0o750, parents=True, exist_ok=True)
         for attempt, rank, place, size in self.logs:
-            log = os.open(run.rank_log(attempt, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o640)
+            log = open_held(run.rank_log(attempt, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o640)
             with os.fdopen(log, "wb") as file:
                 file.write(_piece(self.log, place, size))
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from slurmopt.folder.held import held, renewed
 from slurmopt.folder.owner import is_trusted
 from slurmopt.folder.temporary import temporary_name
 
@@ -31,14 +32,30 @@ def replace_bytes(path: Path, data: bytes, mode: int = 0o640) -> None:
     followed: the file is a new one or the open fails. What root writes into another user's folder is that user's.
     """
     temporary = temporary_name(path)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    descriptor = open_held(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            _leave_to_owner(descriptor, path)
+            _leave_to_owner(descriptor, held(path))
             file.write(data)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+        os.replace(held(temporary), held(path))
+    except OSError as error:
+        if error.filename is not None:
+            error.filename, error.filename2 = str(path), None
+        held(temporary).unlink(missing_ok=True)
+        raise
+
+
+def open_held(path: Path, flags: int, mode: int = 0o777) -> int:
+    """`os.open`; of a path in the folder that this process holds, in that folder."""
+    try:
+        try:
+            return os.open(held(path), flags, mode)
+        except OSError as error:
+            if error.errno == errno.EEXIST or not renewed():
+                raise
+            return os.open(held(path), flags, mode)
+    except OSError as error:
+        error.filename = str(path)
         raise
 
 
@@ -49,11 +66,11 @@ def open_append(path: Path, mode: int = 0o640) -> int:
     for; a device.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(path, flags, mode)
+    descriptor = open_held(path, flags, mode)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise NotRegular(errno.EINVAL, "it is no regular file", str(path))
-    _leave_to_owner(descriptor, path)
+    _leave_to_owner(descriptor, held(path))
     return descriptor
 
 
@@ -126,12 +143,12 @@ def read_end(path: str | Path, size: int) -> bytes:
 
 
 def _opened(path: str | Path, most: int | None = None, mine: bool = False) -> int:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = open_held(Path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             raise NotRegular(errno.EINVAL, "it is no regular file", str(path))
-        if mine and not is_trusted(facts, Path(path).parent):
+        if mine and not is_trusted(facts, held(Path(path)).parent):
             raise NotMine(errno.EPERM, "it belongs to another user", str(path))
         if most is not None and facts.st_size > most:
             raise TooLarge(errno.EFBIG, f"it has more than {most >> 20} MiB", str(path))

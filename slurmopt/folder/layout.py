@@ -28,6 +28,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurmopt.folder.held import held
+
 RECORDS = "SLURMOPT_RECORDS"
 _RANK_FILE = re.compile(r"rank-(\d+)\.(?:json|log)")
 _ATTEMPT = re.compile(r"attempt-(\d+)")
@@ -57,7 +59,8 @@ class RunFolder:
     @property
     def in_sweep(self) -> bool:
         """Whether it is a point of a sweep, or an array task of one: see `slurmopt.folder.sweep`."""
-        return self.path.parent.name in ("points", "tasks") and (self.path.parent.parent / "points.json").is_file()
+        points = self.path.parent.parent / "points.json"
+        return self.path.parent.name in ("points", "tasks") and held(points).is_file()
 
     def lacks(self) -> list[str]:
         """The names of the files that every launch makes and that are not there."""
@@ -222,7 +225,7 @@ class RunFolder:
 
 def _numbers(folder: Path, pattern: re.Pattern[str]) -> list[int]:
     try:
-        names = os.listdir(folder)
+        names = os.listdir(held(folder))
     except FileNotFoundError:
         return []
     return [int(match[1]) for name in names if (match := pattern.fullmatch(name))]

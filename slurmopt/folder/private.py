@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slurmopt.errors import JobError
+from slurmopt.folder.files import open_held
+from slurmopt.folder.held import held, hold, hold_as_told, release
+from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.owner import is_trusted, keeps_modes
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -26,12 +29,30 @@ def written_by_nobody_else() -> Iterator[None]:
         os.umask(before)
 
 
+def hold_run(run: RunFolder) -> None:
+    """Has this process hold the run's folder, or that of its sweep; see `slurmopt.folder.held`. JobError where that,
+    or the run, belongs to another user, or where others may write to it."""
+    if hold_as_told():
+        return
+    place = run.path.parent.parent if run.in_sweep else run.path
+    if not hold(place):
+        return
+    try:
+        for path in (place, run.path):
+            refuse_foreign_folder(path)
+        refuse_open_folder(place)
+    except JobError:
+        release()
+        raise
+
+
 def refuse_foreign_folder(path: Path) -> None:
     """JobError where the folder or file, or the link in its place, is neither this user's nor root's: what is in it is
     run. Nothing where there is none yet.
     """
-    for facts in (path.lstat(), path.stat()) if os.path.lexists(path) else ():
-        if not is_trusted(facts, path if path.is_dir() else path.parent):
+    here = held(path)
+    for facts in (path.lstat(), path.stat(), here.stat()) if os.path.lexists(path) and here.exists() else ():
+        if not is_trusted(facts, here if here.is_dir() else here.parent):
             raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); nothing there is run")
 
 
@@ -39,15 +60,16 @@ def refuse_open_folder(path: Path) -> None:
     """JobError where others may write to a run or sweep folder of this user's: slurmopt never makes such a one, so
     somebody may have put it there, and what they like into it. Nothing where the file system has no modes of its own.
     """
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
-    if mode & _OTHERS and keeps_modes(path):
+    here = held(path)
+    mode = stat.S_IMODE(here.stat().st_mode) if here.exists() else 0
+    if mode & _OTHERS and keeps_modes(here):
         raise JobError(f"{path} may be written by others (mode {mode:o}); nothing there is run")
 
 
 def read(path: Path, place: int = 0, size: int = -1) -> bytes:
     """The bytes of a file that only this user, or root, can have written, or `size` of them from `place` on. JobError
     where that is not so."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = open_held(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         refuse_strangers(path, descriptor)
         file.seek(place)
@@ -59,8 +81,9 @@ def refuse_strangers(path: Path, descriptor: int) -> None:
     facts = os.fstat(descriptor)
     if not stat.S_ISREG(facts.st_mode):
         raise JobError(f"{path} is no regular file; it is not read")
-    _refuse(path, facts, path.parent)
-    _refuse(path.parent, path.parent.stat(), path.parent)
+    folder = held(path).parent
+    _refuse(path, facts, folder)
+    _refuse(path.parent, folder.stat(), folder)
 
 
 def _refuse(path: Path, facts: os.stat_result, folder: Path) -> None:

@@ -25,6 +25,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 
 _POINT = re.compile(r"[0-9]{5,12}")
@@ -108,7 +109,7 @@ class SweepFolder:
     def packed_points(self, task: str) -> list[int]:
         """The points whose records the array task `task` keeps as files of their own."""
         try:
-            names = os.listdir(self.tasks / task / "points")
+            names = os.listdir(held(self.tasks / task / "points"))
         except FileNotFoundError:
             return []
         return [int(name) for name in names if _POINT.fullmatch(name) and name == f"{int(name):05d}"]

@@ -22,6 +22,7 @@ from slurmopt.errors import ConfigError
 from slurmopt.folder import events
 from slurmopt.folder.archive import LINES, Archived, TaskArchive
 from slurmopt.folder.files import replace_text
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder, point_number, sweep_of
 from slurmopt.grid import submissions
@@ -55,13 +56,13 @@ class Records:
         read."""
         found: list[tuple[tuple[int, int, bool], RunFolder | Archived]] = []
         own = self._sweep.point(number)
-        if os.path.lexists(own.events):
+        if os.path.lexists(held(own.events)):
             found.append(((_latest_attempt(own), self._as_array_task(number), False), own))
         for name in self.tasks_of(number):
             submission = int(name.partition("-")[0])
             # First the files: they are deleted once the line is there.
             run = self._sweep.packed_point(number, name)
-            if os.path.lexists(run.events):
+            if os.path.lexists(held(run.events)):
                 found.append(((_latest_attempt(run), submission, False), run))
             if (archived := self._archive(name).find(number)) is not None:
                 found.append(((max(archived.attempts, default=-1), submission, True), archived))
@@ -134,17 +135,17 @@ class Records:
             return
         if _started(events.read(run.events)) > _started(journal):
             return
-        mode = self._sweep.path.stat().st_mode & 0o750
+        mode = held(self._sweep.path).stat().st_mode & 0o750
         for folder in (run.path.parent, run.path, run.kept.parent, run.kept, run.logs, run.heartbeats):
-            folder.mkdir(mode=mode, exist_ok=True)
+            held(folder).mkdir(mode=mode, exist_ok=True)
         if isinstance(found, RunFolder):
             for name in _OF_AN_ATTEMPT:
-                _copy_tree(found.kept / name, run.kept / name)
-            if not os.path.lexists(found.events):  # it goes first: the copy may lack some
+                _copy_tree(held(found.kept / name), held(run.kept / name))
+            if not os.path.lexists(held(found.events)):  # it goes first: the copy may lack some
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(found.events))
             last = max(found.attempts(), default=-1)
             if not any(event["event"] == "end" and event.get("attempt") == last for event in journal):
-                found.attempt_logs(last + 1).mkdir(mode=0o750, exist_ok=True)  # which its ranks look for
+                held(found.attempt_logs(last + 1)).mkdir(mode=0o750, exist_ok=True)  # which its ranks look for
         else:
             found.fill_logs(run)
         _write(journal, run)
@@ -163,7 +164,7 @@ class Records:
         """Whether an array task of a newer submission has started the point."""
         newer = [name for name in self.tasks_of(number) if int(name.partition("-")[0]) > submission]
         return any(
-            os.path.lexists(self._sweep.packed_point(number, name).events)
+            os.path.lexists(held(self._sweep.packed_point(number, name).events))
             or self._archive(name).find(number) is not None
             for name in newer
         )
@@ -189,13 +190,13 @@ class Records:
             except ConfigError:  # it is told where the sweep is looked at
                 self._submissions = []
         if self._has_changed(sweep.tasks):
-            self._tasks = [name for name in os.listdir(sweep.tasks) if _is_task(name)]
+            self._tasks = [name for name in os.listdir(held(sweep.tasks)) if _is_task(name)]
         if self._has_changed(sweep.events):
             self._retries = list(_retries(events.read(sweep.events, "submitting", "submit-failed", "retry")))
 
     def _has_changed(self, path: Path) -> bool:
         try:
-            facts = os.stat(path)
+            facts = os.stat(held(path))
         except FileNotFoundError:
             return False
         now = (facts.st_ino, facts.st_mtime_ns, facts.st_size)

@@ -10,6 +10,7 @@ from typing import Any
 from slurmopt.errors import ConfigError
 from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.dump import dump
@@ -43,7 +44,7 @@ def make_point(
     _make_folders(sweep, run)
     if records is not None:
         records.inherit(point, run)
-    if not run.config.exists():
+    if not held(run.config).exists():
         replace_text(run.config, dump(points.config(point, run.path, values)))
     _note(run, points, job, token, values)
     if (name := points.name(point, values)) is not None:
@@ -53,9 +54,9 @@ def make_point(
 
 def _make_folders(sweep: SweepFolder, run: RunFolder) -> None:
     """Private to the user, or readable to the group, as the sweep's own folder is."""
-    mode = sweep.path.stat().st_mode & 0o750
+    mode = held(sweep.path).stat().st_mode & 0o750
     for folder in (sweep.points, run.path, run.kept.parent, run.kept, run.logs, run.heartbeats):
-        folder.mkdir(mode=mode, exist_ok=True)
+        held(folder).mkdir(mode=mode, exist_ok=True)
 
 
 def _note(run: RunFolder, points: Points, job: str, token: str | None, values: dict[str, Any] | None) -> None:
@@ -72,7 +73,7 @@ def unlink(sweep: SweepFolder, run: RunFolder, name: str | None) -> None:
     """Takes the link away that `make_point` made for a folder that goes."""
     to = os.path.join("..", sweep.points.name, run.path.name)
     for candidate in () if name is None else (name, f"{name}-{run.path.name}"):
-        link = sweep.by_name / candidate
+        link = held(sweep.by_name) / candidate
         with contextlib.suppress(OSError):  # another point's, or none
             if os.readlink(link) == to:
                 link.unlink()
@@ -80,10 +81,10 @@ def unlink(sweep: SweepFolder, run: RunFolder, name: str | None) -> None:
 
 def _link(sweep: SweepFolder, run: RunFolder, name: str) -> None:
     """by-name/NAME → ../points/00017; where NAME is another point's, NAME-00017."""
-    sweep.by_name.mkdir(mode=sweep.path.stat().st_mode & 0o750, exist_ok=True)
+    held(sweep.by_name).mkdir(mode=held(sweep.path).stat().st_mode & 0o750, exist_ok=True)
     to = os.path.join("..", sweep.points.name, run.path.name)
     for candidate in (name, f"{name}-{run.path.name}"):
-        link = sweep.by_name / candidate
+        link = held(sweep.by_name) / candidate
         if _leads(link, to):
             return
 

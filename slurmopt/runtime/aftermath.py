@@ -16,8 +16,9 @@ from pathlib import Path
 
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, KILLED
+from slurmopt.folder.private import hold_run
 from slurmopt.folder.sweep import point_number
-from slurmopt.runtime.conclusion import Conclusion, conclude, forget_wish, note, say
+from slurmopt.runtime.conclusion import Conclusion, conclude, forget_wish, in_one_line, note, say
 from slurmopt.runtime.lead import needed
 from slurmopt.runtime.verdict import read_all
 from slurmopt.survival import causes, decision, story
@@ -113,6 +114,7 @@ def _note_end(folder: RunFolder, attempt: int, conclusion: Conclusion, error: st
 
 def main(argv: list[str]) -> int:
     folder, attempt, policy = RunFolder(Path(argv[0]).absolute()), int(argv[1]), from_word(argv[2])
+    hold_run(folder)
     if (last := last_word(folder, attempt)) is not None:
         print(f"over {_repeat(folder, attempt, last)}", flush=True)
         return 0
@@ -126,4 +128,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(in_one_line(main, sys.argv[1:]))

@@ -13,6 +13,8 @@ import stat
 from pathlib import Path
 
 from slurmopt.errors import RendezvousError
+from slurmopt.folder.files import open_held
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 
 _BYTES = 32
@@ -37,7 +39,7 @@ def attempt_secret(folder: RunFolder, attempt: int) -> bytes:
 
 def publish(folder: RunFolder, attempt: int, host: str, port: int) -> None:
     """Rank 0 listens there."""
-    descriptor = os.open(folder.rendezvous(attempt), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = open_held(folder.rendezvous(attempt), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.write(descriptor, f"{host} {port}\n".encode())
     finally:
@@ -57,13 +59,13 @@ def published(folder: RunFolder, attempt: int) -> tuple[str, int] | None:
 def _lines(path: Path) -> list[str] | None:
     """The whole lines of the file; None where there is none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_held(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
         # Whom root's files belong to is the file server's to say: they are compared, not asked for.
-        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != path.parent.stat().st_uid:
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != held(path).parent.stat().st_uid:
             raise RendezvousError(f"{path} is no file of the run's owner")
         text = file.read(_LARGEST).decode("ascii", errors="replace")
     return text.split("\n")[:-1]
@@ -71,6 +73,7 @@ def _lines(path: Path) -> list[str] | None:
 
 def _make(path: Path) -> None:
     """Puts it there whole, unless another process is quicker."""
+    path = held(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

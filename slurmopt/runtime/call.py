@@ -94,8 +94,7 @@ def _refuse_foreign(folder: RunFolder) -> None:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            private.refuse_foreign_folder(folder.path)
-            return private.refuse_open_folder(folder.path.parent.parent if folder.in_sweep else folder.path)
+            return private.hold_run(folder)
         except JobError as error:
             if time.monotonic() >= deadline:
                 print(f"slurmopt: {error}", file=sys.stderr)

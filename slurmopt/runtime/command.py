@@ -11,6 +11,7 @@ import sys
 import time
 
 from slurmopt.errors import JobError
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import Outcome
 from slurmopt.folder.variables import Unset, fill
@@ -145,7 +146,7 @@ def _cannot_start(program: str, error: OSError) -> str:
 def outcome_of(status: int, words: list[str], folder: RunFolder, told: signal.Signals | None = None) -> Outcome:
     """The outcome of a command that ended with `status` (negative: by a signal), as subprocess says it. `told`: the
     signal that it got from us before."""
-    if status == 75 or os.path.isfile(folder.requeue_wish()):  # a folder of that name is somebody's mistake
+    if status == 75 or os.path.isfile(held(folder.requeue_wish())):  # a folder of that name is somebody's mistake
         return failures.requeue("exit status 75" if status == 75 else "the requeue file is there")
     if status == 0:
         return failures.finished()

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurmopt.errors import JobError
 from slurmopt.folder import events
 from slurmopt.folder.files import read_text
 from slurmopt.folder.heartbeat import Heartbeat
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.outcome import EXIT_STATUS, INFRASTRUCTURE
 from slurmopt.survival import causes, decision, story
 from slurmopt.survival.decision import Decision
 from slurmopt.survival.policy import Policy
@@ -123,7 +126,7 @@ def wished_step(folder: RunFolder) -> int | None:
 def forget_wish(folder: RunFolder) -> None:
     """A wish is for one attempt."""
     try:
-        folder.requeue_wish().unlink(missing_ok=True)
+        held(folder.requeue_wish()).unlink(missing_ok=True)
     except OSError as error:
         say(f"{folder.requeue_wish()} cannot be removed: {error.strerror}")
 
@@ -154,6 +157,16 @@ def note(folder: RunFolder, event: str, **fields: Any) -> None:
         events.append(folder.events, event, **fields)
     except OSError as error:
         say(f"the journal cannot be written: {error}: {event} {fields}")
+
+
+def in_one_line(main: Callable[[list[str]], int], argv: list[str]) -> int:
+    """`main`'s exit status. What keeps it from its work, a file system or a foreign hand, is a line of the job's log:
+    the batch shell does without its answer."""
+    try:
+        return main(argv)
+    except (JobError, OSError) as error:
+        say(str(error))
+        return EXIT_STATUS[INFRASTRUCTURE]
 
 
 def say(text: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from slurmopt.folder.files import replace_bytes
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 
 _ERRNOS = (errno.ENOSPC, errno.EDQUOT)
@@ -39,7 +40,7 @@ def cannot_write(folder: RunFolder) -> str | None:
     except OSError as error:
         return f"{error.strerror}: cannot write into {folder.logs}"
     finally:
-        probe.unlink(missing_ok=True)
+        held(probe).unlink(missing_ok=True)
     return None
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.private import hold_run
+from slurmopt.runtime.conclusion import in_one_line
 from slurmopt.survival.policy import from_word
 
 MARGIN = 10.0
@@ -35,10 +37,12 @@ def needed(folder: RunFolder, tier: str | None) -> int | None:
 
 
 def main(argv: list[str]) -> int:
-    need = needed(RunFolder(Path(argv[0]).absolute()), from_word(argv[2]).durable)
+    folder = RunFolder(Path(argv[0]).absolute())
+    hold_run(folder)
+    need = needed(folder, from_word(argv[2]).durable)
     print(0 if need is None else max(0, int(argv[1]) - need), flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(in_one_line(main, sys.argv[1:]))

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.folder.heartbeat import Heartbeat
+from slurmopt.folder.held import held
 from slurmopt.folder.outcome import Outcome
 from slurmopt.runtime import signals
 from slurmopt.runtime.activity import EVERY, Activity
@@ -256,7 +257,7 @@ class LiveRank:
         with self._complaining("the heartbeat cannot be written"):
             try:
                 if not self._has_folder:
-                    self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+                    held(self._path.parent).mkdir(mode=0o750, parents=True, exist_ok=True)
                     self._has_folder = True
                 beat.write(self._path)
                 self.unwritten = None

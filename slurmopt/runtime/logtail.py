@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from slurmopt.folder.files import read_end
 from slurmopt.runtime.failures import is_peer_lost
 
 _BYTES = 65536
@@ -26,9 +27,7 @@ def last_traceback(log: Path) -> str | None:
 
 def _tail(log: Path) -> list[str]:
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _BYTES))
-            return file.read().decode(errors="replace").splitlines()
+        return read_end(log, _BYTES).decode(errors="replace").splitlines()
     except OSError:
         return []
 

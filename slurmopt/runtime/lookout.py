@@ -23,8 +23,11 @@ from pathlib import Path
 from slurmopt.folder import events, heartbeat
 from slurmopt.folder.files import replace_json
 from slurmopt.folder.heartbeat import Heartbeat
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.private import hold_run
 from slurmopt.runtime import stacks, tree
+from slurmopt.runtime.conclusion import in_one_line
 from slurmopt.runtime.standstill import Allowance, Hang, Ranks
 
 _INTERVAL = 5.0
@@ -131,7 +134,7 @@ class Lookout:
         hang = self._hang()
         if hang is None:
             print(f"slurmopt: attempt {self._attempt} seemed to hang, but goes on", flush=True)
-            self._folder.stacks_request(self._attempt).unlink(missing_ok=True)
+            held(self._folder.stacks_request(self._attempt)).unlink(missing_ok=True)
         return hang
 
     def _ask(self) -> None:
@@ -244,7 +247,7 @@ def _reported_before(folder: RunFolder, attempt: int) -> bool:
 def hangs_before(folder: RunFolder, attempt: int) -> int:
     """How many attempts hung just before this one, one after the other."""
     hung = 0
-    while attempt > hung and os.path.exists(folder.hang(attempt - hung - 1)):
+    while attempt > hung and os.path.exists(held(folder.hang(attempt - hung - 1))):
         hung += 1
     return hung
 
@@ -300,6 +303,7 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # may be sent to all that belongs to the batch shell
     every = interval(words.ranks, words.hang_after)
     folder = RunFolder(Path(words.folder).absolute())
+    hold_run(folder)
     allowed = Allowance(
         words.hang_after,
         words.deadline,
@@ -312,4 +316,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(in_one_line(main, sys.argv[1:]))

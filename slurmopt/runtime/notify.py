@@ -15,7 +15,9 @@ import os
 import sys
 from pathlib import Path
 
+from slurmopt.errors import JobError
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.private import hold_run
 from slurmopt.survival.notify import Hooks, tell
 
 
@@ -27,8 +29,10 @@ def main(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     hooks = Hooks(**json.loads(os.environ.pop("SLURMOPT_HOOKS")))
     try:
-        failures = tell(RunFolder(given.folder.absolute()), given.attempt, hooks, os.environ)
-    except OSError as error:
+        folder = RunFolder(given.folder.absolute())
+        hold_run(folder)
+        failures = tell(folder, given.attempt, hooks, os.environ)
+    except (JobError, OSError) as error:
         failures = [f"notify: {error}"]
     for line in failures:
         print(f"slurmopt: {line}", file=sys.stderr, flush=True)

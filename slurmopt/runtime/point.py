@@ -15,7 +15,9 @@ from typing import Any
 
 from slurmopt.errors import JobError, SlurmoptError
 from slurmopt.folder.files import read_json, replace_json
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.private import hold_run
 from slurmopt.folder.sweep import point_number, sweep_of
 from slurmopt.folder.variables import Unset, fill
 from slurmopt.runtime.call import Call
@@ -70,6 +72,7 @@ def make(folder: RunFolder, number: int) -> None:
 def main(argv: list[str]) -> int:
     """Makes the point's config, and says without YAML what a rank has to know of it."""
     folder = RunFolder(Path(argv[0]).absolute())
+    hold_run(folder)
     number = point_number(folder)
     if number is None:
         print(f"slurmopt: {folder.path} is no point of a sweep", file=sys.stderr)
@@ -88,7 +91,7 @@ def main(argv: list[str]) -> int:
 
 def _await(path: Path) -> None:
     deadline = time.monotonic() + _PATIENCE
-    while not path.exists():
+    while not held(path).exists():
         if time.monotonic() > deadline:
             raise JobError(f"rank 0 has not made {path} within {_PATIENCE:g} s")
         time.sleep(0.05)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from slurmopt.errors import JobError, SlurmoptError
+from slurmopt.folder.held import held
 from slurmopt.folder.outcome import FINISHED, REQUEUE, Outcome
 from slurmopt.runtime import failures, flight_recorder, open_files, run, signals, tree, whole_job
 from slurmopt.runtime.call import COMMAND, Call, parse
@@ -214,9 +215,9 @@ def come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
     supervisor = int(os.environ.pop(SUPERVISOR, 0))
 
     def watch() -> None:
-        if os.path.exists(stop_file):  # Path.exists would raise where the handle is stale
+        if os.path.exists(held(stop_file)):  # Path.exists would raise where the handle is stale
             signals.request("file")
-        if os.path.exists(newer):
+        if os.path.exists(held(newer)):
             give_up("a newer attempt of this run has started: this node was given up")
         if supervisor and os.getppid() != supervisor:
             give_up("the process that started this rank is gone")

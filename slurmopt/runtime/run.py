@@ -16,6 +16,7 @@ from types import TracebackType
 
 from slurmopt.errors import JobError, Pruned, Requeue, one_line
 from slurmopt.folder.files import open_append
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder, run_folder
 from slurmopt.runtime import failures, signals
 from slurmopt.runtime.live import PROGRESS, ChildReports, LiveRank
@@ -273,7 +274,7 @@ def _stop_file_is_there() -> bool:
         return False
     _looked = time.monotonic()
     run = current_run()
-    if os.path.exists(run.folder.stop_request(run.attempt)):  # Path.exists would raise where the handle is stale
+    if os.path.exists(held(run.folder.stop_request(run.attempt))):  # Path.exists would raise where the handle is stale
         signals.request("file")
     return signals.requested()
 

@@ -15,6 +15,7 @@ from types import FrameType
 
 from slurmopt.folder import heartbeat
 from slurmopt.folder.files import open_append
+from slurmopt.folder.held import held
 from slurmopt.runtime import failures, tree
 from slurmopt.runtime.call import Call, parse
 from slurmopt.runtime.ports import free_port
@@ -35,7 +36,7 @@ class Ranks:
 
     def start(self, words: list[str]) -> None:
         """Starts them, each in a session of its own, so that Ctrl-C in a terminal reaches this process alone."""
-        self._call.folder.rank_log(self._attempt, 0).parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        held(self._call.folder.attempt_logs(self._attempt)).mkdir(mode=0o750, parents=True, exist_ok=True)
         for rank in range(self._count):
             self._running[self._start_one(rank, words)] = rank
 

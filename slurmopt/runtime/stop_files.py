@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from slurmopt.folder.files import read_whole, replace_text
+from slurmopt.folder.held import held
 from slurmopt.folder.temporary import temporary_name
 
 _LARGEST = 4096
@@ -16,8 +17,8 @@ class StopFiles:
     """What `Stop` asks of a store, with a file for each key. OSError where the folder cannot be written."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self._folder = folder
+        self._folder = held(folder)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
 
     def set(self, key: str, value: str) -> None:
         replace_text(self._path(key), value, 0o600)

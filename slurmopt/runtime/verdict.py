@@ -20,10 +20,12 @@ from typing import Any
 from slurmopt.folder import heartbeat
 from slurmopt.folder.files import replace_json, replace_text
 from slurmopt.folder.heartbeat import Heartbeat
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
+from slurmopt.folder.private import hold_run
 from slurmopt.runtime.aborts import furthest_behind, who_began
-from slurmopt.runtime.conclusion import Conclusion, conclude, forget_wish, note, say
+from slurmopt.runtime.conclusion import Conclusion, conclude, forget_wish, in_one_line, note, say
 from slurmopt.runtime.evidence import Evidence, cause_of, collect, failed_node
 from slurmopt.runtime.failures import is_peer_lost, requeue
 from slurmopt.runtime.full_disk import cannot_write, filled, is_told
@@ -75,7 +77,7 @@ def judge(beats: Beats, attempt: int, ranks: int, step_exit: int) -> Verdict:
 
 def _wished(beats: Beats, folder: RunFolder) -> Beats:
     """The requeue file is the word of all ranks of a command: one that ended before it was there saw only a failure."""
-    if os.path.isfile(folder.requeue_wish()):
+    if os.path.isfile(held(folder.requeue_wish())):
         for beat in beats.values():
             if _kind(beat) == USER_ERROR:
                 beat.outcome = requeue("the requeue file is there").as_dict()
@@ -318,6 +320,7 @@ def speak(folder: RunFolder, attempt: int) -> None:
 def main(argv: list[str]) -> int:
     """Judges, writes result.json and the `end` event, tells the story, answers the batch shell."""
     folder, attempt, ranks, step_exit = RunFolder(Path(argv[0]).absolute()), int(argv[1]), int(argv[2]), int(argv[3])
+    hold_run(folder)
     policy = from_word(argv[4]) if len(argv) > 4 else Policy()
     if len(argv) > 7:
         beats, verdict = {}, judge_early(argv[7], attempt, step_exit)
@@ -364,4 +367,4 @@ def of_point(verdict: Verdict, beats: Beats) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(in_one_line(main, sys.argv[1:]))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
+import shutil
 import signal
 import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -285,6 +288,58 @@ def test_points_that_are_tried_again_keep_the_numbers_of_their_array_tasks(site:
     finish(site, sweep, finished=8)
     lines = [line.split() for line in (site.path / "ids").read_text().splitlines()]
     assert sorted(lines) == sorted([str(one), str(one % 6)] for one in [0, 1, 1, 2, 3, 3, 4, 4, 5, 6, 7, 7])
+
+
+PLANT = """
+import os, sys
+from pathlib import Path
+sweep, own = map(Path, sys.argv[1:])
+os.rename(sweep.parents[1], sweep.parents[1].with_name("gone"))
+for run in ("points/00000", "tasks/0-0", "tasks/0-0/points/00000"):
+    for name in ("events.jsonl", "logs/attempt-0/rank-0.log", "heartbeat/attempt-0/stop", "heartbeat/attempt-0/slurm",
+                 "heartbeat/attempt-0/rank-0.json", "heartbeat/attempt-0/verdict"):
+        (sweep / run / name).parent.mkdir(parents=True, exist_ok=True)
+        (sweep / run / name).symlink_to(own)
+(sweep / "points/00001").mkdir()
+for name in ("more", "sweep.json", "cancelled", "points.json"):
+    os.mkfifo(sweep / name)
+for path in (sweep, *sweep.rglob("*")):
+    if not path.is_symlink():
+        path.chmod(0o777)
+"""
+
+
+@pytest.mark.parametrize("packing", [[], ["sweep.per_task=2"]], ids=["each a task", "packed"])
+def test_an_array_task_writes_nothing_to_what_takes_the_place_of_its_sweep(site: Project, packing: list[str]) -> None:
+    """A member of a group that may write the project folder puts a tree of links and FIFOs there."""
+    attacker = pwd.getpwnam("nobody")
+    shutil.chown(site.path, group=attacker.pw_gid)
+    site.path.chmod(0o2775)
+    (site.path / "runs").mkdir()
+    shutil.chown(site.path / "runs", site.user)
+    sweep, answer = launch(site, "task._target_=points.until_told", "seed=range(2)", *packing)
+    wait_until(lambda: numbers(0)[0] in starts(site), 60, "the point has begun", lambda: starts(site))
+    own = site.path / "bashrc"
+    own.write_text("own\n")
+    shutil.chown(own, site.user)
+    plant = [sys.executable, "-c", PLANT, str(sweep.path), str(own)]
+    subprocess.run(plant, check=True, user=attacker.pw_uid, group=attacker.pw_gid, extra_groups=[], umask=0)
+    before = sorted((str(path), path.lstat().st_ino) for path in sweep.path.rglob("*"))
+
+    site.cluster.run(["scancel", "--batch", "--signal=USR1", *answer["job_ids"]], site.user)
+
+    wait_until(lambda: not site.cluster.run(["squeue", "--noheader", "--user", site.user]).stdout, 60, "the job's end")
+    assert own.read_text() == "own\n"
+    after = sorted((str(path), path.lstat().st_ino) for path in sweep.path.rglob("*") if path.name != "saved")
+    assert after == before  # but for what the training itself writes
+    gone = SweepFolder(site.path / "gone" / sweep.name / sweep.id)
+    logs = [log.read_text() for log in gone.logs.glob("job-*_*.log")]
+    said = f"something else is at {sweep.path} now: nothing of it is used"
+    assert [text.count(said) for text in logs] == [1] * len(logs)
+    assert "Traceback" not in "".join(logs)
+    run = gone.task(0, 0) if packing else gone.point(0)
+    told = [event["event"] for event in events.read(run.events)]
+    assert told[-2:] == ["end", "requeue-refused"], "".join(logs)
 
 
 @pytest.mark.releases

@@ -89,6 +89,10 @@ class Team:
 
 @pytest.fixture
 def team() -> Iterator[Team]:
+    yield from make_team()
+
+
+def make_team() -> Iterator[Team]:
     folder = Path(tempfile.mkdtemp(prefix="team-", dir="/tmp"))  # pytest's own are closed to other users
     folder.chmod(0o755)
     victim, attacker = pwd.getpwnam(unprivileged_user()), pwd.getpwnam("nobody")
@@ -392,7 +396,7 @@ def test_a_job_waits_for_a_node_that_cannot_tell_for_a_while_whose_its_folder_is
 def test_a_rank_does_not_take_another_users_folder_for_its_run(team: Team) -> None:
     assert team.victim.launch("task._target_=train.main").returncode == 0
     swap(team)
-    code = "from slurmopt.runtime import call; call.PATIENCE = 0; import runpy; runpy.run_module('slurmopt.runtime')"
+    code = "from slurmopt.runtime import call; call.PATIENCE = 1; import runpy; runpy.run_module('slurmopt.runtime')"
     done = team.victim.run(sys.executable, "-c", code, str(team.run), "--function", "json.evil")
     assert done.returncode == 69
     assert "nothing there is run" in done.stderr

@@ -18,6 +18,7 @@ from slurmopt.errors import JobError
 from slurmopt.folder import events, private
 from slurmopt.folder.archive import LINES, LOG, RETURN
 from slurmopt.folder.files import open_append
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 from slurmopt.survival import causes
 
@@ -61,17 +62,17 @@ def archive(task: RunFolder, runs: Iterable[RunFolder]) -> None:
 
     Raises OSError and JobError where the files cannot be written: the records are then as they were.
     """
-    held: list[_Content] = []
+    contents: list[_Content] = []
     for run in runs:
         if (content := _content(run)) is not None:
-            held.append(content)
+            contents.append(content)
         elif has_ended(run):
-            shutil.rmtree(run.heartbeats, ignore_errors=True)
-        if sum(one.size for one in held) >= _SLICE:
-            _move(task, held)
-            held = []
-    if held:
-        _move(task, held)
+            shutil.rmtree(held(run.heartbeats), ignore_errors=True)
+        if sum(one.size for one in contents) >= _SLICE:
+            _move(task, contents)
+            contents = []
+    if contents:
+        _move(task, contents)
 
 
 def _move(task: RunFolder, found: list[_Content]) -> None:
@@ -89,14 +90,14 @@ def _move(task: RunFolder, found: list[_Content]) -> None:
 def delete(run: RunFolder) -> None:
     """Deletes records, the journal first: without it they do not count."""
     with contextlib.suppress(OSError):
-        run.events.unlink(missing_ok=True)
-        shutil.rmtree(run.kept)
+        held(run.events).unlink(missing_ok=True)
+        shutil.rmtree(held(run.kept))
 
 
 def _content(run: RunFolder) -> _Content | None:
     """None where the point must keep its records, also for a file that cannot be read, or that others could write."""
     try:
-        listing = _listing(run.kept)
+        listing = _listing(held(run.kept))
         if listing is None or not {"config.yaml", "events.jsonl"} <= listing.keys() or sum(listing.values()) > _LARGEST:
             return None
         lines = list(events.lines(run.events))
@@ -109,9 +110,9 @@ def _content(run: RunFolder) -> _Content | None:
             run,
             sum(listing.values()),
             attempts,
-            run.config.read_text(encoding="utf-8", errors="surrogateescape"),
+            held(run.config).read_text(encoding="utf-8", errors="surrogateescape"),
             journal,
-            [(attempt, rank, (run.kept / name).read_bytes()) for attempt, rank, name in sorted(logs)],
+            [(attempt, rank, held(run.kept / name).read_bytes()) for attempt, rank, name in sorted(logs)],
             private.read(run.returned) if run.returned.name in listing else None,
         )
     except (OSError, JobError):  # it is told where the records are looked at

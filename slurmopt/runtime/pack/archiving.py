@@ -8,6 +8,7 @@ import time
 
 from slurmopt.errors import JobError, SlurmoptError, one_line
 from slurmopt.folder import events
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.points import Points
@@ -85,7 +86,7 @@ class Archiving:
         """Takes away what was made for the point's own files, where it wrote none, and the link to it. To be called
         before anybody can know that the point has ended, and start it again."""
         try:
-            run.path.rmdir()
+            held(run.path).rmdir()
         except OSError:  # there are some
             return
         if self._points.folder is None:
@@ -101,6 +102,6 @@ def left_behind(task: RunFolder, sweep: SweepFolder) -> list[RunFolder]:
     for run in runs:
         with contextlib.suppress(FileNotFoundError):
             # A kill in the middle of making or deleting it, unless another has just begun to make it.
-            if not os.path.lexists(run.events) and time.time() - run.kept.stat().st_mtime > _STALE:
+            if not os.path.lexists(held(run.events)) and time.time() - held(run.kept).stat().st_mtime > _STALE:
                 delete(run)
-    return [run for run in runs if os.path.lexists(run.events)]
+    return [run for run in runs if os.path.lexists(held(run.events))]

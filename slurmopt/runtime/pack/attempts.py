@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.folder import events
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE
 from slurmopt.grid.records import Records
@@ -38,15 +39,15 @@ class Attempts:
 
     def begin(self, run: RunFolder) -> int:
         """Claims the next attempt's number and notes it."""
-        mode = run.kept.stat().st_mode & 0o750
+        mode = held(run.kept).stat().st_mode & 0o750
         attempt = max(run.attempts(), default=-1) + 1
         while True:
             try:
-                run.attempt_logs(attempt).mkdir(mode=mode)
+                held(run.attempt_logs(attempt)).mkdir(mode=mode)
                 break
             except FileExistsError:
                 attempt += 1
-        run.stop_request(attempt).parent.mkdir(mode=mode, parents=True, exist_ok=True)
+        held(run.stop_request(attempt).parent).mkdir(mode=mode, parents=True, exist_ok=True)
         said: dict[str, Any] = {"job": self._pack.job, "nodes": self._pack.nodes, "log_from": self._log_size(run)}
         events.append(
             run.events, "attempt", attempt=attempt, **said, task=self._pack.name, task_attempt=self.task_attempt
@@ -55,7 +56,7 @@ class Attempts:
 
     def _log_size(self, run: RunFolder) -> int:
         try:
-            return run.job_log(self._pack.job).stat().st_size
+            return held(run.job_log(self._pack.job)).stat().st_size
         except OSError:
             return 0
 

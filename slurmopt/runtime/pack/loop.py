@@ -10,6 +10,7 @@ import signal
 import time
 
 from slurmopt.errors import SlurmoptError, one_line
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RECORDS, RunFolder
 from slurmopt.folder.outcome import REQUEUE, USER_ERROR, Outcome
 from slurmopt.runtime import failures, run, signals
@@ -222,7 +223,7 @@ class Loop:
                 self._slurm.copy_to(running.run.slurm_said(running.attempt))
             end = self._attempts.end_of_running(running, beats, seconds)
         except OSError as error:
-            if not os.path.lexists(running.run.kept):
+            if not os.path.lexists(held(running.run.kept)):
                 say(f"point {running.point}: this array task, started again elsewhere, has brought it to its end")
                 return
             self._cannot(running.point, running.attempt, error)

@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from slurmopt.folder.files import open_append, replace_bytes
+from slurmopt.folder.files import open_append, read_whole, replace_bytes
 
 _PATIENCE = 10.0
 """Seconds for Slurm's answer. Where the grace time of a preemption is over sooner, the next attempt of the array task
@@ -34,4 +34,4 @@ class SlurmRecord:
                 self._process = None
             time.sleep(0.01)
         if self._process is not None:
-            replace_bytes(place, self._place.read_bytes())
+            replace_bytes(place, read_whole(self._place))
