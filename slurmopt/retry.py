@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("words", nargs="*", metavar="RUN | key=value", help=f"{options.RUN_HELP}; overrides")
     which = made.add_mutually_exclusive_group()
     which.add_argument("--failed", action="store_true", help="of these runs (of all, where none is named) the failed")
-    which.add_argument("--finished", action="store_true", help="also a run that has finished, which is refused else")
+    which.add_argument("--finished", action="store_true", help="also retry a run that has finished (refused otherwise)")
     made.add_argument("--more-memory", type=_factor, metavar="FACTOR", help="multiply the memory, such as by 1.5")
     made.add_argument("--more-time", type=_factor, metavar="FACTOR", help="multiply the time limit, such as by 2")
     made.add_argument("--dry-run", action="store_true", help="print the scripts; submit and change nothing")

@@ -11,6 +11,7 @@ from slurmopt.errors import RunError
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED
 from slurmopt.runs import retry as retries
+from slurmopt.runs import unfinished
 from slurmopt.runs.gather import gather
 from slurmopt.runs.journal import read as read_journal
 from slurmopt.runs.plan import Plan
@@ -53,7 +54,8 @@ def plan_of(run: RunFolder, words: list[str], more: More, dry_run: bool = False,
     Nothing is written. Raises RunError, ConfigError.
     """
     found, journal = ended(run), read_journal(run)
-    if not finished and journal.ended is not None and journal.ended.get("outcome") == FINISHED:
+    has_finished = journal.ended is not None and journal.ended.get("outcome") == FINISHED
+    if has_finished and not finished and unfinished.found(run) is None:  # else a retry that broke off is repeated
         said = "has finished, so there is nothing to retry; to let it go on all the same, add --finished"
         raise RunError(f"{run.name}/{run.id} {said}")
     _refuse_taken(found)
@@ -78,7 +80,7 @@ def plan_of(run: RunFolder, words: list[str], more: More, dry_run: bool = False,
     typed = launch.checked_task(typed, source)
     overrides = [*retries.typed_words(run), *retries.as_words(changed.changes)]
     job = launch.job_for(typed, run, journal.name or run.name, source, found.backend, overrides)
-    return Plan(job, found.backend, changed.stored, overrides, source, True, found.token, changed.changes, repeated)
+    return Plan(job, found.backend, changed.stored, overrides, source, True, found.latest, changed.changes, repeated)
 
 
 def _refuse_taken(found: Ended) -> None:

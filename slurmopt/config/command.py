@@ -78,7 +78,8 @@ def check_python(settings: Settings, workdir: Path) -> None:
     except PermissionError:
         raise ConfigError(f"you may not look at {str(path)!r}; ask who owns the folders above it", PYTHON_KEY) from None
     except (OSError, ValueError):
-        if PurePath(python).is_absolute():
+        is_made_there = bool(settings.environment.setup or settings.environment.modules)
+        if PurePath(python).is_absolute() or is_made_there or os.path.lexists(path):  # it may be on the nodes alone
             return
         raise ConfigError(f"there is no {python!r} in {workdir}", PYTHON_KEY) from None
     if stat.S_ISDIR(facts.st_mode):

@@ -55,10 +55,11 @@ def started_at(pid: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[19])
 
 
-def lives(pid: object, started: object, machine_told: object, host: object) -> bool | None:
+def lives(pid: object, started: object, machine_told: object, host: object = None) -> bool | None:
     """Whether a process lives that a record names; None where that cannot be seen from here.
 
     `machine_told`: `machine()` of that process; None in records of earlier versions, which have the host's name alone.
+    `host`: its name, for who may take an equal name and another boot for this machine before it was started again.
     """
     if (machine_told is None and host != socket.gethostname()) or (
         machine_told is not None and machine_told != machine()

@@ -80,8 +80,8 @@ def _submission(event: dict[str, Any], token: str) -> Submission:
 def of_part(sweep: SweepFolder, token: str) -> Submission | None:
     """The submission that was made for a part of the sweep, whose own journal has `token` for it."""
     tried = events.read(sweep.events, "submitting")
-    mine = next((str(event.get("token")) for event in tried if event.get("part") == token), None)
-    return next((one for one in known(sweep) if one.token == mine), None)
+    mine = {event.get("token") for event in tried if event.get("part") == token}
+    return next((one for one in reversed(known(sweep)) if one.token in mine), None)
 
 
 def how_many(sweep: SweepFolder) -> int:

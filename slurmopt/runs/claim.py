@@ -34,6 +34,8 @@ _LOOK = 1.0
 _SILENT = 8
 """Looks, so many seconds apart, at a claim that nobody touches: then its holder is dead. No clock of another machine
 counts, nor the time for which a file system hangs."""
+_OLD = 60.0
+"""Seconds after which one that nobody has touched is taken for a dead one's, at a single look."""
 _PAUSE = 0.1
 _HELD: set[str] = set()
 """What the claims say that this process holds."""
@@ -78,6 +80,13 @@ def _claimed(path: Path, mine: str, deadline: float) -> Iterator[bool]:
         if _holder(path) == mine:
             with contextlib.suppress(OSError):  # what the claim was for is done; the next one sees that nobody holds it
                 path.unlink(missing_ok=True)
+
+
+def is_left(path: Path) -> bool:
+    """Whether there is such a claim, and its holder is dead, as far as one look tells: it is not watched."""
+    holder = _holder(path)
+    known = holder and _lives(holder)
+    return holder is not None and (time.time() - path.lstat().st_mtime > _OLD if known is None else not known)
 
 
 class _NoLinksError(FolderError):
@@ -190,7 +199,7 @@ def _lives(holder: str) -> bool | None:
     """Whether the process lives; None where that cannot be seen from here."""
     try:
         told = json.loads(holder)
-        pid, known = told["pid"], lives(told["pid"], told["started"], str(told["machine"]), told.get("host"))
+        pid, known = told["pid"], lives(told["pid"], told["started"], str(told["machine"]))
     except (ValueError, TypeError, KeyError):
         return None
     if not isinstance(pid, int):

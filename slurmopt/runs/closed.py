@@ -45,7 +45,7 @@ def refuse_closed(word: str | None, paths: list[Path], folder: Path) -> None:
         if (found := closed_folder(path)) is not None:
             raise RunError(permission_denied(found))
     for run in _closed_runs(folder.absolute()):
-        if word is None or word == run.parent.name or run.name.startswith(word):
+        if word is None or word in (run.parent.name, run.name):
             raise RunError(permission_denied(closed_folder(run) or run))
 
 
@@ -60,6 +60,10 @@ def _closed_runs(base: Path) -> Iterator[Path]:
 def _folders(path: Path) -> list[Path]:
     try:
         with os.scandir(path) as entries:
-            return [path / entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+            return [
+                path / entry.name
+                for entry in entries
+                if entry.is_dir() and not entry.name.startswith((".", "lost+found"))
+            ]
     except OSError:
         return []

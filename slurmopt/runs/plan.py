@@ -24,8 +24,9 @@ class Plan:
     """The working directory as it is now; with a snapshot the job runs on a copy of it."""
     existing: bool = False
     """Whether a run that is there already goes on (`launch.run`, `slurmopt retry`)."""
-    after: str | None = None
-    """The token of its latest submission when it was found to have ended; a later one has overtaken this plan."""
+    after: tuple[str | None, str | None] = (None, None)
+    """The token and the job of its latest submission when it was found to have ended; where they are others by now,
+    another launch has overtaken this plan."""
     changes: dict[str, list[Any]] | None = None
     """What a retry changes: a key → its value before and after. None: config and script stay as they lie there."""
     repeated: Unfinished | None = None

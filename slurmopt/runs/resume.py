@@ -45,8 +45,18 @@ class Ended:
     """What it was last submitted by."""
     token: str | None
     """Of that submission; None where it was refused."""
-    unsettled: bool
-    """Whether nobody knows what became of that submission."""
+    job: str | None
+    """What became of it, as far as the journal knows."""
+
+    @property
+    def latest(self) -> tuple[str | None, str | None]:
+        """That submission's token and job."""
+        return self.token, self.job
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether nobody knows what became of that submission."""
+        return self.token is not None and self.job is None
 
 
 @dataclass(frozen=True)
@@ -55,8 +65,8 @@ class Resumed:
 
     run: RunFolder
     backend: str
-    after: str | None
-    """The token of its latest submission."""
+    after: tuple[str | None, str | None]
+    """The token and the job of its latest submission."""
     job: str | None
     """What an earlier `launch.run` that broke off has submitted: nothing is left to do."""
     stored: dict[str, Any]
@@ -74,10 +84,10 @@ def resume(asked: Launch) -> Resumed:
     if run.in_sweep:
         raise RunError(f"{_WHO}{run.name}/{run.id} is a point of a sweep; slurmopt retry {run.name}/{run.id}")
     job = None if asked.dry_run else note_lost_submission(run)
-    backend, after = _submitted_by(run, _WHO), earlier(run)[0]
+    backend, after = _submitted_by(run, _WHO), earlier(run)[:2]
     if job is None:
         found = ended(run, _WHO)
-        backend, after = found.backend, found.token
+        backend, after = found.backend, found.latest
         undo_broken_off(run, none_in_slurm=False)
     stored, typed = load(run.config)
     if asked.backend not in ("auto", backend):
@@ -91,7 +101,7 @@ def ended(run: RunFolder, who: str = "") -> Ended:
     refuse_foreign_run(run, who)
     token, job, _ = earlier(run)  # before Slurm is asked: a submission in between is seen in either
     _refuse_alive(run, who)
-    return Ended(run, _submitted_by(run, who), token, unsettled=token is not None and job is None)
+    return Ended(run, _submitted_by(run, who), token, job)
 
 
 def _submitted_by(run: RunFolder, who: str) -> str:
@@ -172,17 +182,17 @@ def _another_job(journal: Journal, jobs: Mapping[str, QueueEntry]) -> tuple[str,
 
 
 @contextlib.contextmanager
-def going_on(plan: Plan, script: str, token: str | None) -> Iterator[None]:
+def going_on(plan: Plan, script: str, latest: tuple[str | None, str | None]) -> Iterator[None]:
     """Notes in the journal of an existing run that it goes on, its config and script changed where `plan` says so.
 
-    RunError where another was quicker: `token` is of its latest submission. What was changed is put back where Slurm
-    did not take the job.
+    RunError where another was quicker: `latest` is the token and the job of its latest submission. What was changed is
+    put back where Slurm did not take the job.
     """
     run = plan.job.folder
-    if token != plan.after:
+    if latest != plan.after:
         raise RunError(f"another launch of {run.name}/{run.id} was quicker; see: slurmopt status {run.name}/{run.id}")
     if plan.changes is not None:
-        unfinished.begin(run, token, (run.config, run.script), repeated=plan.repeated)
+        unfinished.begin(run, latest[0], (run.config, run.script), repeated=plan.repeated)
     else:
         unfinished.end(run)  # config and script stay as a retry that broke off has left them
     try:

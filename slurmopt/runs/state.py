@@ -15,6 +15,7 @@ unknown       its journal cannot be read, or who knows it cannot be asked and it
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -147,7 +148,7 @@ def _local(journal: Journal, fresh: bool) -> tuple[str, str | None]:
     lives = alive(runner, journal.folder.path)
     if lives or (lives is None and fresh):
         return living(journal), None
-    if lives is None:
+    if lives is None and runner.get("host") != socket.gethostname():  # else a container that was started again
         return "unknown", f"it ran on {text(runner.get('host')) or 'another machine'}; ask there"
     if journal.cancelled:
         return "cancelled", None

@@ -51,7 +51,7 @@ def submit(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
     made = not plan.existing and _make(plan, script)
     with alone(run):
         if plan.existing:
-            with going_on(plan, script, earlier(run)[0]):
+            with going_on(plan, script, earlier(run)[:2]):
                 return _hand_over(plan, backend, made), False
         before = _submitted(plan)  # another launch with this ID can be quicker, whoever made the folder
         return before or _hand_over(plan, backend, made), before is not None
@@ -107,7 +107,7 @@ def _hand_over(plan: Plan, backend: Backend, made: bool) -> str:
 def _repeat(plan: Plan) -> str:
     run = plan.job.folder
     if plan.changes is not None:
-        return f"repeat slurmopt retry {run.name}/{run.id}: it never submits twice"
+        return f"repeat slurmopt retry {run.name}/{run.id} with the same words: it never submits twice"
     again = f"launch.run={run.name}/{run.id}" if plan.existing else f"launch.id={run.id}"
     return f"repeat the launch with {again}: it never submits twice"
 

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -38,6 +39,7 @@ from slurmopt.folder.sweep import SweepFolder, point_number
 from slurmopt.grid.ranges import Ranges
 from slurmopt.runs import arrays, options
 from slurmopt.runs import journal as journals
+from slurmopt.runs.claim import is_left
 from slurmopt.runs.deed import Deed, deed_of
 from slurmopt.runs.find import Selection, all_runs, all_sweeps, find, pick
 from slurmopt.runs.handover import alone, locked, note_job
@@ -191,18 +193,17 @@ def tend(runs: list[RunFolder], dry_run: bool = False) -> Iterator[Deed]:
         if deed is not None:
             yield deed
     if not dry_run:
-        yield from _settle_claims(runs)
+        _settle_claims(runs)
 
 
-def _settle_claims(runs: list[RunFolder]) -> Iterator[Deed]:
-    """Removes what a tend or a launch that was killed has left of its claim; that of a live one stays."""
+def _settle_claims(runs: list[RunFolder]) -> None:
+    """Removes what a tend or a launch that was killed has left of its claim; that of a live one stays. One that cannot
+    be removed keeps nobody: whoever claims the run settles it."""
     for run in runs:
-        if os.path.lexists(run.submitter) and is_mine(run):
-            try:
+        with contextlib.suppress(SlurmoptError, OSError):
+            if is_left(run.submitter) and is_mine(run):
                 with locked(run, patience=0):
                     pass
-            except (SlurmoptError, OSError) as error:
-                yield Deed(run.name, run.id, str(run.path), "failed", error=with_place(error))
 
 
 def _refuse_elsewhere(stray: Stray) -> None:

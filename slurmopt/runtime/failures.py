@@ -106,7 +106,7 @@ def _of_full_disk(error: BaseException) -> Outcome:
         69,
         error=f"{said}: {', '.join(unnamed)}" if unnamed else said,
         traceback=story(error),
-        nodes=[] if is_shared(full) else None,
+        nodes=None if full and not is_shared(full) else [],
     )
 
 

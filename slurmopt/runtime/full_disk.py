@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterable
@@ -40,7 +41,8 @@ def cannot_write(folder: RunFolder) -> str | None:
     except OSError as error:
         return f"{error.strerror}: cannot write into {folder.logs}"
     finally:
-        held(probe).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # of a file system that is read-only or gone
+            held(probe).unlink(missing_ok=True)
     return None
 
 
@@ -53,7 +55,7 @@ def filled(folder: RunFolder) -> str | None:
 def places(error: BaseException) -> list[str]:
     """Which disks are full, where `error` says that one is: the file that it names, else what is full of the working
     directory, the run folder and the folders for temporary files. [] where nothing tells, as of a quota."""
-    if isinstance(error, OSError) and error.filename is not None:
+    if isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
         return [os.fsdecode(error.filename)]
     temporary = [os.environ.get("TMPDIR") or "/tmp", "/dev/shm"]  # noqa: S108 - nothing is written there
     return [place for place in dict.fromkeys([*_shared(), *temporary]) if _has_little(place)]
@@ -67,7 +69,10 @@ def is_shared(found: Iterable[str]) -> bool:
 
 
 def _shared() -> list[str]:
-    return list(dict.fromkeys(filter(None, [os.getcwd(), os.environ.get("SLURMOPT_RUN_FOLDER")])))
+    found = [os.environ.get("SLURMOPT_RUN_FOLDER")]
+    with contextlib.suppress(OSError):  # it was removed
+        found.append(os.getcwd())
+    return list(filter(None, found))
 
 
 def _has_little(place: str) -> bool:
@@ -75,7 +80,8 @@ def _has_little(place: str) -> bool:
         found = os.statvfs(place)
     except OSError:
         return False
-    return found.f_blocks > 0 and found.f_bavail * found.f_frsize < _LITTLE
+    is_read_only = bool(found.f_flag & os.ST_RDONLY)  # such as squashfs, which has no free bytes
+    return not is_read_only and found.f_blocks > 0 and found.f_bavail * found.f_frsize < _LITTLE
 
 
 def _device(place: str) -> int | None:

@@ -123,14 +123,21 @@ class Stop:
             return
         try:
             self._store = self._files()
-            _say("rank 0's store is lost: from now on the ranks agree on where to stop by files in the run folder")
-            self._at = self._agreed()
         except (JobError, OSError) as error:
             _say(f"rank 0's store is lost, and there is no run folder ({error}): this rank leaves when it is told")
-            while not (signals.wait(_LOOK_EVERY) or self._closed.is_set() or run.is_stop_requested()):
-                pass
-            if not self._closed.is_set():
-                self._at = self._promised()
+            self._leave_alone()
+            return
+        _say("rank 0's store is lost: from now on the ranks agree on where to stop by files in the run folder")
+        try:
+            self._at = self._agreed()
+        except OSError as error:  # the others do not leave without this rank's word
+            _say(f"the run folder cannot be used any more ({error}): no rank stops before the end")
+
+    def _leave_alone(self) -> None:
+        while not (signals.wait(_LOOK_EVERY) or self._closed.is_set() or run.is_stop_requested()):
+            pass
+        if not self._closed.is_set():
+            self._at = self._promised()
 
     def _files(self) -> StopFiles:
         """The same on all ranks. JobError, OSError where this one has no run folder."""

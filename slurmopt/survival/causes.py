@@ -110,8 +110,11 @@ _SLURM_LINES = tuple(
         (NODE_FAILURE, r"Node failure on|.*node .* has failed|Timed out waiting for job step to complete"),
     )
 )
-_NO_SPACE = re.compile(r"(?:No space left on device|Disk quota exceeded)\W*$", re.IGNORECASE | re.MULTILINE)
+_NO_SPACE = re.compile(
+    r"(?:No space left on device|Disk quota exceeded)(?: \(\d+\))?\W*$", re.IGNORECASE | re.MULTILINE
+)
 _LAST_LINES = 5
+"""Behind such a line dd, for one, has three more."""
 _MEMORY = (GPU_OUT_OF_MEMORY, OUT_OF_MEMORY)
 _OWN_LINES = re.compile(r"^slurmopt: .*$", re.MULTILINE)
 """They ask whether memory was short where a process was killed: no evidence that it was."""

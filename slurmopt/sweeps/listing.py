@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-from slurmopt.errors import one_line
+from slurmopt.errors import RunError, one_line
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.runs.closed import refuse_closed
@@ -52,7 +52,10 @@ def main(argv: list[str]) -> int:
     elif ordered:
         print(table(_HEADER, [cells for cells, _ in ordered], terminal_width()))
     else:
-        refuse_closed(None, [], given.folder)
+        try:
+            refuse_closed(None, [], given.folder)
+        except RunError as error:  # others' runs: nobody has asked for one of them
+            print(f"slurmopt: {error}", file=sys.stderr)
         print(f"no runs in {str(given.folder)!r}; start one with `slurmopt launch`", file=sys.stderr)
     return 0
 
