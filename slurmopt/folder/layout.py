@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmopt.folder.held import held
+from slurmopt.folder.held import held, renewed
 
 RECORDS = "SLURMOPT_RECORDS"
 _RANK_FILE = re.compile(r"rank-(\d+)\.(?:json|log)")
@@ -228,6 +228,10 @@ def _numbers(folder: Path, pattern: re.Pattern[str]) -> list[int]:
         names = os.listdir(held(folder))
     except FileNotFoundError:
         return []
+    except OSError:
+        if not renewed():
+            raise
+        names = os.listdir(held(folder))
     return [int(match[1]) for name in names if (match := pattern.fullmatch(name))]
 
 

@@ -20,6 +20,7 @@ from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, Jour
 
 from slurmopt.errors import ConfigError
 from slurmopt.folder.files import open_append
+from slurmopt.folder.held import held
 from slurmopt.grid.search import Search
 
 ABOUT = "slurmopt"
@@ -44,9 +45,9 @@ class StudyFile(BaseJournalBackend):
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = JournalFileOpenLock(str(path))
-        self._file = JournalFileBackend(str(path), lock_obj=_Held())
+        self._path = held(path)
+        self._lock = JournalFileOpenLock(str(self._path))
+        self._file = JournalFileBackend(str(self._path), lock_obj=_Held())
         self._mutex = threading.RLock()
         self._depth = 0
 

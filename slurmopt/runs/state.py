@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED, KILLED, REQUEUE
-from slurmopt.folder.process import alive
+from slurmopt.folder.process import alive, machine
 from slurmopt.runs.journal import Journal, returns, text, whole
 from slurmopt.runs.mine import owner_of
 from slurmopt.slurm.states import OVER, plain_reason, plain_state
@@ -148,11 +148,17 @@ def _local(journal: Journal, fresh: bool) -> tuple[str, str | None]:
     lives = alive(runner, journal.folder.path)
     if lives or (lives is None and fresh):
         return living(journal), None
-    if lives is None and runner.get("host") != socket.gethostname():  # else a container that was started again
+    if lives is None and not _is_of_this_boot(runner):
         return "unknown", f"it ran on {text(runner.get('host')) or 'another machine'}; ask there"
     if journal.cancelled:
         return "cancelled", None
     return "lost", f"its process {text(runner.get('pid'))} is gone{_left(journal, ' and ')}"
+
+
+def _is_of_this_boot(runner: Mapping[str, Any]) -> bool:
+    """Whether it ran on this machine, in a container of the same name: one that was started again has lost it."""
+    boot = (text(runner.get("machine")) or "").partition(" ")[0]
+    return runner.get("host") == socket.gethostname() and boot == machine().partition(" ")[0]
 
 
 def _left(journal: Journal, joint: str) -> str:

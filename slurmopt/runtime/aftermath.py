@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import EXIT_STATUS, KILLED
 from slurmopt.folder.private import hold_run
@@ -76,7 +77,7 @@ def lives(folder: RunFolder, attempt: int, fresh: float) -> bool:
 
 def _written(path: Path) -> float:
     try:
-        return os.stat(path).st_mtime
+        return os.stat(held(path)).st_mtime
     except OSError:  # its point has ended just now
         return 0.0
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.folder.files import replace_bytes
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 
 _PLACE, _OLD_PLACE = "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
@@ -31,7 +32,7 @@ def ask_for(folder: RunFolder, attempt: int, environ: MutableMapping[str, str]) 
 def write(folder: RunFolder, attempt: int, rank: int) -> None:
     """Writes this rank's, unless torch did; nothing where it has no process group. Raises OSError."""
     target = Path(f"{folder.flight_recorder(attempt)}{rank}")
-    recorded = None if target.exists() else _recorded()
+    recorded = None if held(target).exists() else _recorded()
     if recorded is not None:
         replace_bytes(target, recorded)
 

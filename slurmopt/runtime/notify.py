@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from slurmopt.errors import JobError
+from slurmopt.folder.held import HELD
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.private import hold_run
 from slurmopt.survival.notify import Hooks, tell
@@ -31,6 +32,7 @@ def main(argv: list[str]) -> int:
     try:
         folder = RunFolder(given.folder.absolute())
         hold_run(folder)
+        os.environ.pop(HELD, None)  # a hook may start runs of its own
         failures = tell(folder, given.attempt, hooks, os.environ)
     except (JobError, OSError) as error:
         failures = [f"notify: {error}"]

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.folder.files import read_json
+from slurmopt.folder.held import held
 from slurmopt.runtime import tree
 
 SIGNAL = signal.SIGRTMIN + 11
@@ -73,7 +74,7 @@ class Stacks:
     def answer(self, rank: int, step: int | None, phase: str) -> None:
         """Writes the stacks into this rank's log if the lookout asks for them, once for each time that it asks."""
         with contextlib.suppress(OSError):  # nobody asks; or the file system is away or full, and the rank lives on
-            asked = os.stat(self._request)
+            asked = os.stat(held(self._request))
             if self._answered != (asked.st_ino, asked.st_mtime_ns):
                 self._answered = (asked.st_ino, asked.st_mtime_ns)
                 try:

@@ -130,8 +130,18 @@ class Stop:
         _say("rank 0's store is lost: from now on the ranks agree on where to stop by files in the run folder")
         try:
             self._at = self._agreed()
-        except OSError as error:  # the others do not leave without this rank's word
-            _say(f"the run folder cannot be used any more ({error}): no rank stops before the end")
+        except OSError as error:
+            _say(
+                f"the run folder cannot be written ({error}): this rank leaves only where the others have settled that"
+            )
+            self._at = self._settled_by_others()
+
+    def _settled_by_others(self) -> int:
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline and not self._closed.wait(_LOOK_EVERY):
+            if (at := self._number("at", self._store.get("at"))) is not None:
+                return at
+        return _NOWHERE
 
     def _leave_alone(self) -> None:
         while not (signals.wait(_LOOK_EVERY) or self._closed.is_set() or run.is_stop_requested()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from slurmopt.errors import ConfigError, one_line
+from slurmopt.folder.held import held
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
 from slurmopt.grid.ranges import Ranges
@@ -44,7 +45,7 @@ class Ownership:
 
     def _read_newer(self) -> None:
         path = self._sweep.sweep_file
-        facts = path.stat()
+        facts = held(path).stat()
         now = (facts.st_ino, facts.st_mtime_ns)
         if now != self._seen:
             self._newer, self._seen = submissions.newer(submissions.read(path), self._submission), now
