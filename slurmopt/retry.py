@@ -159,7 +159,10 @@ def _retried_points(chosen: Selection, words: list[str], given: argparse.Namespa
     answer = Answer(sweep.name, sweep.id, str(sweep.path))
     try:
         if given.finished:
-            raise RunError("--finished is for runs; a point that has finished stays as it is")
+            raise RunError(
+                "--finished is for runs; points of a sweep that have finished stay as they are, and those that failed "
+                f"are retried without it: slurmopt retry {_label(answer)}"
+            )
         with contextlib.redirect_stdout(sys.stderr):
             if not given.dry_run:
                 sweeps.settle(sweep)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from slurmopt.errors import one_line
+from slurmopt.folder.layout import RunFolder
+from slurmopt.runs.find import Selection
+from slurmopt.runs.gather import Status, gather
 from slurmopt.runs.journal import text, whole
+from slurmopt.runs.options import word_for
 from slurmopt.runs.strays import Stray
 
 
@@ -56,3 +61,24 @@ def deed_of(stray: Stray, did: str, end: dict[str, Any] | None = None, **fields:
         reason=text(of_end.get("reason")),
         **fields,
     )
+
+
+def left_alone(found: Iterable[RunFolder | Selection], done: Container[str]) -> Iterator[str]:
+    """Of each run that was named, and with which nothing was done, why, and what works instead. `done`: folders."""
+    runs = [one for one in found if isinstance(one, RunFolder) and str(one.path) not in done]
+    if runs:
+        yield from map(_why_not, gather(runs)[0])
+
+
+def _why_not(status: Status) -> str:
+    run = word_for(status.folder, status.label)
+    said = one_line(f"{status.label} is {status.state}")
+    if status.owner is not None:
+        return f"{said}; it belongs to another user ({one_line(status.owner)}), who alone can tend it"
+    if status.alive and status.journal.local:
+        return f"{said}; the local backend's own process looks after it"
+    if status.alive:
+        return f"{said}: nothing is to be done yet"
+    if status.state in ("finished", "unsubmitted", "unknown"):
+        return f"{said}: nothing is to be done; see: slurmopt status {run}"
+    return f"{said} and stays so; to let it go on: slurmopt retry {run}"

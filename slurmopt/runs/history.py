@@ -164,6 +164,12 @@ def _retried(event: Event) -> str:
     return f"you let it go on{f', with {changed}' if changed else ''}; budgets count from here"
 
 
+def _refused(event: Event) -> str:
+    if _job(event).startswith("local-"):
+        return f"no further attempt was started{_why(event)}"
+    return f"Slurm refused to requeue job {_job(event)}{_why(event)}"
+
+
 def _damaged(event: Event) -> str:
     tier = text(event.get("tier"))
     on = f" on {tier}" if tier else ""
@@ -178,7 +184,7 @@ def _not_saved(event: Event) -> str:
 
 _SAID: dict[str, Callable[[Event], str]] = {
     "node-excluded": _excluded,
-    "requeue-refused": lambda event: f"Slurm refused to requeue job {_job(event)}{_why(event)}",
+    "requeue-refused": _refused,
     "submit-failed": lambda event: f"it was not submitted{_why(event)}",
     "retry": _retried,
     "cancel": lambda event: "you cancelled it",

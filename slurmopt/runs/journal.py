@@ -91,7 +91,7 @@ class Journal:
     @property
     def for_tend(self) -> bool:
         """Whether only a fresh submission brings it back: the job's own, or that of `slurmopt tend`."""
-        if self.attempt is None or self.attempt.end is None or self.ended is not None:
+        if self.local or self.attempt is None or self.attempt.end is None or self.ended is not None:
             return False
         return self.attempt.refused or text(self.attempt.end.get("next")) == decision.SUBMIT
 

@@ -97,10 +97,14 @@ def _telling(lines: Iterable[bytes]) -> Iterator[dict[str, object]]:
 
 
 def may_stray(journal: Journal) -> bool:
-    """Whether the run was submitted to Slurm, or may have been, and has not ended. The local backend's process looks
-    after its own."""
-    submitted = journal.job is not None or is_looked_for(journal)
-    return submitted and not journal.local and not journal.cancelled and journal.ended is None
+    """Whether the run was submitted to Slurm, or may have been, and has not ended, or a retry of it broke off whose job
+    Slurm may have. The local backend's process looks after its own."""
+    return not journal.local and (is_looked_for(journal) or goes_on(journal))
+
+
+def goes_on(journal: Journal) -> bool:
+    """Whether the run has a job and is not over as far as its journal tells."""
+    return journal.job is not None and not journal.cancelled and journal.ended is None
 
 
 def _look(journal: Journal, jobs: Queue, asked: float) -> Stray | None:
@@ -108,7 +112,7 @@ def _look(journal: Journal, jobs: Queue, asked: float) -> Stray | None:
     if journal.unsettled and (job := with_token(jobs, journal.token or "")) is not None:
         entry = jobs.get(job)
         return Stray(journal, entry.state if entry else None, submitted=job)
-    if journal.job is None:  # a launch that broke off: it is its owner's to repeat
+    if journal.job is None or not goes_on(journal):  # a launch or a retry that broke off: it is its owner's to repeat
         return None
     script = str(journal.folder.script)
     if not journal.folder.in_sweep and any(entry.runs(script) and not is_over(entry.state) for entry in jobs.values()):

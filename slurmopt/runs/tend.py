@@ -37,15 +37,15 @@ from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.sweep import SweepFolder, point_number
 from slurmopt.grid.ranges import Ranges
-from slurmopt.runs import arrays, options
+from slurmopt.runs import arrays, options, unfinished
 from slurmopt.runs import journal as journals
 from slurmopt.runs.claim import is_left
-from slurmopt.runs.deed import Deed, deed_of
+from slurmopt.runs.deed import Deed, deed_of, left_alone
 from slurmopt.runs.find import Selection, all_runs, all_sweeps, find, pick
 from slurmopt.runs.handover import alone, locked, note_job
 from slurmopt.runs.journal import returns, whole
 from slurmopt.runs.mine import config_of, is_mine, owner_of, refuse_foreign_run
-from slurmopt.runs.strays import Stray, may_stray, strays
+from slurmopt.runs.strays import Stray, goes_on, may_stray, strays
 from slurmopt.slurm.facts import in_cluster
 from slurmopt.survival import causes
 
@@ -55,25 +55,29 @@ if TYPE_CHECKING:
 _EVERY = "60s"
 
 
-def main(argv: list[str], first: Callable[[Path], None] = lambda folder: None) -> int:
-    """The command; returns the exit status. `first` is done before each look at the runs of a folder."""
+First = Callable[[Path, bool], Iterator[Deed]]
+"""What comes before each look at the runs of a folder; the bool is `--dry-run`."""
+
+
+def main(argv: list[str], first: First = lambda folder, dry_run: iter(())) -> int:
+    """The command; returns the exit status."""
     given = parser().parse_args(argv)
     if given.from_job is not None:
         return _from_job(given.from_job, given.runs)
     every = _seconds(given.watch) if given.watch is not None else None
     if every is not None:
         return _watch(given, every, first)
-    if not given.dry_run:
-        first(given.folder)
     deeds: list[Deed] = []
     try:
-        for deed in _deeds(given):
+        for deed in _deeds(given, first):
             deeds.append(deed)
             if not given.json:
                 _print([deed], given.dry_run)
     finally:  # what was done is told, also after Ctrl-C
         if given.json:
             print(json.dumps([asdict(deed) for deed in deeds]))
+    for line in left_alone(_named(given) if given.runs else [], {deed.folder for deed in deeds}):
+        print(f"slurmopt: {line}", file=sys.stderr)
     return 1 if any(deed.is_problem for deed in deeds) else 0
 
 
@@ -105,9 +109,10 @@ def _seconds(text: str) -> int:
         raise InputError(f"tend: --watch: {error}; name runs before it") from error
 
 
-def _deeds(given: argparse.Namespace) -> Iterator[Deed]:
+def _deeds(given: argparse.Namespace, first: First) -> Iterator[Deed]:
     """What `tend` does of the runs that were named, else of all, and of what of sweeps may be left alone: points, or
     array tasks that start them. A sweep that cannot be read keeps none of the others."""
+    yield from first(given.folder, given.dry_run)
     runs: list[RunFolder] = []
     for one in _named(given):
         try:
@@ -156,15 +161,13 @@ def _print(deeds: list[Deed], dry_run: bool) -> None:
         print(prefix + deed.line(dry_run), file=stream, flush=True)
 
 
-def _watch(given: argparse.Namespace, every: int, first: Callable[[Path], None]) -> int:
+def _watch(given: argparse.Namespace, every: int, first: First) -> int:
     """Round after round; what was said of a run in the last round is not said again."""
     before: list[str] | None = None
     while True:
         said = []
         try:
-            if not given.dry_run:
-                first(given.folder)
-            for deed in _deeds(given):
+            for deed in _deeds(given, first):
                 said.append(deed.line(given.dry_run))
                 _print([deed] if said[-1] not in (before or []) else [], given.dry_run)
         except (SlurmoptError, OSError) as error:
@@ -244,6 +247,7 @@ def _do(stray: Stray) -> Deed | None:
 def _noted(stray: Stray, job: str, settings: Settings) -> Deed:
     """Notes the job of a submission that broke off once Slurm had it: cancel, and a look at the run, go by it."""
     note_job(stray.run, stray.journal.backend or "sbatch", stray.journal.token, job, **in_cluster())
+    unfinished.end(stray.run)  # of a retry: all that it was to do is done
     if stray.end is not None:
         _notify(stray.run, stray.end, settings)
     return deed_of(stray, "noted", job=job)
@@ -304,7 +308,7 @@ def _from_job(job: str, words: list[str]) -> int:
     _, settings = load(config_of(run))
     with alone(run):
         journal = journals.read(run)
-        if not may_stray(journal) or journal.attempt is None:  # ended, cancelled, or submitted already
+        if journal.local or not goes_on(journal) or journal.attempt is None:  # ended, cancelled, or submitted already
             return 0
         stray = Stray(journal, "COMPLETING")
         end = stray.end or _write_end(stray, settings)

@@ -50,7 +50,7 @@ def standing(sweep: SweepFolder, fresh: bool = False, metrics: bool = False) -> 
     made = next(iter(events.read(sweep.events, "created")), {})
     count = whole(made.get("points")) or max((one.points.spans[-1][1] + 1 for one in tried if one.points), default=0)
     slurm, cancelled = None, submissions.cancelled(sweep)
-    if _has_lost(sweep, tried, cancelled, fresh):  # Slurm may have it all the same
+    if has_lost(sweep, tried, cancelled, fresh):  # Slurm may have it all the same
         slurm = ask_slurm(fresh)
         tried = [_found(one, slurm) for one in tried]
     found = Standing(sweep, count, tried, Ends(metrics), created=number(made.get("time")))
@@ -72,7 +72,7 @@ def readable(sweep: SweepFolder) -> Standing | None:
         return None
 
 
-def _has_lost(sweep: SweepFolder, tried: list[Submission], cancelled: Ranges, fresh: bool) -> bool:
+def has_lost(sweep: SweepFolder, tried: list[Submission], cancelled: Ranges, fresh: bool) -> bool:
     """Whether Slurm is asked for the job of a submission whose answer was lost. `fresh`: before something is done, for
     each; else only while it may matter: for points that no later job has and nobody has cancelled, and not for ever."""
     lost = [at for at, one in enumerate(tried) if one.job is None]

@@ -2,30 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from slurmopt.errors import SlurmoptError, with_place
+from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid.submissions import Submission, cancelled
 from slurmopt.runs import arrays, tend
+from slurmopt.runs.deed import Deed
 from slurmopt.runs.find import all_sweeps
+from slurmopt.runs.handover import locked
 from slurmopt.runs.mine import is_mine
+from slurmopt.slurm.queue import queue, with_token
 from slurmopt.sweeps import more
+from slurmopt.sweeps.look import has_lost
 
 
 def main(argv: list[str]) -> int:
     """The command; returns the exit status."""
-    return tend.main(argv, _submit_what_waits)
+    return tend.main(argv, _of_sweeps)
 
 
-def _submit_what_waits(folder: Path) -> None:
+def _of_sweeps(folder: Path, dry_run: bool) -> Iterator[Deed]:
     for sweep in all_sweeps(folder):
-        # Others' sweeps are theirs to tend; and one of which nothing was ever submitted, its launch broken off, is not
-        # to start by itself one day.
-        if is_mine(sweep.run) and sweep.more.exists() and _was_submitted(sweep):
+        if not is_mine(sweep.run):  # others' are theirs to tend
+            continue
+        try:
+            known = arrays.known(sweep)
+        except OSError:  # `tend` says so itself
+            continue
+        yield from _noted(sweep, known, dry_run)
+        # One of which nothing was ever submitted, its launch broken off, is not to start by itself one day.
+        if known and not dry_run and sweep.more.exists():
             more.main([str(sweep.path)])
 
 
-def _was_submitted(sweep: SweepFolder) -> bool:
+def _noted(sweep: SweepFolder, known: list[Submission], dry_run: bool) -> Iterator[Deed]:
+    """Notes the jobs of submissions that broke off once Slurm had them."""
     try:
-        return bool(arrays.known(sweep))
-    except OSError:  # `tend` says so itself
-        return False
+        if not has_lost(sweep, known, cancelled(sweep), fresh=False):
+            return
+        found = _in_queue(_own(sweep, known))
+        if found and not dry_run:
+            with locked(sweep.run, patience=0) as mine:
+                if not mine:
+                    return
+                arrays.note(sweep, found)
+        for one in found:
+            yield Deed(sweep.name, sweep.id, str(sweep.path), "noted", job=one.job)
+    except (SlurmoptError, OSError) as error:
+        yield Deed(sweep.name, sweep.id, str(sweep.path), "failed", error=with_place(error))
+
+
+def _own(sweep: SweepFolder, known: list[Submission]) -> list[Submission]:
+    """Those without a job that were not made for a point or an array task, which is tended by its own journal."""
+    of_parts = {event.get("token") for event in events.read(sweep.events, "submitting") if "part" in event}
+    return [one for one in known if one.job is None and one.token is not None and one.token not in of_parts]
+
+
+def _in_queue(lost: list[Submission]) -> list[Submission]:
+    jobs = queue() if lost else {}
+    found = [replace(one, job=with_token(jobs, one.token or "")) for one in lost]
+    return [one for one in found if one.job is not None]

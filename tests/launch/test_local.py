@@ -431,3 +431,26 @@ def test_inside_an_allocation_the_run_is_not_the_allocation(folder: Path) -> Non
     (run,) = (folder / "runs").glob("*/*")
     jobs = {event.get("job") for event in events.read(run / "events.jsonl") if event["event"] == "attempt"}
     assert "4242" not in jobs
+
+
+def test_a_run_whose_folder_was_away_at_its_next_attempt_is_brought_back_by_a_retry(folder: Path) -> None:
+    run = start("task._target_=train.until_told")
+    wait_until(lambda: json.loads(slurmopt("status", str(run), "--json").stdout)[0]["step"], 60, "the first step")
+    shells, aside = children_of_runner(run), run.with_name("aside")
+    run.rename(aside)
+    shutil.copytree(aside, run, symlinks=True)
+    (shell,) = shells
+    os.kill(shell, signal.SIGUSR1)
+    wait_until(lambda: not processes_of(run), 60, "the end of the run's processes")
+    shutil.rmtree(run)
+    aside.rename(run)
+    shown = slurmopt("status", str(run)).stdout
+    assert "lost" in shown.splitlines()[0]
+    assert "slurmopt retry" in shown
+    tended = slurmopt("tend", str(run))
+    assert (tended.returncode, tended.stdout) == (0, "")
+    assert "is lost and stays so; to let it go on: slurmopt retry" in tended.stderr
+    assert "Slurm" not in slurmopt("history", str(run)).stdout
+    assert slurmopt("retry", str(run)).returncode == 0
+    wait_until(lambda: state(run) == "running", 60, "the retry")
+    assert slurmopt("cancel", str(run)).returncode == 0

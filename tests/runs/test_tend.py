@@ -18,6 +18,7 @@ import pytest
 from slurmopt.cli import main
 from slurmopt.folder import events
 from slurmopt.folder.layout import RunFolder
+from slurmopt.runs import unfinished
 from slurmopt.runs.handover import alone
 from slurmopt.runs.strays import settled
 from slurmopt.runtime.command import outcome_of
@@ -213,6 +214,36 @@ def test_the_job_of_a_submission_that_broke_off_is_noted_once(stray, slurm, caps
     noted = events.read(run.folder.events)[-1]
     assert (noted["token"], noted["job"], noted["cluster"]) == ("slurmopt:lost", "8", "mini")
     assert (tend(capsys), slurm.calls("sbatch")) == ([], [])
+
+
+@pytest.mark.parametrize("before", ["user error", "finished", "cancelled"])
+def test_the_job_of_a_retry_that_broke_off_is_noted(stray, slurm, capsys, before: str) -> None:
+    run = stray()
+    if before == "cancelled":
+        run.event("cancel")
+    run.end("killed" if before == "cancelled" else before, cause=before, next=None)
+    run.event("submitting", token="slurmopt:lost", backend="sbatch")
+    unfinished.begin(run.folder, "slurmopt:before", ())
+    age(run)
+    assert tend(capsys) == []
+    slurm.has("8", "PENDING", run.folder, comment="mine slurmopt:lost")
+    cache.place("queue").unlink()
+    assert [(deed["did"], deed["job"]) for deed in tend(capsys)] == [("noted", "8")]
+    assert not unfinished.is_left(run.folder)
+    assert (tend(capsys), slurm.calls("sbatch")) == ([], [])
+
+
+def test_one_that_is_named_and_left_alone_says_why(stray, slurm, capsys) -> None:
+    stray("over").end("user error", cause="user error", next=None)
+    stray("waits").end("killed", cause="requeued", next="slurm")
+    slurm.has("7", "PENDING", RunFolder(Path("runs/mine/waits").absolute()))
+    assert main(["tend", "mine/over", "mine/waits", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == []
+    assert said.err.splitlines() == [
+        "slurmopt: mine/over is failed and stays so; to let it go on: slurmopt retry mine/over",
+        "slurmopt: mine/waits is requeued: nothing is to be done yet",
+    ]
 
 
 def test_a_job_that_cannot_be_noted_is_told_and_noted_by_the_next_tend(stray, slurm, capsys) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from slurmopt.cli import main
 from slurmopt.folder import events
+from slurmopt.runs import arrays
 from slurmopt.slurm import cache
 
 SQUEUE = """#!/bin/bash
@@ -94,3 +95,21 @@ def test_a_point_that_died_before_it_had_a_config_comes_back(sweep: Any, slurm: 
     point.config.unlink()
     assert tend(capsys) == [("submitted", "9_0")]
     assert events.read(point.events, "end")[-1]["cause"] == "preemption"
+
+
+def test_the_array_job_of_a_sweeps_own_submission_that_broke_off_is_noted(
+    sweep: Any, slurm: Slurm, capsys: Any
+) -> None:
+    """Of a retry that was killed once Slurm had answered; nothing of the sweep waits for room."""
+    sweep.ended(0, "user error", cause="user error", next=None)
+    told = {"number": 1, "points": "0", "per_task": 1, "packed": False, "tasks": None, "options": []}
+    events.append(sweep.folder.events, "submitting", backend="sbatch", token="slurmopt:array", **told)
+    assert tend(capsys) == []
+    slurm.has(sweep, "8_0", "PENDING", "slurmopt:array")
+    cache.place("queue").unlink()
+    assert main(["tend", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "grid/one: was submitted before as job 8; that would be noted now\n"
+    assert arrays.known(sweep.folder)[-1].job is None
+    assert tend(capsys) == [("noted", "8")]
+    assert arrays.known(sweep.folder)[-1].job == "8"
+    assert (tend(capsys), slurm.submissions()) == ([], 0)
