@@ -20,7 +20,7 @@ from slurmopt.runs.handover import hand_over
 from slurmopt.runs.journal import whole
 from slurmopt.runs.mine import refuse_foreign
 from slurmopt.slurm.facts import in_cluster
-from slurmopt.slurm.submit import look_up, submit_once
+from slurmopt.slurm.submit import look_up, sought, submit_once
 from slurmopt.units import seconds
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def note_found(sweep: SweepFolder, settings: Settings) -> list[Submission]:
     for one in known(sweep):
         if one.job is not None or one.token is None:
             continue
-        job = look_up(one.token, time.monotonic() + seconds(settings.launch.submit_timeout))
+        wanted = sought(sweep.script, one.token, _words(one))
+        job = look_up(wanted, time.monotonic() + seconds(settings.launch.submit_timeout))
         if job is not None:
             found.append(replace(one, job=job))
     note(sweep, found)
@@ -162,6 +163,11 @@ def _tell(sweep: SweepFolder, count: int) -> None:
         submissions.write(sweep.sweep_file, count, made)
 
 
+def _words(one: Submission) -> list[str]:
+    """The script's arguments: see array.sh.j2."""
+    return [str(one.number), str(one.numbered), str(one.per_task)]
+
+
 def _options(sweep: SweepFolder, token: str | None) -> tuple[str, ...]:
     tried = events.read(sweep.events, "submitting")
     return next((tuple(map(str, event.get("options", ()))) for event in tried if event.get("token") == token), ())
@@ -186,12 +192,11 @@ def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int) -> 
     )
     at_once = f"%{settings.sweep.at_once}" if settings.sweep.at_once else ""
     options = [f"--array={made.array}{at_once}", *batch.options]
-    words = [str(number), str(made.numbered), str(batch.per_task)]
     timeout = seconds(settings.launch.submit_timeout)
 
     def ask(token: str, retry: bool) -> tuple[str, dict[str, Any]]:
         comment = settings.resources.comment
-        return submit_once(sweep.script, comment, token, timeout, retry, options, words), in_cluster()
+        return submit_once(sweep.script, comment, token, timeout, retry, options, _words(made)), in_cluster()
 
     told = {"number": number, "points": str(batch.points), "per_task": batch.per_task, "packed": batch.packed}
     told |= {} if batch.among is None else {"among": str(batch.among)}

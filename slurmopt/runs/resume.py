@@ -122,9 +122,9 @@ def note_lost_submission(run: RunFolder) -> str | None:
         if not _is_lost(run):
             return None
         token, job, _ = earlier(run)
-        from slurmopt.slurm.submit import look_up
+        from slurmopt.slurm.submit import look_up, sought
 
-        found = job or look_up(token or "", time.monotonic() + _PATIENCE)
+        found = job or look_up(sought(run.script, token or ""), time.monotonic() + _PATIENCE)
         if found is None:
             return None
         note_job(run, read_journal(run).backend or "sbatch", token, found, **in_cluster())

@@ -37,7 +37,8 @@ def completed(jobs: Queue, wanted: Iterable[str]) -> Queue:
 
 
 def all_jobs() -> dict[str, QueueEntry]:
-    """Everybody's jobs, as scontrol has them: much, and only asked where squeue lists none."""
+    """This user's jobs, as scontrol has them, which lists everybody's: only asked where squeue lists none, or lacks
+    one."""
     return {entry.job_id: entry for entry in _show()}
 
 
@@ -49,10 +50,14 @@ def users_of(job: str) -> set[int]:
 def _show(*job: str) -> list[QueueEntry]:
     """The job, or the tasks of the array, as scontrol has them; without `job` all. None where Slurm has no such job."""
     said = _said(*job)
-    entries = [_entry(record) for record in said.split("\n\n") if _WHO.search(record)]
-    if said and not entries and "No jobs in the system" not in said:
+    records = [record for record in said.split("\n\n") if _WHO.search(record)]
+    if said and not records and "No jobs in the system" not in said:
         raise SlurmUnreachable("squeue does not list a job that was submitted, and scontrol says nothing; try again")
-    return entries
+    return [_entry(record) for record in records if _is_mine(record)]
+
+
+def _is_mine(record: str) -> bool:
+    return (user := _USER.search(record)) is None or int(user[1]) == os.geteuid()
 
 
 def _said(*job: str) -> str:

@@ -225,30 +225,57 @@ def clock_seconds(text: str) -> int | None:
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs
 
 
+@dataclass(frozen=True)
+class Sought:
+    """What tells the job of one submission from all others."""
+
+    token: str
+    """In its comment, unless the site rewrites comments."""
+    command: str | None = None
+    """The script and its arguments, as squeue shows them; None where the token alone is to tell."""
+    known: frozenset[str] = frozenset()
+    """Jobs of that command from earlier submissions."""
+
+    def is_job(self, entry: QueueEntry) -> bool:
+        """Whether `entry` is it. A job that Slurm took into its books only to refuse it is not."""
+        if self.token in entry.comment:
+            return not entry.never_ran
+        return entry.command.strip() == self.command and not is_over(entry.state) and _plain(entry) not in self.known
+
+
 def find_token(token: str) -> str | None:
-    """The id of the job whose comment has `token`, as sbatch would have said it: of an array, the array's.
+    """As `find_job`, by the token alone."""
+    return find_job(Sought(token))
 
-    Asks squeue, scontrol where that lists nothing, and sacct where accounting runs, for jobs that squeue has forgotten.
-    A job that Slurm took into its books only to refuse it does not count. Raises what kept Slurm from answering.
+
+def find_job(sought: Sought) -> str | None:
+    """The job's id, as sbatch would have said it: of an array, the array's.
+
+    Asks squeue, then scontrol, as a site's wrapper or cache may answer for squeue, and sacct where accounting runs, for
+    jobs that both have forgotten. Raises what kept Slurm from answering.
     """
-    jobs: Mapping[str, QueueEntry] = queue(fresh=True)
-    if not jobs:  # a site's wrapper may have lost its answer
-        from slurmopt.slurm.absence import all_jobs
+    from slurmopt.slurm.absence import all_jobs
 
-        jobs = all_jobs()
-    if (job := with_token(jobs, token)) is not None:
+    job = _found(queue(fresh=True), sought) or _found(all_jobs(), sought)
+    if job is not None:
         return job
     from slurmopt.slurm.facts import facts
 
-    return _find_in_accounting(token) if facts().accounting else None
+    return _find_in_accounting(sought.token) if facts().accounting else None
 
 
 def with_token(jobs: Mapping[str, QueueEntry], token: str) -> str | None:
     """As `find_token`, among what squeue has said already."""
-    for entry in jobs.values():
-        if token in entry.comment and not entry.never_ran:
-            return entry.job_id.split("_")[0].split("+")[0]
-    return None
+    return _found(jobs, Sought(token))
+
+
+def _found(jobs: Mapping[str, QueueEntry], sought: Sought) -> str | None:
+    return next((_plain(entry) for entry in jobs.values() if sought.is_job(entry)), None)
+
+
+def _plain(entry: QueueEntry) -> str:
+    """The number of the job, or of the array or the heterogeneous job that it is a part of."""
+    return entry.job_id.split("_")[0].split("+")[0]
 
 
 def _find_in_accounting(token: str) -> str | None:

@@ -19,17 +19,20 @@ from slurmopt.errors import (
     SubmissionUnknown,
     one_line,
 )
-from slurmopt.folder import private
+from slurmopt.folder import events, private
 from slurmopt.folder.files import NotMine, read_script
+from slurmopt.folder.layout import RunFolder
 from slurmopt.patience import patience
 from slurmopt.slurm import client
 from slurmopt.slurm.environment import clean_environment
-from slurmopt.slurm.queue import find_token
+from slurmopt.slurm.queue import Sought, find_job
 
 _SBATCH_TIMEOUT = 60.0
 _SURE_LOOKS = 3
 """A submission that slurmctld had received but not yet handled can show up a moment after it answers again."""
-_JOB_ID = re.compile(r"\s*([0-9]+)\s*(?:;.*)?")
+_TRIES = 2
+"""Where slurmctld's answers get lost, further tries are the user's to make."""
+_JOB_ID = re.compile(r"([0-9]+)\s*(?:;.*)?")
 
 
 def submit_once(
@@ -53,34 +56,48 @@ def submit_once(
     said = f"--comment={' '.join(filter(None, [comment, token]))}"
     command = ["sbatch", "--parsable", said, *options, str(script), *words]
     environment = clean_environment(os.environ, read_script(script))
-    deadline = time.monotonic() + timeout
-    if retry and (found := look_up(token, deadline, sleep)) is not None:
+    deadline, tries, wanted = time.monotonic() + timeout, 0, sought(script, token, words)
+    if retry and (found := look_up(wanted, deadline, sleep)) is not None:
         return found
     while True:
         _refuse_swapped(script)  # which sbatch opens by its path, minutes after an earlier try
+        tries += 1
         try:
-            return _sbatch(command, environment, token, deadline, sleep)
+            return _sbatch(command, environment, wanted, deadline, sleep)
         except SlurmUnreachable as error:
             if isinstance(error, SlurmDown) or "connect failure" in str(error):  # slurmctld cannot have taken the job
                 raise SlurmDown(str(error)) from error
-            if (found := look_up(token, deadline, sleep)) is not None:
+            if (found := look_up(wanted, deadline, sleep)) is not None:
                 return found
-            if time.monotonic() >= deadline:
+            if tries == _TRIES or time.monotonic() >= deadline:
                 raise
 
 
+def sought(script: Path, token: str, words: Sequence[str] = ()) -> Sought:
+    """The job of `script` with these arguments that was submitted with `token`."""
+    known: set[str] = set()
+    for event in events.read(RunFolder(script.parent).events, "submitting", "submitted", "attempt"):
+        if event["event"] == "submitting" and event.get("token") == token:
+            break
+        known.add(str(event.get("job")).split("_")[0])
+    return Sought(token, " ".join([str(script), *words]), frozenset(known))
+
+
 def _sbatch(
-    command: list[str], environment: dict[str, str], token: str, deadline: float, sleep: Callable[[float], None]
+    command: list[str], environment: dict[str, str], wanted: Sought, deadline: float, sleep: Callable[[float], None]
 ) -> str:
-    """One try: the job's id, looked up where sbatch has not said it. What `client.run` raises, where there is none."""
+    """One try: the job's id, looked up where sbatch has not said it and nothing else. What `client.run` raises, where
+    there is none."""
     try:
         with patience("waiting for Slurm to take the job"):
             answer = client.run(command, _SBATCH_TIMEOUT, environment)
     except SlurmRefused as error:
-        if error.sure or (found := look_up(token, deadline, sleep)) is None:
+        if error.sure or (found := look_up(wanted, deadline, sleep)) is None:
             raise
         return found
-    if (found := job_id_in(answer) or look_up(token, deadline, sleep)) is None:
+    if (said := _JOB_ID.fullmatch(answer.strip())) is not None:
+        return said[1]
+    if (found := look_up(wanted, deadline, sleep)) is None:  # a site's wrapper, whose lines may have other numbers
         raise SlurmRefused(f"sbatch answered {answer.strip()!r}, and Slurm has no such job")
     return found
 
@@ -96,21 +113,21 @@ def _refuse_swapped(script: Path) -> None:
         raise RunError(f"{one_line(str(script))} belongs to another user; nothing there is run") from error
 
 
-def look_up(token: str, deadline: float, sleep: Callable[[float], None] = time.sleep) -> str | None:
-    """The job with `token`, or None once Slurm has said several times that it has none.
+def look_up(wanted: Sought, deadline: float, sleep: Callable[[float], None] = time.sleep) -> str | None:
+    """The job, or None once Slurm has said several times that it has none.
 
     SubmissionUnknown where Slurm has not answered by `deadline`, of time.monotonic()."""
     with patience("Slurm's answer was lost; looking up whether it took the job"):
-        return _look(token, deadline, sleep)
+        return _look(wanted, deadline, sleep)
 
 
-def _look(token: str, deadline: float, sleep: Callable[[float], None]) -> str | None:
+def _look(wanted: Sought, deadline: float, sleep: Callable[[float], None]) -> str | None:
     delay, answers = 1.0, 0
     while answers < _SURE_LOOKS:
         try:
-            if (found := find_token(token)) is not None:
+            if (found := find_job(wanted)) is not None:
                 return found
-            answers = 0 if _is_under_way(token) else answers + 1
+            answers = 0 if _is_under_way(wanted.token) else answers + 1
             if not answers and time.monotonic() >= deadline:
                 raise SubmissionUnknown("an sbatch of an earlier try is still under way")
         except SlurmMissing as error:
@@ -135,10 +152,3 @@ def _is_under_way(token: str) -> bool:
                 if token.encode() in (process / "cmdline").read_bytes():
                     return True
     return False
-
-
-def job_id_in(answer: str) -> str | None:
-    """The job id that `sbatch --parsable` prints, as `ID` or `ID;CLUSTER`, among the lines of a wrapper.
-    None where no line is one, or where several are."""
-    found = {match[1] for match in map(_JOB_ID.fullmatch, answer.splitlines()) if match}
-    return found.pop() if len(found) == 1 else None

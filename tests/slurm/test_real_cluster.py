@@ -13,13 +13,14 @@ from private_cluster import PrivateCluster, new_folder, require_slurm, wait_unti
 
 from slurmopt.config.resources import Resources
 from slurmopt.errors import RunError, SlurmRefused, SlurmUnreachable
+from slurmopt.folder import events
 from slurmopt.slurm import client
 from slurmopt.slurm.environment import clean_environment
 from slurmopt.slurm.estimate import estimate, estimated_start
 from slurmopt.slurm.facts import facts
 from slurmopt.slurm.hostlist import expand
 from slurmopt.slurm.limits import findings
-from slurmopt.slurm.queue import find_token, queue
+from slurmopt.slurm.queue import find_job, find_token, queue
 from slurmopt.slurm.states import is_over, plain_state
 from slurmopt.slurm.submit import submit_once
 
@@ -182,7 +183,7 @@ def test_a_refused_job_in_the_books_is_no_job(accounting: PrivateCluster) -> Non
 @pytest.mark.parametrize(
     ("said", "asked"),
     [
-        ('echo "Welcome. 3 jobs of yours wait."; echo "$id"; echo "See https://example.org/queue"', False),
+        ('echo "Welcome. 3 jobs of yours wait."; echo "$id"; echo "See https://example.org/queue"', True),
         ('echo "Submitted batch job $id"', True),
         ('echo "$id"; echo 17', True),
     ],
@@ -197,11 +198,63 @@ def test_a_wrapper_around_sbatch_may_print_more(
     script.write_text(SLEEP)
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
     looks: list[str] = []
-    monkeypatch.setattr("slurmopt.slurm.submit.find_token", lambda token: looks.append(token) or find_token(token))
+    monkeypatch.setattr("slurmopt.slurm.submit.find_job", lambda wanted: looks.append(wanted) or find_job(wanted))
     token = f"tok-{tmp_path.name}"
     job = submit_once(script, None, token, timeout=30, retry=False)
     assert find_token(token) == job
     assert bool(looks) == asked
+    cancel(job)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("comment", ["", "--comment=rewritten"])
+def test_a_job_whose_comment_a_wrapper_changes_is_found_by_its_script(
+    cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, comment: str, fails: bool
+) -> None:
+    wrapper, script = tmp_path / "bin" / "sbatch", tmp_path / "run" / "job.sbatch"
+    wrapper.parent.mkdir()
+    script.parent.mkdir(mode=0o700)
+    said = "echo 'the site says no' >&2; exit 1" if fails else 'echo "Submitted batch job $id"; echo 5000'
+    real = shutil.which("sbatch")
+    wrapper.write_text(
+        f'#!/bin/bash\nfor word; do case $word in --comment=*) ;; *) words+=("$word") ;; esac; done\n'
+        f'id=$({real} {comment} "${{words[@]}}") || exit\necho "$id" >> {tmp_path}/ids\n{said}\n'
+    )
+    wrapper.chmod(0o755)
+    script.write_text(SLEEP)
+    before = submit_once(script, None, "tok-before", timeout=30, retry=False)
+    journal = script.with_name("events.jsonl")
+    events.append(journal, "submitted", token="tok-before", job=before)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    job = submit_once(script, None, f"tok-{tmp_path.name}", timeout=30, retry=False)
+    assert (tmp_path / "ids").read_text().split() == [job]
+    again = submit_once(script, None, f"tok-{tmp_path.name}", timeout=30, retry=True)
+    assert (tmp_path / "ids").read_text().split() == [again]
+    cancel(before)
+    cancel(job)
+
+
+def test_a_squeue_that_lists_older_jobs_alone_has_no_job_submitted_over_and_over(
+    cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A cache of the site's answers for squeue; sbatch's answer gets lost each time."""
+    tools, script = tmp_path / "bin", tmp_path / "run" / "job.sbatch"
+    tools.mkdir()
+    script.parent.mkdir(mode=0o700)
+    script.write_text(SLEEP)
+    older = submit_once(script, None, "tok-older", timeout=30, retry=False)
+    events.append(script.with_name("events.jsonl"), "submitted", token="tok-older", job=older)
+    lost = "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1"
+    for name, text in (
+        ("sbatch", f'{shutil.which("sbatch")} "$@" >> {tmp_path}/ids || exit\n{lost}'),
+        ("squeue", f'exec {shutil.which("squeue")} --jobs={older} "$@"'),
+    ):
+        (tools / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    job = submit_once(script, None, f"tok-{tmp_path.name}", timeout=30, retry=False)
+    assert (tmp_path / "ids").read_text().split() == [job]
+    cancel(older)
     cancel(job)
 
 
