@@ -94,7 +94,7 @@ def test_what_is_added_to_a_journal_goes_nowhere_else_and_waits_for_nobody(
 def test_who_holds_a_folder_writes_there_wherever_it_is(
     shared: Path, victims: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held, "_held", None)
+    monkeypatch.setattr(held, "_held", [])
     run = shared / "run"
     run.mkdir()
     held.hold(run)
@@ -115,7 +115,7 @@ def test_who_holds_a_folder_writes_there_wherever_it_is(
 def test_a_held_folder_whose_descriptor_is_lost_is_opened_anew_but_none_in_its_place(
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held, "_held", None)
+    monkeypatch.setattr(held, "_held", [])
     run = shared / "run"
     run.mkdir()
     held.hold(run)

@@ -1,29 +1,40 @@
-"""The run folder that a process of a job keeps open.
+"""The folders that a process keeps open: a job's process that of its run, who launches or watches runs theirs.
 
-Who may rename what is above a run can put another folder, or a link, in its place while an attempt runs. What such a
-process reads and writes by `held` is in the folder that it opened when it started, wherever that is now.
+Who may rename what is above a run can put another folder, or a link, in its place meanwhile. What such a process reads
+and writes by `held` is in the folder that it opened when it started, wherever that is now.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 HELD = "SLURMOPT_HELD"
 """Environment variable: the batch shell's own descriptor of a folder, and the folder, for the Python that it starts."""
 
-_held: tuple[Path, Path] | None = None  # the folder, and the way to it
-_identity = (0, 0)  # its inode and owner: mounted anew, it has another device number
+
+class _Held(NamedTuple):
+    folder: Path
+    way: Path
+    """The way to it, through its descriptor."""
+    identity: tuple[int, int]
+    """Its inode and owner: mounted anew, it has another device number."""
 
 
-def hold(folder: Path) -> bool:
+_held: list[_Held] = []
+"""A job's own is the first."""
+
+
+def hold(folder: Path, at: Path | None = None) -> bool:
     """Opens `folder` for this process; where its file system is away, it is found by its path as before. False where
-    the process holds it already, as one that was forked does."""
-    if _held is not None and _held[0] == folder:
+    the process holds it already, as one that was forked does. `at`: where it is before it gets its name."""
+    if _find(folder) is not None:
         return False
-    _hold(folder, str(folder))
+    _hold(folder, str(at or folder))
     return True
 
 
@@ -33,28 +44,52 @@ def hold_as_told() -> bool:
     return bool(folder) and _hold(Path(folder), way)
 
 
-def release() -> None:
-    """Closes it again."""
-    global _held
-    if _held is not None:
-        os.close(int(_held[1].name))
-        _held = None
+@contextlib.contextmanager
+def holding(folders: Sequence[Path]) -> Iterator[None]:
+    """Holds them meanwhile, those that are made meanwhile too; what this process holds already it goes on to hold."""
+    mine = [folder for folder in folders if _find(folder) is None]
+    for folder in mine:
+        hold(folder)
+    try:
+        yield
+    finally:
+        for folder in mine:
+            release(folder)
+
+
+def release(folder: Path | None = None) -> None:
+    """Closes it again; None: all."""
+    for one in [one for one in _held if folder in (None, one.folder)]:
+        os.close(int(one.way.name))
+        _held.remove(one)
+
+
+def _find(folder: Path) -> _Held | None:
+    return next((one for one in _held if one.folder == folder), None)
 
 
 def _hold(folder: Path, way: str) -> bool:
-    global _held, _identity
     try:
         descriptor = os.open(f"{way}/.", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return False
     if os.path.isdir(f"/proc/self/fd/{descriptor}/."):  # else there is no /proc
-        _held, _identity = (folder, Path(f"/proc/self/fd/{descriptor}")), _identity_of(os.fstat(descriptor))
-    return _held is not None
+        _keep(_Held(folder, Path(f"/proc/self/fd/{descriptor}"), _identity_of(os.fstat(descriptor))))
+    return _find(folder) is not None
+
+
+def _keep(new: _Held) -> None:
+    """Instead of one with a lost descriptor, whose number may be another file's by now."""
+    old = _find(new.folder)
+    if old is None:
+        _held.append(new)
+    else:
+        _held[_held.index(old)] = new
 
 
 def handed_on() -> tuple[str, str] | None:
     """For `take_over` in a process that this one starts: the folder, and the way to it while this one lives."""
-    return None if _held is None else (str(_held[0]), f"/proc/{os.getpid()}/fd/{_held[1].name}")
+    return (str(_held[0].folder), f"/proc/{os.getpid()}/fd/{_held[0].way.name}") if _held else None
 
 
 def take_over(handed: Sequence[str] | None) -> None:
@@ -64,32 +99,64 @@ def take_over(handed: Sequence[str] | None) -> None:
 
 
 def held(path: Path) -> Path:
-    """`path`; where it is in the folder that this process holds, by way of that."""
-    if _held is None:
-        return path
-    folder, way = _held
-    return way / path.relative_to(folder) if path.is_relative_to(folder) else path
+    """`path`; where it is in a folder that this process holds, by way of that."""
+    for one in _held:
+        if path.is_relative_to(one.folder):
+            return one.way / path.relative_to(one.folder)
+    return path
 
 
 def renewed() -> bool:
-    """Opens the folder anew where its descriptor is lost: the file server does not know it any more, or a training has
-    closed all that it found open. False where it is not, or where something else is in the folder's place."""
-    global _held
-    if _held is None:
-        return False
-    folder, way = _held
+    """Opens a folder anew where its descriptor is lost: the file server does not know it any more, or a training has
+    closed all that it found open. False where none is, or where something else is in the folder's place."""
+    return any([_renew(one) for one in list(_held)])
+
+
+def _renew(lost: _Held) -> bool:
     with contextlib.suppress(OSError):
-        if _identity_of(way.stat()) == _identity:
+        if _identity_of(lost.way.stat()) == lost.identity:
             return False
     try:
-        descriptor = os.open(f"{folder}/.", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(f"{lost.folder}/.", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return False
-    if _identity_of(os.fstat(descriptor)) != _identity:
+    if _identity_of(os.fstat(descriptor)) != lost.identity:
         os.close(descriptor)
         return False
-    _held = folder, Path(f"/proc/self/fd/{descriptor}")
+    _keep(lost._replace(way=Path(f"/proc/self/fd/{descriptor}")))
     return True
+
+
+def is_swapped(folder: Path) -> bool:
+    """Whether something else is in the place of a folder that this process holds. One that was moved away, with nothing
+    in its place, counts as away."""
+    one = _find(folder)
+    if one is None:
+        return False
+    try:
+        return _identity_of(folder.stat()) != one.identity
+    except PermissionError:  # somebody's closed folder; or one's own ticket has expired, which closes both
+        return os.access(f"{one.way}/.", os.X_OK)
+    except (FileNotFoundError, NotADirectoryError):  # a file, or a link that leads nowhere, may be there or above
+        there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+        return not there.is_dir()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+
+
+def owner_of_held(folder: Path) -> int | None:
+    """The user id that a folder had when this process opened it; None where it holds no such folder."""
+    one = _find(folder)
+    return None if one is None else one.identity[1]
+
+
+def place_of_held(folder: Path) -> Path | None:
+    """Where a folder that this process holds is now; None where nobody can tell, as after it was deleted."""
+    one = _find(folder)
+    with contextlib.suppress(OSError):
+        if one is not None and _identity_of(os.stat(now := os.readlink(one.way))) == one.identity:
+            return Path(now)
+    return None
 
 
 def _identity_of(facts: os.stat_result) -> tuple[int, int]:

@@ -62,6 +62,11 @@ class RunFolder:
         points = self.path.parent.parent / "points.json"
         return self.path.parent.name in ("points", "tasks") and held(points).is_file()
 
+    @property
+    def top(self) -> Path:
+        """The run's folder; of a point or array task that of its sweep: what its processes keep open."""
+        return self.path.parent.parent if self.in_sweep else self.path
+
     def lacks(self) -> list[str]:
         """The names of the files that every launch makes and that are not there."""
         return [path.name for path in (self.config, self.script, self.events) if not os.path.lexists(path)]

@@ -34,7 +34,7 @@ def hold_run(run: RunFolder) -> None:
     or the run, belongs to another user, or where others may write to it."""
     if hold_as_told():
         return
-    place = run.path.parent.parent if run.in_sweep else run.path
+    place = run.top
     if not hold(place):
         return
     try:
@@ -42,7 +42,7 @@ def hold_run(run: RunFolder) -> None:
             refuse_foreign_folder(path)
         refuse_open_folder(place)
     except JobError:
-        release()
+        release(place)
         raise
 
 

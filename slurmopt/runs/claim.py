@@ -26,6 +26,7 @@ from pathlib import Path
 from slurmopt.errors import FolderError, why_failed
 from slurmopt.folder import lock
 from slurmopt.folder.files import open_append
+from slurmopt.folder.held import held
 from slurmopt.folder.process import lives, machine, started_at
 
 _BEAT = 1.0
@@ -65,8 +66,8 @@ def _claimed(path: Path, mine: str, deadline: float) -> Iterator[bool]:
     except _NoLinksError:
         taken = None
     if taken is None:
-        with _locked(path.with_name(f"{path.name}.lock"), deadline) as held:
-            yield held
+        with _locked(path.with_name(f"{path.name}.lock"), deadline) as locked:
+            yield locked
         return
     if not taken:
         yield False
@@ -79,14 +80,14 @@ def _claimed(path: Path, mine: str, deadline: float) -> Iterator[bool]:
         done.set()
         if _holder(path) == mine:
             with contextlib.suppress(OSError):  # what the claim was for is done; the next one sees that nobody holds it
-                path.unlink(missing_ok=True)
+                held(path).unlink(missing_ok=True)
 
 
 def is_left(path: Path) -> bool:
     """Whether there is such a claim, and its holder is dead, as far as one look tells: it is not watched."""
     holder = _holder(path)
     known = holder and _lives(holder)
-    return holder is not None and (time.time() - path.lstat().st_mtime > _OLD if known is None else not known)
+    return holder is not None and (time.time() - held(path).lstat().st_mtime > _OLD if known is None else not known)
 
 
 class _NoLinksError(FolderError):
@@ -118,14 +119,14 @@ def _mine() -> str:
 def _touch(path: Path, done: threading.Event) -> None:
     while not done.wait(_BEAT):
         with contextlib.suppress(OSError):
-            os.utime(path, follow_symlinks=False)
+            os.utime(held(path), follow_symlinks=False)
 
 
 def _take(path: Path, mine: str, deadline: float) -> bool:
     watch = _Watch(path)
     while True:
         try:
-            os.symlink(mine, path)
+            os.symlink(mine, held(path))
             return True
         except FileExistsError:
             holder = _holder(path)
@@ -146,7 +147,7 @@ def _take(path: Path, mine: str, deadline: float) -> bool:
 def _holder(path: Path) -> str | None:
     """What the claim says; "" for a file of another kind, None where there is none."""
     try:
-        return os.readlink(path)
+        return os.readlink(held(path))
     except FileNotFoundError:
         return None
     except OSError:
@@ -161,9 +162,9 @@ def _remove(path: Path, holder: str, mine: str, deadline: float) -> bool:
         return False
     try:
         if _holder(path) == holder:
-            path.unlink(missing_ok=True)
+            held(path).unlink(missing_ok=True)
     finally:
-        second.unlink(missing_ok=True)
+        held(second).unlink(missing_ok=True)
     return True
 
 
@@ -185,7 +186,7 @@ class _Watch:
         if time.monotonic() < self._next:
             return None
         try:
-            seen = (holder, self._path.lstat().st_mtime_ns)
+            seen = (holder, held(self._path).lstat().st_mtime_ns)
         except FileNotFoundError:
             return None
         before, self._seen, self._next = self._seen, seen, time.monotonic() + _LOOK

@@ -6,10 +6,13 @@ import sys
 import time
 from typing import TextIO
 
+from slurmopt.errors import RunError
+from slurmopt.folder.held import holding
 from slurmopt.folder.layout import RunFolder
 from slurmopt.grid.records import readable
 from slurmopt.runs.gather import Status, gather
 from slurmopt.runs.mine import owner_of
+from slurmopt.runs.swapped import refuse_swapped
 from slurmopt.runs.tail import Lines, Tail
 from slurmopt.runs.view import page
 
@@ -19,17 +22,26 @@ _LOOK = 1.0
 
 
 def follow(run: RunFolder, out: TextIO) -> int:
-    """Shows rank 0's log until the run has ended, then a summary. Returns 0 when it finished, else 1."""
-    status = stream(run, out, 0)
-    print(f"\n{page(status)}", file=out, flush=True)
+    """Shows rank 0's log until the run has ended, then a summary. Returns 0 when it finished, else 1; RunError as from
+    `stream`."""
+    with holding([run.top]):
+        status = stream(run, out, 0)
+        print(f"\n{page(status)}", file=out, flush=True)
     return 0 if status.state == "finished" else 1
 
 
 def stream(run: RunFolder, out: TextIO, rank: int | None) -> Status:
-    """Writes the log of `rank` (None: of all) to `out` while the run lives; says on stderr why it waits."""
+    """Writes the log of `rank` (None: of all) to `out` while the run lives; says on stderr why it waits. RunError where
+    something else is put in the place of the run's folder."""
+    with holding([run.top]):
+        return _stream(run, out, rank)
+
+
+def _stream(run: RunFolder, out: TextIO, rank: int | None) -> Status:
     view = _View(run, out, rank)
     while True:
         status = gather([run], details=True)[0][0]
+        view.refuse_swapped(status)
         view.turn_to(status)
         if not (status.alive or status.state == "unknown"):
             view.end(status)
@@ -52,6 +64,14 @@ class _View:
         self._logs: dict[int, Tail | Lines] = {}
         self._note = Note()
         self._shown = False
+
+    def refuse_swapped(self, status: Status) -> None:
+        """RunError where something else is in the place of the run's folder; on a line of its own."""
+        try:
+            refuse_swapped(self._run, [status.journal.job])
+        except RunError:
+            self._note.clear()
+            raise
 
     def turn_to(self, status: Status) -> None:
         """Goes on to the attempt that runs now, and says why none does."""

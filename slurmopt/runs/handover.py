@@ -25,9 +25,11 @@ from slurmopt.errors import (
 )
 from slurmopt.folder import events, lock
 from slurmopt.folder.files import NotMine, open_append, read_script
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.temporary import clear, clear_drafts
 from slurmopt.runs.claim import claimed
+from slurmopt.runs.swapped import refuse_swapped
 
 _LOCK_PATIENCE = 10.0
 
@@ -60,7 +62,7 @@ def locked(run: RunFolder, patience: float) -> Iterator[bool]:
             return
         with claimed(run.submitter, max(0.0, deadline - time.monotonic())) as mine:
             if mine:
-                clear(run.path)
+                clear(held(run.path))
                 clear_drafts(run.path.parent)
             yield mine
 
@@ -89,8 +91,10 @@ def hand_over(
     `submit(token, retry)` gives the job's id and what else the journal is to keep; with `retry` an earlier try with
     this token may have got through. `extra_fields`: of its `submitting` event. To be called with the run's lock held.
     Raises what `submit` does, FolderError where script or journal fail before sbatch, and SubmissionNotNoted where the
-    journal cannot be written and the job is submitted.
+    journal cannot be written and the job is submitted; RunError where something else is in the place of a folder that
+    this process holds.
     """
+    refuse_swapped(run)
     token, job_id, _ = earlier(run)
     nothing = "nothing" if token is None and job_id is None else "no further job"
     retry = token is not None and job_id is None
@@ -105,9 +109,12 @@ def hand_over(
     except OSError as error:
         raise FolderError(f"{path}: {why_failed(error)}; {nothing} was submitted") from error
     try:
+        refuse_swapped(run)
         job_id, details = submit(token, retry)
-    except (SlurmDown, SlurmMissing, SlurmRefused) as error:  # there is no job to look for
-        with contextlib.suppress(OSError):  # a full disk: then somebody looks for one, in vain
+    except (RunError, SlurmDown, SlurmMissing, SlurmRefused) as error:
+        if retry and isinstance(error, RunError):  # an earlier try may have got through
+            raise
+        with contextlib.suppress(OSError):  # a full disk: then somebody looks for a job, in vain
             events.append(run.events, "submit-failed", backend=backend, token=token, reason=one_line(str(error)))
         raise
     except OSError as error:  # of a file that belongs to the submission

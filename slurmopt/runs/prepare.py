@@ -14,6 +14,7 @@ from typing import Any
 from slurmopt.errors import FolderError, one_line, why_failed
 from slurmopt.folder import events
 from slurmopt.folder.files import replace_text
+from slurmopt.folder.held import hold, is_swapped, release
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.owner import is_own
 from slurmopt.folder.private import written_by_nobody_else
@@ -66,7 +67,8 @@ def make_run(
     """Makes the run folder in a hidden one beside its place and renames it there, so that a run folder is whole or is
     not there.
 
-    `fill` puts more into it, and `told` into the journal's first line. Raises FolderError, and leaves nothing behind
+    `fill` puts more into it, and `told` into the journal's first line. This process holds the folder from then on: see
+    `slurmopt.folder.held`. Raises FolderError, and leaves nothing behind
     then; FileExistsError where the run is there already.
     """
     final = job.folder
@@ -83,8 +85,11 @@ def make_run(
                 fill(draft.path)
             # What is relative in the config was meant from where the launch was typed.
             events.append(draft.events, "created", name=job.name, id=job.folder.id, cwd=os.getcwd(), **told)
+            release(final.path)
+            hold(final.path, at=draft.path)  # who may rename what is above it may do so from now on
             _move(draft.path, final.path)
         except BaseException:
+            release(final.path)
             shutil.rmtree(draft.path, ignore_errors=True)
             remove_empty(draft.path.parent)
             remove_empty(place)
@@ -140,7 +145,9 @@ def link_package(run: RunFolder) -> None:
 
 
 def discard(run: RunFolder) -> None:
-    """Removes a run that Slurm never had."""
+    """Removes a run that Slurm never had; nothing of what somebody has put in its place."""
+    if is_swapped(run.path):
+        return
     shutil.rmtree(run.path, ignore_errors=True)
     remove_empty(run.path.parent)
 

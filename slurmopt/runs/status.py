@@ -33,10 +33,12 @@ import sys
 import time
 from collections.abc import Callable
 
+from slurmopt.folder.held import holding
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs import options
 from slurmopt.runs.find import all_runs, created, find
 from slurmopt.runs.gather import Status, as_dict, gather
+from slurmopt.runs.swapped import MOST, refuse_swapped, remarks
 from slurmopt.runs.table import terminal_width
 from slurmopt.runs.view import page, rows
 
@@ -93,11 +95,16 @@ def warn(problem: str | None) -> None:
 def _watch(folders: list[RunFolder]) -> int:
     def look() -> tuple[str, list[str], bool]:
         statuses, problem = gather(folders, details=True)
-        text = _text(statuses) + (f"\n\nSlurm was not asked: {problem}" if problem else "")
+        jobs = [(status.folder, [status.journal.job]) for status in statuses]
+        if len(jobs) == 1:
+            refuse_swapped(*jobs[0])
+        told = remarks(jobs)
+        text = _text(statuses) + (f"\n\nSlurm was not asked: {problem}" if problem else "") + told
         alive = any(status.alive or status.state == "unknown" for status in statuses)
-        return text, [status.state for status in statuses], alive
+        return text, [*(status.state for status in statuses), told], alive
 
-    return redraw(look)
+    with holding([run.top for run in folders[:MOST]]):
+        return redraw(look)
 
 
 def redraw(look: Callable[[], tuple[str, list[str], bool]]) -> int:

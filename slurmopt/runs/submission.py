@@ -20,6 +20,7 @@ from slurmopt.errors import (
 )
 from slurmopt.folder import events
 from slurmopt.folder.files import read_script
+from slurmopt.folder.held import hold, holding
 from slurmopt.folder.layout import RunFolder
 from slurmopt.runs.handover import alone, cron_line, earlier, hand_over
 from slurmopt.runs.mine import refuse_taken
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 
 def carry_out(plan: Plan, backend: Backend, script: str) -> int:
     """Submits the plan once, and says so; waits where that is asked for."""
+    with holding([plan.job.folder.top]):
+        return _carry_out(plan, backend, script)
+
+
+def _carry_out(plan: Plan, backend: Backend, script: str) -> int:
     job_id, repeated = submit(plan, backend, script)
     _say(plan, job_id, repeated)
     if backend.slurm and not repeated:
@@ -45,6 +51,11 @@ def carry_out(plan: Plan, backend: Backend, script: str) -> int:
 
 def submit(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
     """Makes the run (or takes the one there is) and submits it once: its job, and whether an earlier launch had."""
+    with holding([plan.job.folder.top]):
+        return _submit(plan, backend, script)
+
+
+def _submit(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
     if plan.submitted is not None:
         return plan.submitted, True
     run = plan.job.folder
@@ -66,6 +77,7 @@ def _make(plan: Plan, script: str) -> bool:
             return True
         except FileExistsError:
             pass  # another launch with this ID was quicker
+    hold(run.path)
     refuse_taken(run)
     with folder_errors(run.path):
         same = read_script(run.script) == script

@@ -21,6 +21,7 @@ from slurmopt.errors import (
 )
 from slurmopt.folder import events, private
 from slurmopt.folder.files import NotMine, read_script
+from slurmopt.folder.held import is_swapped
 from slurmopt.folder.layout import RunFolder
 from slurmopt.patience import patience
 from slurmopt.slurm import client
@@ -103,6 +104,9 @@ def _sbatch(
 
 
 def _refuse_swapped(script: Path) -> None:
+    if is_swapped(script.parent):
+        here = one_line(str(script.parent))
+        raise RunError(f"{here} is no longer the folder that the launch made; nothing there is run")
     try:
         private.refuse_foreign_folder(script.parent)
         private.refuse_open_folder(script.parent)

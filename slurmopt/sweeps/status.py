@@ -24,6 +24,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from slurmopt.folder.held import holding
 from slurmopt.folder.layout import RunFolder
 from slurmopt.grid.ranges import Ranges
 from slurmopt.runs import status as of_runs
@@ -32,6 +33,7 @@ from slurmopt.runs.gather import Status, as_dict, gather
 from slurmopt.runs.mine import owner_of
 from slurmopt.runs.state import ALIVE
 from slurmopt.runs.status import parser, redraw, warn
+from slurmopt.runs.swapped import MOST, refuse_swapped, remarks
 from slurmopt.runs.table import table, terminal_width
 from slurmopt.runs.view import HEADER
 from slurmopt.runs.view import cells as cells_of_run
@@ -52,7 +54,8 @@ def main(argv: list[str]) -> int:
     if len(runs) == len(found):
         return of_runs.show(given, runs)
     if given.watch:
-        return redraw(lambda: _drawn(found))
+        with holding([_top(one).path for one in found[:MOST]]):
+            return redraw(lambda: _drawn(found))
     seen = _look(found, details=not given.all)
     warn(seen.problem)
     print(json.dumps(seen.as_list(), allow_nan=False) if given.json else seen.text())
@@ -116,6 +119,12 @@ class Seen:
         return view.cells(seen) if one.points is None else view.cells_of_points(seen, one.points)
 
     @property
+    def jobs(self) -> list[tuple[RunFolder, list[str | None]]]:
+        """The sweeps, as runs, and runs with the jobs that they are known to have."""
+        of_sweeps = [(seen.sweep.run, [one.job for one in seen.submissions]) for seen in self.standings.values()]
+        return [*of_sweeps, *[(status.folder, [status.journal.job]) for status in self.statuses.values()]]
+
+    @property
     def alive(self) -> bool:
         """Whether anything of it can change."""
         words = [status.state for status in self.statuses.values()]
@@ -123,6 +132,11 @@ class Seen:
             if isinstance(one, Selection) and one.point is None:
                 words += self.standings[str(one.sweep.path)].counts(one.points)
         return any(word in (*ALIVE, "unknown") for word in words)
+
+
+def _top(one: RunFolder | Selection) -> RunFolder:
+    """The run, or the sweep as one."""
+    return one if isinstance(one, RunFolder) else one.sweep.run
 
 
 def _path(one: RunFolder | Selection) -> str:
@@ -156,7 +170,9 @@ def _as_point(status: Status, point: Point) -> Status:
 
 def _drawn(found: list[RunFolder | Selection]) -> tuple[str, list[str], bool]:
     seen = _look(found)
-    text = seen.text() + (f"\n\nSlurm was not asked: {seen.problem}" if seen.problem else "")
+    if len(found) == 1 and seen.jobs:
+        refuse_swapped(*seen.jobs[0])
+    text = seen.text() + (f"\n\nSlurm was not asked: {seen.problem}" if seen.problem else "") + remarks(seen.jobs)
     return text, [text], seen.alive
 
 

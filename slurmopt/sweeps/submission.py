@@ -23,6 +23,7 @@ from slurmopt.errors import (
     SubmissionUnknown,
 )
 from slurmopt.folder.files import read_script, replace_text
+from slurmopt.folder.held import hold, holding
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
@@ -40,9 +41,10 @@ if TYPE_CHECKING:
 
 def carry_out(plan: SweepPlan, script: str) -> int:
     """Submits the plan's sweep, and says so."""
-    submissions, repeated = submit(plan, script)
-    say(plan, submissions, repeated)
-    return _watch(plan) if plan.job.settings.launch.wait else 0
+    with holding([plan.sweep.path]):
+        submissions, repeated = submit(plan, script)
+        say(plan, submissions, repeated)
+        return _watch(plan) if plan.job.settings.launch.wait else 0
 
 
 def _watch(plan: SweepPlan) -> int:
@@ -144,6 +146,7 @@ def _make(plan: SweepPlan, script: str) -> bool:
             return True
         except FileExistsError:
             pass  # another launch with this ID was quicker
+    hold(run.path)
     refuse_taken(run)
     with folder_errors(run.path):
         _refuse_another(plan, script)
