@@ -18,6 +18,7 @@ from slurmopt.folder.temporary import temporary_name
 _LARGEST = 16 << 20
 """Bytes: no config, script, heartbeat or verdict has as many."""
 _PAGE = 1 << 16
+_MOST_PIECES = 1000
 
 
 def replace_text(path: Path, text: str, mode: int = 0o640) -> None:
@@ -66,10 +67,17 @@ def open_append(path: Path, mode: int = 0o640) -> int:
     for; a device.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = open_held(path, flags, mode)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        descriptor = open_held(path, flags, mode)
+    except OSError as error:
+        if error.errno != errno.ELOOP or not held(path).is_symlink():
+            raise
+        owner = held(path).lstat().st_uid
+        raise NotRegular(errno.EINVAL, f"it is a link (of user {owner}), which is not followed", str(path)) from error
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise NotRegular(errno.EINVAL, "it is no regular file", str(path))
+        raise NotRegular(errno.EINVAL, f"it is {_kind(mode)}", str(path))
     _leave_to_owner(descriptor, held(path))
     return descriptor
 
@@ -103,6 +111,18 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 class NotRegular(OSError):
     """A FIFO, which would be waited for, a device, which may never end, or a folder."""
+
+
+_NEVER_FILES = {
+    errno.ENXIO: "no regular file but a socket",
+    errno.ELOOP: "no file but a link that leads to itself",
+}
+"""What opening a file answers that is none."""
+_KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
+
+
+def _kind(mode: int) -> str:
+    return f"no regular file but {_KINDS.get(stat.S_IFMT(mode), 'something else')}"
 
 
 class TooLarge(OSError):
@@ -143,11 +163,16 @@ def read_end(path: str | Path, size: int) -> bytes:
 
 
 def _opened(path: str | Path, most: int | None = None, mine: bool = False) -> int:
-    descriptor = open_held(Path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = open_held(Path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in _NEVER_FILES:
+            raise
+        raise NotRegular(errno.EINVAL, f"it is {_NEVER_FILES[error.errno]}", str(path)) from error
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
-            raise NotRegular(errno.EINVAL, "it is no regular file", str(path))
+            raise NotRegular(errno.EINVAL, f"it is {_kind(facts.st_mode)}", str(path))
         if mine and not is_trusted(facts, held(Path(path)).parent):
             raise NotMine(errno.EPERM, "it belongs to another user", str(path))
         if most is not None and facts.st_size > most:
@@ -187,6 +212,27 @@ def read_text(path: Path, mine: bool = False) -> str:
         return read_whole(path, mine=mine).decode("utf-8")
     except (NotRegular, TooLarge) as error:
         raise ValueError(f"{path}: {error.strerror}") from error
+
+
+def data_to_read(descriptor: int) -> int:
+    """How many bytes there are to read in a file without those that `next_data` passes over."""
+    facts = os.fstat(descriptor)
+    with contextlib.suppress(OSError):
+        if os.lseek(descriptor, 0, os.SEEK_HOLE) < facts.st_size:
+            return min(facts.st_size, facts.st_blocks * 512)
+    return facts.st_size  # without holes, or this file system does not tell
+
+
+def data_end(descriptor: int) -> int:
+    """Where the last bytes end that somebody has written; the file's end where this file system does not tell, or where
+    they are in too many pieces to look for."""
+    size, end = os.fstat(descriptor).st_size, 0
+    with contextlib.suppress(OSError):
+        for _ in range(_MOST_PIECES):
+            if (start := next_data(descriptor, end)) >= size:
+                return end
+            end = os.lseek(descriptor, start, os.SEEK_HOLE)
+    return size
 
 
 def next_data(descriptor: int, place: int) -> int:

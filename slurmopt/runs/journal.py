@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 
 from slurmopt.errors import one_line
 from slurmopt.folder import events
+from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 from slurmopt.folder.outcome import FINISHED, REQUEUE
 from slurmopt.survival import decision
@@ -109,7 +111,10 @@ def read(folder: RunFolder) -> Journal:
     """Reads the run's events; one that cannot be read gives a journal with a `problem`."""
     journal = Journal(folder)
     try:
-        return take(journal, telling(folder.events))
+        take(journal, telling(folder.events))
+        if not journal.latest and (path := held(folder.events)).is_symlink() and not path.exists():
+            raise FileNotFoundError(errno.ENOENT, "it is a link that leads nowhere", str(path))
+        return journal
     except OSError as error:
         return Journal(folder, problem=f"cannot read events.jsonl: {error.strerror or error}")
 

@@ -20,7 +20,8 @@ def parser() -> argparse.ArgumentParser:
 
 def row(status: Status) -> list[str]:
     """A run's line."""
-    launched = "  ".join(filter(None, (age(status.journal.created, status.now), whose(status.owner))))
+    known = (age(status.journal.created, status.now), whose(status.owner), status.journal.problem)
+    launched = "  ".join(filter(None, known))
     return [one_line(status.folder.name), one_line(status.folder.id), status.state, launched]
 
 

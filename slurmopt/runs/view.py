@@ -203,6 +203,8 @@ def log_path(status: Status) -> str | None:
 def next_step(status: Status) -> str:
     """The command that helps now."""
     run = word_for(status.folder, status.label)
+    if status.journal.problem is not None and not status.folder.in_sweep:
+        return f"look at what is there; squeue --me -o '%i %o' names your job whose script is {status.folder.script}"
     if status.owner is not None:  # who alone can submit, retry or cancel it
         return f"slurmopt logs {run}" if status.journal.attempt else ""
     if status.state == "unsubmitted" and status.folder.lacks():
