@@ -9,6 +9,7 @@ from typing import Any
 
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.folder.files import read_json, read_text, replace_json
+from slurmopt.folder.held import held
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
 
@@ -116,11 +117,18 @@ def newer(submissions: Iterable[Submission], number: int) -> Ranges:
 def cancelled(sweep: SweepFolder) -> Ranges:
     """The points that must not start any more. OSError where nobody can tell, ConfigError where the file is damaged."""
     try:
+        if held(sweep.cancelled).is_symlink():  # slurmopt makes none
+            raise ConfigError(_damaged(sweep, "a link"))
         return Ranges.parse(read_text(sweep.cancelled).strip())
     except FileNotFoundError:
         return Ranges()
-    except ValueError as error:
-        raise ConfigError(f"{sweep.cancelled} is damaged: {one_line(str(error))}") from error
+    except ValueError as error:  # whose text is not to be shown
+        raise ConfigError(_damaged(sweep, "no list of points such as 3,7-9")) from error
+
+
+def _damaged(sweep: SweepFolder, what: str) -> str:
+    points = one_line(f"{sweep.name}/{sweep.id}/POINTS")
+    return f"{sweep.cancelled} is damaged: it is {what}; move it away, and repeat slurmopt cancel {points}"
 
 
 def write(path: Path, count: int, submissions: list[Submission]) -> None:

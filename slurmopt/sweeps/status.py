@@ -147,7 +147,7 @@ def _path(one: RunFolder | Selection) -> str:
 
 def _look(found: list[RunFolder | Selection], details: bool = True) -> Seen:
     """Each sweep once, all runs with one squeue. Of several, one that cannot be read is left out."""
-    look = standing if len(found) == 1 else readable
+    look = standing if len(found) == 1 and details else readable
     sweeps = dict.fromkeys(one.sweep for one in found if isinstance(one, Selection))
     standings = {str(sweep.path): seen for sweep in sweeps if (seen := look(sweep)) is not None}
     found = [one for one in found if isinstance(one, RunFolder) or str(one.sweep.path) in standings]

@@ -73,3 +73,43 @@ def test_status_of_all_goes_on_to_the_others(make_sweep: Callable[..., Any], fai
     assert [(one["name"], one["id"]) for one in json.loads(out)] == [("good", "b")]
     assert err.startswith("slurmopt: bad/a: ")
     assert main(["status", "bad/a"]) == 1
+
+
+def linked(path: Any) -> None:
+    (path.parent / "secret").write_text("1-2")
+    path.symlink_to("secret")
+
+
+def linked_text(path: Any) -> None:
+    (path.parent / "secret").write_text("my secret")
+    path.symlink_to("secret")
+
+
+def binary(path: Any) -> None:
+    path.write_bytes(b"\xff\x00\x1b]0;my secret")
+
+
+def words(path: Any) -> None:
+    path.write_text("my secret")
+
+
+@pytest.mark.parametrize("damage", [linked, linked_text, binary, words, os.mkfifo, os.mkdir])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_list_of_cancelled_points_that_is_none_hides_nothing_and_shows_nothing_else(
+    make_sweep: Callable[..., Any], tmp_path: Any, capsys, damage: Any, alone: bool
+) -> None:
+    bad = make_sweep("bad", "a", a=[1, 2]).submitted("0-1", "6")
+    if not alone:
+        make_sweep("good", "b", a=[1, 2]).submitted("0-1", "7").ended(0)
+    damage(bad.folder.cancelled)
+    for command in (["status", "--all"], ["status", "--all", "--json"], ["list"]):
+        assert main(command) == 0
+        out, err = capsys.readouterr()
+        assert ("good" in out) != alone
+        assert f"slurmopt: bad/a: {bad.folder.cancelled} is damaged: it is " in err
+        assert "secret" not in out + err
+    assert main(["status", "bad/a"]) == 2
+    error = capsys.readouterr().err
+    assert error.endswith("; move it away, and repeat slurmopt cancel bad/a/POINTS\n")
+    assert error.count("\n") == 1
+    assert "secret" not in error
