@@ -58,6 +58,19 @@ static int of_descriptor(int descriptor, char *path)
     return length > 0;
 }
 
+/* A path by way of a folder that the process keeps open becomes the plain one. */
+static void leave_descriptor(char *path)
+{
+    char folder[LENGTH];
+    int descriptor, length = 0;
+    if (sscanf(path, "/proc/self/fd/%d%n", &descriptor, &length) < 1 || path[length] != '/')
+        return;
+    if (!of_descriptor(descriptor, folder))
+        return;
+    strncat(folder, path + length, NAME_MAX);
+    strcpy(path, folder);
+}
+
 static int is_mine(int folder, const char *given, char *path)
 {
     if (!is_armed() || !given)
@@ -70,6 +83,7 @@ static int is_mine(int folder, const char *given, char *path)
             strcat(path, "/");
     }
     strncat(path, given, PATH_MAX - 1);
+    leave_descriptor(path);
     return is_below(path);
 }
 

@@ -150,7 +150,7 @@ def test_a_launch_that_another_of_its_id_has_overtaken_submits_nothing(project: 
     require_strace()
     words = ("launch.name=overtaken", "launch.id=one")
     run = project.path / "runs" / "overtaken" / "one"
-    stop = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(run / ".submission"), "-e", "trace=openat"]
+    stop = ["strace", "-f", "-qq", "-o", "/dev/null", *of_held(run / ".submission"), "-e", "trace=openat"]
     first = begin(project, *words, before=[*stop, "-e", "inject=openat:signal=SIGSTOP:when=1"])
     stopped = ["pgrep", "--parent", str(first.pid), "--runstates", "T,t"]
     wait_until(lambda: subprocess.run(stopped, capture_output=True).returncode == 0, 30, "it stops")
@@ -168,6 +168,11 @@ FAILS = "task.command=[bash,-c,'while [ -e hold ]; do sleep 0.2; done; exit 3']"
 KILLED_BEFORE_SBATCH = "kill -9 $PPID"
 KILLED_AFTER_SBATCH = 'sbatch "$@" > /dev/null; kill -9 $PPID'
 DIES_AFTER_SBATCH = 'sbatch "$@" > /dev/null; kill -9 $$'
+
+
+def of_held(path: Path) -> list[str]:
+    """strace's words for a file of a run folder that the process keeps open, by whatever descriptor."""
+    return [word for number in range(3, 50) for word in ("-P", f"/proc/self/fd/{number}/{path.name}")]
 
 
 def require_strace() -> None:
@@ -351,7 +356,7 @@ def test_an_error_before_sbatch_leaves_nothing_and_asks_nobody_to_look_for_a_job
     long = project.slurmopt("launch", *words, check=False, **short)
     assert long.stderr == "slurmopt: error: sbatch cannot be started: argument list too long\n"
     script = project.path / "runs" / "early" / "one" / "job.sbatch"
-    inject = ["inject=openat:error=EIO", "-P", str(script)]
+    inject = ["inject=openat:error=EIO", *of_held(script)]
     faulty = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=openat", "-e", *inject]
     launch = begin(project, "launch.name=early", "launch.id=one", before=faulty)
     _, err = launch.communicate(timeout=60)
