@@ -45,7 +45,7 @@ PLANTED = """{"time": 1, "event": "created", "name": "PLANTED", "id": "1"}
 {"time": 3, "event": "attempt", "attempt": 0, "job": "666", "nodes": "PLANTED"}
 {"time": 4, "event": "end", "attempt": 0, "outcome": "user error", "error": "PLANTED"}
 """
-TASK = "task.command=[bash, -c, 'echo mine; until [ -e {end} ]; do sleep 0.05; done']"
+TASK = "task.command=[bash, -c, 'echo mine; while [ -d {folder} ]; do sleep 0.05; done']"
 SUBMISSION = {"number": 0, "job": "9", "token": "t9", "points": "0-1", "per_task": 1, "packed": False, "tasks": 2}
 WORDS = {
     "launch": ["launch", "launch.name=mine", "launch.id=1", "launch.backend=local"],
@@ -56,9 +56,7 @@ WORDS = {
 
 @pytest.fixture
 def team() -> Iterator[Team]:
-    for made in make_team():
-        yield made
-        (made.project.parent / "end").touch()
+    yield from make_team()
 
 
 def started(team: Team, *words: str) -> subprocess.Popen[str]:
@@ -88,8 +86,7 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.parametrize("what", WHAT)
 @pytest.mark.parametrize("command", WORDS)
 def test_who_watches_is_told_and_sees_nothing_of_it(team: Team, command: str, what: str) -> None:
-    end = team.project.parent / "end"
-    task = TASK.format(end=end)
+    task = TASK.format(folder=team.project)
     if command != "launch":
         done = team.victim.launch(task, "launch.wait=false")
         assert done.returncode == 0, done.stderr
