@@ -50,7 +50,8 @@ class Runner:
             status = EXIT_STATUS[REQUEUE]
             while status == EXIT_STATUS[REQUEUE] and not self.cancelled:
                 status = self._attempt()
-                self._hold_off()
+                if status == EXIT_STATUS[REQUEUE]:  # else nobody waits for it: a retry may begin at once
+                    self._hold_off()
         return status
 
     def _cancel(self, *_: object) -> None:

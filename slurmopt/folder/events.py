@@ -11,7 +11,7 @@ Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank
     signal      the batch shell got a signal                attempt, signal
     hang        no rank makes a step any more               attempt, rank, node, step, seconds
     requeue     the supervisor asks for another attempt     attempt, job
-    requeue-refused  Slurm said no, or the run's folder was swapped  attempt, job, reason
+    requeue-refused  Slurm said no, or (`by`: batch shell) the folder was swapped  attempt, job, reason
     end         the verdict on an attempt                   attempt, outcome, exit_code, rank, node, error, cause, next,
                                                             reason, step, durable, mark, began; pause, where the next
                                                             one is to wait; by, where it came late

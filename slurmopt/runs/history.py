@@ -165,7 +165,7 @@ def _retried(event: Event) -> str:
 
 
 def _refused(event: Event) -> str:
-    if _job(event).startswith("local-"):
+    if _job(event).startswith("local-") or "by" in event:
         return f"no further attempt was started{_why(event)}"
     return f"Slurm refused to requeue job {_job(event)}{_why(event)}"
 

@@ -37,7 +37,7 @@ class Attempt:
     """The batch shell got SIGTERM: from scancel, `scontrol requeue`, preemption, a failing node."""
     requeued: bool = False
     refused: bool = False
-    """Slurm refused to requeue it."""
+    """Slurm refused to requeue it, or the batch shell did not ask, as the run's folder had been swapped."""
     end: dict[str, Any] | None = None
     """Its `end` event."""
 

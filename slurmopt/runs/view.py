@@ -188,7 +188,10 @@ def _error(status: Status) -> str | None:
     if status.journal.ended is not None and status.detail:
         return status.detail
     found = failure(status.folder, status.journal.attempt.number) if status.journal.attempt else None
-    return f"rank {found.rank}: {found.error or found.outcome}" if found else None
+    if found is None:
+        return None
+    said = found.error or found.outcome
+    return said if found.rank is None else f"rank {found.rank}: {said}"
 
 
 def log_path(status: Status) -> str | None:

@@ -454,3 +454,25 @@ def test_a_run_whose_folder_was_away_at_its_next_attempt_is_brought_back_by_a_re
     assert slurmopt("retry", str(run)).returncode == 0
     wait_until(lambda: state(run) == "running", 60, "the retry")
     assert slurmopt("cancel", str(run)).returncode == 0
+
+
+def test_a_run_that_was_swapped_before_its_training_and_put_back_is_brought_back_by_a_retry(folder: Path) -> None:
+    there, go = folder / "there", folder / "go"
+    wait = f"touch {there}; until [ -e {go} ]; do sleep 0.1; done"
+    run = start("task._target_=train.until_told", f"environment.setup=['{wait}']")
+    wait_until(there.exists, 60, "the setup")
+    aside = run.with_name("aside")
+    run.rename(aside)
+    run.mkdir()
+    go.touch()
+    wait_until(lambda: bool(events.read(aside / "events.jsonl", "requeue-refused")), 60, "its end")
+    assert list(run.iterdir()) == []
+    run.rmdir()
+    aside.rename(run)
+    wait_until(lambda: state(run) == "lost", 60, "its process to be gone")
+    shown = slurmopt("status", str(run)).stdout
+    assert "  error      something else is at " in shown
+    assert "slurmopt retry" in shown
+    assert slurmopt("retry", str(run)).returncode == 0
+    wait_until(lambda: state(run) == "running", 60, "the retry")
+    assert slurmopt("cancel", str(run)).returncode == 0

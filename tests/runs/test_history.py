@@ -180,6 +180,15 @@ def test_what_happens_beside_the_attempts_is_told(make_run, capsys) -> None:
     assert words[2:] == ["requeue-refused", "retry", "submitted", "cancel", "notify-failed"]
 
 
+@pytest.mark.parametrize(("job", "by"), [("7", {"by": "batch shell"}), ("local-7", {})])
+def test_what_slurm_was_not_asked_is_not_said_to_be_refused_by_it(make_run, capsys, job: str, by: dict) -> None:
+    made = launched(make_run).event("attempt", time=T + 10, attempt=0, job=job, nodes="node1")
+    made.event("requeue-refused", attempt=0, job=job, reason="something else is in the place of the run", **by)
+    shown = flat(page(capsys))
+    assert "no further attempt was started: something else is in the place of the run" in shown
+    assert "refused" not in shown
+
+
 def test_a_run_that_is_alive_and_one_that_has_not_begun(make_run, capsys) -> None:
     made = make_run().submitted()
     assert told(capsys)["attempts"] == []
