@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+import os
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from slurmopt.errors import one_line
 from slurmopt.folder.layout import RunFolder
+from slurmopt.folder.sweep import SweepFolder
 from slurmopt.runs.find import Selection
 from slurmopt.runs.gather import Status, gather
 from slurmopt.runs.journal import text, whole
+from slurmopt.runs.mine import owner_of
 from slurmopt.runs.options import word_for
-from slurmopt.runs.strays import Stray
+from slurmopt.runs.strays import Stray, goes_on
 
 
 @dataclass
@@ -63,11 +66,27 @@ def deed_of(stray: Stray, did: str, end: dict[str, Any] | None = None, **fields:
     )
 
 
-def left_alone(found: Iterable[RunFolder | Selection], done: Container[str]) -> Iterator[str]:
-    """Of each run that was named, and with which nothing was done, why, and what works instead. `done`: folders."""
+def left_alone(found: Iterable[RunFolder | Selection], done: Collection[str]) -> Iterator[str]:
+    """Of each run or sweep that was named, and with which nothing was done, why, and what works instead. `done`:
+    folders."""
+    found = list(dict.fromkeys(found))
     runs = [one for one in found if isinstance(one, RunFolder) and str(one.path) not in done]
     if runs:
         yield from map(_why_not, gather(runs)[0])
+    for one in found:
+        if isinstance(one, Selection) and not any(_is_in(folder, one.sweep) for folder in done):
+            yield _why_not_sweep(one)
+
+
+def _is_in(folder: str, sweep: SweepFolder) -> bool:
+    return folder == str(sweep.path) or folder.startswith(f"{sweep.path}{os.sep}")
+
+
+def _why_not_sweep(one: Selection) -> str:
+    if (owner := owner_of(one.sweep.run)) is not None:
+        return f"{one.label} belongs to another user ({one_line(owner)}), who alone can tend it"
+    word = word_for(one.sweep.run, f"{one.sweep.name}/{one.sweep.id}")
+    return f"{one.label}: nothing is to be done; see: slurmopt status {word}; for what failed: slurmopt retry {word}"
 
 
 def _why_not(status: Status) -> str:
@@ -81,4 +100,6 @@ def _why_not(status: Status) -> str:
         return f"{said}: nothing is to be done yet"
     if status.state in ("finished", "unsubmitted", "unknown"):
         return f"{said}: nothing is to be done; see: slurmopt status {run}"
+    if not status.journal.local and goes_on(status.journal):
+        return f"{said}: Slurm may still bring it back itself; repeat slurmopt tend {run} in a minute"
     return f"{said} and stays so; to let it go on: slurmopt retry {run}"

@@ -76,8 +76,7 @@ def main(argv: list[str], first: First = lambda folder, dry_run: iter(())) -> in
     finally:  # what was done is told, also after Ctrl-C
         if given.json:
             print(json.dumps([asdict(deed) for deed in deeds]))
-    for line in left_alone(_named(given) if given.runs else [], {deed.folder for deed in deeds}):
-        print(f"slurmopt: {line}", file=sys.stderr)
+    _say_left_alone(given, {deed.folder for deed in deeds})
     return 1 if any(deed.is_problem for deed in deeds) else 0
 
 
@@ -161,15 +160,23 @@ def _print(deeds: list[Deed], dry_run: bool) -> None:
         print(prefix + deed.line(dry_run), file=stream, flush=True)
 
 
+def _say_left_alone(given: argparse.Namespace, done: set[str]) -> None:
+    for line in left_alone(_named(given) if given.runs else [], done):
+        print(f"slurmopt: {line}", file=sys.stderr, flush=True)
+
+
 def _watch(given: argparse.Namespace, every: int, first: First) -> int:
     """Round after round; what was said of a run in the last round is not said again."""
     before: list[str] | None = None
     while True:
-        said = []
+        said, done = [], set()
         try:
             for deed in _deeds(given, first):
+                done.add(deed.folder)
                 said.append(deed.line(given.dry_run))
                 _print([deed] if said[-1] not in (before or []) else [], given.dry_run)
+            if before is None:
+                _say_left_alone(given, done)
         except (SlurmoptError, OSError) as error:
             if before is None and not isinstance(error, SlurmError):  # what was typed names nothing that can be tended
                 raise

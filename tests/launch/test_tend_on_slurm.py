@@ -79,16 +79,19 @@ class Site:
         return deeds[0]
 
     def kill_a_tend_at(self, submission: str) -> None:
-        """Kills a tend, with all that it started, whose `sbatch` has done `submission` and has not answered."""
+        self.kill_at(TEND, submission)
+
+    def kill_at(self, argv: list[str], submission: str) -> None:
+        """Kills a command, with all that it started, whose `sbatch` has done `submission` and has not answered."""
         folder, reached = self.path / "bin", self.path / "reached"
         folder.mkdir(exist_ok=True)
         (folder / "sbatch").write_text(f"#!/bin/bash\n{submission}\ntouch {reached}\nexec sleep 60\n")
         (folder / "sbatch").chmod(0o755)
         env = {**self.env, "PATH": f"{folder}:{self.env['PATH']}"}
-        tend = subprocess.Popen(TEND, env=env, cwd=self.path, start_new_session=True)
+        command = subprocess.Popen(argv, env=env, cwd=self.path, start_new_session=True)
         wait_until(reached.exists, 60, "it submits")
-        os.killpg(tend.pid, signal.SIGKILL)
-        tend.wait()
+        os.killpg(command.pid, signal.SIGKILL)
+        command.wait()
         reached.unlink()
 
     def until_attempt(self, run: RunFolder, number: int, timeout: float = 60) -> None:
@@ -177,3 +180,53 @@ def test_a_tend_that_is_killed_around_sbatch_leaves_one_job(site: Site) -> None:
     assert [one.wait(60) for one in again] == [0, 0]
     site.until_attempt(run, 1)
     assert len(site.jobs(run)) == 2
+
+
+def noted_once(site: Site, retry: list[str], script: Path) -> str:
+    """The job of a retry that is killed once slurmctld has it: a tend notes it, and no other comes."""
+    waiting = ["squeue", "-h", "--states=PENDING", "-o", "%A %o"]
+    site.kill_at([*retry, "+resources.extra.begin=now+10days"], f'{shutil.which("sbatch")} "$@"')
+    listed = set(site.cluster.run(waiting).stdout.splitlines())
+    (job,) = [row.split()[0] for row in listed if str(script) in row]
+    assert [(deed["did"], deed["job"]) for deed in site.tend()] == [("noted", job)]
+    assert site.tend() == []
+    site.run(retry)
+    assert set(site.cluster.run(waiting).stdout.splitlines()) == listed
+    return job
+
+
+@pytest.mark.parametrize("before", ["failed", "finished", "cancelled"])
+def test_the_job_of_a_retry_that_was_killed_is_noted(site: Site, before: str) -> None:
+    run, first, _ = site.launch("mine", HELD if before == "cancelled" else f"exit {int(before == 'failed')}")
+    slurmopt = [sys.executable, "-m", "slurmopt"]
+    if before == "cancelled":
+        site.until_attempt(run, 0)
+        assert site.run([*slurmopt, "cancel", "mine"]).returncode == 0
+    over = ("COMPLETED", "FAILED", "CANCELLED")
+    wait_until(lambda: site.jobs(run)[0][1] in over, 60, "its end", lambda: site.jobs(run))
+    finished = ["--finished"] if before == "finished" else []
+    job = noted_once(site, [*slurmopt, "retry", str(run.path), *finished], run.script)
+    (told,) = json.loads(site.run([*slurmopt, "status", "mine", "--json"]).stdout)
+    assert (told["state"], told["jobs"]) == ("pending", [first, job])
+    assert site.run([*slurmopt, "cancel", "mine"]).returncode == 0
+    wait_until(lambda: (job, "CANCELLED") in site.jobs(run), 60, "it is cancelled", lambda: site.jobs(run))
+
+
+def test_the_array_job_of_a_sweeps_retry_that_was_killed_is_noted(site: Site) -> None:
+    words = ("task.command=[bash,-c,'exit 1']", "launch.name=grid", "+n=0,1", "launch.json=true", "resources.time=5m")
+    done = site.run([sys.executable, "-m", "slurmopt.launch", "-m", *words])
+    assert done.returncode == 0, done.stderr
+    sweep = Path(json.loads(done.stdout)["run"])
+    slurmopt = [sys.executable, "-m", "slurmopt"]
+
+    def states() -> dict[str, int]:
+        (told,) = json.loads(site.run([*slurmopt, "status", "grid", "--json"]).stdout)
+        found: dict[str, int] = told["states"]
+        return found
+
+    wait_until(lambda: states() == {"failed": 2}, 60, "both points fail", states)
+    job = noted_once(site, [*slurmopt, "retry", "grid"], sweep / "job.sbatch")
+    told = [event for event in events.read(sweep / "events.jsonl", "submitted")]
+    assert [str(event["job"]) for event in told][1:] == [job]
+    assert states() == {"pending": 2}
+    assert site.run([*slurmopt, "cancel", "grid"]).returncode == 0

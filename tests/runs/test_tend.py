@@ -246,6 +246,15 @@ def test_one_that_is_named_and_left_alone_says_why(stray, slurm, capsys) -> None
     ]
 
 
+def test_one_that_tend_is_about_to_bring_back_is_not_called_over(stray, slurm, capsys) -> None:
+    run = stray()
+    age(run)
+    slurm.has("7", "NODE_FAIL", run.folder, ended=2)
+    assert main(["tend", "mine/one"]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith("slurmopt: mine/one is killed: Slurm may still bring it back itself; repeat slurmopt tend")
+
+
 def test_a_job_that_cannot_be_noted_is_told_and_noted_by_the_next_tend(stray, slurm, capsys) -> None:
     """The journal breaks once sbatch has been asked."""
     run = stray().end("killed", cause="preemption", next="submit")

@@ -113,3 +113,12 @@ def test_the_array_job_of_a_sweeps_own_submission_that_broke_off_is_noted(
     assert tend(capsys) == [("noted", "8")]
     assert arrays.known(sweep.folder)[-1].job == "8"
     assert (tend(capsys), slurm.submissions()) == ([], 0)
+
+
+def test_a_sweep_that_is_named_and_left_alone_says_so(sweep: Any, slurm: Slurm, capsys: Any) -> None:
+    sweep.ended(0, "user error", cause="user error", next=None)
+    assert main(["tend", "grid", "grid/0"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    advice = "nothing is to be done; see: slurmopt status grid/one; for what failed: slurmopt retry grid/one"
+    assert said.err.splitlines() == [f"slurmopt: grid/one: {advice}", f"slurmopt: grid/one/0: {advice}"]
