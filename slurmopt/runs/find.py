@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,10 +184,16 @@ def _by_path(word: str, folder: Path) -> RunFolder | None:
         if (point := _point_at(path)) is not None:
             return point
         if _is_run(path):
-            return RunFolder(Path(os.path.abspath(path)))
-        if runs := _runs_of(path):
+            return RunFolder(_plain(path))
+        if runs := _runs_of(_plain(path)):
             return latest(runs, "")
     return _by_typed_name(word, folder)
+
+
+def _plain(path: Path) -> Path:
+    """The same folder without `..`: links stay as they were typed, unless a `..` follows one."""
+    short, real = os.path.abspath(path), os.path.realpath(path)
+    return Path(short if os.path.realpath(short) == real else real)
 
 
 def _point_at(path: Path) -> RunFolder | None:
@@ -301,12 +308,24 @@ def _by_prefix(word: str, folder: Path) -> RunFolder:
         raise _ambiguous(word, close)
     paths = list(_paths(word, folder))
     refuse_closed(word, paths, folder)
-    if any(os.path.lexists(path) and path.parent.parent == folder.absolute() for path in paths):
+    places = [Path(os.path.abspath(path)) for path in paths if os.path.lexists(path)]
+    if any(path.parent.parent == folder.absolute() for path in places):
         raise RunError(f"no run {word!r} in {_shown(folder)}: what is there has no events.jsonl")
+    _refuse_folder(word)
     if not runs:
         return latest(runs, f"no runs in {_shown(folder)}")
     valid = sorted({run.name for run in runs}) + [run.id for run in runs] + [f"{run.name}/{run.id}" for run in runs]
     raise RunError(f"no run {word!r} in {_shown(folder)}{did_you_mean(word, valid)}; `slurmopt list` shows all")
+
+
+def _refuse_folder(word: str) -> None:
+    """RunError where `word` is the path of a folder that is no run's."""
+    if ("/" in word or word in (".", "..")) and os.path.isdir(word):
+        there = os.path.realpath(word)
+        raise RunError(
+            f"{word!r} is the folder {one_line(there)}: neither a run nor the runs of one name; "
+            f"if your runs are in it, add --folder {one_line(shlex.quote(there))}"
+        )
 
 
 def _ambiguous(word: str, runs: list[RunFolder]) -> RunError:

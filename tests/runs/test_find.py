@@ -88,3 +88,30 @@ def test_what_else_lies_there_is_no_run(make_run) -> None:
     (RUNS / ".hidden" / "x").mkdir(parents=True)
     (RUNS / "dangling").symlink_to("nowhere")
     assert all_runs(RUNS) == [run]
+
+
+@pytest.mark.parametrize("word", ["..", "../..", "./", "/"])
+@pytest.mark.parametrize("has_runs", [True, False])
+def test_a_folder_that_is_no_run_is_named_as_one(make_run, tmp_path, monkeypatch, word: str, has_runs: bool) -> None:
+    if has_runs:
+        make_run("mine")
+    inside = tmp_path / "src" / "deep"
+    inside.mkdir(parents=True)
+    monkeypatch.chdir(inside)
+    there = (inside / word).resolve()
+    with pytest.raises(RunError) as told:
+        find(word, tmp_path / "runs")
+    assert str(told.value) == (
+        f"{word!r} is the folder {there}: neither a run nor the runs of one name; "
+        f"if your runs are in it, add --folder {there}"
+    )
+
+
+def test_a_path_that_goes_up_is_shown_without_that(three, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(three[0].path)
+    assert find("..", RUNS) == find("./../../mine", RUNS) == three[2]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(three[0].path)
+    assert find("./link", RUNS).path == tmp_path / "link"
+    assert find("./link/..", RUNS) == three[2]
+    assert find("./link/../20261121-120000-aaaa", RUNS) == three[0]
