@@ -255,7 +255,7 @@ def test_too_little_space_names_folder_and_key(nodes: Nodes, tmp_path: Path) -> 
     error = nodes.error(0)
     assert error.startswith("health: node1: ")
     assert f"{tmp_path} has " in error
-    assert "less than 1048576.0 TiB (health.scratch)" in error
+    assert "less than 1048576.0 TiB (health.scratch; health.scratch=null skips this check)" in error
     assert nodes.outcome(0)["nodes"] is None
 
 

@@ -29,7 +29,7 @@ def space(folder: str, least: int, key: str, shared: bool) -> Finding | None:
     free = found.f_bavail * found.f_frsize
     if free >= least:
         return None
-    text = f"{path} has {human_bytes(free)} free, less than {human_bytes(least)} ({key})"
+    text = f"{path} has {human_bytes(free)} free, less than {human_bytes(least)} ({key}; {key}=null skips this check)"
     return Finding(text, () if shared else None, passing=shared)
 
 
