@@ -80,6 +80,11 @@ class Environment:
         """A quote that is not closed would end the job before it begins."""
         if not self.setup:
             return
+        for line in self.setup:
+            if not isinstance(line, str):
+                raise ConfigError(
+                    f"has {one_line(str(line))!r}, which is no line of bash; write it in quotes", "environment.setup"
+                )
         done = subprocess.run(
             ["bash", "-n"], input="\n".join(self.setup), text=True, capture_output=True, errors="surrogateescape"
         )

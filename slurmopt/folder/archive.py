@@ -23,11 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from slurmopt.folder.files import NotRegular, open_held, open_regular
+from slurmopt.folder.files import NotRegular, next_data, open_held, open_regular
 from slurmopt.folder.held import held
 from slurmopt.folder.layout import RunFolder
 
 LINES, LOG, RETURN = "points.jsonl", "points.log", "points.return"
+_LONGEST_LINE = 64 << 20
+_BLOCK = 1 << 20
 _NUMBER = re.compile(rb'\{"point": (\d{1,12}), ')
 
 
@@ -65,16 +67,37 @@ class Archived:
         for attempt, rank, place, size in self.logs:
             log = open_held(run.rank_log(attempt, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o640)
             with os.fdopen(log, "wb") as file:
-                file.write(_piece(self.log, place, size))
+                _copy_piece(self.log, place, size, file)
 
 
 def _piece(path: Path, place: int, size: int) -> bytes:
     """Empty where the file does not have it: a log that somebody has deleted hides no verdict."""
     with _opened(path) as file:
-        if file is None or not (place >= 0 and 0 <= size <= os.fstat(file.fileno()).st_size - place):
+        if file is None or not _has(file, place, size):
             return b""
         file.seek(place)
         return file.read(size)
+
+
+def _copy_piece(path: Path, place: int, size: int, target: BinaryIO) -> None:
+    """As `_piece`, into a file; what nobody has written there, which can be a terabyte, stays a hole."""
+    with _opened(path) as file:
+        if file is None or not _has(file, place, size):
+            return
+        at, end = place, place + size
+        while at < end:
+            file.seek(at)
+            block = file.read(min(_BLOCK, end - at))
+            target.seek(at - place)
+            target.write(block)
+            at += len(block)
+            if not block.strip(b"\0"):
+                at = next_data(file.fileno(), at) if block else end
+        target.truncate(size)
+
+
+def _has(file: BinaryIO, place: int, size: int) -> bool:
+    return place >= 0 and 0 <= size <= os.fstat(file.fileno()).st_size - place
 
 
 @contextlib.contextmanager
@@ -136,8 +159,8 @@ class TaskArchive:
             if facts.st_ino != self._inode or facts.st_size < self._size:  # another file by now
                 self._places, self._firsts, self._size, self._inode = {}, {}, 0, facts.st_ino
             file.seek(self._size)
-            for line in file:
-                if not line.endswith(b"\n"):  # it is being written, or was cut
+            while line := file.readline(_LONGEST_LINE):
+                if not line.endswith(b"\n"):  # it is being written, or was cut, or is none that an array task writes
                     break
                 if (match := _NUMBER.match(line)) is not None and line.endswith(b"}\n"):
                     self._places[int(match[1])] = (self._size, len(line))

@@ -18,7 +18,8 @@ _FIRST_SPACE = "pid:[4026531836]"
 
 
 _WITHOUT_CWD = (
-    "import runpy, sys; del sys.path[0]; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+    "import runpy, sys; sys.path[:] = filter(None, sys.path); "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 )
 
 
@@ -29,9 +30,10 @@ def module_words(module: str) -> list[str]:
     return [*module_start(), module]
 
 
-def module_start() -> list[str]:
-    """The words before the module's name; those after it are its own."""
-    return ["-P", "-m"] if sys.version_info >= (3, 11) else ["-c", _WITHOUT_CWD]
+def module_start(any_python: bool = False) -> list[str]:
+    """The words before the module's name; those after it are its own. `any_python`: another Python than this one may
+    run them."""
+    return ["-P", "-m"] if sys.version_info >= (3, 11) and not any_python else ["-c", _WITHOUT_CWD]
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from types import FrameType
 from slurmopt.folder import heartbeat
 from slurmopt.folder.files import open_append
 from slurmopt.folder.held import held
+from slurmopt.folder.process import module_start
 from slurmopt.runtime import failures, tree
 from slurmopt.runtime.call import Call, parse
 from slurmopt.runtime.ports import free_port
@@ -33,6 +34,8 @@ class Ranks:
         self._running: dict[int, int] = {}  # process id: rank
         self._codes: list[int] = []
         self._failed_at: float | None = None
+        # A function is imported from the working directory; what starts a command takes no module from there.
+        self._start = ["-m"] if call.command is None else module_start()
 
     def start(self, words: list[str]) -> None:
         """Starts them, each in a session of its own, so that Ctrl-C in a terminal reaches this process alone."""
@@ -43,7 +46,7 @@ class Ranks:
     def _start_one(self, rank: int, words: list[str]) -> int:
         with os.fdopen(open_append(self._call.folder.rank_log(self._attempt, rank)), "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "slurmopt.runtime", *words],
+                [sys.executable, *self._start, "slurmopt.runtime", *words],
                 env=_environment(rank, self._count),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -39,7 +39,7 @@ def completed(jobs: Queue, wanted: Iterable[str]) -> Queue:
 def all_jobs() -> dict[str, QueueEntry]:
     """This user's jobs, as scontrol has them, which lists everybody's: only asked where squeue lists none, or lacks
     one."""
-    return {entry.job_id: entry for entry in _show()}
+    return {entry.job_id: entry for entry in map(_entry, filter(_is_mine, _records(_said())))}
 
 
 def users_of(job: str) -> set[int]:
@@ -47,13 +47,16 @@ def users_of(job: str) -> set[int]:
     return {int(user) for user in _USER.findall(_said(job))}
 
 
-def _show(*job: str) -> list[QueueEntry]:
-    """The job, or the tasks of the array, as scontrol has them; without `job` all. None where Slurm has no such job."""
-    said = _said(*job)
+def _show(job: str) -> list[QueueEntry]:
+    """The job, or the tasks of the array, as scontrol has them. None where Slurm has no such job."""
+    return [_entry(record) for record in _records(_said(job))]
+
+
+def _records(said: str) -> list[str]:
     records = [record for record in said.split("\n\n") if _WHO.search(record)]
     if said and not records and "No jobs in the system" not in said:
         raise SlurmUnreachable("squeue does not list a job that was submitted, and scontrol says nothing; try again")
-    return [_entry(record) for record in records if _is_mine(record)]
+    return records
 
 
 def _is_mine(record: str) -> bool:

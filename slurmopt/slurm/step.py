@@ -7,6 +7,7 @@ import json
 from slurmopt.config.health import checks_of
 from slurmopt.config.schema import Settings
 from slurmopt.config.words import command_word
+from slurmopt.folder.process import module_start
 from slurmopt.slurm.container import PACKAGE, apptainer_words, pyxis_options
 from slurmopt.slurm.job import Job, cpus_per_process, policy, processes_per_node
 from slurmopt.slurm.quoting import shell
@@ -72,11 +73,11 @@ def runtime(job: Job) -> list[str]:
     python = [*_apptainer(job), *map(shell, _python(job))]
     if job.submitit:
         return [*python, "-m", "submitit.core._submit", '"$SLURMOPT_RUN_FOLDER/submitit"']
+    python += map(shell, _module_start(job.settings))
     arguments = [shell(word) for word in task_arguments(job.settings, of_point=job.sweep is not None)]
     if job.packed:
         return [
             *python,
-            "-m",
             "slurmopt.runtime.pack",
             '"$SLURMOPT_SWEEP"',
             '"$1"',
@@ -88,7 +89,14 @@ def runtime(job: Job) -> list[str]:
     entry = ["slurmopt.runtime"]
     if job.local:
         entry = ["slurmopt.runtime.spawn", "--ranks", str(ranks(job))]
-    return [*python, "-m", *entry, '"$SLURMOPT_RUN_FOLDER"', *arguments]
+    return [*python, *entry, '"$SLURMOPT_RUN_FOLDER"', *arguments]
+
+
+def _module_start(settings: Settings) -> list[str]:
+    """A function is imported from the working directory; what starts a command takes no module from there."""
+    if settings.task.command is None:
+        return ["-m"]
+    return module_start(any_python=settings.task.python is not None or settings.environment.container.image is not None)
 
 
 def _packing(job: Job) -> list[str]:

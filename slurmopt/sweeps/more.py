@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from slurmopt.errors import SlurmoptError, SlurmRefused, SlurmUnreachable, with_place
 from slurmopt.folder import events
 from slurmopt.folder.files import open_append, replace_text
+from slurmopt.folder.process import module_words
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import cancelled
@@ -109,7 +110,7 @@ def launch_then(sweep: SweepFolder, words: str) -> bool:
     if failed and time.time() - failed[-1] < _THEN_AGAIN:
         return False
     more = [f"launch.after={word([str(sweep.path)])}", f"launch.id={sweep.id}-then", "launch.after_failure=true"]
-    command = [sys.executable, "-m", "slurmopt.launch", *shlex.split(words), *more]
+    command = [sys.executable, *module_words("slurmopt.launch"), *shlex.split(words), *more]
     done = subprocess.run(command, cwd=_home(sweep), stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]

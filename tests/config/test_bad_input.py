@@ -69,6 +69,8 @@ TASK = "task.command=[true]"
         (["launch.name=" + "n" * 300], "launch.name: has 300 characters; valid: up to 200"),
         (["environment.workdir=/" + "n" * 300, TASK], "file name too long"),
         (["environment.setup=['echo \"a']", TASK], "environment.setup: bash: line 1:"),
+        (["environment.setup=[[a]]", TASK], "environment.setup: has "),
+        (["environment.modules=[[a]]", TASK], "environment.modules"),
         (["+environment.variables.SLURMOPT_RUN_FOLDER=/x", TASK], "is slurmopt's own"),
         (["network.timeout=99999999d", TASK], "network.timeout: not a time"),
         (["+experiment=circle"], "in a circle"),

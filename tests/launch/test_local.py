@@ -171,7 +171,8 @@ def test_a_git_snapshot_is_what_git_tracks_or_would_track(folder: Path) -> None:
 def test_the_changes_of_files_that_hold_secrets_are_not_kept(folder: Path) -> None:
     git = ["git", "-c", "user.name=ada", "-c", "user.email=ada@example.org"]
     secret = [".env", "deploy/.ENV.local", "tls.key", "deploy/aws-Credentials", ".ssh/config", "id_rsa"]
-    plain = ["notes.txt", "environment.py", "keys.py"]
+    secret += ["secret.yaml", "secrets/db.yaml", "hf_token.txt", "passwords.txt", "API_KEYS.txt", ".kube/config"]
+    plain = ["notes.txt", "environment.py", "keys.py", "tokenizer.py"]
     for content in ("first", "tok-5ecret"):
         for name in secret + plain:
             (folder / name).parent.mkdir(exist_ok=True)
@@ -184,6 +185,35 @@ def test_the_changes_of_files_that_hold_secrets_are_not_kept(folder: Path) -> No
     assert sorted(re.findall(r"left out   (.*): it may hold secrets", text)) == sorted(secret)
     assert re.findall(r"\+tok-5ecret in (.*)", text) == sorted(plain)
     wait_until(lambda: state(run) == "finished", 30, "it ends")
+
+
+def test_the_group_sees_no_changes_of_files_that_it_may_not_read(folder: Path) -> None:
+    git = ["git", "-c", "user.name=ada", "-c", "user.email=ada@example.org"]
+    for words in (["init", "-q"], ["add", "--all"], ["commit", "-qm", "first"]):
+        (folder / "private.txt").write_text("first\n")
+        (folder / "open.txt").write_text("first\n")
+        subprocess.run([*git, *words], check=True)
+    for name, mode in (("private.txt", 0o600), ("open.txt", 0o644)):
+        (folder / name).write_text(f"tok-5ecret in {name}\n")
+        (folder / name).chmod(mode)
+    subprocess.run([*git, "mv", "private.txt", "renamed.txt"], check=True)
+    for words, seen in (([], ["open.txt", "private.txt"]), (["launch.group_access=true"], ["open.txt"])):
+        run = start("task.command=[true]", *words)
+        text = (run / "environment.txt").read_text()
+        assert re.findall(r"\+tok-5ecret in (.*)", text) == seen
+        left_out = re.findall(r"left out   (.*): your group may not read it", text)
+        assert left_out == ([] if not words else ["private.txt", "renamed.txt"])
+        wait_until(lambda run=run: state(run) == "finished", 30, "it ends")
+
+
+@pytest.mark.parametrize("per", ["rank", "node"])
+def test_what_starts_a_command_takes_no_module_of_the_project_for_its_own(folder: Path, per: str) -> None:
+    setup = "for name in json token signal; do echo 'raise ImportError' > $name.py; done"
+    run = start("task.command=[echo, done]", f"task.per={per}", f"environment.setup={json.dumps([setup])}")
+    wait_until(lambda: events.read(run / "events.jsonl", "end"), 60, "it ends")
+    log = run / "logs" / "attempt-0" / "rank-0.log"
+    assert events.read(run / "events.jsonl", "end")[0]["outcome"] == "finished", log.read_text()
+    assert "done" in log.read_text()
 
 
 def test_a_snapshot_by_git_needs_a_repository(folder: Path) -> None:

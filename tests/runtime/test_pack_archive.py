@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -398,6 +399,36 @@ def test_a_line_that_a_foreign_hand_has_written_stops_nobody(sweep: SweepFolder,
         file.write(line + "\n")
     whole(sweep, 1)
     readable(sweep.point(0))
+
+
+@pytest.fixture
+def limited_memory() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (512 << 20), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_a_sparse_terabyte_in_place_of_the_lines_is_no_line(sweep: SweepFolder, limited_memory: None) -> None:
+    with (sweep.task(0, 0).path / "points.jsonl").open("wb") as file:
+        file.truncate(1 << 40)
+    whole(sweep, 0)
+
+
+def test_a_sparse_terabyte_as_the_log_of_a_point_takes_no_memory(sweep: SweepFolder, limited_memory: None) -> None:
+    task, size = sweep.task(0, 0).path, 1 << 39
+    line = {"point": 0, "attempts": [0], "logs": [[0, 0, 0, size + 6]], "return": None, "journal": [], "config": ""}
+    (task / "points.jsonl").write_text(json.dumps(line) + "\n")
+    shutil.rmtree(task / "points" / "00000")
+    with (task / "points.log").open("wb") as file:
+        file.seek(size)
+        file.write(b"ended\n")
+    log = readable(sweep.point(0)).rank_log(0, 0)
+    assert (log.stat().st_size, log.stat().st_blocks < 8192) == (size + 6, True)
+    with log.open("rb") as file:
+        file.seek(size)
+        assert file.read() == b"ended\n"
 
 
 def test_a_fifo_in_place_of_the_files_is_not_waited_for(sweep: SweepFolder) -> None:
