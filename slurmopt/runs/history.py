@@ -182,8 +182,15 @@ def _not_saved(event: Event) -> str:
     return f"the checkpoint{of_step} was not saved{on}{_why(event)}"
 
 
+def _waited(event: Event) -> str:
+    until = number(event.get("until"))
+    until_when = f" until {moment(until)} at the latest" if until is not None else ""
+    return f"{text(event.get('node')) or '?'} waits{until_when}{_why(event)}"
+
+
 _SAID: dict[str, Callable[[Event], str]] = {
     "node-excluded": _excluded,
+    "waits": _waited,
     "requeue-refused": _refused,
     "submit-failed": lambda event: f"it was not submitted{_why(event)}",
     "retry": _retried,

@@ -288,11 +288,12 @@ class ChildReports:
     """In a child of the rank's process: sends it the steps, a few times a second at most, and the last one at exit."""
 
     _AT_MOST_EVERY = 0.2
+    _PATIENCE = 0.2
+    """Seconds for what is told once: the kernel queues ten, and the reader needs microseconds for one."""
 
     def __init__(self, name: str) -> None:
         self._address = "\0" + name
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.settimeout(0.2)  # the kernel queues ten; the reader needs microseconds for one
         self._sent = float("-inf")
         self.phase = "running"
         self._waiting: tuple[Any, ...] | None = None
@@ -308,25 +309,35 @@ class ChildReports:
     def enter(self, phase: str) -> None:
         """Says what the training does now."""
         self.phase = phase
-        self.flush()
-        self._send(json.dumps({"phase": phase}).encode())
+        self.flush(self._PATIENCE)
+        self._send(json.dumps({"phase": phase}).encode(), self._PATIENCE)
 
     def close(self) -> None:
         """At the end of the process: with the numbers that a GPU has not told yet."""
         if late := self._numbers.come(_LAST_NUMBERS):
             self._waiting = (*self._last, {**(self._waiting[2] if self._waiting else {}), **late})
-        self.flush()
+        self.flush(self._PATIENCE)
 
-    def flush(self) -> None:
+    def flush(self, patience: float = 0.0) -> None:
+        """Sends what waits. A step does not wait for a queue that another user of the node may keep full: the next one
+        tries again."""
         if self._waiting is None:
             return
-        self._send(json.dumps(self._waiting).encode())
-        self._sent, self._waiting = time.monotonic(), None
+        self._sent = time.monotonic()
+        if self._send(json.dumps(self._waiting).encode(), patience):
+            self._waiting = None
 
     def tell(self) -> None:
         """This child has learned that it is to leave."""
-        self._send(_TOLD)
+        self._send(_TOLD, self._PATIENCE)
 
-    def _send(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # the rank's process has ended: there is nobody left to tell
+    def _send(self, data: bytes, patience: float) -> bool:
+        """Whether nothing is left to be sent."""
+        self._socket.settimeout(patience)
+        try:
             self._socket.sendto(data, self._address)
+        except (BlockingIOError, TimeoutError):
+            return False
+        except OSError:
+            pass  # the rank's process has ended: there is nobody left to tell
+        return True

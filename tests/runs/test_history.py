@@ -259,6 +259,15 @@ def test_thousands_of_attempts(make_run, capsys) -> None:
     assert totals["queue_seconds"] == pytest.approx(2999 * 10, abs=1)
 
 
+def test_an_attempt_that_waits_for_a_health_check_says_for_what(make_run, capsys) -> None:
+    run = make_run("mine", "one").submitted("7").attempt(0)
+    run.event("waits", attempt=0, rank=0, node="n1", until=1795401985, reason="/fsx: 0.4 GiB free, less than 1.0 GiB")
+    assert main(["history", "mine/one"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "n1 waits until" in shown
+    assert "/fsx: 0.4 GiB free, less than 1.0 GiB" in shown
+
+
 def test_all_that_the_json_has_is_documented(survivor, capsys) -> None:
     answer = told(capsys)
     documented = str(command.__doc__).split()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +22,7 @@ from slurmopt.errors import JobError
 from slurmopt.folder import heartbeat
 from slurmopt.folder.heartbeat import Heartbeat
 from slurmopt.runtime.failures import finished
-from slurmopt.runtime.live import PROGRESS, LiveRank
+from slurmopt.runtime.live import PROGRESS, ChildReports, LiveRank
 from slurmopt.runtime.ranks import facts_from
 
 EVERY = 1000.0
@@ -151,6 +154,26 @@ def test_a_folder_that_is_read_only_at_the_start_gets_a_heartbeat_once_it_can_be
         rank.close()
         subprocess.run(["umount", "-l", tmp_path], check=True)
     assert capsys.readouterr().err.count("the heartbeat cannot be written: [Errno 30] Read-only file system") == 1
+
+
+def test_steps_of_a_child_that_find_the_rank_busy_are_told_later() -> None:
+    """Another user of the node may keep the queue full: no step waits for it, and none is lost."""
+    name = f"slurmopt-test-{os.getpid()}"
+    kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+    with socket.socket(socket.AF_UNIX, kind) as inbox, socket.socket(socket.AF_UNIX, kind) as other:
+        inbox.bind("\0" + name)
+        _until_it_blocks(lambda: other.sendto(b"noise", "\0" + name))
+        child = ChildReports(name)
+        child.report(1, None, {"loss": 2.0})
+        _until_it_blocks(lambda: inbox.recv(100))
+        child.close()
+        assert json.loads(inbox.recv(100)) == [1, None, {"loss": 2.0}]
+
+
+def _until_it_blocks(call: Callable[[], object]) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            call()
 
 
 PHASES = """
