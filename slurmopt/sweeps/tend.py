@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from slurmopt.errors import SlurmError, SlurmoptError, with_place
+from slurmopt.errors import SlurmError, SlurmoptError, SlurmUnconfigured, SlurmUnreachable, with_place
 from slurmopt.folder import events
 from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.submissions import Submission, cancelled
@@ -36,8 +36,17 @@ def _of_sweeps(folder: Path, dry_run: bool) -> Iterator[Deed]:
         yield from _noted(sweep, known, dry_run)
         # One of which nothing was ever submitted, its launch broken off, is not to start by itself one day.
         if not dry_run and sweep.more.exists() and any(one.job is not None for one in known):
-            queue()  # raises at once for all sweeps where slurmctld is away, whose answer each would await for minutes
+            _refuse_unreachable()
             more.main([str(sweep.path)])
+
+
+def _refuse_unreachable() -> None:
+    """Raises SlurmUnreachable at once for all sweeps: each would await slurmctld's answer for minutes."""
+    try:
+        queue()
+    except SlurmError as error:
+        if isinstance(error, SlurmUnreachable) and not isinstance(error, SlurmUnconfigured):  # others cost no time
+            raise
 
 
 def _noted(sweep: SweepFolder, known: list[Submission], dry_run: bool) -> Iterator[Deed]:
@@ -53,7 +62,7 @@ def _noted(sweep: SweepFolder, known: list[Submission], dry_run: bool) -> Iterat
                 arrays.note(sweep, found)
         for one in found:
             yield Deed(sweep.name, sweep.id, str(sweep.path), "noted", job=one.job)
-    except SlurmError:  # nor can the others be looked at
+    except SlurmUnreachable:  # nor can the others be looked at
         raise
     except (SlurmoptError, OSError) as error:
         yield Deed(sweep.name, sweep.id, str(sweep.path), "failed", error=with_place(error))

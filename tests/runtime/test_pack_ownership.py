@@ -137,4 +137,4 @@ def test_a_damaged_list_of_cancelled_points_is_told_once_and_ends_nothing(packer
     packer.module("def main(config):\n    pass\n")
     packer.sweep.cancelled.write_text("three")
     assert packer.run() == 0, packer.output
-    assert packer.output.count("cancelled is damaged: 'three' are no numbers") == 1
+    assert packer.output.count("cancelled is damaged: it is no list of points") == 1
