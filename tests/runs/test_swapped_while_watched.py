@@ -61,9 +61,14 @@ def team() -> Iterator[Team]:
 
 def started(team: Team, *words: str) -> subprocess.Popen[str]:
     """The victim's command."""
+    return python(team, "-m", "slurmopt", *words)
+
+
+def python(team: Team, *words: str) -> subprocess.Popen[str]:
+    """Python, as the victim."""
     victim = team.victim
     return subprocess.Popen(
-        [sys.executable, "-m", "slurmopt", *words],
+        [sys.executable, *words],
         cwd=victim.at,
         env={**clean_environment(), "HOME": victim.home, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
@@ -152,19 +157,7 @@ def test_a_launch_whose_folder_is_swapped_before_the_submission_says_so(team: Te
         "file": "run.parent.mkdir(parents=True); run.touch()",
     }
     words = [*WORDS["launch"], "task.command=[true]"]
-    victim = team.victim
-    launch = subprocess.Popen(
-        [sys.executable, "-c", code, *words],
-        cwd=victim.at,
-        env={**clean_environment(), "HOME": victim.home},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        user=victim.uid,
-        group=victim.uid,
-        extra_groups=[victim.team],
-        umask=victim.umask,
-    )
+    launch = python(team, "-c", code, *words)
     wait_until((signs / "there").exists, 60, "the launch", lambda: launch.poll())
     swap = "os.umask(0); os.rename('runs', 'gone'); run = Path('runs/mine/1')\n"
     done = team.attacker.python(swap + put[what])
