@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from slurmopt import old_names
+
 if TYPE_CHECKING:
     from slurmopt.errors import Requeue
-    from slurmopt.runtime.ranks import RankFacts, rank_facts
-    from slurmopt.runtime.run import CurrentRun, current_run, on_stop, phase, progress, stop_requested
+    from slurmopt.job.facts.rank_facts import RankFacts, rank_facts
+    from slurmopt.job.worker.current_run import CurrentRun, current_run, on_stop, phase, progress, stop_requested
 
 __version__ = "0.1.0"
 __all__ = [
@@ -18,23 +20,25 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "Requeue": "slurmopt.runtime.run",  # from there: an uncaught one must be known for what it is
-    "RankFacts": "slurmopt.runtime.ranks",
-    "rank_facts": "slurmopt.runtime.ranks",
-    "CurrentRun": "slurmopt.runtime.run",
-    "current_run": "slurmopt.runtime.run",
-    "on_stop": "slurmopt.runtime.run",
-    "phase": "slurmopt.runtime.run",
-    "progress": "slurmopt.runtime.run",
-    "stop_requested": "slurmopt.runtime.run",
+    "Requeue": "slurmopt.job.worker.current_run",  # from there: an uncaught one must be known for what it is
+    "RankFacts": "slurmopt.job.facts.rank_facts",
+    "rank_facts": "slurmopt.job.facts.rank_facts",
+    "CurrentRun": "slurmopt.job.worker.current_run",
+    "current_run": "slurmopt.job.worker.current_run",
+    "on_stop": "slurmopt.job.worker.current_run",
+    "phase": "slurmopt.job.worker.current_run",
+    "progress": "slurmopt.job.worker.current_run",
+    "stop_requested": "slurmopt.job.worker.current_run",
 }
-
 
 _ELSEWHERE = {
     **dict.fromkeys(("Checkpointer", "SlurmoptReader", "SlurmoptWriter", "rng_state"), "slurmopt.checkpoint"),
     **dict.fromkeys(("MicroBatch", "ResumableSampler"), "slurmopt.training"),
 }
 """Names that are looked for here, and the module that has them."""
+
+
+old_names.install()
 
 
 def __getattr__(name: str) -> Any:

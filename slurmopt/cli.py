@@ -1,38 +1,19 @@
-"""The `slurmopt` command: a table of subcommands, each importing its work when called.
+"""The `slurmopt` command: looks its subcommand up in the table of `slurmopt.commands`, and calls it.
 
-Exit statuses: 0 done · 1 it failed · 2 bad input · 130 interrupted · 141 nobody reads the output any more.
+`slurmopt.exit_status` tells of the exit statuses.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable
 from importlib import import_module
 
 from slurmopt import __version__
-from slurmopt.errors import InputError, SlurmoptError, one_line, with_place
+from slurmopt.commands import COMMANDS
+from slurmopt.errors import InputError
+from slurmopt.exit_status import guarded
 
-COMMANDS = {
-    "launch": ("slurmopt.launch", "compose a config, check it against the cluster and submit it"),
-    "status": ("slurmopt.sweeps.status", "how runs and sweeps are: state, progress, why one waits or failed"),
-    "logs": ("slurmopt.sweeps.logs", "what the ranks wrote; --errors shows the first that failed"),
-    "results": ("slurmopt.sweeps.results", "a sweep's best points, and what each axis does; tables and pictures"),
-    "history": ("slurmopt.runs.history", "the story of a run: its attempts, why each ended, what that cost"),
-    "retry": ("slurmopt.retry", "let runs that failed go on, with changed needs"),
-    "cancel": ("slurmopt.sweeps.cancel", "stop a run, a sweep or points of it"),
-    "throttle": ("slurmopt.sweeps.throttle", "how many array tasks of a sweep may run at a time"),
-    "tend": ("slurmopt.sweeps.tend", "bring back runs that nobody brings back; for cron, or --watch"),
-    "list": ("slurmopt.sweeps.listing", "all runs and sweeps, newest first"),
-    "checkpoint": ("slurmopt.checkpoint_command.main", "what a run has saved: list, verify, fetch, export, prune"),
-    "completion": ("slurmopt.completion", "shell completion for bash, zsh and fish"),
-}
-"""Name → the module whose `main(argv)` does it, and a line of help."""
-
-_LONGEST = 1000
-"""Characters of an error; somebody's value of 70,000 would hide what is wrong with it."""
-
-_HIDDEN = {"_complete": "slurmopt.completion_words"}
+_HIDDEN = {"_complete": "slurmopt.commands.complete"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -43,41 +24,6 @@ def main(argv: list[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     return guarded(lambda: _dispatch(words))
-
-
-def guarded(work: Callable[[], int]) -> int:
-    """Calls `work`; errors that slurmopt or the system raised become their lines on stderr and an exit status."""
-    try:
-        _check_folder()
-        status = work()
-        sys.stdout.flush()
-        return status
-    except SlurmoptError as error:
-        return _say(str(error), error.exit_status)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        # Python flushes stdout once more at exit, which would fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except OSError as error:
-        return _say(with_place(error), 1)
-    except RecursionError:  # configs, JSON and overrides of some thousand brackets, wherever they are looked at
-        return _say("a config, an override or a file of the run folder is nested too deeply", InputError.exit_status)
-
-
-def _check_folder() -> None:
-    try:
-        os.getcwd()
-    except FileNotFoundError as error:
-        raise InputError("the folder you stand in is gone; cd to one that is there") from error
-
-
-def _say(message: str, status: int) -> int:
-    for line in message.splitlines() or [""]:
-        shown = one_line(line)
-        print(f"slurmopt: error: {shown if len(shown) <= _LONGEST else shown[:_LONGEST] + ' …'}", file=sys.stderr)
-    return status
 
 
 def _dispatch(words: list[str]) -> int:

@@ -20,7 +20,7 @@ from benchmarks.report import Report  # noqa: E402
 from benchmarks.sweeps_project import await_end, launched, project  # noqa: E402
 from benchmarks.workbench import Workbench, workbench  # noqa: E402
 
-from slurmopt.folder import events  # noqa: E402
+from slurmopt.run_folder import events  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from slurmopt import __version__
-from slurmopt.cli import COMMANDS, main
+from slurmopt.cli import main
+from slurmopt.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("hydra", "omegaconf", "torch", "boto3", "pynvml", "rich", "jinja2", "yaml", "submitit", "numpy")

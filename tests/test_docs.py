@@ -15,22 +15,22 @@ from typing import Any
 import pytest
 from sweeps.conftest import MadeSweep
 
-from slurmopt.cli import COMMANDS
+from slurmopt.commands import COMMANDS
 from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.config.restart import Budgets
 from slurmopt.config.schema import Settings
 from slurmopt.config.sweep import Sweep
 from slurmopt.config.task import Task
-from slurmopt.folder import events
-from slurmopt.folder.heartbeat import Heartbeat
-from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.outcome import EXIT_STATUS, Outcome
-from slurmopt.folder.sweep import SweepFolder
-from slurmopt.runs import state
-from slurmopt.slurm.job import Job
-from slurmopt.slurm.script import context
-from slurmopt.survival import causes
-from slurmopt.sweeps.describe import describe
+from slurmopt.restart import causes
+from slurmopt.run_folder import events
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.outcome import EXIT_STATUS, Outcome
+from slurmopt.run_folder.sweep_layout import SweepFolder
+from slurmopt.runs.status import state
+from slurmopt.slurm.script.job import Job
+from slurmopt.slurm.script.render import context
+from slurmopt.sweeps.definition.describe import describe
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from slurmopt.checkpoint import ledger
-from slurmopt.checkpoint.manifest import decode
-from slurmopt.folder import heartbeat
-from slurmopt.folder.layout import RunFolder
+from slurmopt.checkpoint.format import ledger
+from slurmopt.checkpoint.format.manifest import decode
+from slurmopt.run_folder import heartbeat
+from slurmopt.run_folder.layout import RunFolder
 from slurmopt.storage.folder import FolderStore
 
 ROOT = Path(__file__).parents[1]

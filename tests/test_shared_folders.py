@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from private_cluster import unprivileged_user
 
-from slurmopt.folder import events, held
-from slurmopt.folder.files import open_append, replace_text
+from slurmopt.run_folder import events, open_folders
+from slurmopt.run_folder.files import open_append, replace_text
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="two users need root")
 
@@ -56,7 +56,7 @@ def test_a_link_at_the_name_of_a_temporary_file_overwrites_nothing(shared: Path,
 OPENS = """
 import os, sys
 from pathlib import Path
-from slurmopt.folder.files import replace_text
+from slurmopt.run_folder.files import replace_text
 target = Path(sys.argv[1])
 def note(event, words):
     if event == "open" and str(words[0]).startswith(str(target.parent)):
@@ -94,10 +94,10 @@ def test_what_is_added_to_a_journal_goes_nowhere_else_and_waits_for_nobody(
 def test_who_holds_a_folder_writes_there_wherever_it_is(
     shared: Path, victims: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held, "_held", [])
+    monkeypatch.setattr(open_folders, "_held", [])
     run = shared / "run"
     run.mkdir()
-    held.hold(run)
+    open_folders.hold(run)
     events.append(run / "events.jsonl", "created")
     attack('mv "$1" "$1.gone" && mkdir "$1" && ln -s "$2" "$1/events.jsonl"', run, victims)
 
@@ -109,21 +109,21 @@ def test_who_holds_a_folder_writes_there_wherever_it_is(
     assert (gone / "result.json").read_text() == "{}"
     assert os.listdir(run) == ["events.jsonl"]
     assert victims.read_text() == "mine\n"
-    held.release()
+    open_folders.release()
 
 
 def test_a_held_folder_whose_descriptor_is_lost_is_opened_anew_but_none_in_its_place(
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held, "_held", [])
+    monkeypatch.setattr(open_folders, "_held", [])
     run = shared / "run"
     run.mkdir()
-    held.hold(run)
-    os.close(int(held.held(run).name))
+    open_folders.hold(run)
+    os.close(int(open_folders.held(run).name))
     replace_text(run / "result.json", "{}")
     assert (run / "result.json").read_text() == "{}"
     attack('mv "$1" "$1.gone" && mkdir -m 777 "$1"', run)
-    os.close(int(held.held(run).name))
+    os.close(int(open_folders.held(run).name))
     with pytest.raises(FileNotFoundError, match=r"result\.json"):
         replace_text(run / "result.json", "{}")
     assert os.listdir(run) == []

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
 
     from slurmopt.config.schema import Settings
-    from slurmopt.folder.sweep import SweepFolder
-    from slurmopt.sweeps.plan import SweepPlan
+    from slurmopt.run_folder.sweep_layout import SweepFolder
+    from slurmopt.sweeps.submit.plan import SweepPlan
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def launch(multirun: Multirun) -> list[JobReturn]:
 
 def _launch(multirun: Multirun) -> list[JobReturn]:
     from slurmopt.launch import ready
-    from slurmopt.sweeps import submission
+    from slurmopt.sweeps.submit import submission
 
     plan = planned(multirun)
     _, script = ready(plan)
@@ -118,10 +118,10 @@ def planned(multirun: Multirun) -> SweepPlan:
 
 def settings_of(multirun: Multirun) -> tuple[dict[str, Any], Settings]:
     """`hydra.launcher.*` as slurmopt's groups: plain, with `oc.env` as it stands, and typed. Raises ConfigError."""
+    from slurmopt.config.composition.error_messages import translate
+    from slurmopt.config.composition.self_contained import self_contained
+    from slurmopt.config.composition.settings import settings
     from slurmopt.config.schema import GROUPS
-    from slurmopt.config.self_contained import self_contained
-    from slurmopt.config.settings import settings
-    from slurmopt.config.translate import translate
 
     given = self_contained(multirun.options, leave_out="_target_")
     for group, keys in _FLAT.items():

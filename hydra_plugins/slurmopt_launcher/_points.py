@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from slurmopt.grid.axes import Axis, Column
-from slurmopt.grid.bases import Base
+from slurmopt.grid.base_configs import Base
 from slurmopt.grid.points import Points
 
 

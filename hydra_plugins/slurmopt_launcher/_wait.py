@@ -9,14 +9,14 @@ from hydra.core.utils import JobReturn, JobStatus
 
 from hydra_plugins.slurmopt_launcher._launch import commands
 from slurmopt.errors import JobError
-from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.records import Records
 from slurmopt.hydra_app import returns
-from slurmopt.runs.follow import Note
-from slurmopt.runs.state import ALIVE
-from slurmopt.sweeps import more
-from slurmopt.sweeps.look import standing
-from slurmopt.sweeps.standing import Point, Standing
+from slurmopt.run_folder.sweep_layout import SweepFolder
+from slurmopt.runs.logs.follow import Note
+from slurmopt.runs.status.state import ALIVE
+from slurmopt.sweeps.status.point_states import Point, Standing
+from slurmopt.sweeps.status.query import standing
+from slurmopt.sweeps.submit import backlog
 
 _POLL = 0.5
 """Seconds between looks, at the least."""
@@ -52,7 +52,7 @@ def _until_over(sweep: SweepFolder) -> Standing:
         alive = any(word in counts for word in ALIVE)
         pause = max(_POLL, _SHARE * (time.monotonic() - began))
         if not alive and "unsubmitted" in counts:
-            more.main([str(sweep.path)])  # no array task is left that would do it
+            backlog.main([str(sweep.path)])  # no array task is left that would do it
             pause = _LAG
         elif not alive and "unknown" not in counts:
             if doubted or "lost" not in counts:

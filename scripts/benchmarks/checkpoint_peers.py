@@ -44,9 +44,9 @@ class Slurmopt:
 
     def _open(self) -> None:
         from slurmopt.checkpoint import Checkpointer
-        from slurmopt.folder.layout import RunFolder
-        from slurmopt.runtime.ranks import rank_facts
-        from slurmopt.runtime.run import CurrentRun
+        from slurmopt.job.facts.rank_facts import rank_facts
+        from slurmopt.job.worker.current_run import CurrentRun
+        from slurmopt.run_folder.layout import RunFolder
 
         run = CurrentRun(RunFolder(self._folder), self._attempt, rank_facts())
         config = {"buffers": self._buffers, "shared": {"every": 1, "keep": 1}}

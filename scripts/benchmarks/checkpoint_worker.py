@@ -109,7 +109,7 @@ class Worker:
 
 def prefault(gib: float) -> float:
     """Seconds until all pages of the double-buffered arena are there, with nobody in the way."""
-    from slurmopt.checkpoint.arena import Arena
+    from slurmopt.checkpoint.snapshot.arena import Arena
 
     arena = Arena(int(gib * (1 << 30)), 2)
     began = time.perf_counter()

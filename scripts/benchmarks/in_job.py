@@ -12,7 +12,7 @@ from benchmarks.workbench import Workbench
 
 RANKS = 2
 MORE_THAN_PYTHON = 100.0
-BARE, OURS = "python, exec", "slurmopt.runtime"
+BARE, OURS = "python, exec", "slurmopt.job"
 EXEC = "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])"
 
 # Started by srun; bash's own start is not counted.
@@ -31,7 +31,7 @@ WITHOUT = 'for rank in $(seq 0 {last}); do RANK=$rank LOCAL_RANK=$rank WORLD_SIZ
 JOB = """#!/bin/bash
 #SBATCH --ntasks={ranks} --nodes=1 --time=5 --output={folder}/job.log
 step() {{ export BENCH_STEP=$1; shift; set -- {folder}/stamp "$@"; {start}; }}
-ours=({python} -m slurmopt.runtime {folder}/run --heartbeat 10 -- {folder}/command)
+ours=({python} -m slurmopt.job {folder}/run --heartbeat 10 -- {folder}/command)
 for number in $(seq 0 {runs}); do
   step bare-$number {python} -c {exec} {folder}/command || exit
   SLURMOPT_ATTEMPT=$number step ours-$number "${{ours[@]}}" || exit

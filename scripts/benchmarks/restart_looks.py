@@ -8,9 +8,9 @@ from pathlib import Path
 from benchmarks.measure import Case, median, side_by_side
 from benchmarks.report import Report
 from benchmarks.workbench import Calls, Workbench
-from slurmopt.folder import events
-from slurmopt.folder.heartbeat import Heartbeat
-from slurmopt.folder.layout import RunFolder
+from slurmopt.run_folder import events
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.layout import RunFolder
 
 ENDED, ATTEMPTS, CHECKPOINTS = 500, 200, 20
 """Runs; attempts of the long one, and checkpoints of each of these."""

@@ -22,9 +22,9 @@ from benchmarks.report import Report
 from benchmarks.restart_processes import peak_mib, wait_until
 from benchmarks.restart_steps import RANKS, TRAINING, free_port, launch
 from benchmarks.workbench import Workbench
-from slurmopt.folder import events, heartbeat
-from slurmopt.folder.heartbeat import Heartbeat
-from slurmopt.folder.layout import RunFolder
+from slurmopt.run_folder import events, heartbeat
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.layout import RunFolder
 
 MIB = 64
 PACE = 0.05

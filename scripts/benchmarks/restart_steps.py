@@ -32,8 +32,8 @@ from benchmarks.measure import BenchError, Sample
 from benchmarks.report import Report
 from benchmarks.restart_processes import below, cpu_seconds, cpu_seconds_of_threads, peak_mib, wait_until
 from benchmarks.workbench import Workbench
-from slurmopt.folder import events
-from slurmopt.folder.layout import RunFolder
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
 
 TRAINING = Path(__file__).with_name("restart_training.py")
 RANKS, BLOCK = 2, 20

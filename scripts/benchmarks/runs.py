@@ -9,9 +9,9 @@ from benchmarks.workbench import ROOT
 
 sys.path.insert(0, str(ROOT))
 
-from slurmopt.folder import events
-from slurmopt.folder.heartbeat import Heartbeat
-from slurmopt.folder.layout import RunFolder
+from slurmopt.run_folder import events
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.layout import RunFolder
 
 ALIVE_EVERY = 25
 """Every 25th run is under way, the others have ended."""

@@ -132,7 +132,7 @@ def _local_plans(world: int, layers: int) -> tuple[list[bytes], int]:
 
 def plan_alone(world: int, layers: int) -> dict[str, Any]:
     """A rank finds its own share from shapes."""
-    from slurmopt.checkpoint.division import Division
+    from slurmopt.checkpoint.snapshot.division import Division
 
     tensors = state(world, layers)
     memory = Peak()
@@ -146,7 +146,7 @@ def plan_alone(world: int, layers: int) -> dict[str, Any]:
 
 def decode_whole(world: int, layers: int) -> dict[str, Any]:
     """A rank decodes the items of all ranks, which one manifest has."""
-    from slurmopt.checkpoint.manifest import File, Manifest, decode
+    from slurmopt.checkpoint.format.manifest import File, Manifest, decode
 
     items = ",".join(json.dumps(_items(rank, world, layers), separators=(",", ":"))[1:-1] for rank in range(world))
     head = Manifest(**_known(layers), files=[File(_key(rank), None, 1 << 50) for rank in range(world)], items=[])
@@ -161,7 +161,7 @@ def decode_whole(world: int, layers: int) -> dict[str, Any]:
 
 def assemble(world: int, layers: int) -> dict[str, Any]:
     """Rank 0's writer puts the manifest together from what the ranks' writers send."""
-    from slurmopt.checkpoint.assembly import assembled
+    from slurmopt.checkpoint.commit.assembly import assembled
 
     known, summaries, sent = _summaries(world, layers)
     memory = Peak()
@@ -174,10 +174,10 @@ def assemble(world: int, layers: int) -> dict[str, Any]:
 
 def decode_part(world: int, layers: int) -> dict[str, Any]:
     """A rank decodes the manifest, finds out which parts concern it, and reads those."""
-    from slurmopt.checkpoint.assembly import assembled
-    from slurmopt.checkpoint.index import opened
-    from slurmopt.checkpoint.manifest import decode
-    from slurmopt.checkpoint.needs import needs
+    from slurmopt.checkpoint.commit.assembly import assembled
+    from slurmopt.checkpoint.format.index import opened
+    from slurmopt.checkpoint.format.manifest import decode
+    from slurmopt.checkpoint.restore.needs import needs
 
     known, summaries, _ = _summaries(world, layers)
     manifest, sizes = assembled(known, summaries, [{}] * world)
@@ -201,7 +201,7 @@ class _Descriptions:
         self._world, self._layers, self.read = world, layers, 0
 
     def read_into(self, key: str, offset: int, buffer: memoryview) -> None:
-        from slurmopt.checkpoint.index import described
+        from slurmopt.checkpoint.format.index import described
 
         rank = int(key[-9:-4])
         data, length, _ = described(_items(rank, self._world, self._layers, 0))
@@ -211,10 +211,10 @@ class _Descriptions:
 
 def _summaries(world: int, layers: int) -> tuple[dict[str, Any], list[Any], int]:
     """What rank 0 knows of a save, what each rank has written, and how many bytes the messages have."""
-    from slurmopt.checkpoint.assembly import received
-    from slurmopt.checkpoint.division import Division
-    from slurmopt.checkpoint.index import described
-    from slurmopt.checkpoint.manifest import File
+    from slurmopt.checkpoint.commit.assembly import received
+    from slurmopt.checkpoint.format.index import described
+    from slurmopt.checkpoint.format.manifest import File
+    from slurmopt.checkpoint.snapshot.division import Division
 
     spread = json.loads(json.dumps(Division(state(world, layers), world).spread()))
     summaries, sent = [], 0
@@ -260,7 +260,7 @@ def _keys(name: str) -> tuple[str, str, str]:
 
 def _items(rank: int, world: int, layers: int, file: int | None = None) -> list[Any]:
     """What `rank` writes, as a manifest describes it. Each item has one segment, also where it would have several."""
-    from slurmopt.checkpoint.manifest import Item, Segment
+    from slurmopt.checkpoint.format.manifest import Item, Segment
 
     number, items = rank if file is None else file, []
     for name, shape in _parameters(layers).items():

@@ -12,19 +12,19 @@ from typing import Any
 from benchmarks.measure import Case, median, side_by_side
 from benchmarks.report import Report
 from benchmarks.workbench import ROOT, Workbench
-from slurmopt.folder import events
-from slurmopt.folder.files import replace_text
-from slurmopt.folder.sweep import SweepFolder
-from slurmopt.grid import submissions
+from slurmopt.grid import points_file, submissions
 from slurmopt.grid.axes import Axis, Column
-from slurmopt.grid.bases import Base
-from slurmopt.grid.dump import dump
+from slurmopt.grid.base_configs import Base
+from slurmopt.grid.materialize import make_point
+from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.points import Points
-from slurmopt.grid.ranges import Ranges
-from slurmopt.grid.start import make_point
 from slurmopt.grid.submissions import Submission
-from slurmopt.runtime.pack.journal import TaskJournal
-from slurmopt.runtime.pack.source import End
+from slurmopt.grid.yaml_dump import dump
+from slurmopt.job.pack.journal import TaskJournal
+from slurmopt.job.point_end import End
+from slurmopt.run_folder import events
+from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 COUNT = 10_000
 PER_TASK = 25
@@ -79,7 +79,7 @@ def make_sweep(path: Path, count: int, per_task: int, own_files: bool = True) ->
     for folder in (sweep.points, sweep.logs):
         folder.mkdir(parents=True)
     points = _points(count)
-    points.save(sweep.points_file)
+    points_file.save(points, sweep.points_file)
     replace_text(sweep.config, dump(points.config(0, sweep.path)))
     events.append(sweep.events, "created", name=sweep.name, id=sweep.id, points=count, cwd=str(ROOT))
     packed = per_task > 1

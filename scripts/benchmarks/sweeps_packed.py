@@ -15,7 +15,7 @@ from benchmarks.report import Report
 from benchmarks.sweeps import cluster
 from benchmarks.sweeps_project import project
 from benchmarks.workbench import Workbench
-from slurmopt.folder.sweep import SweepFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 PER_TASK = 500
 CPUS, SIDE_BY_SIDE = 8, 2
@@ -95,7 +95,7 @@ def _peaks(word: str) -> Iterator[float]:
         if name.isdecimal():
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{name}/cmdline").read_bytes().decode(errors="replace").split("\0")
-                if word in words and "slurmopt.runtime.pack" in words:
+                if word in words and "slurmopt.job.pack" in words:
                     yield _peak(int(name))
 
 

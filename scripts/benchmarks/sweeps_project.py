@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarks.measure import BenchError
 from benchmarks.workbench import Workbench
-from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.records import Records
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 FILES = {
     "points.py": '''"""A point of one line."""

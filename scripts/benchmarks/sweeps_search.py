@@ -14,7 +14,7 @@ from benchmarks.measure import Sample, Samples
 from benchmarks.report import Report
 from benchmarks.sweeps_project import SUBMITIT, await_end, launched, patient, project, wait_for
 from benchmarks.workbench import Workbench
-from slurmopt.folder.sweep import SweepFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 TRIALS, WORKERS = 64, 8
 MEAN, SPREAD = 3.0, 0.6

@@ -20,11 +20,14 @@ from typing import Any
 SHORTER = 10
 """Pauses of a disturbed command are divided by this."""
 _MODULES = """
-slurmopt.cli slurmopt.launch slurmopt.retry slurmopt.patience hydra._internal.utils hydra.core.plugins
-slurmopt.config.compose slurmopt.config.settings slurmopt.backends.sbatch slurmopt.slurm.estimate slurmopt.slurm.limits
-slurmopt.runs.submission slurmopt.runs.late_end slurmopt.runs.again slurmopt.runs.resume slurmopt.runs.snapshot
-slurmopt.sweeps.status slurmopt.sweeps.cancel slurmopt.sweeps.throttle slurmopt.sweeps.tend slurmopt.sweeps.submission
-slurmopt.sweeps.again slurmopt.sweeps.room slurmopt.sweeps.compose slurmopt.sweeps.after
+" slurmopt.launch slurmopt.launching.run_plan slurmopt.launching.sweep_plan slurmopt.launching.execute
+slurmopt.launch slurmopt.commands.retry slurmopt.slow_notice hydra._internal.utils hydra.core.plugins
+slurmopt.config.composition.compose slurmopt.config.composition.settings slurmopt.backends.sbatch
+slurmopt.slurm.cluster.estimate slurmopt.slurm.cluster.limits slurmopt.runs.submit.execute
+slurmopt.runs.recovery.missing_end slurmopt.runs.recovery.resubmit slurmopt.runs.submit.resume
+slurmopt.runs.submit.code_snapshot slurmopt.commands.status slurmopt.commands.cancel slurmopt.commands.throttle
+slurmopt.commands.tend slurmopt.sweeps.submit.submission slurmopt.sweeps.submit.resubmit
+slurmopt.sweeps.submit.capacity slurmopt.sweeps.definition.compose slurmopt.sweeps.submit.dependencies
 """
 
 

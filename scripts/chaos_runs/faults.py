@@ -22,7 +22,7 @@ from cluster.errors import ClusterError
 
 from chaos_runs.alive import children, found, words
 from chaos_runs.watched import RANKS, Watched
-from slurmopt.folder import events
+from slurmopt.run_folder import events
 
 _LONG_LIMIT = 600
 """Minutes."""
@@ -154,7 +154,7 @@ def node_killed_while_saving(run: Watched, rng: random.Random) -> Iterator[None]
 
 
 def writers_of(pid: int) -> list[int]:
-    return [child for child in children(pid) if b"slurmopt.checkpoint.writer" in words(child)]
+    return [child for child in children(pid) if b"slurmopt.checkpoint.writer.main" in words(child)]
 
 
 def unfinished_saves(run: Watched) -> set[Path]:

@@ -18,8 +18,8 @@ from typing import Any
 from cluster.errors import ClusterError
 
 from chaos_runs.site import Missed, Site
-from slurmopt.folder.layout import RunFolder
-from slurmopt.survival import story
+from slurmopt.run_folder import attempts as story
+from slurmopt.run_folder.layout import RunFolder
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "frameworks.md"
 _SLOW_ATTEMPTS = 3

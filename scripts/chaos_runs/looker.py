@@ -26,7 +26,7 @@ ADDRESSES = 6 << 30
 SECONDS, MIB = 5.0, 400.0
 """What a command may take; Python and all modules are there already."""
 STATUSES = (0, 1, 2, 130, 141)
-"""As `slurmopt.cli` documents them."""
+"""As `slurmopt.exit_status` documents them."""
 _SHOWN = 1 << 20
 _POLL = 0.002
 
@@ -110,12 +110,12 @@ def main() -> int:
 
 def _import_all() -> None:
     """What the commands import only when they are called, so that no case pays for it."""
-    from slurmopt.checkpoint_command.main import COMMANDS as OF_CHECKPOINTS
-    from slurmopt.cli import COMMANDS
+    from slurmopt.commands import COMMANDS
+    from slurmopt.commands.checkpoint.main import COMMANDS as OF_CHECKPOINTS
 
     for module, _ in (*COMMANDS.values(), *OF_CHECKPOINTS.values()):
         import_module(module)
-    for name in ("hydra", "omegaconf", "msgspec", "slurmopt.completion_words"):
+    for name in ("hydra", "omegaconf", "msgspec", "slurmopt.commands.complete"):
         import_module(name)
 
 

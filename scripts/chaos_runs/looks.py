@@ -130,8 +130,8 @@ def _damaged(tally: Tally, looker: Looker, pristine: Path, folder: Path, choice:
 
 def _options(looker: Looker, folder: Path) -> dict[tuple[str, ...], list[str]]:
     """Each command, with the options that its help names."""
-    from slurmopt.checkpoint_command.main import COMMANDS as OF_CHECKPOINTS
-    from slurmopt.cli import COMMANDS
+    from slurmopt.commands import COMMANDS
+    from slurmopt.commands.checkpoint.main import COMMANDS as OF_CHECKPOINTS
 
     commands = [(name,) for name in COMMANDS if name not in ("checkpoint", "completion")]
     of_checkpoints = [("checkpoint", name) for name in OF_CHECKPOINTS]

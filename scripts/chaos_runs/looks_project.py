@@ -12,10 +12,10 @@ from benchmarks.runs import make_runs
 from benchmarks.sweeps_looking import make_sweep
 
 from chaos_runs.looker import environment
-from slurmopt.folder import events
-from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.sweep import SweepFolder
-from slurmopt.runtime.pack.archive import archive
+from slurmopt.job.pack.archive import archive
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 POINTS = 6
 ID = "20261121-120000-aaaa"

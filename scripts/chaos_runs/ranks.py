@@ -26,9 +26,9 @@ import xxhash
 
 from chaos_runs.alive import children, content, found, group_lives, words
 from slurmopt.checkpoint.checkpointer import Checkpointer
-from slurmopt.folder.layout import RunFolder
-from slurmopt.runtime.ranks import facts_from
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.facts.rank_facts import facts_from
+from slurmopt.job.worker.current_run import CurrentRun
+from slurmopt.run_folder.layout import RunFolder
 
 _CODE = 256
 """An element is step · 256 + attempt: exact in fp32 up to step 65535."""
@@ -271,7 +271,7 @@ class Training:
 
     def writers(self, rank: int) -> list[int]:
         """The process ids of a rank's writer."""
-        return [pid for pid in children(self.ranks[rank].pid or 0) if b"slurmopt.checkpoint.writer" in words(pid)]
+        return [pid for pid in children(self.ranks[rank].pid or 0) if b"slurmopt.checkpoint.writer.main" in words(pid)]
 
     def kill(self) -> None:
         """Every process of the attempt, as when the power goes."""

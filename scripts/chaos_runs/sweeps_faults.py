@@ -64,7 +64,7 @@ def rank_killed(sweep: WatchedSweep, rng: random.Random) -> str:
 
 def parent_killed(sweep: WatchedSweep, rng: random.Random) -> str:
     """Who starts the points of an array task; of a point on its own the supervisor's step goes on without."""
-    running = [line for line in sweep.running() if b"slurmopt.runtime.pack" in words(line["parent"])]
+    running = [line for line in sweep.running() if b"slurmopt.job.pack" in words(line["parent"])]
     if not running:
         return "no parent runs"
     chosen = rng.choice(running)
@@ -76,7 +76,7 @@ def submitter_killed(sweep: WatchedSweep, rng: random.Random) -> str:
     """Who would submit the next array job, in some array task."""
     deadline = time.monotonic() + 8
     while time.monotonic() < deadline and sweep.folder.more.exists():
-        found = [one for one in sweep.site.processes() if b"slurmopt.sweeps.more" in words(one.pid)]
+        found = [one for one in sweep.site.processes() if b"slurmopt.sweeps.submit.backlog" in words(one.pid)]
         if found:
             time.sleep(rng.uniform(0, 0.5))
             sweep.kill(found[0].pid)

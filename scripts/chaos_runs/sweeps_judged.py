@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from chaos_runs.sweeps_point import score
-from slurmopt.folder.sweep import SweepFolder
-from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records
 from slurmopt.grid.submissions import Submission, read
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 
 @dataclass

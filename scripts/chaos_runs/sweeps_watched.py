@@ -20,8 +20,8 @@ from cluster.errors import ClusterError
 from chaos_runs.alive import words
 from chaos_runs.site import Missed, Site
 from chaos_runs.watched import Lines
-from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 NODES = 4
 _STILL_SECONDS = 60.0

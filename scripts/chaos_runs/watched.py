@@ -11,8 +11,8 @@ from typing import Any
 from cluster.errors import ClusterError
 
 from chaos_runs.site import Missed, Site
-from slurmopt.folder import events
-from slurmopt.folder.layout import RunFolder
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
 
 RANKS = 4
 _OVER = {

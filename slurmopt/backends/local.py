@@ -8,9 +8,9 @@ from pathlib import Path
 
 from slurmopt.backends.protocol import Submission
 from slurmopt.errors import FolderError
-from slurmopt.folder.process import machine, module_words, started_at
-from slurmopt.slurm.job import Job, lead
-from slurmopt.slurm.script import render
+from slurmopt.run_folder.process import machine, module_words, started_at
+from slurmopt.slurm.script.job import Job, lead
+from slurmopt.slurm.script.render import render
 from slurmopt.units import seconds
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from slurmopt.slurm.job import Job
+from slurmopt.slurm.script.job import Job
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,14 @@ import time
 from pathlib import Path
 
 from slurmopt.errors import JobError
-from slurmopt.folder import events
-from slurmopt.folder.files import open_append
-from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.outcome import EXIT_STATUS, INFRASTRUCTURE, KILLED, REQUEUE
-from slurmopt.folder.private import hold_run, refuse_foreign_folder, refuse_open_folder
-from slurmopt.runtime import tree
-from slurmopt.survival import causes, story
+from slurmopt.job.facts import process_tree
+from slurmopt.restart import causes
+from slurmopt.run_folder import attempts as story
+from slurmopt.run_folder import events
+from slurmopt.run_folder.files import open_append
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE, KILLED, REQUEUE
+from slurmopt.run_folder.private import hold_run, refuse_foreign_folder, refuse_open_folder
 
 KILL_WAIT = 30.0
 """Seconds between SIGTERM and SIGKILL, Slurm's default for KillWait."""
@@ -70,7 +71,7 @@ class Runner:
             script = ["bash", str(self.folder.script)]
             shell = subprocess.Popen(script, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
             self._supervise(shell)
-        tree.clear_up()  # nothing of an attempt outlives it
+        process_tree.clear_up()  # nothing of an attempt outlives it
         if shell.returncode < 0:
             self._tell_killed(shell.returncode)
         return shell.returncode
@@ -94,7 +95,7 @@ class Runner:
                 ending = elapsed
                 self._end(shell)
             if ending is not None and elapsed >= ending + KILL_WAIT:
-                tree.kill_below(os.getpid())
+                process_tree.kill_below(os.getpid())
             with contextlib.suppress(subprocess.TimeoutExpired):
                 shell.wait(_POLL)
 
@@ -130,7 +131,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--time", type=float, help="time limit in seconds")
     parser.add_argument("--lead", type=float, default=0, help="seconds before it for the signal")
     arguments = parser.parse_args(argv)
-    tree.adopt_orphans()
+    process_tree.adopt_orphans()
     return Runner(RunFolder(arguments.folder), arguments.time, arguments.lead).run()
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from slurmopt.backends.protocol import Submission
-from slurmopt.slurm.job import Job
-from slurmopt.slurm.script import render
+from slurmopt.slurm.script.job import Job
+from slurmopt.slurm.script.render import render
 from slurmopt.slurm.submit import submit_once
 from slurmopt.units import seconds
 

@@ -9,10 +9,10 @@ from typing import Any
 from slurmopt.backends.protocol import Submission
 from slurmopt.backends.sbatch import hand_over
 from slurmopt.errors import ConfigError
-from slurmopt.folder.files import read_script
-from slurmopt.slurm.job import Job, processes_per_node
-from slurmopt.slurm.script import render
-from slurmopt.slurm.step import rank_arguments
+from slurmopt.run_folder.files import read_script
+from slurmopt.slurm.script.job import Job, processes_per_node
+from slurmopt.slurm.script.render import render
+from slurmopt.slurm.script.step import rank_arguments
 
 
 class Submitit:
@@ -37,7 +37,7 @@ def _rank_entry(argv: list[str]) -> Any:
     from importlib import import_module
 
     # By name: the login side imports nothing of the job side.
-    return import_module("slurmopt.runtime.rank").submitit_task(argv)
+    return import_module("slurmopt.job.worker.rank").submitit_task(argv)
 
 
 def executor(job: Job, token: str, retry: bool) -> Any:

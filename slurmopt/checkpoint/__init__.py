@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slurmopt.checkpoint.checkpointer import Checkpointer
-    from slurmopt.checkpoint.dcp import SlurmoptWriter
-    from slurmopt.checkpoint.dcp_reader import SlurmoptReader
+    from slurmopt.checkpoint.dcp.reader import SlurmoptReader
+    from slurmopt.checkpoint.dcp.storage import SlurmoptWriter
     from slurmopt.checkpoint.rng import rng_state
 
 __all__ = ["Checkpointer", "SlurmoptReader", "SlurmoptWriter", "rng_state"]
 _HOMES = {
     "Checkpointer": "slurmopt.checkpoint.checkpointer",
-    "SlurmoptReader": "slurmopt.checkpoint.dcp_reader",
-    "SlurmoptWriter": "slurmopt.checkpoint.dcp",
+    "SlurmoptReader": "slurmopt.checkpoint.dcp.reader",
+    "SlurmoptWriter": "slurmopt.checkpoint.dcp.storage",
     "rng_state": "slurmopt.checkpoint.rng",
 }
 

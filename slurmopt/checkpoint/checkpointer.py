@@ -12,18 +12,18 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn
 
-from slurmopt.checkpoint.agreement import Agreement
-from slurmopt.checkpoint.crew import Crew
+from slurmopt.checkpoint.collectives import Agreement
 from slurmopt.checkpoint.device import wait_for_queued_work
-from slurmopt.checkpoint.ledger import checkpoint_name
-from slurmopt.checkpoint.recovery import Recovery
+from slurmopt.checkpoint.format.ledger import checkpoint_name
+from slurmopt.checkpoint.restore.recovery import Recovery
 from slurmopt.checkpoint.schedule import Decision, Schedule
-from slurmopt.checkpoint.snapshots import Collected, Snapshots, Word
+from slurmopt.checkpoint.snapshot.snapshots import Collected, Snapshots, Word
 from slurmopt.checkpoint.tiers import tiers_of
+from slurmopt.checkpoint.writer.writer_pool import Crew
 from slurmopt.config.checkpoint import check_packages, checkpoint_of
 from slurmopt.errors import CheckpointError, Requeue
-from slurmopt.runtime.run import CurrentRun, leave_word, phase
-from slurmopt.runtime.stopping import Stop
+from slurmopt.job.worker.coordinated_stop import Stop
+from slurmopt.job.worker.current_run import CurrentRun, leave_word, phase
 from slurmopt.units import seconds
 
 _LAST_STEP = 10**15

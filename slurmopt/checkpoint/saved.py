@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
 
-from slurmopt.checkpoint.fetching import read_pieces
-from slurmopt.checkpoint.manifest import Item, Manifest
-from slurmopt.checkpoint.objects import decode
-from slurmopt.checkpoint.state import put_together
+from slurmopt.checkpoint.format.manifest import Item, Manifest
+from slurmopt.checkpoint.format.objects import decode
+from slurmopt.checkpoint.format.state import put_together
+from slurmopt.checkpoint.restore.fetching import read_pieces
 from slurmopt.errors import CheckpointError
 from slurmopt.storage.store import Store
 

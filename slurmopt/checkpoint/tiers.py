@@ -9,7 +9,7 @@ from typing import Any
 
 from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.config.tiers import Tier as Rule
-from slurmopt.folder.layout import RunFolder
+from slurmopt.run_folder.layout import RunFolder
 from slurmopt.storage.folder import FolderStore
 from slurmopt.storage.store import Store
 from slurmopt.units import seconds

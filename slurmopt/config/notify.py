@@ -39,7 +39,7 @@ class Notify:
             _check_words(self.command)
 
     def as_word(self) -> str | None:
-        """What `python -m slurmopt.runtime.notify` reads, as JSON; None where nobody is to hear."""
+        """What `python -m slurmopt.job.supervisor.notify` reads, as JSON; None where nobody is to hear."""
         hooks = {"when": list(self.when), "command": self.command, "webhook": self.webhook}
         return json.dumps(hooks) if self.when and (self.command or self.webhook) else None
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from slurmopt.grid.codec import decode, encode
-from slurmopt.grid.words import word
+from slurmopt.grid.override_syntax import word
 
 
 class Steps(Sequence[Any]):
@@ -49,7 +49,7 @@ class Column:
     group: bool = False
     """Whether the values are names of configs of a group."""
     words: dict[int, str] = field(default_factory=dict)
-    """Value's index → how it was typed, where that is not how `slurmopt.grid.words` writes it."""
+    """Value's index → how it was typed, where that is not how `slurmopt.grid.override_syntax` writes it."""
     tags: tuple[str, ...] = ()
     """What `tag()` said; a search minds `log`."""
 

@@ -12,15 +12,15 @@ from typing import Any
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from slurmopt.config.resolved import resolved
+from slurmopt.config.composition.resolved import resolved
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.grid.assign import assign
 from slurmopt.grid.axes import Axis, Column, Interval
-from slurmopt.grid.bases import Base, asks_hydra, override_dirname, picked
-from slurmopt.grid.names import fill, readable
-from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.base_configs import Base, asks_hydra, override_dirname, picked
+from slurmopt.grid.override_syntax import word
+from slurmopt.grid.point_names import fill, readable
+from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.resolvers import hydra_answers, import_modules
-from slurmopt.grid.words import word
 
 KINDS = ("grid", "search", "hydra")
 
@@ -55,19 +55,6 @@ class Points:
     """When the sweep was described (seconds since the epoch): what `${now:…}` answers."""
     cwd: str = ""
     """Where the launch was typed."""
-
-    @classmethod
-    def load(cls, path: Path) -> Points:
-        """From points.json. ConfigError where it is damaged or cannot be read."""
-        from slurmopt.grid.points_file import load
-
-        return load(path)
-
-    def save(self, path: Path) -> None:
-        """Writes points.json, whole or not at all."""
-        from slurmopt.grid.points_file import save
-
-        save(self, path)
 
     def __len__(self) -> int:
         if self.trials is not None:
@@ -221,6 +208,6 @@ def _set(root: DictConfig, column: Column, value: Any) -> None:
 
 
 def _explain(error: OmegaConfBaseException) -> ConfigError:
-    """The job's own way to say what the launch says by `slurmopt.config.translate`, which needs Hydra."""
+    """What the launch says by `slurmopt.config.composition.error_messages`, which needs Hydra."""
     lines = str(error.msg or error).splitlines() or [type(error).__name__]
     return ConfigError(f"cannot be resolved: {one_line(lines[0])}", error.full_key or None)

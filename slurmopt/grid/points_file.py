@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.errors import ConfigError, why_failed
-from slurmopt.folder.files import NotRegular, read_whole, replace_text
 from slurmopt.grid.axes import Axis, column_from, column_json
-from slurmopt.grid.bases import Base
+from slurmopt.grid.base_configs import Base
 from slurmopt.grid.codec import decode, encode
+from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.points import KINDS, Points
-from slurmopt.grid.ranges import Ranges
+from slurmopt.run_folder.files import NotRegular, read_whole, replace_text
 
 FORMAT = 1
 _LARGEST = 256 << 20

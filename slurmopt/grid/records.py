@@ -1,4 +1,4 @@
-"""Where the records of a sweep's points lie, which array tasks keep that start them: see `slurmopt.folder.archive`.
+"""Where the records of a sweep's points lie, which array tasks keep that start them: see `slurmopt.run_folder.archive`.
 
 A point may have been in several array tasks, or an array task of its own: the account of its latest attempt counts.
 """
@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.errors import ConfigError
-from slurmopt.folder import events
-from slurmopt.folder.archive import LINES, Archived, TaskArchive
-from slurmopt.folder.files import replace_text
-from slurmopt.folder.held import held
-from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.sweep import SweepFolder, point_number, sweep_of
 from slurmopt.grid import submissions
-from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.point_ranges import Ranges
+from slurmopt.run_folder import events
+from slurmopt.run_folder.archive import LINES, Archived, TaskArchive
+from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.sweep_layout import SweepFolder, point_number, sweep_of
 
 _OF_AN_ATTEMPT = ("heartbeat", "logs")
 """Folders of a point's records."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.errors import ConfigError, one_line
-from slurmopt.folder.files import read_json, read_text, replace_json
-from slurmopt.folder.held import held
-from slurmopt.folder.sweep import SweepFolder
-from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.point_ranges import Ranges
+from slurmopt.run_folder.files import read_json, read_text, replace_json
+from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import JobError, one_line
-from slurmopt.folder.layout import RunFolder
 from slurmopt.hydra_app import main_module, pickles
+from slurmopt.run_folder.layout import RunFolder
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction

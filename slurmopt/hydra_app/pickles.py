@@ -11,8 +11,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from slurmopt.folder.files import replace_bytes
-from slurmopt.folder.private import read as read
+from slurmopt.run_folder.files import replace_bytes
+from slurmopt.run_folder.private import read as read
 
 
 def dumps(value: Any) -> bytes:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import JobError, one_line
-from slurmopt.folder.archive import Archived
-from slurmopt.folder.layout import RunFolder
 from slurmopt.grid.records import Records
 from slurmopt.hydra_app import pickles
+from slurmopt.run_folder.archive import Archived
+from slurmopt.run_folder.layout import RunFolder
 
 if TYPE_CHECKING:
     from hydra.core.utils import JobReturn

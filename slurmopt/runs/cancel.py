@@ -12,16 +12,16 @@ import signal
 import time
 
 from slurmopt.errors import RunError, SlurmError, SlurmRefused
-from slurmopt.folder import events
-from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.process import alive
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.process import alive
 from slurmopt.runs import options
 from slurmopt.runs.find import find
-from slurmopt.runs.gather import Status, gather, of_the_run
-from slurmopt.runs.handover import earlier, note_job
 from slurmopt.runs.journal import Journal, read, whole
-from slurmopt.runs.mine import owner_of, refuse_others
-from slurmopt.runs.state import Slurm
+from slurmopt.runs.ownership import owner_of, refuse_others
+from slurmopt.runs.status.query import Status, gather, of_the_run
+from slurmopt.runs.status.state import Slurm
+from slurmopt.runs.submit.exactly_once import earlier, note_job
 
 _PATIENCE = 10.0
 _POLL = 0.3

@@ -14,16 +14,17 @@ from pathlib import Path
 
 from slurmopt.config.check import did_you_mean
 from slurmopt.errors import ConfigError, RunError, one_line, why_failed
-from slurmopt.folder import events
-from slurmopt.folder.files import read_start
-from slurmopt.folder.layout import RunFolder, folder_name, is_run
-from slurmopt.folder.sweep import SweepFolder, is_sweep, point_number, sweep_of
 from slurmopt.grid import submissions
-from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records, lost, readable
-from slurmopt.runs import arrays, journal
-from slurmopt.runs.closed import refuse_closed
-from slurmopt.runs.mine import owner_of
+from slurmopt.run_folder import events
+from slurmopt.run_folder.files import read_start
+from slurmopt.run_folder.layout import RunFolder, folder_name, is_run
+from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep, point_number, sweep_of
+from slurmopt.runs import journal
+from slurmopt.runs.journal import point_count
+from slurmopt.runs.ownership import owner_of
+from slurmopt.runs.unreadable_folders import refuse_closed
 
 _POINTS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _JOB = re.compile(r"\d+(_\d+)?|local-\d+")
@@ -250,7 +251,7 @@ def _by_points(word: str, folder: Path) -> Selection | None:
 
 
 def _within(sweep: SweepFolder, points: Ranges) -> Selection:
-    count = arrays.how_many(sweep)
+    count = point_count(sweep)
     if count and points.spans[-1][1] >= count:
         label = one_line(f"{sweep.name}/{sweep.id}")
         raise RunError(f"{label} has no point {max(points.spans[-1][0], count)}; valid: 0 to {count - 1}")

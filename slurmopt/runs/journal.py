@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.errors import one_line
-from slurmopt.folder import events
-from slurmopt.folder.held import held
-from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.outcome import FINISHED, REQUEUE
-from slurmopt.survival import decision
-from slurmopt.survival.story import number
+from slurmopt.restart import decision
+from slurmopt.run_folder import events
+from slurmopt.run_folder.attempts import number
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.outcome import FINISHED, REQUEUE
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 OF_CHECKPOINTS = b'"event": "checkpoint'
-"""In lines that a long run has tens of thousands of, and that say nothing of its state; `slurmopt.runs.checkpoints`
-reads them."""
+"""In lines that a long run has tens of thousands of, and that say nothing of its state;
+`slurmopt.runs.status.checkpoints` reads them."""
 _RETURNS = (decision.REQUEUE, decision.BY_SLURM, decision.SUBMIT)
 """What `next` of an `end` says where that is not the run's end."""
 
@@ -270,3 +271,8 @@ def _nodes(value: Any) -> str | None:
     if isinstance(value, list):
         return ",".join(filter(None, map(text, value))) or None
     return text(value)
+
+
+def point_count(sweep: SweepFolder) -> int:
+    """How many points the sweep has, as its launch noted."""
+    return next((whole(event.get("points")) or 0 for event in events.read(sweep.events, "created")), 0)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from slurmopt.errors import InputError
-from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.sweep import point_number, sweep_of
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.sweep_layout import point_number, sweep_of
 
 RUN_HELP = "a name (its latest run), NAME/ID, an ID or the start of one, a folder, a Slurm job id; default: the latest"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from slurmopt.errors import SlurmMissing, SlurmRefused, SlurmUnreachable
 from slurmopt.slurm import client
 from slurmopt.slurm.environment import clean_environment
-from slurmopt.slurm.queue import Queue, QueueEntry
+from slurmopt.slurm.queue_entry import Queue, QueueEntry
 
 _TIMEOUT = 30.0
 _WHO = re.compile(r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\S+))?", re.MULTILINE)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import time
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Any
 
 from slurmopt.errors import SlurmError, SlurmRefused, SlurmUnreachable
-from slurmopt.slurm import cache, client
+from slurmopt.slurm import client
+from slurmopt.slurm.cluster import cache
 from slurmopt.slurm.environment import clean_environment
-from slurmopt.slurm.states import is_over
+from slurmopt.slurm.queue_entry import Queue, QueueEntry, without_placeholder
 
 MAX_AGE = 15.0
 """Seconds for which an answer serves."""
@@ -20,104 +19,12 @@ MAX_AGE = 15.0
 _OLD_AGE = 60.0
 """Seconds for which it serves while another is asking."""
 _TIMEOUT = 30.0
-_SACCT_TIMEOUT = 30.0
-_SACCT_SINCE = "now-30days"
 
 # Without a size squeue cuts at 20 characters; with 0 it never does. In the order of QueueEntry's fields.
 _FIELDS = (
     "JobArrayID", "State", "Reason", "NodeList", "StartTime", "TimeUsed", "TimeLimit", "RestartCnt", "BatchHost",
     "Comment", "Command", "EndTime", "Requeue",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class QueueEntry:
-    """A job or array task."""
-
-    job_id: str
-    """`A`, or `A_a` for a task of an array, or `A_[0-9,12%8]` for those that have not started."""
-    state: str
-    """Slurm's long word, such as RUNNING; `slurmopt.slurm.states` has ours."""
-    reason: str
-    """Slurm's word for why it waits or failed, or ""."""
-    nodes: str
-    """In Slurm's short form; "" before the start."""
-    start: float | None
-    """When it started, or is expected to; seconds since 1970."""
-    time_used: int | None
-    """Seconds."""
-    time_limit: int | None
-    """Seconds; None is without limit."""
-    restarts: int
-    batch_host: str
-    comment: str
-    command: str = ""
-    """The script that was submitted."""
-    end: float | None = None
-    """When it ended, or will at the latest; seconds since 1970."""
-    requeue: bool | None = None
-    """Whether Slurm may start it again; None where it does not say."""
-
-    def runs(self, script: str) -> bool:
-        """Whether it was submitted with `script`; squeue shows the script's arguments behind it, without quotes."""
-        return f"{self.command} ".startswith(f"{script} ")
-
-    @property
-    def tasks(self) -> int:
-        """How many jobs it stands for: of an array all those that wait have one entry."""
-        several = _SEVERAL.fullmatch(self.job_id)
-        return sum(map(len, indices(several[2]))) if several else 1
-
-    @property
-    def never_ran(self) -> bool:
-        """Whether Slurm refused it: sbatch says no, and yet a FAILED job without nodes is in the books."""
-        return self.state == "FAILED" and not self.nodes
-
-
-class Queue(dict[str, QueueEntry]):
-    """Job id → entry, as it was `age` seconds ago.
-
-    The tasks of an array that have not started share one entry, such as `A_[0-99%8]`: ten thousand cost no more than
-    one. `get` and `in` find it by the id of each of its tasks."""
-
-    age: float = 0.0
-    _arrays: dict[str, list[tuple[list[range], QueueEntry]]] | None = None
-
-    def get(self, job: str, default: Any = None, /) -> Any:
-        found = super().get(job)
-        return self._of_array(job) or default if found is None else found
-
-    def __contains__(self, job: object) -> bool:
-        return super().__contains__(job) or (isinstance(job, str) and self._of_array(job) is not None)
-
-    def waiting(self, array: str) -> list[tuple[list[range], QueueEntry]]:
-        """Of the array job `array` the entries of several tasks, each with the indices of these."""
-        if self._arrays is None:
-            self._arrays = {}
-            for entry in self.values():
-                if match := _SEVERAL.fullmatch(entry.job_id):
-                    self._arrays.setdefault(match[1], []).append((indices(match[2]), entry))
-        return self._arrays.get(array, [])
-
-    def _of_array(self, job: str) -> QueueEntry | None:
-        array, _, task = job.partition("_")
-        if not (task.isascii() and task.isdecimal()):
-            return None
-        for spans, entry in self.waiting(array):
-            if any(int(task) in span for span in spans):
-                return entry
-        whole = super().get(array)  # cancelled before any of its tasks had started
-        return whole if whole is not None and is_over(whole.state) else None
-
-
-_SEVERAL = re.compile(r"(\d+)_\[([^\]]*)\]?")
-_SPAN = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
-
-
-def indices(text: str) -> list[range]:
-    """Of "0-9,12%3" or "0-98:2": what stands in the brackets of an array job's id. What is no index is left out."""
-    found = (_SPAN.fullmatch(part) for part in text.partition("%")[0].split(","))
-    return [range(int(one[1]), int(one[2] or one[1]) + 1, int(one[3] or 1) or 1) for one in found if one]
 
 
 def queue(fresh: bool = False) -> Queue:
@@ -192,7 +99,7 @@ def parse_queue(output: str, field: str, record: str) -> list[QueueEntry]:
 
 
 def _entry(row: list[str]) -> QueueEntry:
-    values: list[Any] = [_known(value) for value in row]
+    values: list[Any] = [without_placeholder(value) for value in row]
     job_id, state, reason, nodes, start, used, limit, restarts, host, comment, command, end, requeue = values
     return QueueEntry(
         job_id=job_id.split("\n")[-1],  # the newline of the job before, or a line "CLUSTER: name"
@@ -211,10 +118,6 @@ def _entry(row: list[str]) -> QueueEntry:
     )
 
 
-def _known(value: str) -> str:
-    return "" if value in ("(null)", "N/A", "n/a", "None assigned") else value
-
-
 def clock_seconds(text: str) -> int | None:
     """Seconds of "1-02:03:04", "2:03:04" or "3:04"; None of "UNLIMITED", "INVALID" and the like."""
     days, _, clock = text.rpartition("-")
@@ -223,86 +126,3 @@ def clock_seconds(text: str) -> int | None:
         return None
     hours, minutes, secs = ([0, 0, 0] + [int(part) for part in parts])[-3:]
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs
-
-
-@dataclass(frozen=True)
-class Sought:
-    """What tells the job of one submission from all others."""
-
-    token: str
-    """In its comment, unless the site rewrites comments."""
-    command: str | None = None
-    """The script and its arguments, as squeue shows them; None where the token alone is to tell."""
-    known: frozenset[str] = frozenset()
-    """Jobs of that command from earlier submissions."""
-
-    def is_job(self, entry: QueueEntry) -> bool:
-        """Whether `entry` is it. A job that Slurm took into its books only to refuse it is not."""
-        if self.token in entry.comment:
-            return not entry.never_ran
-        return entry.command.strip() == self.command and not is_over(entry.state) and _plain(entry) not in self.known
-
-
-def find_token(token: str) -> str | None:
-    """As `find_job`, by the token alone."""
-    return find_job(Sought(token))
-
-
-def find_job(sought: Sought) -> str | None:
-    """The job's id, as sbatch would have said it: of an array, the array's.
-
-    Asks squeue, then scontrol, as a site's wrapper or cache may answer for squeue, and sacct where accounting runs, for
-    jobs that both have forgotten. Raises what kept Slurm from answering.
-    """
-    from slurmopt.slurm.absence import all_jobs
-
-    job = _found(queue(fresh=True), sought) or _found(all_jobs(), sought)
-    if job is not None:
-        return job
-    from slurmopt.slurm.facts import facts
-
-    return _find_in_accounting(sought.token) if facts().accounting else None
-
-
-def with_token(jobs: Mapping[str, QueueEntry], token: str) -> str | None:
-    """As `find_token`, among what squeue has said already."""
-    return _found(jobs, Sought(token))
-
-
-def _found(jobs: Mapping[str, QueueEntry], sought: Sought) -> str | None:
-    return next((_plain(entry) for entry in jobs.values() if sought.is_job(entry)), None)
-
-
-def _plain(entry: QueueEntry) -> str:
-    """The number of the job, or of the array or the heterogeneous job that it is a part of."""
-    return entry.job_id.split("_")[0].split("+")[0]
-
-
-def _find_in_accounting(token: str) -> str | None:
-    for job_id, state, nodes, *texts in _sacct("JobID,State,NodeList,Comment,SubmitLine"):
-        refused = state == "FAILED" and _known(nodes) == ""
-        if not refused and any(token in text for text in texts):
-            return job_id.split("_")[0].split("+")[0]
-    return None
-
-
-def states_in_accounting(scripts: Mapping[str, str]) -> dict[str, str]:
-    """Slurm's words for how jobs ended that squeue has forgotten: job id → the script that it ran, one sacct for all.
-
-    A job that accounting does not know, or knows with another script (its number was used again), is left out.
-    Raises what kept sacct from answering.
-    """
-    rows = _sacct("JobID,State,SubmitLine", f"--jobs={','.join(scripts)}")
-    return {job_id: state for job_id, state, line in rows if job_id in scripts and scripts[job_id] in line}
-
-
-def _sacct(fields: str, *options: str) -> list[tuple[str, ...]]:
-    """This user's jobs of the last weeks, a row of `fields` each; JobID is the first."""
-    mark = f"<{os.urandom(8).hex()}>"
-    argv = [
-        "sacct", "--noheader", "--allocations", "--parsable", f"--delimiter={mark}", f"--user={os.geteuid()}",
-        f"--starttime={_SACCT_SINCE}", f"--format={fields}", *options,
-    ]  # fmt: skip
-    said = client.run(argv, _SACCT_TIMEOUT, clean_environment(os.environ)).split(mark)
-    rows = zip(*[iter(said)] * (fields.count(",") + 1), strict=False)
-    return [(row[0].strip(), *row[1:]) for row in rows]

@@ -19,14 +19,14 @@ from slurmopt.errors import (
     SubmissionUnknown,
     one_line,
 )
-from slurmopt.folder import events, private
-from slurmopt.folder.files import NotMine, read_script
-from slurmopt.folder.held import is_swapped
-from slurmopt.folder.layout import RunFolder
-from slurmopt.patience import patience
+from slurmopt.run_folder import events, private
+from slurmopt.run_folder.files import NotMine, read_script
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.open_folders import is_swapped
+from slurmopt.slow_notice import patience
 from slurmopt.slurm import client
 from slurmopt.slurm.environment import clean_environment
-from slurmopt.slurm.queue import Sought, find_job
+from slurmopt.slurm.find_job import Sought, find_job
 
 _SBATCH_TIMEOUT = 60.0
 _SURE_LOOKS = 3

@@ -25,3 +25,8 @@ def staging(size: int) -> memoryview:
     view = memoryview(memory)
     start = -address(view) % HUGE_PAGE if spare else 0
     return view[start : start + length]
+
+
+def aligned(size: int) -> int:
+    """`size` rounded up to what direct I/O wants."""
+    return -(-size // ALIGNMENT) * ALIGNMENT

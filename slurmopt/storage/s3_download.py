@@ -4,35 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from slurmopt.errors import StorageError
 from slurmopt.storage import s3_parallel
 from slurmopt.storage.s3_body import MIB
+from slurmopt.storage.s3_bucket import S3Bucket
 from slurmopt.storage.s3_transport import Operation
 
-if TYPE_CHECKING:
-    from slurmopt.storage.s3 import S3Store
-
 RANGE = 16 * MIB
-CONNECTIONS = 8
 BLOCK = 1 * MIB
 
 
-def fill(store: S3Store, current: Operation, key: str, offset: int, buffer: memoryview) -> None:
+def fill(store: S3Bucket, current: Operation, key: str, offset: int, buffer: memoryview) -> None:
     """Fills `buffer` with the bytes of `key` from `offset` on."""
     if len(buffer) <= RANGE:
         _range(store, key, offset, buffer)
         return
-    s3_parallel.run(current, _ranges(store, key, offset, buffer), CONNECTIONS)
+    s3_parallel.run(current, _ranges(store, key, offset, buffer))
 
 
-def _ranges(store: S3Store, key: str, offset: int, buffer: memoryview) -> Iterator[Callable[[], None]]:
+def _ranges(store: S3Bucket, key: str, offset: int, buffer: memoryview) -> Iterator[Callable[[], None]]:
     for start in range(0, len(buffer), RANGE):
         yield partial(_range, store, key, offset + start, buffer[start : start + RANGE])
 
 
-def _range(store: S3Store, key: str, offset: int, buffer: memoryview) -> None:
+def _range(store: S3Bucket, key: str, offset: int, buffer: memoryview) -> None:
     """One range; after a failure it goes on where it stopped."""
     done = 0
 
@@ -49,7 +45,7 @@ def _range(store: S3Store, key: str, offset: int, buffer: memoryview) -> None:
         store.attempt(fetch, key)
 
 
-def _check(store: S3Store, key: str, answer: dict[str, object], offset: int, length: int, done: int) -> None:
+def _check(store: S3Bucket, key: str, answer: dict[str, object], offset: int, length: int, done: int) -> None:
     expected = f"bytes {offset + done}-{offset + length - 1}/"
     found = str(answer.get("ContentRange", ""))
     if not found.startswith(expected):

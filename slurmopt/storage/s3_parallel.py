@@ -11,15 +11,17 @@ from typing import TypeVar
 from slurmopt.storage.s3_transport import Operation
 
 T = TypeVar("T")
+CONNECTIONS = 8
+"""Requests that one operation has under way at a time."""
 
 
-def run(current: Operation, calls: Iterable[Callable[[], T]], threads: int) -> list[T]:
+def run(current: Operation, calls: Iterable[Callable[[], T]]) -> list[T]:
     """The results in order; takes a call from `calls` only when a thread is free for it.
 
     The first failure, of a call or of `calls`, or an interrupt ends all the others at once and is raised when no
     thread uses the caller's memory any more.
     """
-    free = threading.Semaphore(threads)
+    free = threading.Semaphore(CONNECTIONS)
     failed = threading.Event()
     futures: list[Future[T]] = []
 
@@ -28,7 +30,7 @@ def run(current: Operation, calls: Iterable[Callable[[], T]], threads: int) -> l
             failed.set()
         free.release()
 
-    with ThreadPoolExecutor(threads, thread_name_prefix="s3") as pool:
+    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="s3") as pool:
         try:
             source = iter(calls)
             while free.acquire() and not failed.is_set():

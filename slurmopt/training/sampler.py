@@ -22,7 +22,7 @@ import torch
 from torch.utils.data import Sampler
 
 from slurmopt.errors import CheckpointError, JobError
-from slurmopt.runtime.ranks import rank_facts
+from slurmopt.job.facts.rank_facts import rank_facts
 from slurmopt.training.accumulation import MicroBatch, Part, passes, rank_parts, synchronised
 from slurmopt.training.permutation import Permutation
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from checkpoint.ranks import alone
 
-from slurmopt.folder import events
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.worker.current_run import CurrentRun
+from slurmopt.run_folder import events
 
 
 @pytest.fixture

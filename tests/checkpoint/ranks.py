@@ -17,9 +17,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from slurmopt.folder.layout import RunFolder
-from slurmopt.runtime.ranks import RankFacts
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.facts.rank_facts import RankFacts
+from slurmopt.job.worker.current_run import CurrentRun
+from slurmopt.run_folder.layout import RunFolder
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(["pytest", "numpy", "torch.distributed.checkpoint", "slurmopt.checkpoint.checkpointer"])
@@ -144,6 +144,6 @@ def writers_of(parent: int) -> list[tuple[int, int]]:
             with contextlib.suppress(OSError):
                 words = (entry / "cmdline").read_bytes().split(b"\0")
                 state, owner, *rest = (entry / "stat").read_text().rpartition(")")[2].split()
-                if b"slurmopt.checkpoint.writer" in words and int(owner) == parent and state != "Z":
+                if b"slurmopt.checkpoint.writer.main" in words and int(owner) == parent and state != "Z":
                     found.append((int(rest[17]), int(entry.name)))
     return found

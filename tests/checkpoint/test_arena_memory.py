@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmopt.checkpoint.arena import _slurm_room
+from slurmopt.checkpoint.snapshot.arena import _slurm_room
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,11 @@ import torch
 from checkpoint.ranks import alone, on_ranks, writers_of
 from torch import nn
 
-from slurmopt.checkpoint import Checkpointer, manifest, snapshots
+from slurmopt.checkpoint import Checkpointer
+from slurmopt.checkpoint.format import manifest
+from slurmopt.checkpoint.snapshot import snapshots
 from slurmopt.errors import CheckpointError, ConfigError, SlurmoptError
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.worker.current_run import CurrentRun
 
 Attempt = Callable[..., Any]
 Journal = Callable[[str], list[dict[str, Any]]]

@@ -21,8 +21,8 @@ sys.path.insert(0, str(CHAOS.parent))
 from chaos_runs.kills import phase  # noqa: E402
 from chaos_runs.ranks import Plan, Training, standing  # noqa: E402
 
-from slurmopt.checkpoint import ledger  # noqa: E402
-from slurmopt.checkpoint.ledger import Commit, Ledger  # noqa: E402
+from slurmopt.checkpoint.format import ledger  # noqa: E402
+from slurmopt.checkpoint.format.ledger import Commit, Ledger  # noqa: E402
 from slurmopt.storage.folder import FolderStore  # noqa: E402
 
 Until = Callable[[Callable[[], Any]], Any]

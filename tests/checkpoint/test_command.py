@@ -17,11 +17,12 @@ import torch
 from checkpoint.ranks import alone
 from s3_server import BUCKET, S3Server, new_folder
 
-from slurmopt.checkpoint import Checkpointer, ledger
-from slurmopt.checkpoint.ledger import Ledger
+from slurmopt.checkpoint import Checkpointer
+from slurmopt.checkpoint.format import ledger
+from slurmopt.checkpoint.format.ledger import Ledger
 from slurmopt.cli import main
-from slurmopt.completion_words import candidates
-from slurmopt.folder import events
+from slurmopt.commands.complete import candidates
+from slurmopt.run_folder import events
 from slurmopt.storage.folder import FolderStore
 
 CONFIG = {"shared": {"every": 1, "keep": 10}}
@@ -226,7 +227,7 @@ def test_a_fetch_that_is_killed_is_no_checkpoint_and_begins_again(run: Path, sai
     """Killed once the first payload is there: nothing is committed by then."""
     code = """
 import os, signal
-from slurmopt.checkpoint_command import fetch
+from slurmopt.commands.checkpoint import fetch
 from slurmopt.storage.folder import FolderStore
 write = FolderStore.write
 def dying(self, key, pieces):

@@ -11,8 +11,9 @@ import pytest
 import torch
 import xxhash
 
-from slurmopt.checkpoint import Checkpointer, ledger
-from slurmopt.checkpoint_command.main import main
+from slurmopt.checkpoint import Checkpointer
+from slurmopt.checkpoint.format import ledger
+from slurmopt.commands.checkpoint.main import main
 
 zstandard = pytest.importorskip("zstandard")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from slurmopt.checkpoint.coordinator import Coordinator, Terms
-from slurmopt.checkpoint.member import Member
+from slurmopt.checkpoint.commit.coordinator import Coordinator, Terms
+from slurmopt.checkpoint.writer.coordinator_client import Member
 
 SECONDS = 30.0
 SAVE = {"name": "step-00000001/a0000-00000000", "tier": "shared", "step": 1}

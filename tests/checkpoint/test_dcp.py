@@ -23,9 +23,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from slurmopt.checkpoint import Checkpointer
-from slurmopt.checkpoint.dcp import SlurmoptReader, SlurmoptWriter
+from slurmopt.checkpoint.dcp.storage import SlurmoptReader, SlurmoptWriter
 from slurmopt.errors import CheckpointError
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.worker.current_run import CurrentRun
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 ROWS, COLUMNS = torch.arange(210.0).reshape(30, 7), torch.arange(40.0).reshape(4, 10)
@@ -245,10 +245,10 @@ def test_what_a_checkpointer_saved(root: Path, attempt: Callable[..., CurrentRun
 def test_an_attempt_that_was_replaced_can_no_longer_save(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes in turn, each with a place of its own in the ledger."""
     for attempt, holds in ((0, first := {}), (1, {})):
-        monkeypatch.setattr("slurmopt.checkpoint.dcp._holds", holds)
+        monkeypatch.setattr("slurmopt.checkpoint.dcp.storage._holds", holds)
         monkeypatch.setenv("SLURMOPT_ATTEMPT", str(attempt))
         save(root, {"n": attempt + 1}, attempt + 1)
-    monkeypatch.setattr("slurmopt.checkpoint.dcp._holds", first)
+    monkeypatch.setattr("slurmopt.checkpoint.dcp.storage._holds", first)
     with pytest.raises(CheckpointException, match="another attempt has taken over; attempt 0 saves nothing more"):
         save(root, {"n": 3}, 3)
     assert load(root, {"n": 0})["n"] == 2

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from slurmopt.checkpoint import pinning
-from slurmopt.checkpoint.arena import Arena
+from slurmopt.checkpoint.snapshot import pinning
+from slurmopt.checkpoint.snapshot.arena import Arena
 
 # Simulated: torch's seam for devices of others, with host memory behind it. Its tensors have the address 0.
 _NPU = """

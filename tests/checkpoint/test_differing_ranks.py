@@ -12,7 +12,7 @@ from checkpoint.ranks import Outcome, alone, on_ranks
 from torch import nn
 
 from slurmopt.checkpoint import Checkpointer
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.worker.current_run import CurrentRun
 
 Journal = Callable[[str], list[dict[str, Any]]]
 EACH_STEP = {"shared": {"every": 1, "keep": 9}}

@@ -16,7 +16,7 @@ from torch.distributed.tensor._utils import _compute_local_shape_and_global_offs
 from torch.distributed.tensor.placement_types import Partial, _StridedShard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from slurmopt.checkpoint.division import SHARE_BYTES, Division
+from slurmopt.checkpoint.snapshot.division import SHARE_BYTES, Division
 
 WORLD = 8
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slurmopt.folder import events
+from slurmopt.run_folder import events
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
 SCRIPT = Path(__file__).with_name("training.py")

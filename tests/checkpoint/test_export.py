@@ -20,9 +20,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from slurmopt.checkpoint import Checkpointer, rng_state
-from slurmopt.checkpoint.dcp import SlurmoptWriter
+from slurmopt.checkpoint.dcp.storage import SlurmoptWriter
 from slurmopt.cli import main
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.worker.current_run import CurrentRun
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 Export = Callable[..., Path]
@@ -173,7 +173,7 @@ def test_tensors_within_objects(tmp_path: Path, export: Export) -> None:
 
 _MEASURE = """
 import resource, sys
-from slurmopt.checkpoint import export, export_dcp
+from slurmopt.checkpoint.dcp.storage import export, export_dcp
 if len(sys.argv) > 1:
     from slurmopt.cli import main
     assert main(sys.argv[1:]) == 0

@@ -16,7 +16,7 @@ from checkpoint.ranks import on_ranks
 
 from slurmopt.checkpoint import Checkpointer
 from slurmopt.errors import CheckpointError
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.worker.current_run import CurrentRun
 
 Attempt = Callable[..., Any]
 Journal = Callable[[str], list[dict[str, Any]]]

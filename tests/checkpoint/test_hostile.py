@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from slurmopt.checkpoint import ledger
-from slurmopt.checkpoint.ledger import Commit, Ledger
-from slurmopt.checkpoint.manifest import Damaged, File, Item, Manifest, Segment, decode
-from slurmopt.checkpoint.reading import extents, read_extent
+from slurmopt.checkpoint.format import ledger
+from slurmopt.checkpoint.format.ledger import Commit, Ledger
+from slurmopt.checkpoint.format.manifest import Damaged, File, Item, Manifest, Segment, decode
+from slurmopt.checkpoint.format.segments import extents, read_extent
 from slurmopt.errors import StorageError
 from slurmopt.storage import folder as folders
 from slurmopt.storage.folder import FolderStore
@@ -170,7 +170,7 @@ def test_a_metric_that_is_no_number_is_left_out(store: FolderStore) -> None:
 
 
 def test_dcp_deletes_only_what_it_has_written(store: FolderStore) -> None:
-    dcp = pytest.importorskip("slurmopt.checkpoint.dcp")
+    dcp = pytest.importorskip("slurmopt.checkpoint.dcp.storage")
     for file in ("rank-00000.bin", "manifest.json", "thesis.tex"):
         store.put_new(f"{NAME}/{file}", b"{}")
     store.put_new("step-00000001/notes/rank-00000.bin", b"{}")

@@ -13,7 +13,7 @@ import torch
 from checkpoint.ranks import Outcome, on_ranks
 
 from slurmopt.checkpoint import Checkpointer, checkpointer
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.worker.current_run import CurrentRun
 
 Attempt = Callable[..., Any]
 Journal = Callable[[str], list[dict[str, Any]]]

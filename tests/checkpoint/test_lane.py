@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from slurmopt.checkpoint.lane import Lane, Save
-from slurmopt.checkpoint.part import Part
+from slurmopt.checkpoint.format.rank_payload import Part
+from slurmopt.checkpoint.writer.tier_queue import Lane, Save
 from slurmopt.storage.folder import FolderStore
 
 SECONDS = 30.0

@@ -17,11 +17,13 @@ from checkpoint.ranks import on_ranks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from slurmopt.checkpoint import Checkpointer, index, ledger, nearby, node_window, restore
-from slurmopt.checkpoint.manifest import Manifest
+from slurmopt.checkpoint import Checkpointer
+from slurmopt.checkpoint.format import index, ledger
+from slurmopt.checkpoint.format.manifest import Manifest
+from slurmopt.checkpoint.restore import node_cache, node_window, restore
 from slurmopt.checkpoint.rng import rng_state
-from slurmopt.checkpoint_command.main import main
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.commands.checkpoint.main import main
+from slurmopt.job.worker.current_run import CurrentRun
 from slurmopt.storage.folder import FolderStore
 
 Journal = Callable[[str], list[dict[str, Any]]]
@@ -209,7 +211,7 @@ def _save_whole(run: CurrentRun, *steps: int) -> None:
 
 def _load_whole(run: CurrentRun, window: int) -> tuple[int, int, bool]:
     """The step, the bytes of payload files that this rank read, and whether all is right."""
-    nearby.SHARED_FROM, node_window.WINDOW_BYTES = 0, window
+    node_cache.SHARED_FROM, node_window.WINDOW_BYTES = 0, window
     read = 0
     whole = FolderStore.read_into
 

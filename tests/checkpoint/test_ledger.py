@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurmopt.checkpoint import ledger
-from slurmopt.checkpoint.ledger import Commit, Fenced, Ledger
+from slurmopt.checkpoint.format import ledger
+from slurmopt.checkpoint.format.ledger import Commit, Fenced, Ledger
 from slurmopt.errors import StorageError
 from slurmopt.storage.folder import FolderStore
 

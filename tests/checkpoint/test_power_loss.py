@@ -22,14 +22,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from chaos_runs import power
 from chaos_runs.ranks import make_state, wrong_in
 
-from slurmopt.checkpoint.agreement import Agreement
-from slurmopt.checkpoint.recovery import Recovery
+from slurmopt.checkpoint.collectives import Agreement
+from slurmopt.checkpoint.restore.recovery import Recovery
 from slurmopt.checkpoint.tiers import tiers_of
 from slurmopt.config.checkpoint import checkpoint_of
 from slurmopt.errors import CheckpointError
-from slurmopt.folder.layout import RunFolder
-from slurmopt.runtime.ranks import facts_from
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.facts.rank_facts import facts_from
+from slurmopt.job.worker.current_run import CurrentRun
+from slurmopt.run_folder.layout import RunFolder
 
 TRAIN = """
 import sys

@@ -14,12 +14,13 @@ import pytest
 import torch
 from checkpoint.ranks import on_ranks
 
-from slurmopt.checkpoint import Checkpointer, agreement, fetching, recovery, restore
-from slurmopt.checkpoint.manifest import File
-from slurmopt.checkpoint.reading import Extent, is_there
+from slurmopt.checkpoint import Checkpointer, collectives
+from slurmopt.checkpoint.format.manifest import File
+from slurmopt.checkpoint.format.segments import Extent, is_there
+from slurmopt.checkpoint.restore import fetching, recovery, restore
 from slurmopt.errors import CheckpointError, StorageError
-from slurmopt.folder import events
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.worker.current_run import CurrentRun
+from slurmopt.run_folder import events
 from slurmopt.storage.folder import FolderStore
 
 Attempt = Callable[..., Any]
@@ -133,7 +134,7 @@ def test_what_a_holder_could_not_read_is_not_left_on_the_others(folder: Path, tm
 
 
 def _one_does_not_save(run: CurrentRun) -> float:
-    agreement.TIMEOUT = timedelta(seconds=4)
+    collectives.TIMEOUT = timedelta(seconds=4)
     saving = Checkpointer(EACH_STEP, run)
     assert saving.save(1, {"note": 1})
     assert saving.wait()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurmopt.checkpoint.ledger import Commit
-from slurmopt.checkpoint.retention import expired
+from slurmopt.checkpoint.commit.retention import expired
+from slurmopt.checkpoint.format.ledger import Commit
 
 
 def commit(

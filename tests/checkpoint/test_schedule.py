@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from slurmopt.checkpoint import Checkpointer, checkpointer, snapshots
+from slurmopt.checkpoint import Checkpointer, checkpointer
 from slurmopt.checkpoint.interval import Interval
 from slurmopt.checkpoint.schedule import Schedule
+from slurmopt.checkpoint.snapshot import snapshots
 from slurmopt.checkpoint.tiers import tiers_of
 from slurmopt.config.checkpoint import checkpoint_of
-from slurmopt.folder.layout import RunFolder
+from slurmopt.run_folder.layout import RunFolder
 
 Attempt = Callable[..., Any]
 

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from slurmopt.checkpoint import Checkpointer, rng_state
 from slurmopt.errors import CheckpointError
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.worker.current_run import CurrentRun
 
 Journal = Callable[[str], list[dict[str, Any]]]
 EACH_STEP = {"shared": {"every": 1, "keep": 9}}

@@ -13,7 +13,7 @@ from checkpoint.ranks import on_ranks
 from torch import nn
 
 from slurmopt.checkpoint import Checkpointer
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.worker.current_run import CurrentRun
 
 EACH_STEP = {"shared": {"every": 1, "keep": 9}}
 

@@ -18,12 +18,12 @@ from storage.proxy import proxy
 
 from slurmopt import Requeue
 from slurmopt.checkpoint import Checkpointer
-from slurmopt.checkpoint.route import route
+from slurmopt.checkpoint.writer.route import route
 from slurmopt.errors import CheckpointError
-from slurmopt.folder import events
-from slurmopt.folder.outcome import INFRASTRUCTURE
-from slurmopt.runtime.failures import is_peer_lost, outcome_of
-from slurmopt.runtime.run import FOLDER, CurrentRun
+from slurmopt.job.failures import is_peer_lost, outcome_of
+from slurmopt.job.worker.current_run import FOLDER, CurrentRun
+from slurmopt.run_folder import events
+from slurmopt.run_folder.outcome import INFRASTRUCTURE
 
 Attempt = Callable[..., Any]
 Journal = Callable[[str], list[dict[str, Any]]]

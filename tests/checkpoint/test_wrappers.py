@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from slurmopt.checkpoint import Checkpointer
 from slurmopt.checkpoint.wrappers import renamed_keys
 from slurmopt.errors import CheckpointError
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.worker.current_run import CurrentRun
 
 EACH_STEP = {"shared": {"every": 1, "keep": 9}}
 

@@ -27,10 +27,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 from slurmopt.checkpoint import Checkpointer, rng_state
-from slurmopt.folder import events
-from slurmopt.folder.layout import RunFolder
-from slurmopt.runtime.ranks import RankFacts
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.facts.rank_facts import RankFacts
+from slurmopt.job.worker.current_run import CurrentRun
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
 from slurmopt.training import ResumableSampler
 
 SAMPLES, BATCH, STEPS = 205, 4, 60

@@ -16,8 +16,9 @@ from omegaconf import OmegaConf
 
 from slurmopt import launch
 from slurmopt.config.checkpoint import Checkpoint, checkpoint_of
-from slurmopt.config.settings import load
+from slurmopt.config.composition.settings import load
 from slurmopt.errors import ConfigError
+from slurmopt.launching import run_plan
 from slurmopt.units import INTERVAL_FORMS, steps_or_seconds
 
 LOCAL = ["+experiment=mine", "launch.backend=local"]
@@ -123,7 +124,7 @@ def test_credentials_in_an_endpoint_are_refused_and_not_repeated(project: Path, 
 
 
 def settings_of(*words: str) -> Checkpoint:
-    return launch.plan([*LOCAL, *words]).job.settings.checkpoint
+    return run_plan.plan([*LOCAL, *words]).job.settings.checkpoint
 
 
 def test_which_tiers_are_on_and_which_one_is_waited_for(project: Path) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from slurmopt.config import arguments
-from slurmopt.config.command import check_command, with_per
+from slurmopt.config.composition import arguments
 from slurmopt.config.environment import Container, Environment
-from slurmopt.config.launchers import of_command
 from slurmopt.config.schema import Settings
 from slurmopt.config.task import Task
-from slurmopt.config.words import split_words
+from slurmopt.config.task_command.launchers import of_command
+from slurmopt.config.task_command.startable import check_command, with_per
+from slurmopt.config.task_command.words import split_words
 from slurmopt.errors import ConfigError
 
 UNIVERSITY = """#!/bin/bash

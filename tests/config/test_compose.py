@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from slurmopt import launch
+from slurmopt.launching import run_plan
 
 
 def test_the_users_folder_wins_over_the_shipped_one(project: Path) -> None:
     (project / "conf" / "cluster").mkdir()
     (project / "conf" / "cluster" / "auto.yaml").write_text("# @package _global_\nresources: {partition: ours}\n")
-    plan = launch.plan(["+experiment=mine", "launch.backend=local"])
+    plan = run_plan.plan(["+experiment=mine", "launch.backend=local"])
     assert plan.job.settings.resources.partition == "ours"
 
 
@@ -25,8 +26,8 @@ def test_groups_and_keys_of_the_users_own_live_beside_the_typed_ones(project: Pa
     (project / "conf" / "experiment" / "own.yaml").write_text(
         "# @package _global_\ndefaults:\n  - /model: small\ntask: {command: [echo, '${model.layers}']}\n"
     )
-    assert launch.plan(["+experiment=own", "launch.backend=local"]).stored["model"] == {"layers": 2}
-    plan = launch.plan(["+experiment=own", "model=large", "launch.backend=local"])
+    assert run_plan.plan(["+experiment=own", "launch.backend=local"]).stored["model"] == {"layers": 2}
+    plan = run_plan.plan(["+experiment=own", "model=large", "launch.backend=local"])
     assert plan.job.settings.task.command == ["echo", 12]
 
 
@@ -35,31 +36,31 @@ def test_config_dir_stands_in_for_conf(project: Path) -> None:
     (project / "other" / "experiment" / "mine.yaml").write_text(
         "# @package _global_\nlr: 7\ntask: {command: [echo, '${lr}']}\n"
     )
-    plan = launch.plan(["+experiment=mine", "launch.backend=local"], "other")
+    plan = run_plan.plan(["+experiment=mine", "launch.backend=local"], "other")
     assert plan.job.settings.task.command == ["echo", 7]
 
 
 def test_an_experiment_wins_over_the_cluster_and_the_command_line_over_both(project: Path) -> None:
     (project / "conf" / "cluster").mkdir()
     (project / "conf" / "cluster" / "ours.yaml").write_text("# @package _global_\nresources: {time: 1h, nodes: 4}\n")
-    plan = launch.plan(["+experiment=mine", "cluster=ours", "launch.backend=local"])
+    plan = run_plan.plan(["+experiment=mine", "cluster=ours", "launch.backend=local"])
     assert (plan.job.settings.resources.time, plan.job.settings.resources.nodes) == ("10:00:00", 4)
-    plan = launch.plan(["+experiment=mine", "cluster=ours", "resources.time=2h", "launch.backend=local"])
+    plan = run_plan.plan(["+experiment=mine", "cluster=ours", "resources.time=2h", "launch.backend=local"])
     assert plan.job.settings.resources.time == "2h"
 
 
 def test_a_clock_time_without_quotes_is_no_number(project: Path) -> None:
-    assert launch.plan(["+experiment=mine", "launch.backend=local"]).job.settings.resources.time == "10:00:00"
+    assert run_plan.plan(["+experiment=mine", "launch.backend=local"]).job.settings.resources.time == "10:00:00"
 
 
 def test_a_value_stays_one_word(project: Path) -> None:
-    plan = launch.plan(["+experiment=mine", "lr='a b $(touch x)'", "launch.backend=local"])
+    plan = run_plan.plan(["+experiment=mine", "lr='a b $(touch x)'", "launch.backend=local"])
     assert plan.job.settings.task.command == ["echo", "--lr", "a b $(touch x)"]
 
 
 def test_what_reads_the_environment_is_stored_unresolved(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "s3cret")
-    plan = launch.plan(
+    plan = run_plan.plan(
         [
             "+experiment=mine",
             "+auth={key: '${oc.env:TOKEN}', twice: '${auth.key}', loud: '${oc.decode:${oc.env:TOKEN}}'}",
@@ -81,7 +82,7 @@ def test_what_reads_the_environment_is_stored_unresolved(project: Path, monkeypa
 
 
 def test_hydras_own_words_are_answered_at_launch(project: Path) -> None:
-    plan = launch.plan(
+    plan = run_plan.plan(
         [
             "+experiment=mine",
             "+chosen=${hydra:runtime.choices.experiment}",
@@ -98,7 +99,9 @@ def test_resolvers_of_the_users_own(project: Path) -> None:
     (project / "my_resolvers.py").write_text(
         "from omegaconf import OmegaConf\nOmegaConf.register_new_resolver('double', lambda x: 2 * x, replace=True)\n"
     )
-    plan = launch.plan(["+experiment=mine", "+d=${double:21}", "launch.imports=[my_resolvers]", "launch.backend=local"])
+    plan = run_plan.plan(
+        ["+experiment=mine", "+d=${double:21}", "launch.imports=[my_resolvers]", "launch.backend=local"]
+    )
     assert plan.stored["d"] == 42
 
 

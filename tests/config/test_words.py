@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmopt.config.words import split_words
+from slurmopt.config.task_command.words import split_words
 from slurmopt.errors import ConfigError
 
 

@@ -16,12 +16,12 @@ from hydra.core.utils import JobReturn, JobStatus
 
 from hydra_plugins.slurmopt_launcher import _points, _wait
 from slurmopt.errors import JobError
-from slurmopt.folder import events
-from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.records import Records
 from slurmopt.hydra_app import pickles, returns
-from slurmopt.sweeps.ends import Ends
-from slurmopt.sweeps.standing import Point, Standing
+from slurmopt.run_folder import events
+from slurmopt.run_folder.sweep_layout import SweepFolder
+from slurmopt.sweeps.status.ended_points import Ends
+from slurmopt.sweeps.status.point_states import Point, Standing
 
 OURS, BASIC = "hydra/sweeper=slurmopt", "hydra/sweeper=basic"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from private_cluster import wait_until
 
-from slurmopt.folder import events
+from slurmopt.run_folder import events
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
 HELD = '''

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from private_cluster import wait_until
 
-from slurmopt.folder import events
+from slurmopt.run_folder import events
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
 TRAINING = '''
@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 
 from slurmopt import Requeue, current_run, progress, stop_requested
 from slurmopt.checkpoint import Checkpointer
-from slurmopt.folder import events
+from slurmopt.run_folder import events
 from slurmopt.training import ResumableSampler
 
 

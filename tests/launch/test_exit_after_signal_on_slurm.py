@@ -19,11 +19,11 @@ import pytest
 from launch.conftest import Project
 from private_cluster import PrivateCluster, new_folder, unprivileged_user, wait_until
 
-from slurmopt.folder import events
-from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.records import readable
-from slurmopt.survival import story
+from slurmopt.run_folder import attempts as story
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 TRAIN = '''
 """Leaves as the frameworks do when it is told to; its first attempt does not end by itself, the second does at once."""

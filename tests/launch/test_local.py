@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from private_cluster import clean_environment, unprivileged_user, wait_until
 
-from slurmopt.folder import events
+from slurmopt.run_folder import events
 
 LOCAL = ("launch.backend=local",)
 TRAIN = """
@@ -144,7 +144,7 @@ def test_no_module_is_looked_for_in_the_root_folder(folder: Path, monkeypatch: p
     monkeypatch.setenv("PYTHONPATH", str(folder / "seen"))
     assert launch("task.command=[true]").returncode == 0
     told = [path.read_text() for path in (folder / "seen").iterdir() if path.name.isdecimal()]
-    (verdict,) = [words for words in told if "slurmopt.runtime.verdict" in words]
+    (verdict,) = [words for words in told if "slurmopt.job.supervisor.verdict" in words]
     assert verdict.endswith("True False\n")
 
 

@@ -67,7 +67,7 @@ def test_a_secret_in_a_command_stands_in_no_command_line_that_others_can_read(pr
     wait_until(lambda: log.exists() and "tok-5ecret" in log.read_text(), 60, "the program runs")
     seen = subprocess.run(["ps", "-wweo", "args"], user="nobody", capture_output=True, text=True, check=True).stdout
     own = [line for line in seen.splitlines() if answer["run"] in line]
-    assert any("slurmopt.runtime" in line for line in own), seen
+    assert any("slurmopt.job" in line for line in own), seen
     assert any(line.startswith("srun ") for line in own), seen
     assert "5ecret" not in seen
     project.slurmopt("cancel", answer["run"])

@@ -13,9 +13,9 @@ from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.trial import TrialState
 from private_cluster import wait_until
 
-from slurmopt.folder import events
-from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid.records import Records
+from slurmopt.run_folder import events
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 TRAIN = '''
 import os

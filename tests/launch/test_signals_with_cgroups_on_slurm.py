@@ -14,9 +14,8 @@ import pytest
 from launch.conftest import Project
 from private_cluster import PrivateCluster, new_folder, require_slurm, script, unprivileged_user, wait_until
 
-from slurmopt.folder import events
-from slurmopt.folder.layout import RunFolder
-from slurmopt.survival import story
+from slurmopt.run_folder import attempts, events
+from slurmopt.run_folder.layout import RunFolder
 
 PROGRAM = """
 import os, signal, sys, time
@@ -69,7 +68,7 @@ def _log(folder: RunFolder) -> str:
 
 
 def _has_ended(folder: RunFolder) -> bool:
-    return len(found := story.attempts(folder)) > 1 and found[-1].end is not None
+    return len(found := attempts.attempts(folder)) > 1 and found[-1].end is not None
 
 
 def test_a_command_is_told_once_of_a_requeue_and_saves(project: Project) -> None:
@@ -86,6 +85,6 @@ def test_a_command_is_told_once_of_a_requeue_and_saves(project: Project) -> None
     for folder in folders.values():
         wait_until(partial(_has_ended, folder), 90, "the second attempt ends", partial(_journal, folder))
     for name, folder in folders.items():
-        assert [one.cause for one in story.attempts(folder)] == ["requeued", "finished"], _journal(folder)
+        assert [one.cause for one in attempts.attempts(folder)] == ["requeued", "finished"], _journal(folder)
         assert _log(folder).count("told by 15") == 1, _journal(folder)
         assert (project.path / name).exists(), "it was left the time to save"

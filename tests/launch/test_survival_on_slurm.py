@@ -19,9 +19,9 @@ import pytest
 from launch.conftest import Project
 from private_cluster import PrivateCluster, new_folder, unprivileged_user, wait_until
 
-from slurmopt.folder import events, heartbeat
-from slurmopt.folder.layout import RunFolder
-from slurmopt.survival import story
+from slurmopt.run_folder import attempts as story
+from slurmopt.run_folder import events, heartbeat
+from slurmopt.run_folder.layout import RunFolder
 
 TRAIN = """
 import os, signal, sys, time, slurmopt

@@ -19,11 +19,11 @@ sys.path.insert(0, str(SCRIPTS))
 from chaos_runs.sweeps_judged import Judged, answers, judge  # noqa: E402
 from chaos_runs.sweeps_point import score  # noqa: E402
 
-from slurmopt.folder import events  # noqa: E402
-from slurmopt.folder.sweep import SweepFolder  # noqa: E402
 from slurmopt.grid import submissions  # noqa: E402
-from slurmopt.grid.ranges import Ranges  # noqa: E402
+from slurmopt.grid.point_ranges import Ranges  # noqa: E402
 from slurmopt.grid.submissions import Submission  # noqa: E402
+from slurmopt.run_folder import events  # noqa: E402
+from slurmopt.run_folder.sweep_layout import SweepFolder  # noqa: E402
 
 
 def chaos(*words: str) -> subprocess.CompletedProcess[str]:

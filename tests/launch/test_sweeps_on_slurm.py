@@ -19,10 +19,10 @@ from launch.conftest import COMMAND, Project
 from launch.test_exactly_once import require_strace
 from private_cluster import PrivateCluster, unprivileged_user, wait_until
 
-from slurmopt.folder import events
-from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
 from slurmopt.grid.records import Records, readable
+from slurmopt.run_folder import events
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 TRAIN = '''
 """Points that finish, fail, crash and wait for a word."""

@@ -12,9 +12,9 @@ import pytest
 from private_cluster import PrivateCluster, wait_until
 
 from slurmopt.cli import main
-from slurmopt.config.settings import load
-from slurmopt.folder import events
-from slurmopt.sweeps.look import standing
+from slurmopt.config.composition.settings import load
+from slurmopt.run_folder import events
+from slurmopt.sweeps.status.query import standing
 
 BUILDER = Path(__file__).parents[1] / "sweeps" / "conftest.py"
 

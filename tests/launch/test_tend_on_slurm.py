@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from private_cluster import PrivateCluster, clean_environment, new_folder, wait_until
 
-from slurmopt.folder import events
-from slurmopt.folder.layout import RunFolder
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
 
 ROOT = Path(__file__).parents[2]
 TEND = [sys.executable, "-m", "slurmopt", "tend"]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from slurmopt.folder import events
-from slurmopt.folder.heartbeat import Heartbeat
-from slurmopt.folder.layout import RunFolder
+from slurmopt.run_folder import events
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.layout import RunFolder
 
 
 class Made:

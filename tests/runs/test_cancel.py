@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.folder import events
-from slurmopt.folder.layout import RunFolder
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.folder import events
-from slurmopt.runs.gather import gather
+from slurmopt.run_folder import events
+from slurmopt.runs.status.query import gather
 
 FIRST, SECOND, THIRD = (f"step-{step:08d}/a0000-0000000{step}" for step in (1, 2, 3))
 

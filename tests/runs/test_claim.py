@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmopt.runs.claim import claimed
+from slurmopt.runs.submit.lock_file import claimed
 
 
 def test_a_claim_that_cannot_be_removed_is_an_error_of_nothing_and_taken_by_the_next_one(

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.runs import history as command
-from slurmopt.runs.timeline import Entry
+from slurmopt.runs.history import story as command
+from slurmopt.runs.history.timeline import Entry
 
 T = 1_790_000_000.0
 

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.folder.outcome import Outcome
-from slurmopt.runs.follow import follow, stream
+from slurmopt.run_folder.outcome import Outcome
+from slurmopt.runs.logs.follow import follow, stream
 
 
 def printed(capsys, *words: str) -> str:

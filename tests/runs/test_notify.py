@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from slurmopt.config.compose import compose
-from slurmopt.config.settings import settings
+from slurmopt.config.composition.compose import compose
+from slurmopt.config.composition.settings import settings
 from slurmopt.errors import ConfigError
-from slurmopt.folder import events
-from slurmopt.survival.notify import state_of
+from slurmopt.notify import state_of
+from slurmopt.run_folder import events
 
 FINAL = "finished,failed,killed,cancelled"
 SECRET = "s3cr3t-token"
@@ -65,7 +65,7 @@ def receiver() -> Iterator[Receiver]:
 
 def notify(run: Any, *words: str, when: str = FINAL, **env: str) -> str:
     """What the batch shell calls; what it said on standard error."""
-    argv = [sys.executable, "-m", "slurmopt.runtime.notify", str(run.folder.path), "0"]
+    argv = [sys.executable, "-m", "slurmopt.job.supervisor.notify", str(run.folder.path), "0"]
     hooks = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
     hooks |= {"command": json.loads(hooks["command"])} if "command" in hooks else {}
     own = {"PATH": "/usr/bin:/bin", "SLURMOPT_HOOKS": json.dumps({"when": when.split(","), **hooks})}

@@ -14,8 +14,8 @@ import pytest
 from private_cluster import clean_environment, wait_until
 
 from slurmopt.cli import main
-from slurmopt.folder import events
-from slurmopt.folder.layout import RunFolder
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.find import find
 
 FAILS = "task.command=[bash,-c,'pwd; echo $WORD > seen; sleep $(cat nap); exit 3']"
@@ -43,7 +43,7 @@ def launch(name: str, *words: str) -> RunFolder:
 
 
 def state(run: RunFolder) -> str:
-    from slurmopt.runs.gather import gather
+    from slurmopt.runs.status.query import gather
 
     return gather([run], fresh=True)[0][0].state
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from slurmopt.folder import events
-from slurmopt.folder.process import started_at
+from slurmopt.run_folder import events
+from slurmopt.run_folder.process import started_at
 from slurmopt.runs import journal as journals
-from slurmopt.runs.gather import gather, of_the_run
-from slurmopt.runs.state import Slurm, state
-from slurmopt.slurm.queue import QueueEntry
+from slurmopt.runs.status.query import gather, of_the_run
+from slurmopt.runs.status.state import Slurm, state
+from slurmopt.slurm.queue_entry import QueueEntry
 
 LATER = 3600.0
 """Long enough for every heartbeat to be old and every shared answer of squeue's to be newer."""

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.folder.outcome import Outcome
-from slurmopt.runs import status as status_command
+from slurmopt.run_folder.outcome import Outcome
 from slurmopt.runs.find import all_runs
-from slurmopt.runs.gather import gather
-from slurmopt.runs.view import rows
+from slurmopt.runs.status import show as status_command
+from slurmopt.runs.status.query import gather
+from slurmopt.runs.status.view import rows
 from slurmopt.slurm import client
 
 

@@ -12,7 +12,7 @@ import pytest
 from private_cluster import clean_environment, wait_until
 from runs.test_two_users import Team, make_team
 
-from slurmopt.folder import events
+from slurmopt.run_folder import events
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: becoming two other users needs root")
 

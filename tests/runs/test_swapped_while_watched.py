@@ -14,10 +14,10 @@ from private_cluster import clean_environment, wait_until
 from runs.test_two_users import Team, make_team
 
 from slurmopt.errors import RunError
-from slurmopt.folder import events
-from slurmopt.folder.files import replace_json
-from slurmopt.folder.held import holding
-from slurmopt.runs.handover import hand_over
+from slurmopt.run_folder import events
+from slurmopt.run_folder.files import replace_json
+from slurmopt.run_folder.open_folders import holding
+from slurmopt.runs.submit.exactly_once import hand_over
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: becoming two other users needs root")
 

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.folder import events
-from slurmopt.folder.layout import RunFolder
-from slurmopt.runs import unfinished
-from slurmopt.runs.handover import alone
-from slurmopt.runs.strays import settled
-from slurmopt.runtime.command import outcome_of
-from slurmopt.slurm import cache
+from slurmopt.job.worker.command import outcome_of
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs.recovery.orphans import settled
+from slurmopt.runs.submit import unfinished_retry
+from slurmopt.runs.submit.exactly_once import alone
+from slurmopt.slurm.cluster import cache
 
 FIELDS = 13
 SQUEUE = """#!/bin/bash
@@ -223,13 +223,13 @@ def test_the_job_of_a_retry_that_broke_off_is_noted(stray, slurm, capsys, before
         run.event("cancel")
     run.end("killed" if before == "cancelled" else before, cause=before, next=None)
     run.event("submitting", token="slurmopt:lost", backend="sbatch")
-    unfinished.begin(run.folder, "slurmopt:before", ())
+    unfinished_retry.begin(run.folder, "slurmopt:before", ())
     age(run)
     assert tend(capsys) == []
     slurm.has("8", "PENDING", run.folder, comment="mine slurmopt:lost")
     cache.place("queue").unlink()
     assert [(deed["did"], deed["job"]) for deed in tend(capsys)] == [("noted", "8")]
-    assert not unfinished.is_left(run.folder)
+    assert not unfinished_retry.is_left(run.folder)
     assert (tend(capsys), slurm.calls("sbatch")) == ([], [])
 
 

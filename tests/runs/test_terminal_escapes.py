@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.folder.outcome import Outcome
+from slurmopt.run_folder.outcome import Outcome
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: giving files to another user needs root")
 

@@ -23,8 +23,8 @@ import pytest
 from private_cluster import clean_environment, unprivileged_user
 
 from slurmopt.errors import JobError
-from slurmopt.folder import events, owner, private
-from slurmopt.folder.files import open_append, replace_text
+from slurmopt.run_folder import events, owner, private
+from slurmopt.run_folder.files import open_append, replace_text
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: becoming two other users needs root")
 
@@ -338,7 +338,9 @@ def test_a_folder_of_the_victims_that_the_group_may_write_is_no_run(team: Team) 
     assert team.run.stat().st_uid == (team.run / "code").stat().st_uid == team.victim.uid
     done = start(team, script)
     assert (done.returncode, f"{team.run} may be written by others" in done.stderr) == (69, True)
-    code = "from slurmopt.runtime import call; call.PATIENCE = 0; import runpy; runpy.run_module('slurmopt.runtime')"
+    code = (
+        "from slurmopt.job import rank_args as call; call.PATIENCE = 0; import runpy; runpy.run_module('slurmopt.job')"
+    )
     done = team.victim.run(sys.executable, "-c", code, str(team.run), "--function", "json.evil")
     assert (done.returncode, "may be written by others (mode 2775)" in done.stderr) == (69, True)
     assert team.trace.read_text() == ""
@@ -396,7 +398,9 @@ def test_a_job_waits_for_a_node_that_cannot_tell_for_a_while_whose_its_folder_is
 def test_a_rank_does_not_take_another_users_folder_for_its_run(team: Team) -> None:
     assert team.victim.launch("task._target_=train.main").returncode == 0
     swap(team)
-    code = "from slurmopt.runtime import call; call.PATIENCE = 1; import runpy; runpy.run_module('slurmopt.runtime')"
+    code = (
+        "from slurmopt.job import rank_args as call; call.PATIENCE = 1; import runpy; runpy.run_module('slurmopt.job')"
+    )
     done = team.victim.run(sys.executable, "-c", code, str(team.run), "--function", "json.evil")
     assert done.returncode == 69
     assert "nothing there is run" in done.stderr

@@ -11,9 +11,10 @@ import pytest
 from captured import CONFIG, NODES, PARTITIONS, mini
 
 from slurmopt.errors import SlurmMissing
-from slurmopt.slurm import cache
-from slurmopt.slurm.facts import ClusterFacts, facts
-from slurmopt.slurm.facts_parse import cluster_facts, is_usable, parse_gpus, parse_nodes, parse_partitions
+from slurmopt.slurm.cluster import cache
+from slurmopt.slurm.cluster.cluster_facts import ClusterFacts
+from slurmopt.slurm.cluster.facts import facts
+from slurmopt.slurm.cluster.facts_parse import cluster_facts, is_usable, parse_gpus, parse_nodes, parse_partitions
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_reading_the_cache_imports_nothing_heavy(tmp_path: Path) -> None:
 
     stored(mini().as_json())
     code = (
-        "import sys; from slurmopt.slurm.facts import facts; from slurmopt.slurm.queue import queue; facts();"
+        "import sys; from slurmopt.slurm.cluster.facts import facts; from slurmopt.slurm.queue import queue; facts();"
         "print(sorted({'hydra', 'omegaconf', 'subprocess', 'concurrent', 'asyncio', 'torch'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

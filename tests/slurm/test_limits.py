@@ -9,8 +9,8 @@ import pytest
 from captured import mini
 
 from slurmopt.config.resources import Resources
-from slurmopt.slurm.facts import ClusterFacts
-from slurmopt.slurm.limits import findings, idle_gpus, remarks, with_site_defaults
+from slurmopt.slurm.cluster.cluster_facts import ClusterFacts
+from slurmopt.slurm.cluster.limits import findings, idle_gpus, remarks, with_site_defaults
 
 
 def check(facts: ClusterFacts | None = None, array_size: int = 1, **resources: Any) -> list[str]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from slurmopt.errors import SlurmUnreachable
-from slurmopt.slurm import cache
-from slurmopt.slurm.estimate import parse_estimate
+from slurmopt.slurm.cluster import cache
+from slurmopt.slurm.cluster.estimate import parse_estimate
 from slurmopt.slurm.queue import clock_seconds, parse_queue, queue
 
 ROWS = (

@@ -13,14 +13,15 @@ from private_cluster import PrivateCluster, new_folder, require_slurm, wait_unti
 
 from slurmopt.config.resources import Resources
 from slurmopt.errors import RunError, SlurmRefused, SlurmUnreachable
-from slurmopt.folder import events
+from slurmopt.run_folder import events
 from slurmopt.slurm import client
+from slurmopt.slurm.cluster.estimate import estimate, estimated_start
+from slurmopt.slurm.cluster.facts import facts
+from slurmopt.slurm.cluster.limits import findings
 from slurmopt.slurm.environment import clean_environment
-from slurmopt.slurm.estimate import estimate, estimated_start
-from slurmopt.slurm.facts import facts
+from slurmopt.slurm.find_job import find_job, find_token
 from slurmopt.slurm.hostlist import expand
-from slurmopt.slurm.limits import findings
-from slurmopt.slurm.queue import find_job, find_token, queue
+from slurmopt.slurm.queue import queue
 from slurmopt.slurm.states import is_over, plain_state
 from slurmopt.slurm.submit import submit_once
 

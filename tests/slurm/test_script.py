@@ -23,15 +23,15 @@ from slurmopt.config.sweep import Sweep
 from slurmopt.config.task import Task
 from slurmopt.config.tiers import Scratch, Shared
 from slurmopt.errors import ConfigError
-from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.process import module_start
-from slurmopt.folder.sweep import SweepFolder
 from slurmopt.grid import submissions
-from slurmopt.grid.ranges import Ranges
+from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.submissions import Submission
-from slurmopt.slurm.job import Array, Job
-from slurmopt.slurm.quoting import directive, shell, shell_deferred
-from slurmopt.slurm.script import render
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.process import module_start
+from slurmopt.run_folder.sweep_layout import SweepFolder
+from slurmopt.slurm.script.job import Array, Job
+from slurmopt.slurm.script.quoting import directive, shell, shell_deferred
+from slurmopt.slurm.script.render import render
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FUNCTION = Task(_target_="train.main")
@@ -156,7 +156,7 @@ def test_bash_can_read_it_and_nothing_of_the_config_runs(name: str, tmp_path: Pa
 def test_hostile_words_reach_the_task_as_they_are(tmp_path: Path) -> None:
     """The variable of the rendered script, as bash hands it to a rank, which reads it."""
     line = next(line for line in render(job("hostile")).splitlines() if line.startswith("export SLURMOPT_COMMAND="))
-    program = "import json; from slurmopt.runtime.call import parse; print(json.dumps(parse(['run']).command))"
+    program = "import json; from slurmopt.job.rank_args import parse; print(json.dumps(parse(['run']).command))"
     command = f"{line}\nexec {sys.executable} -c {json.dumps(program)}"
     done = subprocess.run(["bash", "-c", command], check=True, cwd=tmp_path, capture_output=True)
     assert json.loads(done.stdout) == CASES["hostile"]["task"].command  # type: ignore[attr-defined]
@@ -250,7 +250,7 @@ def of_sweep(path: Path, packed: bool, **groups: object) -> str:
 def test_the_parent_of_points_is_told_what_each_may_use(resources: Resources, share: int | None) -> None:
     path = Path("/home/ada/runs/many/1")
     script = of_sweep(path, packed=True, resources=resources, checkpoint=Checkpoint(deadline="90s"))
-    words = next(line for line in script.splitlines() if "-m slurmopt.runtime.pack" in line).split()
+    words = next(line for line in script.splitlines() if "-m slurmopt.job.pack" in line).split()
     told = words[words.index("--memory") + 1] if "--memory" in words else None
     assert told == (None if share is None else str(share))
     assert words[words.index("--deadline") + 1] == "90"

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from slurmopt.folder.files import replace_text
-from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.sweep import SweepFolder
-from slurmopt.grid import submissions
+from slurmopt.grid import points_file, submissions
 from slurmopt.grid.axes import Axis, Column
-from slurmopt.grid.bases import Base
-from slurmopt.grid.dump import dump
+from slurmopt.grid.base_configs import Base
+from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.points import Points
-from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.submissions import Submission
+from slurmopt.grid.yaml_dump import dump
+from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 CONFIG = {"task": {"command": ["true"]}, "resources": {"memory": "1G", "time": "00:10:00"}}
 
@@ -41,7 +41,7 @@ class MadeSweep:
         hydra: list[dict[str, Any]] = [{"job": {}, "run": {}, "runtime": {}}]
         kind = "grid" if search is None else "search"
         self.points = Points(axes=columns, bases=[base_config], hydra=hydra, kind=kind, trials=search)
-        self.points.save(self.folder.points_file)
+        points_file.save(self.points, self.folder.points_file)
         replace_text(self.folder.config, dump(self.points.config(0, self.folder.path)))
         replace_text(self.folder.run.overrides, "[]\n")
         replace_text(self.folder.script, "#!/bin/bash\n")
@@ -126,7 +126,7 @@ _CLOCK = itertools.count()
 
 
 def _append(path: Path, event: str, **fields: Any) -> None:
-    """As `slurmopt.folder.events.append` does, a minute ago: what squeue answers is newer."""
+    """As `slurmopt.run_folder.events.append` does, a minute ago: what squeue answers is newer."""
     when = round(time.time() - 60 + next(_CLOCK) / 1000, 3)
     with path.open("a") as file:
         file.write(json.dumps({"time": when, "event": event, **fields}) + "\n")
@@ -160,7 +160,7 @@ def in_queue(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """What squeue answered a moment ago, in the shape in which commands share it: job id, state, reason."""
 
     def fill(sweep: MadeSweep, *jobs: tuple[str, str, str]) -> None:
-        from slurmopt.slurm import cache
+        from slurmopt.slurm.cluster import cache
 
         token = {one.job: one.token for one in sweep.submissions}
         rows = [

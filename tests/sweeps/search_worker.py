@@ -19,17 +19,18 @@ from typing import Any
 
 from optuna.storages.journal import JournalFileBackend
 
-from slurmopt.folder import events
-from slurmopt.folder.layout import RunFolder
-from slurmopt.folder.sweep import SweepFolder
-from slurmopt.grid.points import Points
-from slurmopt.grid.study import StudyFile
-from slurmopt.runtime import failures, run
-from slurmopt.runtime.live import LiveRank
-from slurmopt.runtime.pack.journal import TaskJournal
-from slurmopt.runtime.pack.source import End
-from slurmopt.runtime.pack.trials import Trials
-from slurmopt.runtime.ranks import launched_facts
+from slurmopt.grid import points_file
+from slurmopt.grid.search.study import StudyFile
+from slurmopt.job import failures
+from slurmopt.job.facts.rank_facts import launched_facts
+from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
+from slurmopt.job.pack.journal import TaskJournal
+from slurmopt.job.pack.points.search import Trials
+from slurmopt.job.point_end import End
+from slurmopt.job.worker import current_run
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 
 def main() -> int:
@@ -46,7 +47,7 @@ def main() -> int:
     own.path.mkdir(parents=True, exist_ok=True)
     attempt = len(events.read(own.events))
     events.append(own.events, "attempt", attempt=attempt)
-    points, job = Points.load(sweep.points_file), f"7_{options.task}"
+    points, job = points_file.load(sweep.points_file), f"7_{options.task}"
     source = Trials(sweep, points, options.submission, options.task, job, TaskJournal(own))
     while (number := source.next()) is not None:
         source.ended(run_trial(source, number))
@@ -71,10 +72,10 @@ def run_trial(source: Trials, number: int) -> End:
 def in_child(source: Trials, number: int, folder: RunFolder) -> int:
     from omegaconf import OmegaConf
 
-    os.environ.update({run.FOLDER: str(folder.path), run.ATTEMPT: "0"})
+    os.environ.update({current_run.FOLDER: str(folder.path), current_run.ATTEMPT: "0"})
     live = LiveRank(folder.heartbeat(0, 0), launched_facts(os.environ), 10, lambda: None)
     live.start()
-    run.become(live)
+    current_run.become(live)
     source.began(number)
     try:
         outcome = failures.finished(objective(OmegaConf.load(folder.config)))
@@ -95,7 +96,7 @@ def objective(config: Any) -> Any:
         time.sleep(config.x % 1 * config.lengthy)
     goal = (config.x - 3) ** 2
     for step in range(1, 1 + config.steps):
-        run.progress(step, config.steps, loss=goal + 10 / step)
+        current_run.progress(step, config.steps, loss=goal + 10 / step)
     return {"loss": goal} if config.returns else None
 
 

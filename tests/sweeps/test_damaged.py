@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.slurm import cache
+from slurmopt.slurm.cluster import cache
 
 
 def sparse(sweep: Any) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from slurmopt.errors import ConfigError
+from slurmopt.grid import points_file
 from slurmopt.grid.points import Points
-from slurmopt.sweeps.describe import Described, describe
+from slurmopt.sweeps.definition.describe import Described, describe
 
 
 @pytest.fixture(autouse=True)
@@ -147,8 +148,8 @@ def test_a_zipped_choice_is_composed_where_it_occurs() -> None:
 
 def test_a_shuffled_axis_stays_as_it_was_shuffled(tmp_path: Path) -> None:
     points = sweep("seed=shuffle(range(50))").points
-    points.save(tmp_path / "points.json")
-    assert all_values(Points.load(tmp_path / "points.json")) == all_values(points)
+    points_file.save(points, tmp_path / "points.json")
+    assert all_values(points_file.load(tmp_path / "points.json")) == all_values(points)
     assert sorted(all_values(points)) == [(number,) for number in range(50)]
 
 
@@ -250,12 +251,12 @@ HOSTILE = [
 def test_hostile_values_arrive_unchanged(tree: Path) -> None:
     from omegaconf import OmegaConf
 
-    from slurmopt.grid.dump import dump
+    from slurmopt.grid.yaml_dump import dump
 
     (tree / "p.jsonl").write_text("".join(json.dumps({"text": value}) + "\n" for value in HOSTILE))
     points = sweep("sweep.points=p.jsonl").points
-    points.save(tree / "points.json")
-    points = Points.load(tree / "points.json")
+    points_file.save(points, tree / "points.json")
+    points = points_file.load(tree / "points.json")
     for number, value in enumerate(HOSTILE):
         (tree / "config.yaml").write_text(dump(points.config(number, tree)), encoding="utf-8")
         assert OmegaConf.to_container(OmegaConf.load(tree / "config.yaml"))["text"] == value  # type: ignore[index,call-overload]
@@ -268,7 +269,7 @@ def test_a_million_points_cost_no_more_than_two(tree: Path) -> None:
     points = sweep("seed=range(1000000)", "lr=range(0.5,2.5,0.5)").points
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    points.save(tree / "points.json")
+    points_file.save(points, tree / "points.json")
     assert len(points) == 4_000_000
     assert points.values(3_999_999) == {"seed": 999_999, "lr": 2.0}
     assert (tree / "points.json").stat().st_size < 50_000
@@ -300,6 +301,6 @@ def test_modules_that_register_resolvers_are_imported(tree: Path) -> None:
 def test_secrets_stay_in_the_environment(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "s3cret")
     points = sweep("seed=1,2", "text='${oc.env:TOKEN}'").points
-    points.save(tree / "points.json")
+    points_file.save(points, tree / "points.json")
     assert points.config(1, Path("x"))["text"] == "${oc.env:TOKEN}"
     assert "s3cret" not in (tree / "points.json").read_text()

@@ -10,8 +10,8 @@ import pytest
 
 from slurmopt.cli import main
 from slurmopt.errors import RunError
-from slurmopt.runs.mine import refuse_foreign
-from slurmopt.sweeps import more
+from slurmopt.runs.ownership import refuse_foreign
+from slurmopt.sweeps.submit import backlog
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make files of another user")
 
@@ -51,7 +51,7 @@ def test_what_waits_in_a_planted_sweep_is_not_looked_at(make_sweep: Any, capsys:
     sweep = make_sweep().folder
     sweep.more.touch()
     os.chown(sweep.path, 65534, 65534)
-    assert more.main([str(sweep.path)]) == 1
+    assert backlog.main([str(sweep.path)]) == 1
     assert "belongs to another user" in capsys.readouterr().err
     assert not (sweep.path / ".submission").exists()
 

@@ -15,14 +15,14 @@ import pytest
 from launch.conftest import Project
 from private_cluster import PrivateCluster, unprivileged_user, wait_until
 
-from slurmopt.folder import events
-from slurmopt.folder.sweep import SweepFolder
+from slurmopt.run_folder import events
+from slurmopt.run_folder.sweep_layout import SweepFolder
 
 WRITERS, LINES, POINTS = 6, 40, 5
 APPEND = """
 import errno, sys, time
 from pathlib import Path
-from slurmopt.folder import events
+from slurmopt.run_folder import events
 
 path, met, writer, deadline = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), time.monotonic() + 60
 failures = 0

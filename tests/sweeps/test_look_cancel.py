@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.folder import events
-from slurmopt.grid.ranges import Ranges
+from slurmopt.commands import cancel as command
+from slurmopt.grid.point_ranges import Ranges
+from slurmopt.run_folder import events
 from slurmopt.runs.find import Selection
-from slurmopt.sweeps import cancel as command
-from slurmopt.sweeps.look import standing
+from slurmopt.sweeps.status.query import standing
 
 
 def words(made: Any, in_queue: Any, points: str, *jobs: tuple[str, str, str]) -> list[str]:

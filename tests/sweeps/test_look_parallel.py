@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.runtime import tree
-from slurmopt.sweeps import export, packed, ranking, traces
-from slurmopt.sweeps.outcomes import Table
-from slurmopt.sweeps.parallel import parallel_map
+from slurmopt.job.facts import process_tree
+from slurmopt.sweeps.results import export, ranking
+from slurmopt.sweeps.results.outcomes import Table
+from slurmopt.sweeps.status import packed_points, point_journals
+from slurmopt.sweeps.status.parallel import parallel_map
 
 pytestmark = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="needs two cores: with one nothing is read by several processes"
@@ -56,11 +57,11 @@ def test_several_processes_tell_what_one_tells(varied: Any, capsys: Any, monkeyp
     monkeypatch.setattr(time, "time", lambda: now)  # the pace counts up to now
     assert main(words) == 0
     alone = capsys.readouterr().out
-    for module in (packed, ranking):
+    for module in (packed_points, ranking):
         monkeypatch.setattr(module, "_MANY", 2)
     monkeypatch.setattr(ranking, "_PIECE", 7)
     monkeypatch.setattr(export, "_FEW", 2)
-    monkeypatch.setattr(traces, "of_task", elsewhere(traces.of_task))
+    monkeypatch.setattr(point_journals, "of_task", elsewhere(point_journals.of_task))
     if words[-1] in ("--json", "--csv"):
         monkeypatch.setattr(Table, "rows", elsewhere(Table.rows))
     assert main(words) == 0
@@ -102,11 +103,11 @@ def test_an_error_is_told_here() -> None:
 
 
 def test_processes_end_when_nobody_reads_any_more() -> None:
-    before = set(tree.descendants(os.getpid()))
+    before = set(process_tree.descendants(os.getpid()))
     for result in parallel_map(lambda item: bytes(1 << 20), range(1000)):
         assert len(result) == 1 << 20
         break
-    assert set(tree.descendants(os.getpid())) <= before
+    assert set(process_tree.descendants(os.getpid())) <= before
 
 
 def test_all_is_worked_on_here_where_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.grid.start import make_point
-from slurmopt.sweeps import results as command
-from slurmopt.sweeps.effects import Tried, effects, explained
-from slurmopt.sweeps.look import standing
+from slurmopt.commands import results as command
+from slurmopt.grid.materialize import make_point
+from slurmopt.sweeps.results.importance import Tried, effects, explained
+from slurmopt.sweeps.status.query import standing
 
 
 def printed(capsys: Any, *words: str) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from slurmopt.folder import events
-from slurmopt.folder.files import replace_text
+from slurmopt.run_folder import events
+from slurmopt.run_folder.files import replace_text
 from slurmopt.slurm import client
-from slurmopt.slurm.queue import Queue, QueueEntry, indices
-from slurmopt.sweeps.look import standing
+from slurmopt.slurm.queue_entry import Queue, QueueEntry, indices
+from slurmopt.sweeps.status.query import standing
 
 
 def counts(made: Any) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.sweeps import status as command
+from slurmopt.commands import status as command
 
 
 def printed(capsys: Any, *words: str) -> str:

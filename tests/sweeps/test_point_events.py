@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurmopt.sweeps import point_events
-from slurmopt.sweeps.point_events import Reader
+from slurmopt.sweeps.status import point_events
+from slurmopt.sweeps.status.point_events import Reader
 
 FIELDS = (
     "event", "time", "job", "point", "state", "attempt", "outcome", "cause", "next", "error", "reason", "rank",

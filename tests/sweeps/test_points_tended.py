@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.folder import events
-from slurmopt.runs import arrays
-from slurmopt.slurm import cache
+from slurmopt.run_folder import events
+from slurmopt.runs.submit import arrays
+from slurmopt.slurm.cluster import cache
 
 SQUEUE = """#!/bin/bash
 format="${{@: -1}}"; field="${{format#JobArrayID:0}}"; field="${{field%%,*}}"; record="${{format##*Requeue:0}}"

@@ -15,11 +15,11 @@ from private_cluster import wait_until
 
 from slurmopt.config.resources import Resources
 from slurmopt.config.sweep import Sweep
-from slurmopt.grid.ranges import Ranges
-from slurmopt.runs.claim import claimed
-from slurmopt.slurm.submit_limits import parse_room
-from slurmopt.sweeps.plan import first_batch
-from slurmopt.sweeps.room import Room
+from slurmopt.grid.point_ranges import Ranges
+from slurmopt.runs.submit.lock_file import claimed
+from slurmopt.slurm.cluster.submit_limits import parse_room
+from slurmopt.sweeps.submit.capacity import Room
+from slurmopt.sweeps.submit.plan import first_batch
 
 # As `scontrol --oneliner show assoc_mgr flags=assoc,qos users=ada` says it (22.05), what is of no interest left out.
 LIMITS = """\
@@ -95,7 +95,7 @@ def test_a_claim_is_held_by_one(tmp_path: Path) -> None:
 
 def killed_with_a_claim(path: Path, *before: str) -> None:
     code = (
-        "import os, signal, sys; from pathlib import Path; from slurmopt.runs.claim import claimed\n"
+        "import os, signal, sys; from pathlib import Path; from slurmopt.runs.submit.lock_file import claimed\n"
         "with claimed(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([*before, sys.executable, "-c", code, str(path)], check=False)
@@ -130,7 +130,7 @@ def test_a_claim_from_another_machine_stands_as_long_as_it_is_touched(tmp_path: 
     """Here another machine is another space of process ids."""
     path = tmp_path / "claim"
     code = (
-        "import sys; from pathlib import Path; from slurmopt.runs.claim import claimed\n"
+        "import sys; from pathlib import Path; from slurmopt.runs.submit.lock_file import claimed\n"
         "with claimed(Path(sys.argv[1])): sys.stdin.read()"
     )
     elsewhere = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]

@@ -12,10 +12,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from slurmopt.config.compose import compose, hydra_session
-from slurmopt.grid.dump import dump
-from slurmopt.grid.points import Points
-from slurmopt.sweeps.describe import describe
+from slurmopt.config.composition.compose import compose, hydra_session
+from slurmopt.grid import points_file
+from slurmopt.grid.yaml_dump import dump
+from slurmopt.sweeps.definition.describe import describe
 
 FILES = {
     "model/small.yaml": "layers: 2\nwidth: 64\nparams: ${.layers}x${.width}\n",
@@ -131,8 +131,8 @@ def params_of(words: list[str]) -> dict[str, str]:
 def test_a_point_is_what_hydra_composes_for_it(tree: Path, case: str) -> None:
     jobs = jobs_of_hydra(CASES[case], params_of(CASES[case]))
     points = describe(CASES[case]).points
-    points.save(tree / "points.json")
-    points = Points.load(tree / "points.json")
+    points_file.save(points, tree / "points.json")
+    points = points_file.load(tree / "points.json")
     assert len(points) == len(jobs)
     sample = {len(jobs) - 1, random.Random(case).randrange(len(jobs))}
     for number in sorted(sample):

@@ -17,20 +17,22 @@ from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.trial import TrialState
 from private_cluster import wait_until
 
-from slurmopt.config.settings import settings
+from slurmopt.config.composition.settings import settings
 from slurmopt.errors import ConfigError, RunError
-from slurmopt.folder import events
-from slurmopt.folder.sweep import SweepFolder
+from slurmopt.grid import points_file
 from slurmopt.grid.axes import Axis, Column, Interval, Steps
-from slurmopt.grid.bases import Base
+from slurmopt.grid.base_configs import Base
+from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.points import Points
-from slurmopt.grid.ranges import Ranges
 from slurmopt.grid.records import Records, readable
-from slurmopt.grid.search import Search, following, suggest
-from slurmopt.grid.study import StudyFile, make
-from slurmopt.runtime.pack.journal import TaskJournal
-from slurmopt.runtime.pack.trials import WORKER, Study, Trials
-from slurmopt.sweeps.search import check_search, left_to_try, make_study
+from slurmopt.grid.search.space import Search, following, suggest
+from slurmopt.grid.search.study import StudyFile, make
+from slurmopt.job.pack.journal import TaskJournal
+from slurmopt.job.pack.points.search import Trials
+from slurmopt.job.worker.trial_study import WORKER, Study
+from slurmopt.run_folder import events
+from slurmopt.run_folder.sweep_layout import SweepFolder
+from slurmopt.sweeps.definition.search import check_search, left_to_try, make_study
 
 WORKER_SCRIPT = Path(__file__).with_name("search_worker.py")
 X = Axis(columns=(Column(key="x", values=Interval(0.0, 10.0)),))
@@ -233,7 +235,7 @@ def test_a_study_of_another_sweep_is_refused_on_both_sides(sweep: SweepFolder, t
     with pytest.raises(ConfigError, match="another sweep"):
         left_to_try(sweep, Ranges([(0, 11)]))
     with pytest.raises(ConfigError, match="another sweep"):
-        Trials(sweep, Points.load(sweep.points_file), 0, 0, "7_0", TaskJournal(sweep.task(0, 0)))
+        Trials(sweep, points_file.load(sweep.points_file), 0, 0, "7_0", TaskJournal(sweep.task(0, 0)))
     assert sweep.study.read_bytes() == before
 
 
@@ -278,7 +280,7 @@ def test_a_long_training_tells_the_study_a_few_hundred_times() -> None:
 
 
 def typed(*words: str) -> Any:
-    from slurmopt.config.compose import compose
+    from slurmopt.config.composition.compose import compose
 
     return settings(compose(["task._target_=train.main", *words]))
 
@@ -317,5 +319,6 @@ def test_a_command_cannot_be_given_up_and_needs_a_metric() -> None:
 
 
 def test_the_checks_do_not_load_optuna() -> None:
-    text = "import sys, slurmopt.sweeps.search, slurmopt.runtime.pack.trials; sys.exit('optuna' in sys.modules)"
+    text = "import slurmopt.sweeps.definition.search, slurmopt.job.pack.points.search; "
+    text += "import sys; sys.exit('optuna' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0

@@ -21,8 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 from slurmopt.checkpoint import Checkpointer, rng_state
-from slurmopt.folder import events
-from slurmopt.runtime.run import CurrentRun
+from slurmopt.job.worker.current_run import CurrentRun
+from slurmopt.run_folder import events
 from slurmopt.training import ResumableSampler
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "checkpoint"))

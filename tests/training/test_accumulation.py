@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from slurmopt.errors import JobError
-from slurmopt.folder import events
+from slurmopt.run_folder import events
 from slurmopt.training import MicroBatch, ResumableSampler
 
 SCRIPT = Path(__file__).with_name("elastic.py")

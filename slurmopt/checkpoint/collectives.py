@@ -1,0 +1,97 @@
+"""What the ranks tell each other: over a gloo group of their own, so that CPU words never wait for a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from slurmopt.errors import CheckpointError, RanksLost, one_line
+from slurmopt.job.facts.rank_facts import RankFacts
+from slurmopt.slow_notice import patience
+
+TIMEOUT = timedelta(minutes=10)
+"""How long ranks wait for one that does not call what the others call; torch's own groups of GPUs wait as long."""
+LONG_TIMEOUT = timedelta(hours=12)
+"""How long they wait for one that reads or writes much; a rank that dies is noticed at once all the same."""
+_ENDED_WORDS = ("closed by peer", "reset by peer")
+_ENDED_ADVICE = "one of them has ended; its own log says why"
+
+
+class Agreement:
+    """All ranks call the same method at the same time. In a world of one there is nobody to ask."""
+
+    def __init__(self, facts: RankFacts) -> None:
+        self.rank, self.world_size = facts.rank, facts.world_size
+        self._group: Any = None
+        self._long_group: Any = None
+        if dist.is_available() and dist.is_initialized():
+            self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        elif facts.world_size > 1:
+            raise CheckpointError("several ranks need torch.distributed: call init_process_group before Checkpointer")
+        if self.world_size > 1:
+            # Both at the start: a group that is made later may lack file descriptors in the middle of the training.
+            self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
+            self._long_group = dist.new_group(backend="gloo", timeout=LONG_TIMEOUT)
+
+    def gather(self, value: Any, long: bool = False) -> list[Any]:
+        """Every rank's `value`, in rank order. `long`: ranks may have much to read or write before they come here."""
+        if self._group is None:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        with together():
+            dist.all_gather_object(values, value, group=self._long_group if long else self._group)
+        return values
+
+    def at_first(self, value: Any) -> list[Any] | None:
+        """Every rank's `value`, in rank order, on rank 0; None on the others."""
+        if self._group is None:
+            return [value]
+        values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
+        with together():
+            dist.gather_object(value, values, dst=0, group=self._group)
+        return values
+
+    def scatter(self, values: list[Any] | None) -> Any:
+        """To each rank its own of rank 0's `values`."""
+        if self._group is None:
+            return (values or [None])[0]
+        mine = [None]
+        with together():
+            dist.scatter_object_list(mine, values, src=0, group=self._group)
+        return mine[0]
+
+    def from_first(self, value: Any) -> Any:
+        """Rank 0's `value`."""
+        return self.from_rank(0, value)
+
+    def from_rank(self, rank: int, value: Any) -> Any:
+        """The `value` of `rank`, which is the same on all ranks."""
+        if self._group is None:
+            return value
+        values = [value]
+        with together():
+            dist.broadcast_object_list(values, src=rank, group=self._group)
+        return values[0]
+
+    def close(self) -> None:
+        for group in (self._long_group, self._group):
+            if group is not None:
+                dist.destroy_process_group(group)
+        self._group = self._long_group = None
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Around what ranks do together: says that it waits, and whom for when nobody comes."""
+    try:
+        with patience("waiting for the other ranks of the checkpoint"):
+            yield
+    except RuntimeError as error:
+        reason = one_line(str(error).strip().partition("\n")[0])
+        ended = any(words in reason for words in _ENDED_WORDS)
+        advice = _ENDED_ADVICE if ended else "call save, restore and close on all ranks, after the same steps"
+        raise RanksLost(f"the other ranks did not come: {advice} ({reason})") from error

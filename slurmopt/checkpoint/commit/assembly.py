@@ -1,0 +1,92 @@
+"""What the ranks have written of a save, put together to its manifest."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from slurmopt.checkpoint.format import rank_payload as parts
+from slurmopt.checkpoint.format.manifest import FORMAT, File, Held, Index, Manifest, Spread
+from slurmopt.checkpoint.format.rank_payload import Part
+from slurmopt.errors import CheckpointError
+
+
+class Summary(NamedTuple):
+    """What one rank has written, where its items are described in its file. Sizes are bytes."""
+
+    files: list[File]
+    place: Index
+    objects: list[str]
+    elements: int
+    written: int
+    held: int
+
+
+def received(values: dict[str, Any]) -> Part | Summary:
+    """A rank's part as it comes as a message."""
+    if "place" not in values:
+        return parts.from_json(values)
+    files = [File(*file) for file in values["files"]]
+    places, *rest = values["place"]
+    return Summary(**{**values, "files": files, "place": Index(tuple(places), *rest)})
+
+
+def assembled(
+    known: dict[str, Any], written: Sequence[Part | Summary], own: Sequence[dict[str, Any]]
+) -> tuple[Manifest, tuple[int, int] | None]:
+    """The manifest of `known` (rank 0's fields of it) and of what each rank has written, and the sizes for its commit
+    where it does not have the items. `own`: type and shape of the tensors that each rank alone has.
+
+    CheckpointError where something is lacking.
+    """
+    tensors = {**known["tensors"], **{name: each for of_rank in own for name, each in of_rank.items()}}
+    whole = [each for each in written if isinstance(each, Part)]
+    if len(whole) == len(written):
+        merged = parts.merged(whole)
+        inline = {name: value for name, value in known.items() if name != "spread"}
+        manifest = Manifest(**{**inline, "tensors": tensors}, files=merged.files, items=merged.items)
+        if lacking := manifest.lacking():
+            raise CheckpointError(f"{lacking} is not whole in what the ranks have written")
+        return manifest, None
+    summaries = [each for each in written if isinstance(each, Summary)]
+    spread = _spread(known["spread"], summaries, own)
+    _check_whole(spread, summaries)
+    files, indexes = _merged(summaries)
+    values = {**known, "tensors": tensors, "spread": spread, "format": FORMAT}
+    manifest = Manifest(**values, files=files, items=[], parts=indexes)
+    return manifest, (sum(each.written for each in summaries), sum(each.held for each in summaries))
+
+
+def _spread(values: list[Any], summaries: list[Summary], own: Sequence[dict[str, Any]]) -> Spread:
+    """Rank 0's, of what all ranks share, with what each has its own."""
+    tensors, layouts, _ = values
+    tensors, layouts = dict(tensors), list(layouts)
+    for rank, of_rank in enumerate(own):
+        for name, (_, shape) in of_rank.items():
+            tensors[name] = len(layouts)
+            layouts.append([Held((0,) * len(shape), tuple(shape), rank)])
+    return Spread(tensors, layouts, {name: rank for rank, each in enumerate(summaries) for name in each.objects})
+
+
+def _check_whole(spread: Spread, summaries: list[Summary]) -> None:
+    used = Counter(spread.tensors.values())
+    expected: Counter[int] = Counter()
+    for layout, held in enumerate(spread.layouts):
+        for _, sizes, part in held:
+            expected[part] += used[layout] * math.prod(sizes)
+    for rank, each in enumerate(summaries):
+        if each.elements != expected[rank]:
+            raise CheckpointError(
+                f"rank {rank} has written {each.elements:,} elements, and its share has {expected[rank]:,}"
+            )
+
+
+def _merged(summaries: list[Summary]) -> tuple[list[File], list[Index]]:
+    files: dict[File, int] = {}
+    indexes = []
+    for each in summaries:
+        places = [files.setdefault(file, len(files)) for file in each.files]
+        indexes.append(each.place._replace(files=tuple(places[place] for place in each.place.files)))
+    return list(files), indexes

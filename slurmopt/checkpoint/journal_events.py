@@ -1,0 +1,18 @@
+"""What the journal is told of checkpoints. A journal that cannot be written never stops a save or a restore."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from slurmopt.run_folder import events
+
+
+def note(journal: Path, event: str, **fields: Any) -> None:
+    """Adds an event; where that fails, since the disk that is full may be the journal's, standard error gets it."""
+    try:
+        events.append(journal, event, **fields)
+    except OSError as error:
+        words = " ".join(f"{name}={value}" for name, value in fields.items())
+        print(f"slurmopt: {event} {words}: the journal cannot be written: {error}", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""From the newest complete checkpoint back into the state of the training."""

@@ -1,0 +1,323 @@
+"""From the newest complete checkpoint back into the state: every byte verified before it is used."""
+
+from __future__ import annotations
+
+import re
+from collections import ChainMap
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import ReadItem
+from torch.distributed.tensor import DTensor
+
+from slurmopt.checkpoint.format.manifest import Item, Manifest
+from slurmopt.checkpoint.format.objects import decode as decode_object
+from slurmopt.checkpoint.format.state import put_together, take_apart, tensor_names
+from slurmopt.checkpoint.restore.fetching import Moved, Wanted, bytes_of, nobody, pieces_of, read_pieces
+from slurmopt.checkpoint.restore.node_window import Window, read_shared
+from slurmopt.checkpoint.snapshot.entries import can_derive, may_differ, per_rank_name, shared_name
+from slurmopt.checkpoint.wrappers import refuse_parts, renamed_keys, state_of, unwrapped, with_wrappers
+from slurmopt.errors import CheckpointError
+from slurmopt.storage.store import Store
+
+_BUFFER_BYTES = 1 << 30
+"""What is read at once by way of buffers: a device's whole state may not fit into the host's memory."""
+
+_PER_RANK = re.compile(r"/rank-\d{5,}$")
+"""What `per_rank_name` adds."""
+
+
+class Restorer:
+    """Reads one checkpoint of one tier into a state."""
+
+    def __init__(
+        self, store: Store, manifest: Manifest, rank: int, window: Window | None = None, moved: Moved = nobody
+    ) -> None:
+        """`window`: memory that it shares with the other ranks of its node, which then read the same checkpoint with
+        it. `moved` is told of what was read."""
+        self._store, self._manifest, self._rank = store, manifest, rank
+        self._window, self._moved = window, moved
+        self._items = {(item.name, item.offsets): item for item in manifest.items}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Fills `state`. CheckpointError names what does not fit, before anything was changed; Damaged what is broken,
+        when parts of the state may have been overwritten."""
+        try:
+            skeletons = self._skeletons(state)
+            tensors, nested = self._targets(state, skeletons)
+            own = per_rank_names(state, self._rank, self._manifest.world_size)
+            shared, direct, buffered = self._wanted(tensors, own)
+        except BaseException:
+            if self._window is not None:
+                self._window.leave()
+            raise
+        if self._window is not None:
+            shared = read_shared(self._window, self._store, self._manifest, shared, self._moved)
+        self._read([each for each in [*shared, *direct] if each.into is not None])
+        for batch in _batches([*(each for each in shared if each.into is None), *buffered]):
+            self._read_by_buffer(batch)
+        for name, value in state.items():
+            _give(state, name, value, nested[name], self._rank, self._rank < self._manifest.world_size)
+
+    def _skeletons(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The saved skeleton of each entry, for this rank where each has its own."""
+        names = {name: self._object_of(name, value) for name, value in state.items()}
+        wanted = [Wanted(item, buffer=torch.empty(item.bytes, dtype=torch.uint8)) for item in names.values()]
+        self._read(wanted)
+        found = {}
+        for (name, item), each in zip(names.items(), wanted, strict=True):
+            assert each.buffer is not None
+            found[name] = decode_object(bytes(bytes_of(each.buffer)), item.name)
+        return found
+
+    def _object_of(self, name: str, value: Any) -> Item:
+        rank = self._rank if self._rank < self._manifest.world_size and may_differ(value) else 0
+        item = self._items.get((name, None)) or self._items.get((per_rank_name(name, rank), None))
+        if item is None:
+            there = sorted({key for key, offsets in self._items if offsets is None})
+            raise CheckpointError(
+                f"state[{name!r}] is not in {self._manifest.name}; it has: {', '.join(there)}. "
+                "Restore the state that was saved, and add what is new afterwards"
+            )
+        return item
+
+    def _targets(
+        self, state: dict[str, Any], skeletons: dict[str, Any]
+    ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """A tensor for each saved one: the live one where there is one, and the nested states around them."""
+        tensors: dict[str, torch.Tensor] = {}
+        nested = {}
+        all_live: dict[str, torch.Tensor] = {}
+        for name, value in state.items():
+            live: dict[str, torch.Tensor] = {}
+            here = state_of(value)
+            take_apart(name, here, ChainMap(live, all_live))
+            all_live.update(live)
+            skeleton = skeletons[name]
+            meant = {key: shared_name(name, key) for key in tensor_names(skeleton)}
+            if isinstance(value, torch.Tensor):  # it is filled whatever name it has there
+                live = dict.fromkeys(meant.values(), value)
+            elif isinstance(value, torch.nn.Module):
+                skeleton, meant = _by_plain_keys(name, skeleton, here)
+                self._check_names(name, set(meant.values()), set(live))
+            else:
+                live = {each: live[each] for key, each in meant.items() if self._fits(key, each, live)}
+            mine = {key: self._target(key, live.get(each)) for key, each in meant.items()}
+            nested[name] = put_together(skeleton, mine.__getitem__)
+            tensors.update(mine)
+        return tensors, nested
+
+    def _check_names(self, name: str, saved: set[str], live: set[str]) -> None:
+        if missing := sorted(live - saved):
+            raise CheckpointError(
+                f"{missing[0]} is in the model and not in {self._manifest.name} ({len(missing)} such)"
+            )
+        if extra := sorted(saved - live):
+            raise CheckpointError(f"{extra[0]} is in {self._manifest.name} and not in the model ({len(extra)} such)")
+
+    def _fits(self, key: str, name: str, live: dict[str, torch.Tensor]) -> bool:
+        """Whether there is a tensor for the saved one, to be filled. What a rank had its own may have any shape; where
+        it is another, a new tensor is made."""
+        if name not in live or key == name or key not in self._manifest.tensors:
+            return name in live
+        dtype, shape = self._manifest.tensors[key]
+        return (f"torch.{dtype}", list(shape)) == (str(live[name].dtype), list(live[name].shape))
+
+    def _target(self, name: str, live: torch.Tensor | None) -> torch.Tensor:
+        if name not in self._manifest.tensors:
+            raise CheckpointError(f"{self._manifest.key} lacks the tensor {name}")
+        dtype_name, shape = self._manifest.tensors[name]
+        dtype = getattr(torch, dtype_name, None)
+        if not isinstance(dtype, torch.dtype):
+            raise CheckpointError(f"{name} has the type {dtype_name!r}, which this torch does not know")
+        if live is None:
+            return torch.empty(shape, dtype=dtype)
+        if tuple(live.shape) != tuple(shape):
+            raise CheckpointError(
+                f"{name}: {self._manifest.name} has shape {list(shape)}, and here it is {list(live.shape)}; "
+                "build the model with the sizes it was saved with"
+            )
+        if live.dtype != dtype:
+            here = str(live.dtype).removeprefix("torch.")
+            raise CheckpointError(
+                f"{name}: {self._manifest.name} has {dtype_name}, and here it is {here}; "
+                "build the model with the type it was saved with"
+            )
+        if any(stride == 0 and size > 1 for stride, size in zip(live.stride(), live.shape, strict=True)):
+            raise CheckpointError(f"{name}: its elements share memory here (expand()); give it memory of its own")
+        return live
+
+    def _wanted(
+        self, tensors: dict[str, torch.Tensor], own: tuple[str, ...]
+    ) -> tuple[list[Wanted], list[Wanted], list[Wanted]]:
+        """What to read: of tensors that all ranks have whole; straight into tensors; by way of buffers."""
+        planner = DefaultLoadPlanner(flatten_state_dict=False)
+        planner.set_up_planner(dict(tensors), self._metadata(tensors), is_coordinator=False)
+        found: dict[Any, Wanted] = {}
+        direct: list[Wanted] = []
+        for read in planner.create_local_plan().items:
+            self._want(read, planner.resolve_tensor(read), direct, found)
+        everything = [*direct, *found.values()]
+        whole = [name for name, tensor in tensors.items() if not isinstance(tensor, DTensor)]
+        common = {name for name in whole if not name.startswith(own)} if self._window is not None else set()
+        shared = [each for each in everything if each.item.name in common]
+        rest = [each for each in everything if each.item.name not in common]
+        return shared, [each for each in rest if each.into is not None], [each for each in rest if each.into is None]
+
+    def _read_by_buffer(self, batch: list[Wanted]) -> None:
+        for each in batch:
+            each.buffer = torch.empty(each.item.bytes, dtype=torch.uint8)
+        self._read(batch)
+        for each in batch:
+            assert each.buffer is not None
+            for copy in each.then:
+                copy(each.buffer)
+            each.buffer = None
+
+    def _metadata(self, tensors: dict[str, torch.Tensor]) -> Metadata:
+        chunks: dict[str, list[ChunkStorageMetadata]] = {name: [] for name in tensors}
+        for item in self._manifest.items:
+            if item.offsets is not None and item.sizes is not None and item.name in chunks:
+                chunks[item.name].append(ChunkStorageMetadata(torch.Size(item.offsets), torch.Size(item.sizes)))
+        return Metadata(
+            {
+                name: TensorStorageMetadata(
+                    TensorProperties(dtype=getattr(torch, self._manifest.tensors[name][0])),
+                    torch.Size(self._manifest.tensors[name][1]),
+                    parts,
+                )
+                for name, parts in chunks.items()
+            }
+        )
+
+    def _want(self, read: ReadItem, target: torch.Tensor, direct: list[Wanted], buffered: dict[Any, Wanted]) -> None:
+        """Straight into the target where the bytes are the same; else by way of a buffer."""
+        address = (read.storage_index.fqn, tuple(read.storage_index.offset or ()))
+        item = self._items[address]
+        assert item.sizes is not None
+        dtype = getattr(torch, self._manifest.tensors[item.name][0])
+        whole = tuple(read.lengths) == item.sizes
+        if whole and target.dtype == dtype and target.is_contiguous() and target.is_cpu:
+            direct.append(Wanted(item, into=bytes_of(target)))
+            return
+        sizes = item.sizes
+
+        def copy(buffer: torch.Tensor) -> None:
+            source = buffer.view(dtype).view(sizes)
+            for dimension, (start, length) in enumerate(zip(read.storage_offsets, read.lengths, strict=True)):
+                source = source.narrow(dimension, start, length)
+            target.copy_(source)
+
+        buffered.setdefault(address, Wanted(item)).then.append(copy)
+
+    def _read(self, wanted: Iterable[Wanted]) -> None:
+        pieces = []
+        for each in wanted:
+            memory = each.into if each.into is not None else bytes_of(each.buffer)
+            pieces += pieces_of(self._manifest, each.item, memory)
+        read_pieces(self._store, pieces, self._moved)
+
+
+def not_restored(manifest: Manifest, state: dict[str, Any]) -> list[str]:
+    """The entries that were saved and that `state` does not ask for."""
+    entries = manifest.object_names
+    return sorted({name for entry in entries if (name := _PER_RANK.sub("", entry)) not in state and entry not in state})
+
+
+def resized(manifest: Manifest, state: dict[str, Any], world_size: int) -> list[str]:
+    """The entries that each rank had its own of, and that another number of ranks cannot go on with as they are."""
+    if manifest.world_size == world_size:
+        return []
+    saved = manifest.object_names
+    own = [name for name, value in state.items() if may_differ(value) and not can_derive(value)]
+    return [name for name in own if name not in saved and per_rank_name(name, 0) in saved]
+
+
+def _batches(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
+    """As many at once as fit into `_BUFFER_BYTES`, and at least one."""
+    batch: list[Wanted] = []
+    size = 0
+    for each in wanted:
+        if batch and size + each.item.bytes > _BUFFER_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(each)
+        size += each.item.bytes
+    if batch:
+        yield batch
+
+
+def per_rank_names(state: dict[str, Any], rank: int, world_size: int) -> tuple[str, ...]:
+    """What the names of this rank's own values begin with, in a checkpoint of `world_size` ranks."""
+    return tuple(per_rank_name(name, rank if rank < world_size else 0) for name in state)
+
+
+def begin(state: dict[str, Any]) -> None:
+    """Gives optimizers their state before it is loaded: where parameters are sharded, since only the optimizer knows
+    how its state is; where they are on a device, so that its state is read to there and not, whole, into the host's
+    memory by each rank. By a step without gradients at a learning rate of 0, which is then overwritten."""
+    for name, value in state.items():
+        refuse_parts(name, value)
+        if isinstance(value, torch.optim.Optimizer) and not value.state:
+            _begin(value)
+
+
+def _begin(optimizer: torch.optim.Optimizer) -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if not any(isinstance(parameter, DTensor) or parameter.device.type != "cpu" for parameter in parameters):
+        return
+    sharded = any(isinstance(parameter, DTensor) for parameter in parameters)
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    for group in optimizer.param_groups:
+        group["lr"] = torch.zeros_like(group["lr"]) if isinstance(group["lr"], torch.Tensor) else 0.0
+    try:
+        optimizer.step()
+    except Exception:  # one that wants a closure, say
+        if sharded:  # nobody else knows how its state is
+            raise
+        optimizer.state.clear()  # it is read by way of the host's memory
+    finally:
+        optimizer.zero_grad(set_to_none=True)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+
+
+def _by_plain_keys(name: str, skeleton: dict[str, Any], here: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """A model's skeleton by the names that it has here, without wrappers; and for each saved tensor its name here."""
+    keys = renamed_keys(skeleton, here)
+    meant = {
+        tensor: f"{name}.{keys[key]}{shared_name(name, tensor).removeprefix(f'{name}.{key}')}"
+        for key, part in skeleton.items()
+        for tensor in tensor_names(part)
+    }
+    return {keys[key]: part for key, part in skeleton.items()}, meant
+
+
+def _load(name: str, owner: Any, saved: Any) -> None:
+    try:
+        owner.load_state_dict(with_wrappers(owner, saved) if isinstance(owner, torch.nn.Module) else saved)
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise CheckpointError(
+            f"state[{name!r}]: {type(owner).__name__} does not take what was saved: {reason}"
+        ) from error
+
+
+def _give(state: dict[str, Any], name: str, value: Any, saved: Any, rank: int, there: bool) -> None:
+    owner = unwrapped(value)
+    if not there and can_derive(value):
+        value.derive(saved, rank)
+    elif hasattr(owner, "load_state_dict"):
+        _load(name, owner, saved)
+    elif not isinstance(value, torch.Tensor):
+        state[name] = saved

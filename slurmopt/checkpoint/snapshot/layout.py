@@ -1,0 +1,159 @@
+"""The state's copy in host memory: which rank copies what, and where in its arena it lies.
+
+Each rank finds its share from shapes and placements alone; where these do not say it all, rank 0 plans for all. The
+plan is made when the state's structure changes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+import xxhash
+from torch.distributed.tensor import DTensor
+
+from slurmopt.checkpoint.collectives import Agreement
+from slurmopt.checkpoint.format import index
+from slurmopt.checkpoint.format.rank_payload import Place
+from slurmopt.checkpoint.snapshot.arena import Arena
+from slurmopt.checkpoint.snapshot.division import Chunk, Division
+from slurmopt.checkpoint.snapshot.planned_division import planned
+from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.memory import aligned
+
+_PACKED = 64
+_COPIERS = 2
+_PIECE_BYTES = 8 << 20
+
+
+def signature(tensors: dict[str, torch.Tensor]) -> str:
+    """Equal for two states that the same plan fits."""
+    parts = []
+    for name, tensor in tensors.items():
+        spread = str(tensor.placements) if isinstance(tensor, DTensor) else ""
+        parts.append(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0{spread}")
+    return xxhash.xxh3_64_hexdigest("\n".join(parts).encode())
+
+
+class SnapshotPlan:
+    """What this rank copies, and where to. All ranks make it together."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor], agreement: Agreement, division: Division, alike: bool) -> None:
+        """`alike`: all ranks have found this very division, so none needs to hear of the others' shares."""
+        self.signature, self.division = signature(tensors), division
+        if alike and division.derivable:
+            chunks = division.share(agreement.rank)
+        else:
+            chunks = planned(tensors, agreement, division.of_first)
+        self.tensors = shapes(tensors)
+        self.own = {name: self.tensors[name] for name in division.own}
+        self.describe = alike and division.derivable and division.chunks > index.INLINE_ITEMS
+        """Whether there are too many items for the manifest."""
+        self.spread = division.spread() if self.describe and agreement.rank == 0 else None
+        self._chunks = chunks
+        self.places, self.bytes = _laid_out(chunks, tensors)
+        self._targets: dict[int, list[torch.Tensor]] = {}
+
+    def copy(self, tensors: dict[str, torch.Tensor], arena: Arena, buffer: int) -> None:
+        """Copies this rank's share into one buffer of the arena; returns when the copy is complete."""
+        if buffer not in self._targets:
+            self._targets[buffer] = self._targets_in(arena, buffer, tensors)
+        sources = [_part(tensors[chunk.name].detach(), chunk) for chunk in self._chunks]
+        if any(source.is_cuda for source in sources):
+            _copy_from_gpu(self._targets[buffer], sources)
+        else:
+            _copy_in_memory(self._targets[buffer], sources)
+
+    def forget_arena(self) -> None:
+        """The arena was replaced: no tensor may look at the old one any more."""
+        self._targets.clear()
+
+    def _targets_in(self, arena: Arena, buffer: int, tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        memory = torch.frombuffer(arena.buffer(buffer), dtype=torch.uint8) if arena.size else torch.empty(0)
+        found = []
+        for place in self.places:
+            dtype = tensors[place.name].dtype
+            raw = memory[place.start : place.start + place.length]
+            found.append(raw.view(dtype).view(place.sizes) if place.length else torch.empty(place.sizes, dtype=dtype))
+        return found
+
+
+def _copy_in_memory(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """By threads that wait for nobody but at the end. torch's copy has all its threads meet at the end of each tensor,
+    which on a busy machine takes several times as long."""
+    pieces: list[tuple[int, int, int]] = []
+    for target, source in zip(targets, sources, strict=True):
+        if not _is_plain(source):
+            target.copy_(source)
+            continue
+        to, of, length = target.data_ptr(), source.data_ptr(), source.numel() * source.element_size()
+        pieces += [(to + at, of + at, min(_PIECE_BYTES, length - at)) for at in range(0, length, _PIECE_BYTES)]
+    if len(pieces) == 1:
+        ctypes.memmove(*pieces[0])
+    elif pieces:
+        with ThreadPoolExecutor(_COPIERS, thread_name_prefix="slurmopt-copy") as pool:
+            for done in [pool.submit(_move, pieces[first::_COPIERS]) for first in range(_COPIERS)]:
+                done.result()
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its bytes lie in host memory as they are saved; the address of any other device's is nothing to read."""
+    if tensor.device.type != "cpu" or type(tensor) is not torch.Tensor:
+        return False
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
+def _move(pieces: list[tuple[int, int, int]]) -> None:
+    for piece in pieces:
+        ctypes.memmove(*piece)
+
+
+def _copy_from_gpu(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """On a stream of its own for each GPU, after what the training has queued there so far; the arena is pinned."""
+    streams = []
+    for device in {source.device for source in sources}:
+        stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        if stream is not None:
+            stream.wait_stream(torch.cuda.current_stream(device))
+            streams.append(stream)
+        with torch.cuda.stream(stream):  # none for tensors of the CPU, which are copied at once
+            for target, source in zip(targets, sources, strict=True):
+                if source.device == device:
+                    target.copy_(source, non_blocking=stream is not None)
+    for stream in streams:
+        stream.synchronize()
+
+
+def _part(tensor: torch.Tensor, chunk: Chunk) -> torch.Tensor:
+    """This rank's part of a tensor, as a view."""
+    if isinstance(tensor, DTensor):
+        return tensor.to_local()
+    for dimension, (offset, size) in enumerate(zip(chunk.offsets, chunk.sizes, strict=True)):
+        if size != tensor.shape[dimension]:
+            tensor = tensor.narrow(dimension, offset, size)
+    return tensor
+
+
+def shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[str, list[int]]]:
+    """Each tensor's type and shape, as a manifest has them."""
+    return {name: (str(each.dtype).removeprefix("torch."), list(each.shape)) for name, each in tensors.items()}
+
+
+def _laid_out(chunks: list[Chunk], tensors: dict[str, torch.Tensor]) -> tuple[list[Place], int]:
+    """The tensors' places in a buffer, and how much of it they take."""
+    lengths = [tensors[chunk.name].dtype.itemsize * math.prod(chunk.sizes) for chunk in chunks]
+    starts, end = starts_of(lengths)
+    return [Place(*chunk, start, length) for chunk, start, length in zip(chunks, starts, lengths, strict=True)], end
+
+
+def starts_of(lengths: list[int]) -> tuple[list[int], int]:
+    """Where items of these lengths start, and where they end: large ones first, at multiples of 4096."""
+    starts, end = [0] * len(lengths), 0
+    for large in (True, False):
+        for at, length in enumerate(lengths):
+            if (length >= ALIGNMENT) == large:
+                starts[at] = end
+                end += aligned(length) if large else -(-length // _PACKED) * _PACKED
+    return starts, aligned(end)

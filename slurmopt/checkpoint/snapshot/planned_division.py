@@ -1,0 +1,78 @@
+"""The division of a state that shapes do not decide: rank 0 plans for all, and each rank hears of its own share alone.
+
+torch.distributed.checkpoint's planner knows every kind of tensor that torch can shard. Its plan grows with ranks times
+tensors, which is why no rank but the first has all of it, and why `Division` comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType
+
+from slurmopt.checkpoint.collectives import Agreement
+from slurmopt.checkpoint.snapshot.division import SHARE_BYTES, Chunk
+
+
+def planned(tensors: dict[str, torch.Tensor], agreement: Agreement, of_first: Collection[str]) -> Any:
+    """This rank's share, a list of chunks. All ranks together."""
+    planner = StatePlanner(divide=agreement.world_size > 1, of_first=of_first)
+    planner.set_up_planner(tensors, is_coordinator=agreement.rank == 0)
+    plans = agreement.at_first(planner.create_local_plan())
+    shares = None if plans is None else [_chunks(plan) for plan in planner.create_global_plan(plans)[0]]
+    return agreement.scatter(shares)
+
+
+def _chunks(plan: SavePlan) -> list[Chunk]:
+    return [
+        Chunk(item.index.fqn, tuple(item.tensor_data.chunk.offsets), tuple(item.tensor_data.chunk.sizes))
+        for item in plan.items
+        if item.tensor_data
+    ]
+
+
+class StatePlanner(DefaultSavePlanner):
+    """DCP's planner on names that are flat already; it also divides large replicated tensors among the ranks.
+
+    Those in `of_first` are rank 0's to write, as the ranks' values may differ.
+    """
+
+    def __init__(self, divide: bool, of_first: Collection[str] = ()) -> None:
+        super().__init__(flatten_state_dict=False)
+        self._divide, self._of_first = divide, of_first
+
+    def create_local_plan(self) -> SavePlan:
+        plan = super().create_local_plan()
+        if not self.is_coordinator:
+            plan = replace(plan, items=[item for item in plan.items if not self._is_of_first(item)])
+        if self._divide:
+            plan = replace(plan, items=[part for item in plan.items for part in _divided(item)])
+        self.plan = plan
+        return plan
+
+    def _is_of_first(self, item: WriteItem) -> bool:
+        return item.type == WriteItemType.TENSOR and item.index.fqn in self._of_first
+
+
+def _divided(item: WriteItem) -> list[WriteItem]:
+    """A whole tensor as rows of about 16 MiB, which the planner then spreads."""
+    data = item.tensor_data
+    if item.type != WriteItemType.TENSOR or data is None or not data.size or not data.size.numel():
+        return [item]
+    row = data.properties.dtype.itemsize * (data.size.numel() // data.size[0])
+    rows = max(1, SHARE_BYTES // max(1, row))
+    if rows >= data.size[0]:
+        return [item]
+    parts = []
+    for start in range(0, data.size[0], rows):
+        offsets = torch.Size([start] + [0] * (len(data.size) - 1))
+        sizes = torch.Size([min(rows, data.size[0] - start), *data.size[1:]])
+        chunk = replace(data, chunk=ChunkStorageMetadata(offsets, sizes))
+        index = MetadataIndex(item.index.fqn, offsets)
+        parts.append(replace(item, index=index, type=WriteItemType.SHARD, tensor_data=chunk))
+    return parts

@@ -1,0 +1,1 @@
+"""The writer process of each rank: takes snapshots to the tiers while the training goes on."""

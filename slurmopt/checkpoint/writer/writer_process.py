@@ -1,0 +1,94 @@
+"""The rank's hold on its writer process: starts it, hands snapshots over, hears what became of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from slurmopt.checkpoint.snapshot.arena import Arena
+from slurmopt.checkpoint.writer import channel
+from slurmopt.run_folder.process import module_words
+
+_LAST_SECONDS = 10.0
+_MEETING_SECONDS = 30.0
+
+
+class Background:
+    """One writer process. Once it is gone it is gone: the Checkpointer starts another."""
+
+    def __init__(self, setup: dict[str, Any], heard: Callable[[dict[str, Any]], None]) -> None:
+        self._heard = heard
+        self._ready, self._met = threading.Event(), threading.Event()
+        self.alive = True
+        self.problems: dict[str, tuple[str, str]] = {}
+        self.meeting: tuple[int, str] | None = None
+        self.newest = 0
+        self._channel, theirs = channel.pair()
+        command = [sys.executable, *module_words("slurmopt.checkpoint.writer.main"), str(theirs.fileno())]
+        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        theirs.close()
+        self.send(setup)
+        threading.Thread(target=self._listen, name="slurmopt-checkpoint", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ready(self) -> bool:
+        """Waits until the writer has opened its tiers; False where it died of it."""
+        self._ready.wait()
+        return self.alive
+
+    def meet(self, host: str, port: int, key: str) -> None:
+        """Has the writer meet rank 0's; waits until it has, or has given up, or died of it."""
+        self._met.clear()
+        if self.send({"do": "meet", "host": host, "port": port, "key": key}):
+            self._met.wait(_MEETING_SECONDS)
+
+    def send(self, message: dict[str, Any], descriptor: int | None = None) -> bool:
+        """Whether it could be sent."""
+        try:
+            self._channel.send(message, descriptor)
+        except OSError:
+            self.alive = False
+        return self.alive
+
+    def arena(self, arena: Arena) -> None:
+        """Hands the shared memory over."""
+        self.send({"do": "arena", "size": arena.size, "buffers": arena.buffers}, arena.descriptor)
+
+    def _listen(self) -> None:
+        while (received := self._channel.receive()) is not None:
+            message = received[0]
+            if message["is"] == "ready":
+                self.problems = message["problems"]
+                self.meeting = message["meeting"] and tuple(message["meeting"])
+                self.newest = message["newest"]
+                self._ready.set()
+            elif message["is"] == "met":
+                self._met.set()
+            else:
+                self._heard(message)
+        self.alive = False
+        self._ready.set()
+        self._met.set()
+        self._heard({"is": "gone", "status": self._process.wait()})
+
+    def kill(self) -> None:
+        """Ends it now; it has ended when this returns."""
+        self._process.kill()
+        self._process.wait()
+        self.alive = False
+
+    def close(self, seconds: float) -> None:
+        """Lets it finish what it has begun, for `seconds` at most."""
+        self._channel.finish()
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_LAST_SECONDS)
+        self._channel.close()

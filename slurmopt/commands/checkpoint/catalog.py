@@ -1,0 +1,285 @@
+"""The checkpoints of a run as they can be seen from here: on which tiers they lie, and which one is meant.
+
+RUN may also be the root of a tier itself, as a folder or an s3:// URL: what was fetched, or saved through
+torch.distributed.checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurmopt.checkpoint.dcp.place import open_store
+from slurmopt.checkpoint.format import ledger
+from slurmopt.checkpoint.format.ledger import Commit, Records
+from slurmopt.checkpoint.tiers import Tier, tiers_of
+from slurmopt.config.checkpoint import Checkpoint, checkpoint_of
+from slurmopt.config.composition import stored_yaml
+from slurmopt.errors import ConfigError, RunError, StorageError, one_line, why_failed
+from slurmopt.run_folder.files import NotMine
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs.find import find
+from slurmopt.runs.ownership import name_of
+from slurmopt.runs.unreadable_folders import closed_folder, permission_denied
+from slurmopt.slow_notice import patience
+from slurmopt.storage.store import Store
+
+TIERS = ("scratch", "shared", "s3")
+CHECKPOINT_HELP = "a step, a checkpoint's name or the start of its last part, or latest (default)"
+_PLACES = {"scratch": "path", "shared": "path", "s3": "url"}
+_NODE = re.compile(r"\$\{(\w+(?:\.\w+)*)\}")
+_DEEPEST, _LONGEST = 8, 4096
+"""How often a place of another user's config names a node that names another, and how many characters it may have."""
+_SECONDS = 15.0
+"""How long somebody at a terminal waits for a tier that does not answer."""
+
+
+@dataclass
+class Place:
+    """One tier that could be read. `tier` is None for a folder that belongs to no run."""
+
+    name: str
+    store: Store
+    tier: Tier | None
+    records: Records
+
+
+@dataclass
+class Saved:
+    """One complete checkpoint and the places that have it, the fastest first."""
+
+    places: dict[str, tuple[Place, Commit]]
+
+    @property
+    def commit(self) -> Commit:
+        return next(iter(self.places.values()))[1]
+
+    @property
+    def name(self) -> str:
+        return self.commit.name
+
+
+@dataclass
+class Catalog:
+    """What was found of one run. `problems` are the tiers that could not be read, a line each."""
+
+    label: str
+    run: RunFolder | None
+    places: list[Place]
+    problems: list[str]
+
+    def checkpoints(self) -> list[Saved]:
+        """Every complete one, newest first: in the order in which a restore tries them."""
+        found: dict[str, Saved] = {}
+        for place in self.places:
+            for commit in place.records.commits:
+                found.setdefault(commit.name, Saved({})).places[place.name] = (place, commit)
+        return sorted(found.values(), key=lambda each: _age(each.commit), reverse=True)
+
+    def find(self, word: str | None) -> Saved:
+        """The checkpoint that `word` means; RunError saying what there is."""
+        there = self.checkpoints()
+        if not there:
+            raise RunError(f"{self.label} has no complete checkpoint{self._seen()}")
+        if word in (None, "latest"):
+            return there[0]
+        assert word is not None
+        if word.isdecimal():
+            fitting = [each for each in there if each.commit.step == int(word)][:1]
+        else:
+            fitting = [each for each in there if each.name == word]
+            fitting = fitting or [each for each in there if word and each.commit.unique.startswith(word)]
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            raise RunError(f"{word!r} can be {', '.join(each.name for each in fitting)}; write more of it")
+        raise RunError(f"{self.label} has no checkpoint {word!r}{self._aside(word)}; {_steps(there)}{self._seen()}")
+
+    def tell_problems(self) -> None:
+        for problem in self.problems:
+            print(f"slurmopt: {one_line(problem)}", file=sys.stderr)
+
+    def _aside(self, word: str) -> str:
+        aside = {name for place in self.places for name in place.records.damaged}
+        return " (it was found damaged and set aside)" if any(_means(word, name) for name in aside) else ""
+
+    def _seen(self) -> str:
+        return f" on {', '.join(place.name for place in self.places)}" if self.places else " that can be read from here"
+
+
+def catalog(given: argparse.Namespace) -> Catalog:
+    """Reads the ledgers of the tiers of `given.run`, or of `given.tier` alone; says which could not be read."""
+    found = _of_root(given.run) or _of_run(find(given.run, given.folder), getattr(given, "tier", None))
+    found.tell_problems()
+    return found
+
+
+def add_tier(made: argparse.ArgumentParser, help_text: str = "look at this tier only") -> None:
+    made.add_argument("--tier", choices=TIERS, help=help_text)
+
+
+def add_checkpoint(made: argparse.ArgumentParser) -> None:
+    """One RUN and one CHECKPOINT, which both may be left out."""
+    made.add_argument("run", nargs="?", metavar="RUN", help="as everywhere; or the folder of a fetched checkpoint")
+    made.add_argument("checkpoint", nargs="?", metavar="CHECKPOINT", help=CHECKPOINT_HELP)
+
+
+def _of_root(word: str | None) -> Catalog | None:
+    if word is None or not (word.startswith("s3://") or os.path.isdir(os.path.join(word, ledger.FOLDER))):
+        return None
+    store = open_store(word, {})
+    name = "s3" if word.startswith("s3://") else "folder"
+    return Catalog(store.place, None, [Place(name, store, None, ledger.read(store))], [])
+
+
+def _of_run(run: RunFolder, only: str | None) -> Catalog:
+    config, problems = _config(run)
+    tiers = tiers_of(config, run)
+    if only is not None:
+        tiers = [tier for tier in tiers if tier.name == only]
+        problems = [problem for problem in problems if problem.startswith(f"{only}:")]
+        if not tiers and not problems:
+            raise RunError(f"{run.name}/{run.id} has no tier {only}; it has: {', '.join(config.tiers) or 'none'}")
+    found = Catalog(one_line(f"{run.name}/{run.id}"), run, [], problems)
+    for tier in tiers:
+        try:
+            found.places.append(_read(tier))
+        except (StorageError, ConfigError) as error:
+            found.problems.append(f"{tier.name}: {error}")
+    return found
+
+
+def _read(tier: Tier) -> Place:
+    if tier.node_local and not Path(tier.root).is_dir():
+        raise StorageError(f"{tier.root} is not on this machine; each node of the job has its own")
+    if not tier.root.startswith("s3://") and (folder := closed_folder(Path(tier.root, ledger.FOLDER))) is not None:
+        raise StorageError(permission_denied(folder))
+    with patience(f"asking {tier.root}"):
+        return Place(tier.name, tier.store(), tier, ledger.read(tier.store(_SECONDS)))
+
+
+def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
+    """The run's own group `checkpoint`. A tier whose place only the job knows (`${oc.env:TMPDIR}`) is left out.
+
+    So is, where the config is another user's, what would fill in this user's environment or send their credentials.
+    """
+    from omegaconf import DictConfig, OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    try:
+        try:
+            held = stored_yaml.load(run.config, mine=True)
+        except NotMine:
+            return _foreign_config(run, stored_yaml.load(run.config))
+        if held is not None and not isinstance(held, dict):
+            raise ConfigError(f"{run.config} is no config")
+        config = OmegaConf.create(held or {})
+    except FileNotFoundError as error:
+        raise RunError(f"{run.name}/{run.id} has no config.yaml, which says where its checkpoints are") from error
+    except (OSError, YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{run.config} cannot be read: {one_line(why_failed(error))}") from error
+    group = config.get("checkpoint") if isinstance(config, DictConfig) else None
+    plain: dict[str, Any] = {}
+    problems: list[str] = []
+    if not isinstance(group, DictConfig):
+        return Checkpoint(), problems
+    for key in map(str, group):
+        try:
+            node = group[key]
+            plain[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+        except OmegaConfBaseException as error:
+            reason = one_line(str(getattr(error, "msg", None) or error).partition("\n")[0])
+            if key not in _PLACES:
+                raise ConfigError(reason, f"checkpoint.{key}") from error
+            why = reason.rpartition(": ")[2].strip("\"'")
+            problems.append(f"{key}: only the job knows where it is: {why}")
+            plain[key] = {_PLACES[key]: None}
+    return checkpoint_of(_without(plain, problems)), problems
+
+
+def _foreign_config(run: RunFolder, held: object) -> tuple[Checkpoint, list[str]]:
+    """Folders alone, filled in from the config itself: whoever wrote it chose the server that S3's credentials would go
+    to, and the variables that its address would take along. What is no place counts as left out where it would need
+    more than that."""
+    group = held.get("checkpoint") if isinstance(held, dict) else None
+    given = group if isinstance(group, dict) else {}
+    owner = name_of(run.config.stat().st_uid)
+    plain = {key: value for key, value in given.items() if key not in _PLACES and not _has_interpolations(value)}
+    problems: list[str] = []
+    for key, word in _PLACES.items():
+        tier = given.get(key)
+        if not isinstance(tier, dict) or tier.get(word) is None:
+            plain |= {key: tier} if key in given and not _has_interpolations(tier) else {}
+            continue
+        place = _filled(tier[word], held)
+        if key != "s3" and not _has_interpolations(place):
+            rest = {name: value for name, value in tier.items() if not _has_interpolations(value)}
+            plain[key] = {**rest, word: place}
+            continue
+        plain[key] = {word: None}
+        if key == "s3" and not _has_interpolations(place):
+            shown = shlex.quote(f"{str(place).rstrip('/')}/{run.name}/{run.id}")
+            reason = (
+                f"your credentials go to no place that only they name; if you trust it: slurmopt checkpoint … {shown}"
+            )
+        else:
+            reason = f"nothing of your environment is filled in there: {tier[word]}"
+        problems.append(f"{key}: config.yaml belongs to another user ({owner}): {reason}")
+    return checkpoint_of(_without(plain, problems)), problems
+
+
+def _filled(text: object, held: object) -> object:
+    """`text` with the values of the config `held` in the place of `${NODE.NODE}`. Resolvers, `${oc.env:NAME}`, stay as
+    they are; so does all where it never ends, or would become long."""
+    now = text
+    for _ in range(_DEEPEST):
+        if not isinstance(now, str) or len(now) > _LONGEST:
+            return text
+        before, now = now, _NODE.sub(lambda match: _node(match, held), now)
+        if now == before:
+            return now
+    return text
+
+
+def _node(match: re.Match[str], held: object) -> str:
+    value = held
+    for name in match[1].split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value)[: _LONGEST + 1] if is_plain else match[0]
+
+
+def _has_interpolations(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_interpolations, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_interpolations, value))
+    return isinstance(value, str) and ("${" in value or value.startswith("~"))
+
+
+def _without(plain: dict[str, Any], problems: list[str]) -> Mapping[str, Any]:
+    """`durable` may name a tier that was left out; nobody waits for it here."""
+    return {**plain, "durable": "auto"} if problems else plain
+
+
+def _age(commit: Commit) -> tuple[int, int, float]:
+    return commit.step, commit.attempt, commit.time
+
+
+def _means(word: str, name: str) -> bool:
+    step, _, unique = name.removeprefix("step-").partition("/")
+    return word == name or unique == word or (word.isdecimal() and int(step) == int(word))
+
+
+def _steps(there: list[Saved]) -> str:
+    steps = sorted({each.commit.step for each in there}, reverse=True)
+    shown = ", ".join(map(str, steps[:10]))
+    return f"there are steps {shown}{' and earlier ones' if len(steps) > 10 else ''}"

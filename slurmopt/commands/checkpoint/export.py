@@ -1,0 +1,99 @@
+"""`slurmopt checkpoint export`: one checkpoint as one file of torch.save, as safetensors, or as a folder of DCP."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from slurmopt.checkpoint.format.index import opened
+from slurmopt.checkpoint.format.manifest import Manifest, decode
+from slurmopt.commands.checkpoint.catalog import add_checkpoint, add_tier, catalog
+from slurmopt.errors import CheckpointError, FolderError, InputError
+from slurmopt.runs import options
+from slurmopt.slow_notice import patience
+from slurmopt.storage.folder import sync_folder
+from slurmopt.storage.store import Store
+
+FORMATS = ("torch", "safetensors", "dcp")
+
+
+def main(argv: list[str]) -> int:
+    """The command; returns the exit status."""
+    given = parser().parse_args(argv)
+    if importlib.util.find_spec("torch") is None:
+        raise InputError("checkpoint export needs torch, which this Python lacks: pip install torch")
+    target = Path(os.path.abspath(given.to.expanduser()))
+    if os.path.lexists(target):
+        raise FolderError(f"{target} is there already; name something that is not")
+    if not target.parent.is_dir():
+        raise FolderError(f"{target.parent} is no folder; make it first")
+    saved = catalog(given).find(given.checkpoint)
+    place, commit = next(iter(saved.places.values()))
+    manifest = opened(place.store, decode(place.store.get(commit.manifest), commit))
+    note = _into_place(target, lambda path: _export(given.format, place.store, manifest, path, given.key))
+    print(f"{saved.name} from {place.name} is in {target} as {given.format}{note}")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `slurmopt checkpoint export`."""
+    made = options.parser("checkpoint export", "Write one checkpoint in a format that others read.")
+    add_checkpoint(made)
+    made.add_argument("--format", choices=FORMATS, required=True, help="torch.save's, tensors alone, or a DCP folder")
+    made.add_argument("--to", type=Path, required=True, metavar="PATH", help="the file, or for dcp the folder, to make")
+    made.add_argument("--key", help="one entry of the state, such as model; default: all of it")
+    add_tier(made, "as it lies on this tier; default: the fastest that has it")
+    return made
+
+
+def _export(kind: str, store: Store, manifest: Manifest, path: Path, key: str | None) -> str:
+    """Writes to `path`; what there is to say of the result."""
+    if kind == "dcp":
+        from slurmopt.checkpoint.dcp.export_dcp import to_dcp
+
+        to_dcp(store, manifest, path, key)
+        return ""
+    from slurmopt.checkpoint.dcp import export
+
+    if kind == "safetensors":
+        export.to_safetensors(store, manifest, path, key)
+        return ""
+    plain = export.to_torch(store, manifest, path, key)
+    return (
+        "" if plain else "; torch.load needs weights_only=False for it, as it holds more than tensors and plain values"
+    )
+
+
+def _into_place(target: Path, write: Callable[[Path], str]) -> str:
+    """Made in a folder that nobody else can write to, and renamed: what has the name is whole."""
+    private = None
+    try:
+        private = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        temporary = private / target.name
+        with patience(f"exporting to {target}"):
+            note = write(temporary)
+        _sync(temporary)
+        os.rename(temporary, target)
+        sync_folder(target.parent)
+        return note
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{error.filename or error} is missing") from error
+    except OSError as error:
+        raise FolderError(f"{target}: {error.strerror or error}") from error
+    finally:
+        if private is not None:
+            shutil.rmtree(private, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    for each in [*path.rglob("*"), path] if path.is_dir() else [path]:
+        descriptor = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,155 @@
+"""`slurmopt checkpoint fetch`: copies one checkpoint, with what it refers to, to a folder of its own.
+
+The folder is a tier like any other: `verify` and `export` take it for RUN, and a Checkpointer restores from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from slurmopt.checkpoint.format import ledger
+from slurmopt.checkpoint.format.index import opened
+from slurmopt.checkpoint.format.ledger import Commit, Ledger
+from slurmopt.checkpoint.format.manifest import INLINE_FORMAT, Item, decode
+from slurmopt.checkpoint.format.rank_payload import Block, Part, PartWriter, merged, stored_blocks
+from slurmopt.commands.checkpoint.catalog import TIERS, Place, Saved, add_checkpoint, catalog
+from slurmopt.commands.checkpoint.progress import progress
+from slurmopt.errors import CheckpointError, FolderError, RunError, one_line
+from slurmopt.run_folder.files import open_append
+from slurmopt.runs import options
+from slurmopt.storage.folder import FolderStore
+from slurmopt.units import human_bytes
+
+_FILES = 4
+"""Into how many files it is divided, so that as many can be read and written at a time."""
+_MARK = ".fetching"
+_OURS = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+/(?:rank-\d{5,}\.bin|manifest\.json)|commits/\d{4,}-\d{6,}\.json")
+
+
+def main(argv: list[str]) -> int:
+    """The command; returns the exit status."""
+    given = parser().parse_args(argv)
+    found = catalog(given)
+    saved = found.find(given.checkpoint)
+    place, commit = _source(saved, getattr(given, "from"))
+    root = Path(os.path.abspath(given.to.expanduser()))
+    if fetch(place, commit, root):
+        print(f"{saved.name} ({human_bytes(commit.total_bytes)}) from {place.name} is in {root}, whole and verified")
+    else:
+        print(f"{saved.name} is in {root} already")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `slurmopt checkpoint fetch`."""
+    made = options.parser("checkpoint fetch", "Copy one checkpoint, whole and verified, to a folder.")
+    add_checkpoint(made)
+    made.add_argument("--from", choices=TIERS, metavar="TIER", help="scratch, shared or s3; default: the fastest")
+    made.add_argument("--to", type=Path, required=True, metavar="DIR", help="a folder that is not there yet, or empty")
+    return made
+
+
+def fetch(place: Place, commit: Commit, root: Path) -> bool:
+    """Copies a checkpoint to `root`; False where it is there already. It counts once all of it is durable there.
+
+    FolderError where something else is in `root`, Damaged where the source is not what was saved.
+    """
+    store = FolderStore(root)
+    if _is_there(store, commit):
+        return False
+    with _alone(root):
+        left = store.list("")  # by a fetch that broke off
+        if foreign := [key for key in left if not _OURS.fullmatch(key)]:
+            raise FolderError(
+                f"{root} holds {one_line(foreign[0])} besides a fetch that broke off; take another folder"
+            )
+        store.delete(left)
+        _copy(place, commit, store)
+        (root / _MARK).unlink()
+    return True
+
+
+def _is_there(store: FolderStore, commit: Commit) -> bool:
+    return [each.name for each in ledger.read(store).commits] == [commit.name]
+
+
+def _source(saved: Saved, tier: str | None) -> tuple[Place, Commit]:
+    if tier is None:
+        return next(iter(saved.places.values()))
+    if tier not in saved.places:
+        raise RunError(f"{saved.name} is not on {tier}; it is on {', '.join(saved.places)}")
+    return saved.places[tier]
+
+
+@contextlib.contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """One fetch to a folder at a time. The mark says that what lies there is ours, for a fetch that broke off."""
+    try:
+        new = not root.exists() or not any(root.iterdir())
+        if not new and not (root / _MARK).exists():
+            raise FolderError(f"{root} is not empty; valid: a folder that is not there yet, or empty")
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = open_append(root / _MARK, 0o600)
+    except OSError as error:
+        raise FolderError(f"{root}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise FolderError(f"{root}: another fetch is at work there") from error
+    finally:
+        os.close(descriptor)
+
+
+def _copy(place: Place, commit: Commit, store: FolderStore) -> None:
+    manifest = opened(place.store, decode(place.store.get(commit.manifest), commit))
+    shares = _shares(manifest.items)
+    with progress(f"fetching {commit.name}", commit.total_bytes) as done, ThreadPoolExecutor(_FILES) as pool:
+        jobs = [
+            pool.submit(_write, place, store, Part(manifest.files, items), f"{commit.name}/rank-{index:05d}.bin", done)
+            for index, items in enumerate(shares)
+        ]
+        try:
+            whole = merged([job.result() for job in jobs])
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{place.store.place}: {error.filename or error} is missing") from error
+    copy = replace(manifest, files=whole.files, items=whole.items, format=INLINE_FORMAT)
+    encoded = copy.encode()
+    store.put_new(copy.key, encoded)
+    # Attempt 0: whatever goes on from this folder has no lower number, and none is shut out by a copy.
+    hold = Ledger(store, 0, f"fetch:{secrets.token_hex(4)}")
+    hold.open()
+    hold.commit(copy.commit(encoded))
+
+
+def _write(place: Place, store: FolderStore, part: Part, key: str, done: Callable[[int], None]) -> Part:
+    writer = PartWriter(key, None, {})
+    blocks = _counted(stored_blocks(place.store, part), done)
+    store.write(key, writer.pieces(blocks))
+    return writer.part()
+
+
+def _counted(blocks: Iterator[Block], done: Callable[[int], None]) -> Iterator[Block]:
+    for block in blocks:
+        yield block
+        done(sum(length for _, _, length in block.segments))
+
+
+def _shares(items: list[Item]) -> list[list[Item]]:
+    """The items divided into lists of about equal size."""
+    shares: list[list[Item]] = [[] for _ in range(_FILES)]
+    sizes = [0] * _FILES
+    for item in sorted(items, key=lambda item: item.bytes, reverse=True):
+        least = sizes.index(min(sizes))
+        shares[least].append(item)
+        sizes[least] += item.bytes
+    return [share for share in shares if share]

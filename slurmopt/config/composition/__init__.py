@@ -1,0 +1,1 @@
+"""From argv or a stored file to a composed, checked config."""

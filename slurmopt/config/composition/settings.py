@@ -1,0 +1,109 @@
+"""The typed part of a composed config, validated again: `+` and `++` slip past Hydra's own check of keys."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from slurmopt.config.composition import stored_yaml
+from slurmopt.config.composition.deferred import deferred
+from slurmopt.config.composition.error_messages import translate, unknown_key
+from slurmopt.config.schema import GROUPS, Settings
+from slurmopt.errors import ConfigError, one_line, why_failed
+
+DEFERRED_FIELDS = {
+    ("task", "command"),
+    ("environment", "modules"),
+    ("environment", "setup"),
+    ("environment", "variables"),
+    ("network", "variables"),
+    ("notify", "command"),
+    ("notify", "webhook"),
+    ("checkpoint", "scratch", "path"),
+    ("checkpoint", "shared", "path"),
+    ("checkpoint", "s3", "url"),
+    ("checkpoint", "s3", "endpoint"),
+    ("checkpoint", "s3", "region"),
+    ("checkpoint", "s3", "kms_key"),
+    ("checkpoint", "s3", "tags"),
+    ("sweep", "then"),
+}
+"""Where `${oc.env:NAME}` is filled in within the job; everywhere else the script needs the value at launch."""
+
+
+def settings(config: DictConfig) -> Settings:
+    """Every group as its dataclass, resolved and checked. Raises ConfigError naming the key."""
+    check_groups(config)
+    return Settings(**{group: typed_group(config, group) for group in GROUPS})
+
+
+def typed_group(config: DictConfig, group: str) -> Any:
+    """One group as its dataclass."""
+    try:
+        return _instance(config[group], GROUPS[group], (group,))
+    except OmegaConfBaseException as error:
+        raise translate(error) from error
+
+
+def check_groups(config: DictConfig) -> None:
+    """ConfigError where a group is not there, is something else, or has a key that it does not know."""
+    for group, kind in GROUPS.items():
+        node = config.get(group)
+        if not isinstance(node, DictConfig):
+            raise ConfigError(f"is a group of slurmopt's; nest your own value elsewhere, such as my.{group}", group)
+        _check_keys(node, kind, group)
+
+
+def _check_keys(node: DictConfig, kind: Any, path: str) -> None:
+    known = {item.name for item in fields(kind)}
+    for name in map(str, node):
+        if name not in known:
+            raise ConfigError(unknown_key(kind, path, name), f"{path}.{name}")
+        child = node._get_node(name)
+        if isinstance(child, DictConfig) and is_dataclass(inner := OmegaConf.get_type(child)):
+            _check_keys(child, inner, f"{path}.{name}")
+
+
+def _instance(node: DictConfig, kind: Any, path: tuple[str, ...]) -> Any:
+    return kind(**{str(name): _value(node, str(name), (*path, str(name))) for name in node})
+
+
+def _value(node: DictConfig, name: str, path: tuple[str, ...]) -> Any:
+    if path in DEFERRED_FIELDS:
+        return _deferred_items(deferred(node, name, ".".join(path)), ".".join(path))
+    value = node[name]
+    if isinstance(value, DictConfig) and is_dataclass(inner := OmegaConf.get_type(value)):
+        return _instance(value, inner, path)
+    return OmegaConf.to_object(value) if isinstance(value, (DictConfig, ListConfig)) else value
+
+
+def _deferred_items(node: Any, full_key: str) -> Any:
+    if isinstance(node, DictConfig):
+        return {key: deferred(node, key, f"{full_key}.{key}") for key in map(str, node)}
+    if isinstance(node, ListConfig):
+        return [deferred(node, index, f"{full_key}[{index}]") for index in range(len(node))]
+    return node
+
+
+def load(path: Path) -> tuple[dict[str, Any], Settings]:
+    """A stored config of one's own: as plain containers, and its typed part. ConfigError where it cannot be read."""
+    try:
+        held = stored_yaml.load(path, mine=True)
+        if held is not None and not isinstance(held, dict):
+            raise ConfigError(f"{path} is no config")
+        config = OmegaConf.create(held or {})
+        typed = OmegaConf.create({name: OmegaConf.structured(group) for name, group in GROUPS.items()})
+        merged = OmegaConf.merge(typed, config)
+    except (OSError, YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read: {one_line(why_failed(error))}") from error
+    except OmegaConfBaseException as error:
+        raise translate(error) from error
+    assert isinstance(merged, DictConfig)
+    stored = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(stored, dict)
+    return {str(key): value for key, value in stored.items()}, settings(merged)

@@ -1,0 +1,1 @@
+"""The `task` group: whether the command or the function can start."""

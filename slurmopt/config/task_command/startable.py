@@ -1,0 +1,165 @@
+"""Whether a `task.command` can start, as far as the launching machine can tell, and how often it is to run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import stat
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+from slurmopt.config.schema import Settings
+from slurmopt.config.task import Task
+from slurmopt.config.task_command import launchers
+from slurmopt.config.task_command.words import command_word
+from slurmopt.errors import ConfigError
+
+KEY = "task.command"
+PYTHON_KEY = "task.python"
+_INTERPRETERS = re.compile(r"(?:python|pypy)[\d.]*|(?:ba|da|z|k)?sh|torchrun|accelerate|deepspeed|srun|uv|env")
+_FILE = re.compile(r"[^=]*\.(?:py|sh)$")
+_MOVES = re.compile(r"\b(?:cd|pushd)\b")
+
+
+def with_per(settings: Settings, workdir: Path) -> Settings:
+    """`settings` with `task.per=auto` decided. ConfigError where a container rules out what the command needs."""
+    task, container = settings.task, settings.environment.container.image is not None
+    if task.per == "auto" and task.command is not None:
+        found = launcher(settings, workdir)
+        settings = replace(settings, task=replace(task, per=found.per if found else "rank"))
+    if settings.task.per == "job" and container:
+        raise ConfigError(
+            "once per job a command runs beside Slurm's own commands, outside of environment.container; either leave "
+            "srun out, and each rank runs the command in the container, or give your srun its own --container-image",
+            "task.per" if task.per == "job" else KEY,
+        )
+    return settings
+
+
+def launcher(settings: Settings, workdir: Path) -> launchers.Launcher | None:
+    """What starts the ranks in place of slurmopt; None where it does itself."""
+    command = settings.task.command
+    if command is None:
+        return None
+    in_container = settings.environment.container.image is not None
+    return launchers.of_words(command) if in_container else launchers.of_command(command, workdir)
+
+
+def check_command(settings: Settings, workdir: Path) -> None:
+    """ConfigError where a command's program or script is not there, or is no program, and the launch can tell.
+
+    It cannot in a container, where a variable of the job is part of the name, and after a `cd` in environment.setup.
+    """
+    environment = settings.environment
+    if environment.container.image is not None or any(_MOVES.search(line) for line in environment.setup):
+        return
+    words = [command_word(word) for word in settings.task.command]
+    untouched = not environment.modules and not environment.setup and "PATH" not in environment.variables
+    script = _script(words)
+    if script is not None and not _is_there(workdir / script):
+        raise ConfigError(f"there is no {script!r} in {workdir}", KEY)
+    if script is not None and not os.access(workdir / script, os.R_OK):
+        raise ConfigError(f"you may not read {str(workdir / script)!r}; chmod u+r it, or ask who owns it", KEY)
+    _check_program(words, workdir, path_is_the_jobs=untouched)
+
+
+def check_python(settings: Settings, workdir: Path) -> None:
+    """ConfigError where `task.python` is there and cannot be run, or a relative one is not there. An absolute one that
+    is not there may be on the compute nodes alone; so may all in a container."""
+    python = settings.task.python or ""
+    if "/" not in python or "${" in python or settings.environment.container.image is not None:
+        return
+    path = workdir / python
+    try:
+        facts = path.stat()
+    except PermissionError:
+        raise ConfigError(f"you may not look at {str(path)!r}; ask who owns the folders above it", PYTHON_KEY) from None
+    except (OSError, ValueError):
+        is_made_there = bool(settings.environment.setup or settings.environment.modules)
+        if PurePath(python).is_absolute() or is_made_there or os.path.lexists(path):  # it may be on the nodes alone
+            return
+        raise ConfigError(f"there is no {python!r} in {workdir}", PYTHON_KEY) from None
+    if stat.S_ISDIR(facts.st_mode):
+        raise ConfigError(f"{str(path)!r} is a folder; name the Python in it", PYTHON_KEY)
+    if not os.access(path, os.X_OK):
+        raise ConfigError(f"you may not run {str(path)!r}; chmod u+x it, or ask who owns it", PYTHON_KEY)
+
+
+def _check_program(words: Sequence[str], workdir: Path, path_is_the_jobs: bool) -> None:
+    program = words[0]
+    if "${" in program or not program:
+        return
+    if "/" in program:
+        if not PurePath(program).is_absolute():  # an absolute one may be on the compute nodes alone
+            _check_file(words, workdir)
+        return
+    if shutil.which(program) is not None:
+        return
+    if _is_there(workdir / program):
+        raise ConfigError(
+            f"{program!r} is a file in {workdir}, and no program on PATH; write {meant(words, workdir)}", KEY
+        )
+    if path_is_the_jobs:
+        raise ConfigError(f"there is no program {program!r} on PATH", KEY)
+
+
+def _check_file(words: Sequence[str], workdir: Path) -> None:
+    program = workdir / words[0]
+    if not _is_there(program):
+        raise ConfigError(f"there is no {words[0]!r} in {workdir}", KEY)
+    if not program.is_dir() and not os.access(program, os.X_OK):
+        raise ConfigError(f"{words[0]!r} is not executable; chmod +x it, or write {meant(words, workdir)}", KEY)
+
+
+def meant(words: Sequence[str], workdir: Path) -> str:
+    """The command that was meant where the first word is a script without its interpreter, as one typed word."""
+    program = words[0]
+    if program.endswith(".py"):
+        words = ["python", *words]
+    elif program.endswith(".sh"):
+        words = ["bash", *words]
+    elif "/" not in program and _is_there(workdir / program):
+        words = [f"./{program}", *words[1:]]
+    return shlex.quote(f"{KEY}={shlex.join(words)}")
+
+
+def _script(words: Sequence[str]) -> str | None:
+    """The relative path of the script that an interpreter or a launcher is to run; None where there is none to see."""
+    if not _INTERPRETERS.fullmatch(PurePath(words[0]).name):
+        return None
+    for word in words[1:]:
+        if word in ("-m", "-C", "--module", "--directory") or word.startswith(("--chdir", "-D")):
+            return None
+        if re.fullmatch(r"-[a-zA-Z]*c", word) or any(char.isspace() for char in word):  # the script itself
+            return None
+        if _FILE.fullmatch(word) and not word.startswith("-"):
+            return None if "${" in word or PurePath(word).is_absolute() else word
+    return None
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long, or below a folder that is closed
+        return False
+
+
+def typed_as_words(words: Sequence[str], workdir: Path) -> str | None:
+    """The override that was meant, where words that are none read like a command; else None."""
+    program = words[0]
+    if not (_FILE.fullmatch(program) or "/" in program or _is_there(workdir / program) or shutil.which(program)):
+        return None
+    return meant(words, workdir)
+
+
+def check_task(task: Task) -> None:
+    """ConfigError where there is nothing to run."""
+    if task._target_ is None and task.command is None:
+        raise ConfigError(
+            "nothing to run; set task._target_=package.module.function or task.command, "
+            "or pick an experiment that does: +experiment=quickstart",
+            "task",
+        )

@@ -1,0 +1,1 @@
+"""What a search may try, and the study file."""

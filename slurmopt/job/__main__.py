@@ -1,0 +1,11 @@
+"""`python -m slurmopt.job FOLDER …`: one rank of a run; see `slurmopt.job.rank_args` for its words."""
+
+from slurmopt.job import signals
+
+signals.install()  # before anything slower is imported: until then a signal kills
+
+import sys  # noqa: E402
+
+from slurmopt.job.worker.rank import main  # noqa: E402
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,75 @@
+"""Which GPUs a process was given, and the way to NVML, which tells of NVIDIA's."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from slurmopt.job.facts.rank_facts import RankFacts, visible_gpus
+
+CUDA, ROCM, XPU = "cuda", "rocm", "xpu"
+_VARIABLES = {
+    CUDA: ("CUDA_VISIBLE_DEVICES",),
+    # HIP numbers what ROCR has left, and takes CUDA's variable for its own.
+    ROCM: ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    XPU: ("ZE_AFFINITY_MASK",),
+}
+"""A kind of GPU → the variables that show them to a process; the first that is set counts. Slurm may set all."""
+_DEVICE = re.compile(r"\d+(\.\d+)?|(GPU|MIG)-[0-9A-Za-z/-]+")
+
+
+def promised(environ: Mapping[str, str], kind: str = CUDA) -> list[str]:
+    """The GPUs that this process was given, in the words of that kind: numbers, UUIDs, or card.tile."""
+    devices = next((environ[name] for name in _VARIABLES[kind] if name in environ), None)
+    if devices is None:
+        return [str(number) for number in range(_on_node(environ, kind))]
+    words = [word for word in map(str.strip, devices.split(",")) if _DEVICE.fullmatch(word)]
+    if kind == XPU and environ.get("ZE_FLAT_DEVICE_HIERARCHY") == "COMPOSITE":  # the tiles of a card are one device
+        return list(dict.fromkeys(word.partition(".")[0] for word in words))
+    return words
+
+
+def any_promised(environ: Mapping[str, str]) -> bool:
+    """Whether this process was given any, of whatever kind."""
+    return any(promised(environ, kind) for kind in _VARIABLES)
+
+
+def _on_node(environ: Mapping[str, str], kind: str) -> int:
+    count = environ.get("SLURM_GPUS_ON_NODE", "")
+    return visible_gpus(environ) if kind == CUDA else int(count) if count.isdigit() else 0
+
+
+def of_nvidia(environ: Mapping[str, str]) -> list[str]:
+    """The promised GPUs that NVML can be asked of."""
+    others = [name for kind in (ROCM, XPU) for name in _VARIABLES[kind] if name in environ]
+    if "CUDA_VISIBLE_DEVICES" not in environ and others:
+        return []
+    if os.path.exists("/dev/kfd") and not os.path.exists("/dev/nvidiactl"):  # AMD's, and none of NVIDIA's
+        return []
+    return promised(environ)
+
+
+def share(words: list[str], facts: RankFacts) -> list[str]:
+    """Those that this rank looks at closely: where the ranks of a node see the same ones, they part them."""
+    return words[facts.local_rank :: facts.local_world_size] if len(words) >= facts.local_world_size else words
+
+
+def nvml() -> Any | None:
+    """The module `pynvml`, not initialised; None where it is not installed (the extra `gpu` brings it)."""
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError:
+        return None
+
+
+def device_handle(nvml: Any, word: str) -> Any:
+    """NVML's handle of a promised GPU; of a slice of one (MIG) the GPU's, for that has a memory to fail."""
+    if word.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(word))
+    if word.startswith("MIG-GPU-"):  # the older form: MIG-GPU-UUID/instance/part
+        return nvml.nvmlDeviceGetHandleByUUID(word.removeprefix("MIG-").partition("/")[0])
+    handle = nvml.nvmlDeviceGetHandleByUUID(word)
+    return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if word.startswith("MIG-") else handle

@@ -1,0 +1,120 @@
+"""The checks in their order, and what a failed one makes of the rank."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from slurmopt.config.health import Checks
+from slurmopt.job import failures, signals
+from slurmopt.job.facts.gpus import CUDA, any_promised, of_nvidia, promised
+from slurmopt.job.facts.rank_facts import RankFacts
+from slurmopt.job.health import gpus, kernel, node
+from slurmopt.job.health.finding import Budget, Check, Finding, bounded
+from slurmopt.job.health.reach import CHECKING, Reach
+from slurmopt.job.health.waiting import Waiting
+from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
+from slurmopt.job.rank_args import Call
+from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE, Outcome
+from slurmopt.units import human_seconds
+
+_GPUS_TIMES = 6
+"""A cold start of the driver, or of CUDA, takes many seconds for each GPU, where nothing else keeps it awake."""
+
+
+def check(call: Call, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome | None:
+    """What every task needs of its node: None where the rank may go on, else its outcome, which names node and check.
+
+    A look takes `health.within` at most, and the GPUs six times that. The first rank of each node looks at what the
+    node has but once; at what the nodes share all do, for none may start while another one waits. What may pass by
+    itself is waited for, for `health.wait` at most.
+    """
+    if call.health is None:
+        return None
+    checks = call.health
+    live.enter(CHECKING)
+    found = [*_gpus_of_the_rank(checks, facts), *_node(call, checks, attempt, facts)]
+    waited = 0.0
+    if found and checks.wait and all(finding.passing for finding in found):
+        again = partial(_node, call, checks, attempt, facts)
+        found, waited = Waiting(call.folder, attempt, facts, live).until_passed(found, again, checks.wait)
+        if found and signals.requested():
+            return failures.left(f"it was told to leave while it waited: {_said(found)}")
+    if not found and facts.local_rank == 0 and facts.nodes > 1 and checks.reach:
+        found = [*_reached(call, attempt, facts, live, Budget(checks.within))]
+    return _failed(found, facts, waited) if found else None
+
+
+def _node(call: Call, checks: Checks, attempt: int, facts: RankFacts) -> list[Finding]:
+    """One look at the node, and at what all nodes share."""
+    budget = Budget(checks.within)
+    parts = _of_the_node(call, checks, attempt, facts) if facts.local_rank == 0 else _shared(call, checks)
+    looks = [bounded(what, budget, part, passing) for what, part, passing in parts]
+    return [finding for finding in looks if finding is not None]
+
+
+def check_gpu(call: Call, facts: RankFacts) -> Outcome | None:
+    """What a function needs besides, once its own modules are imported: they may set what torch reads at its start."""
+    if call.health is None or not call.health.gpus or call.backend == "gloo" or not any_promised(os.environ):
+        return None
+    torch = kernel.torch_of_gpus()
+    if torch is None or not promised(os.environ, kernel.kind_of(torch) or CUDA):
+        return None
+    what = f"the GPU of rank {facts.rank}"
+    finding = bounded(what, Budget(call.health.within, _GPUS_TIMES), lambda: kernel.run(torch, facts.local_rank))
+    return None if finding is None else _failed([finding], facts)
+
+
+def _gpus_of_the_rank(checks: Checks, facts: RankFacts) -> Iterator[Finding]:
+    words = of_nvidia(os.environ) if checks.gpus else []
+    if words and (found := bounded("NVML", Budget(checks.within, _GPUS_TIMES), lambda: gpus.look(words, facts))):
+        yield found
+
+
+_Part = tuple[str, Check, bool]
+"""What is looked at, how, and whether it may answer later where it does not."""
+
+
+def _of_the_node(call: Call, checks: Checks, attempt: int, facts: RankFacts) -> list[_Part]:
+    parts = _shared(call, checks)
+    if checks.scratch is not None:
+        for folder in filter(None, (os.environ.get("TMPDIR") or "/tmp", checks.scratch_path)):  # noqa: S108
+            parts.append((folder, partial(node.space, folder, checks.scratch, "health.scratch", False), False))
+    if checks.container:
+        tiers = {"checkpoint.shared.path": checks.shared_path, "checkpoint.scratch.path": checks.scratch_path}
+        parts += [(place, partial(node.mounted, place, key), False) for key, place in tiers.items() if place]
+    if checks.clock is not None:
+        beat = call.folder.heartbeat(attempt, facts.rank)
+        parts.append(("the file system of the run folder", partial(node.clock, beat, checks.clock), True))
+    return parts
+
+
+def _shared(call: Call, checks: Checks) -> list[_Part]:
+    if checks.shared is None:
+        return []
+    folders = filter(None, (str(call.folder.path), checks.shared_path))
+    return [(folder, partial(node.space, folder, checks.shared, "health.shared", True), True) for folder in folders]
+
+
+def _reached(call: Call, attempt: int, facts: RankFacts, live: LiveRank, budget: Budget) -> Iterator[Finding]:
+    # Less, so that it ends by itself: with what it found.
+    reach = Reach(call.folder, attempt, facts, live, Budget(0.9 * budget.left()))
+    finding = bounded("the network", budget, reach.run)
+    if finding is not None:
+        yield finding
+
+
+def _said(found: list[Finding]) -> str:
+    return "; ".join(finding.text for finding in found)
+
+
+def _failed(found: list[Finding], facts: RankFacts, waited: float = 0.0) -> Outcome:
+    own = [finding for finding in found if finding.nodes is None]
+    said = _said(found) + (f"; waited {human_seconds(waited)} (health.wait)" if waited else "")
+    error = f"health: {facts.node}: {said}" if own or not found[0].nodes else f"health: {said}"
+    print(f"slurmopt: {error}", file=sys.stderr, flush=True)
+    nodes = None if own else sorted({name for finding in found for name in finding.nodes or ()})
+    return Outcome(INFRASTRUCTURE, time.time(), EXIT_STATUS[INFRASTRUCTURE], error=error, nodes=nodes)

@@ -1,0 +1,105 @@
+"""Whether the promised GPUs answer and can be used, as NVML tells of NVIDIA's.
+
+That needs `pynvml` (the extra `gpu`); without it nothing is told.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from slurmopt.job.facts import gpus
+from slurmopt.job.facts.rank_facts import RankFacts
+from slurmopt.job.health.finding import Finding, NotChecked
+
+
+def look(words: list[str], facts: RankFacts) -> Finding | None:
+    """Whether the GPUs answer and can be used. What is wrong with one that can be used is told on standard error."""
+    nvml = _load_nvml(len(words))
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        if error.value in (nvml.NVML_ERROR_LIBRARY_NOT_FOUND, nvml.NVML_ERROR_NO_PERMISSION):
+            raise NotChecked(_unseen(len(words), str(error))) from None
+        return Finding(f"none of {len(words)} promised GPUs answers: NVML: {error}")
+    try:
+        own = gpus.share(words, facts)
+        return _missing(nvml, words if facts.local_rank == 0 else own) or _faulty(nvml, own)
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _load_nvml(count: int) -> Any:
+    nvml = gpus.nvml()
+    if nvml is None:
+        raise NotChecked(_unseen(count, "no pynvml here; pip install nvidia-ml-py"))
+    return nvml
+
+
+def _unseen(count: int, why: str) -> str:
+    return f"NVML cannot look at the {count} promised GPU{'s' * (count != 1)}: {why}"
+
+
+def _missing(nvml: Any, words: list[str]) -> Finding | None:
+    lost = {}
+    for word in words:
+        try:
+            nvml.nvmlDeviceGetUUID(gpus.device_handle(nvml, word))
+        except nvml.NVMLError as error:
+            if error.value != nvml.NVML_ERROR_NO_PERMISSION:
+                lost[word] = str(error)
+    if not lost:
+        return None
+    told = ", ".join(f"GPU {word}: {error}" for word, error in list(lost.items())[:4])
+    return Finding(f"{len(words) - len(lost)} of {len(words)} promised GPUs answer ({told})")
+
+
+def _faulty(nvml: Any, words: list[str]) -> Finding | None:
+    found = [f"GPU {word}: {fault}" for word in words for fault in _faults(nvml, word)]
+    return Finding(", ".join(found[:4])) if found else None
+
+
+def _faults(nvml: Any, word: str) -> list[str]:
+    """What takes a GPU out; what only warns of it is told."""
+    handle, found = gpus.device_handle(nvml, word), []
+    for question, takes_it_out in ((_ecc_errors, False), (_pages, False), (_rows, False), (_failed_rows, True)):
+        try:
+            fault = question(nvml, handle)
+        except nvml.NVMLError as error:
+            found += [] if _is_no_answer(nvml, error) else [f"{error}"]
+            continue
+        if fault and takes_it_out:
+            found.append(fault)
+        elif fault:
+            print(f"slurmopt: health: GPU {word}: {fault}; it is used all the same", file=sys.stderr, flush=True)
+    return found
+
+
+def _is_no_answer(nvml: Any, error: Any) -> bool:
+    """Whether this kind of GPU, driver or site tells nothing of that kind."""
+    silent = (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_NO_PERMISSION, nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    return error.value in silent
+
+
+def _ecc_errors(nvml: Any, handle: Any) -> str | None:
+    """Whom they hit has been ended by then; the GPU goes on without the place in its memory."""
+    count = nvml.nvmlDeviceGetTotalEccErrors(handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+    return f"{count} uncorrected ECC error{'s' * (count != 1)} since its last reset" if count else None
+
+
+def _pages(nvml: Any, handle: Any) -> str | None:
+    """GPUs before Ampere retire pages of memory."""
+    pending = nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle)
+    return "pages of its memory wait for retirement at the next reset" if pending else None
+
+
+def _rows(nvml: Any, handle: Any) -> str | None:
+    """GPUs since Ampere remap rows, and use none of those that wait for it."""
+    _, _, pending, _ = nvml.nvmlDeviceGetRemappedRows(handle)
+    return "rows of its memory wait to be remapped at the next reset" if pending else None
+
+
+def _failed_rows(nvml: Any, handle: Any) -> str | None:
+    """Without spare rows the next error hits again: NVIDIA takes such a GPU back."""
+    _, _, _, failed = nvml.nvmlDeviceGetRemappedRows(handle)
+    return "a row of its memory could not be remapped" if failed else None

@@ -1,0 +1,65 @@
+"""A small copy and a kernel on the rank's own GPU, by the torch that the task uses anyway."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from typing import Any
+
+from slurmopt.job.facts.gpus import CUDA, ROCM, XPU, promised
+from slurmopt.job.health.finding import Finding
+
+_NUMBERS = 1 << 20
+
+
+def torch_of_gpus() -> Any:
+    """The task's torch where it is made for GPUs; None where there is none, or a CPU build."""
+    if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    return None if kind_of(torch) is None else torch
+
+
+def kind_of(torch: Any) -> str | None:
+    """What GPUs a torch is made for; None for a CPU build."""
+    if getattr(torch.version, "hip", None):
+        return ROCM
+    if torch.version.cuda:
+        return CUDA
+    return XPU if getattr(torch.version, "xpu", None) else None
+
+
+def run(torch: Any, local_rank: int) -> Finding | None:
+    """Whether torch sees all promised GPUs, and the rank's own one copies and computes."""
+    kind = kind_of(torch) or CUDA
+    words, gpus = promised(os.environ, kind), torch.xpu if kind == XPU else torch.cuda
+    count = gpus.device_count()
+    if not count or (count < len(words) and not _is_slice(gpus, words)):
+        return Finding(f"{count} of {len(words)} promised GPUs answer torch")
+    number = local_rank % count
+    name = words[number] if number < len(words) else number
+    try:
+        right = _right(torch, torch.device("xpu" if kind == XPU else "cuda", number))
+    except RuntimeError as error:  # also torch.AcceleratorError, torch.OutOfMemoryError
+        return Finding(f"GPU {name}: a copy and a small kernel failed: {_why(torch, error)}")
+    return None if right else Finding(f"GPU {name}: a copy and a small kernel gave wrong numbers")
+
+
+def _is_slice(gpus: Any, words: list[str]) -> bool:
+    """Of several slices of GPUs (MIG) a process can use but the first; numbers do not show that they are slices."""
+    return any(word.startswith("MIG-") for word in words) or " MIG " in str(gpus.get_device_name(0))
+
+
+def _right(torch: Any, device: Any) -> bool:
+    """Whole numbers, so that the right result is one and the same everywhere; no random ones are used up."""
+    sent = torch.arange(_NUMBERS, dtype=torch.int64, device="cpu")
+    got = (sent.to(device) * 3 + 1).to("cpu")
+    return bool(torch.equal(got, sent * 3 + 1))
+
+
+def _why(torch: Any, error: RuntimeError) -> str:
+    if isinstance(error, torch.OutOfMemoryError):  # for 24 MB: not the training's own doing
+        return "its memory is full: another process is on it"
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,74 @@
+"""What a node needs besides GPUs: space, and a clock that is right."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from slurmopt.job.health.finding import Finding, NotChecked
+from slurmopt.run_folder.variables import Unset, fill
+from slurmopt.units import human_bytes
+
+
+def space(folder: str, least: int, key: str, shared: bool) -> Finding | None:
+    """Whether `least` bytes are free where `folder` is, or will be made. Of `shared` ones no node is at fault, and
+    others may make room there; what fills a node's own disk mostly stays."""
+    path = _there(folder, key)
+    try:
+        found = os.statvfs(path)
+    except PermissionError as error:
+        raise NotChecked(f"the space of {path} is not known: {error.strerror}") from None
+    except OSError as error:
+        return Finding(f"{path} does not work: {error.strerror}", passing=shared)
+    if found.f_flag & os.ST_RDONLY:
+        return Finding(f"{path} is mounted read-only")
+    if found.f_blocks == 0:
+        raise NotChecked(f"the space of {path} is not known: its file system tells none")
+    free = found.f_bavail * found.f_frsize
+    if free >= least:
+        return None
+    text = f"{path} has {human_bytes(free)} free, less than {human_bytes(least)} ({key}; {key}=null skips this check)"
+    return Finding(text, () if shared else None, passing=shared)
+
+
+def mounted(folder: str, key: str) -> Finding | None:
+    """Whether `folder` of a checkpoint tier outlives the container: not where it lies in the container's own root."""
+    path = _there(folder, key).resolve()
+    # Not by the device: the image of a container may be unpacked on the disk whose folder is mounted in it.
+    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    mounts = {line.split()[4].decode("unicode_escape").encode("latin-1") for line in lines}  # a blank is \040 there
+    if any(os.fsencode(place) in mounts for place in (path, *path.parents) if place != Path("/")):
+        return None
+    return Finding(f"{folder} is in the container's own root and gone at its end: mount it ({key})", ())
+
+
+def _there(folder: str, key: str) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    try:
+        path = Path(fill(folder, os.environ)).expanduser()
+    except Unset as error:
+        raise NotChecked(f"{key}: {folder!r} needs the environment variable {error}, which this rank lacks") from None
+    except RuntimeError as error:  # no home
+        raise NotChecked(f"{key}: {error}") from None
+    # os.path: one below a folder that may not be read is none, and no PermissionError.
+    return next((place for place in (path, *path.parents) if os.path.exists(place)), Path("/"))
+
+
+def clock(path: Path, most: float) -> Finding | None:
+    """Whether this node's clock is at most `most` seconds off that of the file system, which stamps `path`.
+
+    A file system that takes the client's word for the time (Lustre, a local disk) shows no difference.
+    """
+    before = time.time()
+    try:
+        os.utime(path)
+        stamp = path.stat().st_mtime
+    except OSError as error:
+        raise NotChecked(f"the clock is not compared with the file system's: {error.strerror}") from None
+    after = time.time()
+    ahead, behind = before - stamp, stamp - after
+    if max(ahead, behind) <= most:
+        return None
+    off = f"{ahead:.0f} s ahead of" if ahead > behind else f"{behind:.0f} s behind"
+    return Finding(f"its clock is {off} the file system's, more than {most:g} s (health.clock)")

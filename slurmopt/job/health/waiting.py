@@ -1,0 +1,73 @@
+"""Waiting inside the job for what may pass by itself: a shared file system that is full, or that does not answer."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from slurmopt.job import signals
+from slurmopt.job.facts.rank_facts import RankFacts
+from slurmopt.job.health.finding import Finding
+from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 30.0
+"""Seconds between two looks. The longest is far below what the watchdog takes for a hang."""
+
+
+class Waiting:
+    """One rank that looks again, and says in its log, its heartbeat and the journal what it waits for."""
+
+    def __init__(self, folder: RunFolder, attempt: int, facts: RankFacts, live: LiveRank) -> None:
+        self._folder, self._attempt, self._facts, self._live = folder, attempt, facts, live
+
+    def until_passed(
+        self, found: list[Finding], look: Callable[[], list[Finding]], most: float
+    ) -> tuple[list[Finding], float]:
+        """What is still found once all has passed, a new finding is there that will not pass, the job is to end, or
+        `most` seconds are over; and the seconds waited. Pauses grow."""
+        start, pause = time.monotonic(), _FIRST_PAUSE
+        self._tell(found, time.time() + most)
+        while found and all(one.passing for one in found) and (left := start + most - time.monotonic()) > 0:
+            pause = min(pause, left)
+            self._live.tell_awaited(self._in_words(found, pause, left))
+            if signals.wait(pause):
+                break
+            found, pause = look(), min(1.5 * pause, _LONGEST_PAUSE)
+        self._live.tell_awaited(None)
+        waited = time.monotonic() - start
+        if not found:
+            print(f"slurmopt: health: goes on after {waited:.0f} s", file=sys.stderr, flush=True)
+        return found, waited
+
+    def _in_words(self, found: list[Finding], pause: float, left: float) -> str:
+        return f"{_said(found)}; looks again at {_clock(pause)}, until {_clock(left)}"
+
+    def _tell(self, found: list[Finding], until: float) -> None:
+        """One line in the log of each rank that waits. In the journal rank 0 speaks for all, and the first rank of a
+        node for what is the node's own."""
+        said = f"waits for what may pass, until {_clock(until - time.time())} (health.wait): {_said(found)}"
+        print(f"slurmopt: health: {self._facts.node}: {said}", file=sys.stderr, flush=True)
+        own = any(one.nodes is None for one in found)
+        if self._facts.rank == 0 or (own and self._facts.local_rank == 0):
+            note = {"rank": self._facts.rank, "node": self._facts.node, "reason": _said(found), "until": round(until)}
+            # In a thread: the journal may be on the very file system that does not answer.
+            threading.Thread(target=self._note, kwargs=note, name="slurmopt-health", daemon=True).start()
+
+    def _note(self, **fields: object) -> None:
+        try:
+            events.append(self._folder.events, "waits", attempt=self._attempt, **fields)
+        except OSError as error:
+            print(f"slurmopt: the journal cannot be written: {error}", file=sys.stderr, flush=True)
+
+
+def _said(found: list[Finding]) -> str:
+    return "; ".join(one.text for one in found)
+
+
+def _clock(seconds: float) -> str:
+    """The time of day so many seconds from now."""
+    return time.strftime("%H:%M:%S", time.localtime(time.time() + seconds))

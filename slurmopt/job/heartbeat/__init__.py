@@ -1,0 +1,1 @@
+"""What a rank reports while it lives: its step, its metrics, signs of life."""

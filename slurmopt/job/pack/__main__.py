@@ -1,0 +1,15 @@
+"""`python -m slurmopt.job.pack SWEEP SUBMISSION POINTS PER_TASK …`: see `slurmopt.job.pack.pack_args`."""
+
+import signal
+
+from slurmopt.job import signals
+
+# The loop waits for it, and threads inherit what is blocked: so first of all.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+signals.install()  # before anything slower is imported: until then a signal kills
+
+import sys  # noqa: E402
+
+from slurmopt.job.pack.parent import main  # noqa: E402
+
+sys.exit(main(sys.argv[1:]))

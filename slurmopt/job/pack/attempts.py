@@ -1,0 +1,205 @@
+"""An attempt of a point, from the claim of its number to the verdict: what the batch shell does for other runs."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from slurmopt.grid.records import Records
+from slurmopt.job.pack.pack_args import Pack
+from slurmopt.job.pack.running import Running
+from slurmopt.job.point_end import OVERTAKEN, End
+from slurmopt.job.supervisor import verdict
+from slurmopt.job.supervisor.attempt_end import Conclusion, conclude, forget_wish, last_step, say
+from slurmopt.job.supervisor.previous_attempts import lives
+from slurmopt.job.supervisor.verdict import Beats, Verdict, follow_up, verdict_on
+from slurmopt.restart import causes, decision
+from slurmopt.restart.decision import Decision
+from slurmopt.restart.policy import Policy
+from slurmopt.run_folder import attempts as story
+from slurmopt.run_folder import events
+from slurmopt.run_folder.attempts import Attempt
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE
+
+_BEATS = 3
+"""A rank that has missed so many heartbeats is gone."""
+
+
+class Attempts:
+    """The attempts of the points of one array task. All raise OSError where a file cannot be written."""
+
+    def __init__(self, pack: Pack, task_attempt: int) -> None:
+        """`task_attempt`: which attempt of the array task this is."""
+        self._pack, self.task_attempt = pack, task_attempt
+        # A node cannot be left out for one point of many.
+        self._policy: Policy = replace(pack.policy, exclude_nodes=0, excluded=None)
+
+    def begin(self, run: RunFolder) -> int:
+        """Claims the next attempt's number and notes it."""
+        mode = held(run.kept).stat().st_mode & 0o750
+        attempt = max(run.attempts(), default=-1) + 1
+        while True:
+            try:
+                held(run.attempt_logs(attempt)).mkdir(mode=mode)
+                break
+            except FileExistsError:
+                attempt += 1
+        held(run.stop_request(attempt).parent).mkdir(mode=mode, parents=True, exist_ok=True)
+        said: dict[str, Any] = {"job": self._pack.job, "nodes": self._pack.nodes, "log_from": self._log_size(run)}
+        events.append(
+            run.events, "attempt", attempt=attempt, **said, task=self._pack.name, task_attempt=self.task_attempt
+        )
+        return attempt
+
+    def _log_size(self, run: RunFolder) -> int:
+        try:
+            return held(run.job_log(self._pack.job)).stat().st_size
+        except OSError:
+            return 0
+
+    def look_back(self, run: RunFolder, point: int) -> End | None:
+        """The verdict on attempts that ended without one; the End where the last of them leaves no further one."""
+        journal = events.read(run.events)
+        attempts = story.of_events(journal)
+        end = None
+        for index, one in enumerate(attempts):
+            end = None
+            place = _place(journal, one.number)
+            if one.end is None and not self._lives_elsewhere(run, one, place):
+                end = self._late(run, point, attempts[: index + 1], place)
+                attempts[index] = _again(run, one.number)
+        return end if end is not None and end.next is None else None
+
+    def _lives_elsewhere(self, run: RunFolder, attempt: Attempt, place: tuple[str, int] | None) -> bool:
+        """Whether another array task runs it still: it learns of the newer attempt by itself, and says how it ended."""
+        elsewhere = attempt.job != self._pack.job if place is None else place[0] != self._pack.name
+        return elsewhere and lives(run, attempt.number, _BEATS * self._pack.call.heartbeat)
+
+    def _late(self, run: RunFolder, point: int, attempts: list[Attempt], place: tuple[str, int] | None) -> End:
+        """Where all ranks have left a word before the parent died, theirs counts; else why the array task ended."""
+        number = attempts[-1].number
+        beats = verdict.read_all(run, number)
+        if len(beats) == self._pack.ranks and all(beat.outcome for beat in beats.values()):
+            return self.end(run, point, number, beats, None)
+        cause = self._cause_of_task(place)
+        conclusion = conclude(run, attempts, cause, None, beats, self._policy)
+        forget_wish(run)
+        said = Verdict(KILLED, number, EXIT_STATUS[KILLED], error="it left no word when its array task ended")
+        return self._note(run, point, said, conclusion, beats, None, by="next attempt")
+
+    def _cause_of_task(self, place: tuple[str, int] | None) -> str:
+        """What ended the attempt of the array task that the point's ran in."""
+        if place is None:
+            return causes.UNKNOWN
+        folder = RunFolder(self._pack.sweep.tasks / place[0])
+        cause = next((one.cause for one in story.attempts(folder) if one.number == place[1]), None)
+        if cause == causes.CANCELLED:  # somebody wanted it back
+            return causes.REQUEUED
+        return causes.UNKNOWN if cause in (None, causes.FINISHED, causes.USER_ERROR) else cause
+
+    def end_of_running(self, running: Running, beats: Beats, seconds: float) -> End:
+        """The verdict on an attempt of this array task, when its ranks have ended."""
+        run, number = running.run, running.attempt
+        if is_followed(run, number) and not self._have_finished(beats):
+            return self._overtaken(running, beats, seconds)
+        return self.end(run, running.point, number, beats, seconds, running.cause)
+
+    def _overtaken(self, running: Running, beats: Beats, seconds: float) -> End:
+        """Another array task has started the point again, and its ranks here have given up for that: the next attempt
+        is the other's, and this end says nothing of the point."""
+        run, number, error = running.run, running.attempt, "another array task has started the point again"
+        said = Verdict(KILLED, number, EXIT_STATUS[KILLED], error=error)
+        goes_on = Decision(decision.REQUEUE, "another array task goes on with the point")
+        conclusion = Conclusion(causes.REQUEUED, goes_on, last_step(beats), None, None, None)
+        end = self._note(run, running.point, said, conclusion, beats, seconds, by="array task")
+        self._tell_newer(running)
+        say(f"point {running.point}, attempt {number}: {error}")
+        return replace(end, cause=OVERTAKEN, next=None)
+
+    def _tell_newer(self, running: Running) -> None:
+        """The newer attempt's records began as a copy of these, without this end."""
+        newer = Records(self._pack.sweep).running(running.point)
+        last = next(reversed(events.read(running.run.events)), None)
+        if newer is not None and newer.kept != running.run.kept and last is not None:
+            with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+                events.append(newer.events, **last)
+
+    def _have_finished(self, beats: Beats) -> bool:
+        return len(beats) == self._pack.ranks and all(
+            (beat.outcome or {}).get("outcome") == FINISHED for beat in beats.values()
+        )
+
+    def end(
+        self, run: RunFolder, point: int, attempt: int, beats: Beats, seconds: float | None, known: str | None = None
+    ) -> End:
+        """The verdict on an attempt, in the point's journal. `known`: the cause, where the parent has ended it."""
+        ranks = self._pack.ranks
+        said = verdict_on(run, attempt, ranks, 0 if self._have_finished(beats) else 1, beats)
+        known = None if said.outcome == FINISHED else known
+        conclusion = follow_up(run, said, beats, ranks, self._policy, [], known)
+        forget_wish(run)
+        end = self._note(run, point, said, conclusion, beats, seconds)
+        if said.outcome not in (FINISHED, REQUEUE):
+            say(f"point {point}, {verdict.story_of(said, conclusion, run)}")
+        return end
+
+    def _note(
+        self,
+        run: RunFolder,
+        point: int,
+        said: Verdict,
+        conclusion: Conclusion,
+        beats: Beats,
+        seconds: float | None,
+        **more: Any,
+    ) -> End:
+        told = {"outcome": said.outcome, "exit_code": said.exit_code, "rank": said.rank, "node": said.node}
+        of_point = verdict.of_point(said, beats)
+        took = {} if seconds is None else {"seconds": round(seconds, 3)}
+        pruned = any((beat.outcome or {}).get("pruned") for beat in beats.values())
+        more |= {"pruned": True} if pruned else {}
+        told |= {"error": said.error, **conclusion.as_fields(), **of_point, **took, **more}
+        events.append(run.events, "end", attempt=said.attempt, **told)
+        return End(
+            point=point,
+            attempt=said.attempt,
+            outcome=said.outcome,
+            cause=conclusion.cause,
+            next=conclusion.decision.next,
+            error=said.error,
+            seconds=took.get("seconds"),
+            step=conclusion.step,
+            metrics=of_point["metrics"],
+            result=of_point["result"],
+            pruned=pruned,
+        )
+
+
+def cannot(point: int, attempt: int | None, error: str) -> End:
+    """The End of a point that the array task itself could not start, or whose end it could not write down."""
+    return End(
+        point=point, attempt=attempt, outcome=INFRASTRUCTURE, cause=causes.INFRASTRUCTURE, next=None, error=error
+    )
+
+
+def is_followed(run: RunFolder, attempt: int | None) -> bool:
+    """Whether the point has been started again since."""
+    return attempt is not None and max(run.attempts(), default=-1) > attempt
+
+
+def _place(journal: list[dict[str, Any]], attempt: int) -> tuple[str, int] | None:
+    """In which array task's which attempt an attempt of a point ran."""
+    for event in journal:
+        if event["event"] == "attempt" and event.get("attempt") == attempt:
+            task, number = event.get("task"), story.whole(event.get("task_attempt"))
+            return (task, number) if isinstance(task, str) and Path(task).name == task and number is not None else None
+    return None
+
+
+def _again(run: RunFolder, number: int) -> Attempt:
+    """An attempt as its journal tells of it by now."""
+    return next(one for one in story.attempts(run) if one.number == number)

@@ -1,0 +1,81 @@
+"""The array task's own journal: which of its points have started and ended, one line each."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import Any
+
+from slurmopt.job.point_end import OVERTAKEN, End
+from slurmopt.restart import causes
+from slurmopt.run_folder import attempts as story
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.outcome import FINISHED, INFRASTRUCTURE
+
+STARTED, ENDED = "started", "ended"
+_FIELDS = {field.name for field in fields(End)}
+
+
+class TaskJournal:
+    """The `point` events of tasks/S-T/events.jsonl, over all attempts of the array task."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._outcomes: dict[int, str] = {}
+        for event in events.read(folder.events):
+            if event["event"] == "point" and event.get("state") == ENDED and event.get("next") is None:
+                point = story.whole(event.get("point"))
+                if point is not None:
+                    self._take(point, str(event.get("outcome")), event.get("cause"))
+
+    def has_ended(self, point: int) -> bool:
+        """Whether this array task is done with the point."""
+        return point in self._outcomes
+
+    @property
+    def ended(self) -> int:
+        """How many points it is done with."""
+        return len(self._outcomes)
+
+    @property
+    def failed(self) -> list[int]:
+        """Those that ended for good otherwise than finished."""
+        return sorted(point for point, outcome in self._outcomes.items() if outcome != FINISHED)
+
+    def start(self, point: int, attempt: int) -> None:
+        """Notes that an attempt of a point begins. Raises OSError."""
+        events.append(self._folder.events, "point", point=point, state=STARTED, attempt=attempt)
+
+    def lost(self, point: int) -> None:
+        """The end of a point could not be noted anywhere: it has not finished, as far as anybody will know."""
+        self._outcomes[point] = INFRASTRUCTURE
+
+    def end(self, end: End) -> None:
+        """Notes how an attempt of a point ended. Raises OSError."""
+        told = {name: value for name, value in asdict(end).items() if name != "point"}
+        events.append(self._folder.events, "point", point=end.point, state=ENDED, **told)
+        if end.next is None:
+            self._take(end.point, end.outcome, end.cause)
+
+    def _take(self, point: int, outcome: str, cause: Any) -> None:
+        """What another array task goes on with has not failed."""
+        self._outcomes[point] = FINISHED if cause == OVERTAKEN else outcome
+
+
+def end_in_own_journal(point: int, journal: list[dict[str, Any]]) -> End | None:
+    """How the point ended by its own `journal`, if it needs no further attempt; None where it does.
+
+    One that has ended for good needs none, whichever array task it ended in, unless the user asked for a retry since.
+    """
+    attempts = story.of_events(journal)
+    last = attempts[-1] if attempts else None
+    if last is None or last.end is None or last.end.get("next") is not None or not last.since_retry:
+        return None
+    return end_of_event(point, last.number, last.end)
+
+
+def end_of_event(point: int, attempt: int, event: dict[str, Any]) -> End:
+    """The End that a point's own `end` event tells of."""
+    known = {name: value for name, value in event.items() if name in _FIELDS - {"point", "attempt"}}
+    known = {"outcome": "", "cause": causes.UNKNOWN, "next": None} | known
+    return End(point=point, attempt=attempt, **known)

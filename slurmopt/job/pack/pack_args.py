@@ -1,0 +1,105 @@
+"""The words that the job script gives to the parent, as one value."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurmopt.grid.point_ranges import Ranges
+from slurmopt.job.facts.rank_facts import slurm_job
+from slurmopt.job.rank_args import Call, parse
+from slurmopt.restart.policy import Policy, from_word
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack:
+    """What one array task is asked to do."""
+
+    sweep: SweepFolder
+    submission: int
+    task: int
+    points: Ranges
+    """Those of this array task; of a search, whose array tasks share them, all."""
+    shared: bool
+    """Whether all array tasks of the submission share `points`."""
+    side_by_side: int
+    """How many points run at the same time."""
+    ranks: int
+    """Of each point."""
+    policy: Policy
+    memory: int | None
+    """Bytes that one point may use; None: nobody looks."""
+    deadline: float
+    """Seconds that a save may take (checkpoint.deadline), for the hang detection."""
+    job: str
+    """The array task as Slurm names it: A_a."""
+    nodes: str
+    call: Call
+    """What the parent itself, the one rank of tasks/S-T, was told."""
+    words: list[str]
+    """What each rank of a point is told beside its folder."""
+
+    @property
+    def folder(self) -> RunFolder:
+        """The array task as a run."""
+        return self.call.folder
+
+    @property
+    def name(self) -> str:
+        return f"{self.submission}-{self.task}"
+
+
+def read(argv: list[str], environ: Mapping[str, str] = os.environ) -> Pack:
+    """Reads the words; a misspelt one ends the process with status 2 and the valid ones on standard error."""
+    at = argv.index("--") if "--" in argv else len(argv)
+    options, rest = _parser().parse_known_args(argv[:at])
+    words = [*rest, *argv[at:]]
+    sweep = SweepFolder(Path(options.sweep).absolute())
+    task = int(environ.get("SLURM_ARRAY_TASK_ID") or 0)
+    points: Ranges = options.points
+    if not options.search:
+        points = points.slice(task * options.per_task, (task + 1) * options.per_task)
+    return Pack(
+        sweep=sweep,
+        submission=options.submission,
+        task=task,
+        points=points,
+        shared=options.search,
+        side_by_side=options.side_by_side,
+        ranks=options.ranks,
+        policy=options.policy,
+        memory=options.memory,
+        deadline=options.deadline,
+        job=slurm_job(environ) or f"local-{os.getppid()}",
+        nodes=environ.get("SLURM_JOB_NODELIST") or os.uname().nodename,
+        call=parse([str(sweep.task(options.submission, task).path), *words]),
+        words=words,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m slurmopt.job.pack", allow_abbrev=False, epilog="All other words are those of a rank."
+    )
+    parser.add_argument("sweep", help="the sweep's folder")
+    parser.add_argument("submission", type=int)
+    parser.add_argument("points", type=Ranges.parse, help="of the whole submission, such as 0-999")
+    parser.add_argument("per_task", type=_positive)
+    parser.add_argument("--side-by-side", type=_positive, default=1, help="points at the same time")
+    parser.add_argument("--ranks", type=_positive, default=1, help="of each point")
+    parser.add_argument("--policy", type=from_word, default=Policy(), metavar="JSON", help="when a point comes back")
+    parser.add_argument("--memory", type=_positive, metavar="BYTES", help="that one point may use")
+    parser.add_argument("--deadline", type=float, default=0.0, help="seconds that a save may take")
+    parser.add_argument("--search", action="store_true", help="the array tasks share all points")
+    return parser
+
+
+def _positive(word: str) -> int:
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number above 0")
+    return int(word)

@@ -1,0 +1,1 @@
+"""Which points an array task runs next: those of a grid or those of a search."""

@@ -1,0 +1,62 @@
+"""Whose the points of an array task are by now: the user may cancel them, or submit them again.
+
+A point belongs to the newest submission that has it. Two array tasks with the same point would end each other's
+attempts in turns, so the older one leaves it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from slurmopt.errors import ConfigError, one_line
+from slurmopt.grid import submissions
+from slurmopt.grid.point_ranges import Ranges
+from slurmopt.grid.records import Records
+from slurmopt.job.supervisor.attempt_end import say
+from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.sweep_layout import SweepFolder
+
+
+class Ownership:
+    """Looks at the sweep's files again as often as it is asked. What cannot be read counts as it was last known."""
+
+    def __init__(self, sweep: SweepFolder, submission: int, shared: bool = False) -> None:
+        """`submission`: the array task's. `shared`: of a search, whose trials go from one array task to another."""
+        self._sweep, self._submission, self._shared = sweep, submission, shared
+        self._records = Records(sweep)
+        self._cancelled = self._newer = Ranges()
+        self._seen: tuple[int, int] | None = None
+        self._said: set[str] = set()
+
+    def cancelled(self) -> Ranges:
+        """The points that the user has cancelled."""
+        self._try(self._read_cancelled)
+        return self._cancelled
+
+    def overtaken(self, point: int) -> bool:
+        """Whether a newer submission has the point. One that is so new that sweep.json lacks it has left an attempt."""
+        if self._shared:
+            return False
+        self._try(self._read_newer)
+        return point in self._newer or self._records.of_newer(point, self._submission)
+
+    def _read_cancelled(self) -> None:
+        self._cancelled = submissions.cancelled(self._sweep)
+
+    def _read_newer(self) -> None:
+        path = self._sweep.sweep_file
+        facts = held(path).stat()
+        now = (facts.st_ino, facts.st_mtime_ns)
+        if now != self._seen:
+            self._newer, self._seen = submissions.newer(submissions.read(path), self._submission), now
+
+    def _try(self, look: Callable[[], None]) -> None:
+        try:
+            look()
+        except FileNotFoundError:  # nobody has written it yet
+            return
+        except (OSError, ConfigError) as error:
+            line = one_line(str(error))
+            if line not in self._said:
+                say(f"the sweep's folder cannot be looked at: {line}")
+            self._said.add(line)

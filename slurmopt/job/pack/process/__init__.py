@@ -1,0 +1,1 @@
+"""The forked processes of points: how they start, and what they use."""

@@ -1,0 +1,228 @@
+"""Forks one rank of a point, and what that process does from its first instruction to its last.
+
+It dies with the parent, whatever becomes of that. How it ended it says twice: in its heartbeat file, and, for a full
+file system, through a pipe.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NoReturn
+
+from slurmopt import job
+from slurmopt.errors import one_line
+from slurmopt.job import signals
+from slurmopt.job.pack.process.fresh import Imported, limit_gpu_memory
+from slurmopt.job.pack.process.shares import Share
+from slurmopt.job.rank_args import Call, parse
+from slurmopt.job.worker import current_run, point
+from slurmopt.job.worker import rank as ranks
+from slurmopt.run_folder.files import open_append
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, REQUEUE, Outcome
+
+_PR_SET_PDEATHSIG = 1
+_LAST_SECONDS = 10
+_MOST_OF_A_WORD = 2000
+_MAIN = os.path.join(os.path.dirname(job.__file__), "__main__.py")
+_OF_POINT = "--of-point"
+_OOM_SCORE = "500"
+"""Where the kernel must end something for want of memory, it is to be a point and not the parent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One rank of one attempt of a point."""
+
+    folder: RunFolder
+    attempt: int
+    rank: int
+    words: list[str]
+    """Of a rank, without the folder."""
+    environment: dict[str, str]
+    share: Share
+    imported: Imported
+    began: Callable[[], None]
+    """Called in rank 0 just before the task."""
+
+
+@dataclass
+class Child:
+    """A forked process, and where it says its last word."""
+
+    pid: int
+    word: int
+
+    def last_word(self) -> dict[str, Any] | None:
+        """What it said at its end; None where it could not. Called once, when it has ended."""
+        try:
+            said = os.read(self.word, 65536)
+        except BlockingIOError:  # a helper of its own still holds the pipe open
+            said = b""
+        finally:
+            os.close(self.word)
+        return json.loads(said) if said else None
+
+
+def fork_rank(order: Order) -> Child:
+    """Starts it. Raises OSError where the system has no process left."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    try:
+        pid = forked(lambda: _rank(order, writer))
+    except OSError:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+    return Child(pid, reader)
+
+
+def forked(work: Callable[[], None]) -> int:
+    """The process id of a child that does `work` and ends; it starts with the signals blocked that the parent waits
+    for, and with SIGTERM."""
+    parent = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with _held(signal.SIGTERM), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the parent's own threads none holds a lock here
+        pid = os.fork()
+        if pid == 0:
+            _begin(parent, work)
+    return pid
+
+
+@contextlib.contextmanager
+def _held(number: signal.Signals) -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin(parent: int, work: Callable[[], None]) -> NoReturn:
+    """Nothing may come out of here: above is the parent's stack."""
+    status = 1
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(128 + signal.SIGKILL)
+        os.setsid()
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write(_OOM_SCORE)
+        work()
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+    except BaseException:  # noqa: BLE001 - the last frame of this process
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(status)
+
+
+def release_signals() -> None:
+    """Lets the signals through that `forked` and the parent's loop hold back."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
+
+
+def _rank(order: Order, writer: int) -> NoReturn:
+    try:
+        _become_rank(order)
+        if order.imported.cuda:
+            _start_python(order)
+        outcome = _run(order)
+        _refuse_unwritten()  # what the point returned would be lost with its heartbeat
+    except OSError as error:
+        # The log, the heartbeat: what a rank needs before anything of the user's runs, and at its end.
+        _say(writer, {"trouble": one_line(f"{error.strerror or error}: {error.filename or order.folder.path}")})
+        raise SystemExit(EXIT_STATUS[INFRASTRUCTURE]) from error
+    word = {
+        "outcome": outcome.outcome,
+        "exit_code": outcome.exit_code,
+        "error": (outcome.error or "")[:_MOST_OF_A_WORD],
+        "pruned": outcome.pruned,
+    }
+    _say(writer, word)
+    leave(outcome, wait=True)
+
+
+def _say(writer: int, word: dict[str, Any]) -> None:
+    os.write(writer, json.dumps(word).encode())
+
+
+def _become_rank(order: Order) -> None:
+    """Its log, its place, its part of the node: as the shell and Slurm would have set them for a Python of its own."""
+    signals.start_afresh()
+    log = open_append(order.folder.rank_log(order.attempt, order.rank))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for target, source in ((0, nothing), (1, log), (2, log)):
+        os.dup2(source, target)
+    os.close(log)
+    os.close(nothing)
+    os.environ.update(order.environment)
+    if order.share.cpus and set(order.share.cpus) != os.sched_getaffinity(0):
+        os.sched_setaffinity(0, order.share.cpus)
+    order.imported.renew([_MAIN, str(order.folder.path), *order.words])
+
+
+def _run(order: Order) -> Outcome:
+    signals.install()
+    release_signals()
+    if order.share.fraction is not None:
+        limit_gpu_memory(order.share.fraction)
+    words = parse([str(order.folder.path), *order.words])
+    call = replace(words, folder=order.folder, health=None)  # the node has passed once for all
+    return ranks.run_call(call, order.attempt, partial(_prepare, order.began))
+
+
+def _prepare(began: Callable[[], None], call: Call, rank: int) -> Call:
+    """What `of_point` does, where the parent has made the config."""
+    _refuse_unwritten()  # nor would anybody learn how it ended
+    config = point.read(call.folder)
+    point.set_variables(config, os.environ)
+    if rank == 0:
+        began()
+    return replace(point.with_task(call, config), config=config)
+
+
+def _refuse_unwritten() -> None:
+    if (error := current_run.unwritten()) is not None:
+        raise error
+
+
+def _start_python(order: Order) -> NoReturn:
+    """A Python of its own, because CUDA has been initialised in the parent; then a point costs seconds."""
+    release_signals()
+    words = ["-m", "slurmopt.job", str(order.folder.path), *order.words]
+    if _OF_POINT in words:  # that would be a rank which judges itself; the point's config says which function anyway
+        words = [*(word for word in words if word != _OF_POINT), "--function", "that.of.the.point"]
+    os.environ[current_run.ATTEMPT] = str(order.attempt)
+    os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - no shell
+
+
+def leave(outcome: Outcome, wait: bool = False) -> NoReturn:
+    """As a Python ends, but for taking the interpreter apart: that takes torch longer than the point may have taken.
+
+    `wait`: for the threads that are no daemons.
+    """
+    if outcome.outcome not in (FINISHED, REQUEUE):  # whatever hangs at exit after a failure would hold up all ranks
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_LAST_SECONDS)
+    if wait and (outcome.outcome != REQUEUE or outcome.by_signal):
+        threading._shutdown()  # type: ignore[attr-defined] # waits for the user's threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if outcome.outcome in (FINISHED, REQUEUE) else outcome.exit_code or 1)

@@ -1,0 +1,65 @@
+"""What the parent learns of its GPUs from a forked process: whether forked ones can use them, and whether they compute.
+
+The parent itself must never start CUDA.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+from slurmopt.job.facts.rank_facts import RankFacts, visible_gpus
+from slurmopt.job.health.check import check_gpu
+from slurmopt.job.health.kernel import kind_of
+from slurmopt.job.pack.process.fork import forked, release_signals
+from slurmopt.job.rank_args import Call
+from slurmopt.run_folder.outcome import Outcome
+
+
+def breaks_forks() -> bool:
+    """Whether a forked process cannot use the GPUs, because a module that was imported here has asked the driver for
+    them: on ROCm, and with slices of GPUs (MIG), torch cannot count them without. torch knows it in the child alone."""
+    torch = sys.modules.get("torch")
+    if torch is None or kind_of(torch) is None:
+        return False
+
+    def ask() -> str | None:
+        kinds = [torch.cuda, *([torch.xpu] if hasattr(torch, "xpu") else [])]
+        return "yes" if any(kind._is_in_bad_fork() for kind in kinds) else None
+
+    return _of_child(ask) is not None
+
+
+def check_gpus(call: Call, facts: RankFacts) -> Outcome | None:
+    """None where all GPUs of the array task compute right; once for all points, whose forks can use them."""
+    count = visible_gpus(os.environ)
+    if call.health is None or not call.health.gpus or not count:
+        return None
+
+    def look() -> str | None:
+        for gpu in range(count):
+            if (unfit := check_gpu(call, replace(facts, local_rank=gpu))) is not None:
+                return json.dumps(unfit.as_dict())
+        return None
+
+    said = _of_child(look)
+    return Outcome(**json.loads(said)) if said else None
+
+
+def _of_child(work: Callable[[], str | None]) -> str | None:
+    """What `work` says in a forked process."""
+    reader, writer = os.pipe()
+
+    def speak() -> None:
+        release_signals()
+        if (said := work()) is not None:
+            os.write(writer, said.encode())
+
+    pid = forked(speak)
+    os.close(writer)
+    os.waitpid(pid, 0)
+    with os.fdopen(reader, "rb") as pipe:
+        return pipe.read().decode() or None

@@ -1,0 +1,64 @@
+"""What each of the points side by side gets of the array task: equal parts of its CPUs and GPUs, and a port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurmopt.job.facts.rank_facts import in_slurm_step, visible_gpus
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of one place in the pack."""
+
+    cpus: tuple[int, ...]
+    gpus: tuple[str, ...] | None
+    """As in CUDA_VISIBLE_DEVICES; None where the array task has none."""
+    fraction: float | None
+    """Of each GPU's memory for one process; None: all of it."""
+
+
+def shares(places: int, cpus: set[int], environ: Mapping[str, str]) -> list[Share]:
+    """The parts of `places` points side by side."""
+    devices = _devices(environ)
+    found = []
+    for place in range(places):
+        gpus = _part(devices, place, places) if devices else None
+        on_one = -(-places // len(devices)) if devices else 1  # so many points share a GPU at most
+        found.append(Share(tuple(_part(sorted(cpus), place, places)), gpus, 1 / on_one if on_one > 1 else None))
+    return found
+
+
+def _devices(environ: Mapping[str, str]) -> list[str]:
+    if (words := environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [word.strip() for word in words.split(",") if word.strip() and word.strip() != "-1"]
+    return [str(device) for device in range(visible_gpus(environ))]
+
+
+def _part(things: list, place: int, places: int) -> tuple:  # type: ignore[type-arg]
+    """The `place`-th of `places` parts in a row; where there are fewer things than places, they are shared."""
+    if len(things) < places:
+        return (things[place % len(things)],) if things else ()
+    return tuple(things[place * len(things) // places : (place + 1) * len(things) // places])
+
+
+def words(share: Share, ranks: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a point's ranks, as far as it is about the share."""
+    found: dict[str, str] = {}
+    if "OMP_NUM_THREADS" not in environ:
+        found["OMP_NUM_THREADS"] = str(max(1, len(share.cpus) // ranks))
+    if share.gpus is not None:
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(share.gpus)
+        found["SLURM_GPUS_ON_NODE"] = str(len(share.gpus))
+    return found
+
+
+def rank_words(rank: int, ranks: int, port: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """Who a rank of a point is: in torchrun's words, and in Slurm's, whose own are about the parent."""
+    found = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    found |= {"NODE_RANK": 0, "NNODES": 1, "MASTER_PORT": port}
+    if in_slurm_step(environ):
+        found |= {"SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_NODEID": 0}
+        found |= {"SLURM_NTASKS": ranks, "SLURM_STEP_NUM_TASKS": ranks, "SLURM_STEP_TASKS_PER_NODE": ranks}
+    return {"MASTER_ADDR": "127.0.0.1", **{word: str(value) for word, value in found.items()}}

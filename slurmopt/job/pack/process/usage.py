@@ -1,0 +1,90 @@
+"""The processes of points, and the memory that they use, as /proc tells."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from slurmopt.job.facts import process_tree
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def with_descendants(pids: list[int]) -> list[int]:
+    """`pids` and all below them. Where the kernel lists a process's children this costs no look at all others."""
+    found, todo = [], list(pids)
+    while todo:
+        pid = todo.pop()
+        found.append(pid)
+        children = _children(pid)
+        if children is None:
+            return [*pids, *(below for each in pids for below in process_tree.descendants(each))]
+        todo += children
+    return found
+
+
+def _children(pid: int) -> list[int] | None:
+    """The children of all threads of `pid`; None where this kernel does not tell."""
+    found: list[int] = []
+    tasks = f"/proc/{pid}/task"
+    try:
+        threads = os.listdir(tasks)
+    except OSError:  # it has ended
+        return []
+    for thread in threads:
+        try:
+            found += map(int, Path(f"{tasks}/{thread}/children").read_text().split())
+        except FileNotFoundError:
+            if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+                return None
+        except ProcessLookupError:
+            continue
+    return found
+
+
+def memory(pids: list[int], bound: int) -> int:
+    """Bytes that processes use; exact only above `bound`, for that costs the kernel more.
+
+    What they share with the parent (all that it has imported) counts in equal parts for all that share it.
+    """
+    resident = sum(map(_resident, pids))
+    return resident if resident <= bound else sum(map(_proportional, pids))
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def _proportional(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended; or a kernel before 4.14
+        return _resident(pid) if not os.path.exists("/proc/self/smaps_rollup") else 0
+    except OSError:
+        return _resident(pid)
+    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0)
+
+
+def kill(pids: list[int], number: signal.Signals = signal.SIGKILL) -> None:
+    """Sends a signal to each that is still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def adopted(own: set[int]) -> list[int]:
+    """The children of this process that it has not started itself: orphans from below its points. None where the kernel
+    does not tell: they end with the pack."""
+    return [pid for pid in _children(os.getpid()) or [] if pid not in own]
+
+
+def session(pid: int) -> int | None:
+    """The session of a process: its point's rank, unless it has left it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        return os.getsid(pid)
+    return None

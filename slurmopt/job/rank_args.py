@@ -1,0 +1,137 @@
+"""The words that the job script gives to a rank, as one value.
+
+python -m slurmopt.job FOLDER [options] --function pkg.mod.fn
+python -m slurmopt.job FOLDER [options] -- word word …
+SLURMOPT_COMMAND='["word", "word", …]' python -m slurmopt.job FOLDER [options]
+python -m slurmopt.job FOLDER [options] --of-point
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurmopt.config.health import Checks, from_word
+from slurmopt.errors import JobError
+from slurmopt.job.watchdog import stacks
+from slurmopt.run_folder import private
+from slurmopt.run_folder.layout import RunFolder, run_folder
+from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE
+
+COMMAND = "SLURMOPT_COMMAND"
+"""Environment variable: the words of the command as JSON. Unlike arguments, only the user and root can read it."""
+PATIENCE = 60.0
+"""Seconds: to a node that cannot map user ids for a while, all folders are somebody else's."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one rank is asked to do. `heartbeat` and `timeout` are seconds; one of `function` and `command` is set,
+    except where the config of a sweep's point says which."""
+
+    folder: RunFolder
+    heartbeat: float
+    timeout: float
+    backend: str
+    per: str
+    forward: str | None
+    imports: list[str]
+    function: str | None
+    command: list[str] | None
+    hang_after: float | None = None
+    """Seconds of `restart.hang_after`, None for auto; endless where nobody looks out for hangs."""
+    health: Checks | None = None
+    """What the node must pass first; None: nothing."""
+    cpu_bind: bool = True
+    """Whether a rank that Slurm has not bound keeps to the CPUs near its GPU."""
+    exit_after_signal: str = "continue"
+    """What an end without error is that follows a signal: `continue` or `finished`."""
+    ranks_per_node: int = 1
+    """With `per` node: how many ranks the command is to start there."""
+    distributed: bool = True
+    """Whether the command gets RANK, WORLD_SIZE and their like."""
+    config: dict[str, Any] | None = None
+    """Of a sweep's point, which has read it already: what its config.yaml holds."""
+
+
+def parse(argv: list[str]) -> Call:
+    """Reads the words; a misspelt one ends the process with status 2 and the valid ones on standard error.
+    So does, with status 69, a run folder that stays another user's for PATIENCE seconds."""
+    words, command = _split(argv)
+    options = _parser().parse_args(words)
+    if command is None and options.function is None and not options.of_point:
+        command = _of_environment(os.environ.get(COMMAND))
+    if not options.of_point and (options.function is None) == (not command):
+        _parser().error(f"either --function pkg.mod.fn or {COMMAND} or -- and the words of a command")
+    folder = run_folder(Path(options.folder).absolute(), os.environ)
+    _refuse_foreign(folder)
+    return Call(
+        folder=folder,
+        heartbeat=options.heartbeat,
+        timeout=options.timeout,
+        backend=options.backend,
+        per=options.per,
+        forward=options.forward,
+        imports=options.imports,
+        function=options.function,
+        command=command,
+        hang_after=options.hang_after,
+        health=options.health,
+        cpu_bind=options.cpu_bind == "auto",
+        exit_after_signal=options.exit_after_signal,
+        ranks_per_node=options.ranks_per_node,
+        distributed=options.distributed != "off",
+    )
+
+
+def _refuse_foreign(folder: RunFolder) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return private.hold_run(folder)
+        except JobError as error:
+            if time.monotonic() >= deadline:
+                print(f"slurmopt: {error}", file=sys.stderr)
+                raise SystemExit(EXIT_STATUS[INFRASTRUCTURE]) from error
+        time.sleep(1)
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str] | None]:
+    if "--" not in argv:
+        return argv, None
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]
+
+
+def _of_environment(text: str | None) -> list[str] | None:
+    try:
+        words = json.loads(text or "null")
+    except ValueError:
+        return None
+    return [str(word) for word in words] if isinstance(words, list) else None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m slurmopt.job", allow_abbrev=False)
+    parser.add_argument("folder", help="the run folder")
+    parser.add_argument("--heartbeat", type=float, default=10.0, help="seconds between heartbeats")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for the ranks to arrive")
+    parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto")
+    parser.add_argument("--per", choices=("rank", "node", "job"), default="rank", help="how often the command runs")
+    parser.add_argument("--ranks-per-node", type=int, default=1, metavar="N", help="that it starts, once per node")
+    parser.add_argument("--distributed", choices=("auto", "off"), default="auto", help="off: no RANK, no WORLD_SIZE")
+    parser.add_argument("--forward", metavar="SIGNAL", help="what the command gets before the time limit")
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+    parser.add_argument("--hang-after", type=stacks.hang_after, default="auto", metavar="auto|off|SECONDS")
+    parser.add_argument("--health", type=from_word, metavar="JSON", help="what the node must pass first")
+    parser.add_argument("--cpu-bind", choices=("auto", "off"), default="auto", help="keep to the CPUs near the GPU")
+    parser.add_argument("--exit-after-signal", choices=("continue", "finished"), default="continue")
+    parser.add_argument("--function", metavar="PKG.MOD.FN")
+    parser.add_argument("--of-point", action="store_true", help="the folder is a sweep's point: its config says what")
+    return parser

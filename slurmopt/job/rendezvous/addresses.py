@@ -1,0 +1,136 @@
+"""Which address and which network interface of this node the other nodes reach."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import ipaddress
+import re
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+
+from slurmopt.job.facts.rank_facts import RankFacts
+
+_SINGLE_COMMA = re.compile(r",(?![^\[]*\])")
+_BACKLOG = 1024
+"""As many connections may wait as a large job has ranks that come at once; the kernel lowers it to its own limit."""
+
+
+def listen(host: str, port: int = 0) -> socket.socket:
+    """Listens at `host`, an address of this node, and there alone; at all addresses where `host` is a name, or an
+    address of another machine's. Port 0: a free one. OSError where somebody else listens there."""
+    try:
+        family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+    except ValueError:
+        pass
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+    return socket.create_server(("", port), backlog=_BACKLOG)
+
+
+def meeting_address(facts: RankFacts, environ: Mapping[str, str]) -> str:
+    """Where rank 0 listens: at the address of the route to the other nodes; where there are none, at 127.0.0.1. Where
+    the route is unknown, MASTER_ADDR."""
+    return "127.0.0.1" if facts.nodes == 1 else _address_to_peers(facts, environ) or facts.master_addr
+
+
+def own_host(name: str | None, facts: RankFacts) -> str:
+    """An address of this node for the others: its name's, else that of the route to MASTER_ADDR.
+
+    Where both are loopback addresses (a hosts file that maps the name to 127.0.1.1), the name: other nodes resolve it
+    differently.
+    """
+    known = _resolved(name) if name else None
+    towards = source_address(facts.master_addr, facts.master_port)
+    outside = [host for host in (known, towards) if host is not None and not is_loopback(host)]
+    return outside[0] if outside else (name if name and known else towards or "127.0.0.1")
+
+
+def interface_to_peers(facts: RankFacts, environ: Mapping[str, str]) -> str | None:
+    """The name of the network interface over which this node reaches the others of its job; None where unknown.
+
+    That is the interface of the route to MASTER_ADDR. On the node of rank 0, where that name may be a loopback
+    address, it is the interface of the route to the last node of the job.
+    """
+    found = _address_to_peers(facts, environ)
+    return None if found is None else dict(_interface_addresses()).get(found)
+
+
+def _address_to_peers(facts: RankFacts, environ: Mapping[str, str]) -> str | None:
+    names = [facts.master_addr, last_node(environ.get("SLURM_JOB_NODELIST", ""))]
+    sources = [source_address(name, facts.master_port) for name in names if name]
+    return next((address for address in sources if address is not None and not is_loopback(address)), None)
+
+
+def last_node(nodelist: str) -> str:
+    """The last name of a list in Slurm's notation: `node[1-4,7]` gives `node7`; empty for an empty list."""
+    last = _SINGLE_COMMA.split(nodelist)[-1]
+    return re.sub(r"\[([^\]]*)\]", lambda match: re.split("[,-]", match[1])[-1], last)
+
+
+def source_address(host: str, port: int) -> str | None:
+    """The address of this node on the route to `host`; no packet is sent. None where there is no such host or route."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
+
+
+def is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
+
+
+def _resolved(name: str) -> str | None:
+    try:
+        return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError:
+        return None
+
+
+class _InterfaceAddress(ctypes.Structure):
+    """struct ifaddrs of <ifaddrs.h>, up to the field that is read."""
+
+
+_InterfaceAddress._fields_ = [
+    ("next", ctypes.POINTER(_InterfaceAddress)),
+    ("name", ctypes.c_char_p),
+    ("flags", ctypes.c_uint),
+    ("address", ctypes.c_void_p),
+]
+
+
+def _interface_addresses() -> Iterator[tuple[str, str]]:
+    """Each address of this node with the name of its interface: getifaddrs(3), which Python does not have."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    first = ctypes.POINTER(_InterfaceAddress)()
+    if libc.getifaddrs(ctypes.byref(first)) != 0:
+        return
+    try:
+        entry = first
+        while entry:
+            address = _text(entry.contents.address)
+            if address is not None:
+                yield address, entry.contents.name.decode()
+            entry = entry.contents.next
+    finally:
+        libc.freeifaddrs(first)
+
+
+def _text(address: int | None) -> str | None:
+    """A `struct sockaddr *` as text; None for families other than IPv4 and IPv6."""
+    if not address:
+        return None
+    (family,) = struct.unpack("=H", ctypes.string_at(address, 2))
+    if family == socket.AF_INET:
+        return socket.inet_ntop(family, ctypes.string_at(address + 4, 4))
+    if family == socket.AF_INET6:
+        return socket.inet_ntop(family, ctypes.string_at(address + 8, 16))
+    return None

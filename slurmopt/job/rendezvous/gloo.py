@@ -1,0 +1,39 @@
+"""What gloo is told by environment variables; a value of the user's own wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slurmopt.job.facts.rank_facts import RankFacts
+from slurmopt.job.rendezvous.addresses import interface_to_peers
+
+INTERFACE, LAZY = "GLOO_SOCKET_IFNAME", "TORCH_GLOO_LAZY_INIT"
+_MOST_RANKS = 224
+"""Up to here each rank is connected with each other one from the start, and learns at once that one has ended. So many
+need 1,024 open files, which a rank may have nearly everywhere."""
+_GROUPS, _OTHER_FILES = 4, 128
+"""The default group, two of the checkpointer and one of the user's own; and what else a rank has open."""
+
+
+def lacks_files(world_size: int, open_files: int) -> bool:
+    """Whether a rank that may have so many files open cannot be connected with each other one. What follows from that
+    all ranks must do alike: where only some make connections lazily, gloo hangs."""
+    return world_size * _GROUPS + _OTHER_FILES > open_files
+
+
+def gloo_exports(facts: RankFacts, environ: Mapping[str, str], ranks_each: int = 1) -> dict[str, str]:
+    """The variables that `environ` lacks. `ranks_each`: how many ranks each process of `facts` starts, as torchrun
+    does; the same number on all nodes.
+
+    - In a large world connections are made when a collective first needs them. Otherwise each group connects each rank
+      with each other one: with 1,024 ranks that is a million connections and, in every rank, 1,023 file descriptors.
+    - By default gloo takes the interface of the address to which the host name resolves. Debian maps it to 127.0.1.1,
+      where no other node answers. The ranks of one node need no interface that other machines reach.
+    """
+    found = {}
+    if facts.world_size * ranks_each > _MOST_RANKS:
+        found[LAZY] = "1"
+    if INTERFACE not in environ and facts.world_size * ranks_each > 1:
+        interface = "lo" if facts.nodes == 1 else interface_to_peers(facts, environ)
+        found |= {INTERFACE: interface} if interface else {}
+    return {name: value for name, value in found.items() if name not in environ}

@@ -1,0 +1,177 @@
+"""What follows an attempt's end: the cause, the decision, the nodes to leave out, and the journal's `end` event."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurmopt.errors import JobError
+from slurmopt.restart import causes, decision
+from slurmopt.restart.decision import Decision
+from slurmopt.restart.policy import Policy
+from slurmopt.run_folder import attempts as story
+from slurmopt.run_folder import events
+from slurmopt.run_folder.attempt_files import newest_mark
+from slurmopt.run_folder.attempts import Attempt
+from slurmopt.run_folder.files import read_text
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE
+
+_EXCLUDED = "node-excluded"
+_OF_A_NODE = (causes.INFRASTRUCTURE, causes.NODE_FAILURE)
+CANCEL = "cancel"
+"""In an answer to the batch shell: the run has ended, although Slurm would start the job again."""
+FINAL = "final"
+
+
+@dataclass
+class Conclusion:
+    """How an attempt ended and what follows."""
+
+    cause: str
+    decision: Decision
+    step: int | None
+    durable: int | None
+    mark: float | None
+    exclude: str | None
+    """The nodes that Slurm is to leave out from now on, "" for none; None leaves things as they are."""
+    began: bool = True
+    """Whether the task was started on any rank."""
+    returns: bool = False
+    """Whether Slurm starts the job again whatever is decided here."""
+
+    def answer(self, status: int) -> str:
+        """For the batch shell: who brings the run back, the nodes to exclude ("-": unchanged), the exit status; and the
+        seconds until the next attempt may start, where it is to wait."""
+        word = self.decision.next or (CANCEL if self.returns or self.cause in causes.SLURM_RETURNS else FINAL)
+        return f"{word} {'-' if self.exclude is None else self.exclude or 'none'} {status}" + (
+            f" {self.decision.pause}" if self.decision.pause else ""
+        )
+
+    def as_fields(self) -> dict[str, Any]:
+        """What the `end` event says of it."""
+        return {
+            "cause": self.cause,
+            "next": self.decision.next,
+            "reason": self.decision.reason,
+            "step": self.step,
+            "durable": self.durable,
+            "mark": self.mark,
+            **({} if self.began else {"began": False}),
+            **({"pause": self.decision.pause} if self.decision.pause else {}),
+        }
+
+
+def conclude(
+    folder: RunFolder,
+    attempts: list[Attempt],
+    cause: str,
+    node: str | None,
+    beats: Mapping[int, Heartbeat],
+    policy: Policy,
+    by: str = decision.REQUEUE,
+) -> Conclusion:
+    """The conclusion on the last of `attempts`. `by`: who would bring the run back; `node`: whose fault it was."""
+    last = attempts[-1]
+    wish = wished_step(folder)
+    last.durable = max((step for step in (last.durable, wish) if step is not None), default=None)
+    step, mark = last_step(beats), newest_mark(policy.checkpoints, Path(policy.workdir or folder.path))
+    began = has_begun(beats)
+    last.end = {**(last.end or {}), "cause": cause, "step": step, "mark": mark, "began": began}
+    decided = decision.decide(attempts, cause, policy.budgets, policy.no_progress, by, node)
+    exclude = None
+    if decided.next == decision.REQUEUE:
+        exclude = _exclude(folder, last.number, node if cause in _OF_A_NODE else None, policy)
+    durable = max((one.durable for one in attempts if one.durable is not None), default=None)
+    return Conclusion(cause, decided, step, durable, mark, exclude, began)
+
+
+def has_begun(beats: Mapping[int, Heartbeat]) -> bool:
+    """Whether the task was started on any rank: its command, or its function once all ranks had met."""
+    return any("running" in (beat.phases or ()) or beat.step is not None for beat in beats.values())
+
+
+def last_step(beats: Mapping[int, Heartbeat]) -> int | None:
+    """The last step that any rank reported."""
+    return max((step for beat in beats.values() if (step := story.whole(beat.step)) is not None), default=None)
+
+
+def wished_step(folder: RunFolder) -> int | None:
+    """The step that a command says it has saved, in its requeue file; None where it does not say, or says garbage."""
+    import json
+
+    path = folder.requeue_wish()
+    try:
+        text = read_text(path)
+        if not text.strip():
+            return None
+        value = json.loads(text)
+        step = story.whole(value.get("step")) if isinstance(value, dict) else None
+    except OSError:
+        return None
+    except (ValueError, RecursionError):
+        step = None
+    if step is None or step < 0:
+        say(f'{path}: is no JSON object with a step; taken as a wish to be requeued (valid: {{"step": 1200}})')
+        return None
+    return step
+
+
+def forget_wish(folder: RunFolder) -> None:
+    """A wish is for one attempt."""
+    try:
+        held(folder.requeue_wish()).unlink(missing_ok=True)
+    except OSError as error:
+        say(f"{folder.requeue_wish()} cannot be removed: {error.strerror}")
+
+
+def _exclude(folder: RunFolder, attempt: int, node: str | None, policy: Policy) -> str | None:
+    """The nodes to leave out: the owner's own, and the latest of those that failed, for as long as that holds."""
+    now = time.time()
+    before = [event for event in events.read(folder.events) if event["event"] == _EXCLUDED]
+    if node is not None and policy.exclude_nodes:
+        fields = {"nodes": node, "until": round(now + policy.exclude_span, 3)}
+        note(folder, _EXCLUDED, attempt=attempt, **fields, reason="it failed the run")
+        before.append({"event": _EXCLUDED, **fields})
+    if not before:
+        return None
+    standing = [str(event.get("nodes")) for event in before if _stands(event, now)]
+    latest = list(dict.fromkeys(reversed(standing)))[: policy.exclude_nodes]
+    return ",".join(filter(None, [policy.excluded, *sorted(latest)]))
+
+
+def _stands(event: Mapping[str, Any], now: float) -> bool:
+    until = event.get("until")
+    return isinstance(until, (int, float)) and until > now
+
+
+def note(folder: RunFolder, event: str, **fields: Any) -> None:
+    """Adds an event; a journal that cannot be written does not keep a run from coming back."""
+    try:
+        events.append(folder.events, event, **fields)
+    except OSError as error:
+        say(f"the journal cannot be written: {error}: {event} {fields}")
+
+
+def in_one_line(main: Callable[[list[str]], int], argv: list[str]) -> int:
+    """`main`'s exit status. What keeps it from its work, a file system or a foreign hand, is a line of the job's log:
+    the batch shell does without its answer."""
+    try:
+        return main(argv)
+    except (JobError, OSError) as error:
+        say(str(error))
+        return EXIT_STATUS[INFRASTRUCTURE]
+
+
+def say(text: str) -> None:
+    """A line for the job's log: standard output is the batch shell's. What a full disk keeps from being said changes
+    nothing of what is decided."""
+    with contextlib.suppress(OSError):
+        print(f"slurmopt: {text}", file=sys.stderr, flush=True)

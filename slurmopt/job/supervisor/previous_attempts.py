@@ -1,0 +1,133 @@
+"""At the start of an attempt: the verdict on those before it that died without a word.
+
+python -m slurmopt.job.supervisor.previous_attempts FOLDER ATTEMPT POLICY
+
+Slurm brings a job back after a node's failure, and nobody on that node could say why the attempt ended. Standard output
+is for the batch shell: "over STATUS" where the run has ended, by its budgets or for want of progress, or, as a point of
+a sweep, before Slurm started its array task again; else the seconds that a checkpoint needs, 0 where that is not known.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from slurmopt.job.supervisor.attempt_end import Conclusion, conclude, forget_wish, in_one_line, note, say
+from slurmopt.job.supervisor.stop_lead_time import needed
+from slurmopt.job.supervisor.verdict import read_all
+from slurmopt.restart import causes, decision
+from slurmopt.restart.policy import Policy, from_word
+from slurmopt.run_folder import attempts as story
+from slurmopt.run_folder.attempt_files import hang_of, job_log
+from slurmopt.run_folder.attempts import Attempt
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.outcome import EXIT_STATUS, KILLED
+from slurmopt.run_folder.private import hold_run
+from slurmopt.run_folder.sweep_layout import point_number
+
+_FRESH = 60.0
+"""Seconds after which a heartbeat no longer shows that a rank lives."""
+
+
+def cause_of(folder: RunFolder, attempt: Attempt, back: Attempt) -> str:
+    """Why an attempt ended that left no word, given that the run is `back`."""
+    told = causes.of_job_log(job_log(folder, attempt, until=back.log_from))
+    if hang_of(folder, attempt) is not None and told != causes.CANCELLED:
+        return causes.HANG
+    if told in (causes.REQUEUED, causes.CANCELLED):  # of the latter: somebody wanted the job back
+        ours = told == causes.REQUEUED and "USR1" in attempt.signals
+        return causes.TIME_LIMIT if ours else causes.REQUEUED
+    if told is not None:
+        return told
+    if attempt.job != back.job:
+        return causes.UNKNOWN
+    return causes.NODE_FAILURE  # Slurm started the same job again, and nothing on its batch host could say so
+
+
+def look_back(folder: RunFolder, number: int, policy: Policy) -> Conclusion | None:
+    """Writes the missing `end` events; the conclusion on the latest of them, if it is about the attempt before."""
+    attempts = [one for one in story.attempts(folder) if one.number <= number]
+    if not attempts or attempts[-1].number != number:
+        return None
+    conclusion = None
+    for index, attempt in enumerate(attempts[:-1]):
+        conclusion = None
+        if attempt.end is None and not _lives_elsewhere(folder, attempt, attempts[-1]):
+            cause = cause_of(folder, attempt, attempts[-1])
+            beats = read_all(folder, attempt.number)
+            conclusion = conclude(folder, attempts[: index + 1], cause, None, beats, policy, decision.BY_SLURM)
+            _note_end(folder, attempt.number, conclusion, f"it left no word; {_how(cause)}")
+    forget_wish(folder)
+    return conclusion
+
+
+def _lives_elsewhere(folder: RunFolder, attempt: Attempt, back: Attempt) -> bool:
+    """Whether another array task runs the point still: it learns of this attempt by itself, and gives up."""
+    return folder.in_sweep and attempt.job != back.job and lives(folder, attempt.number, _FRESH)
+
+
+def lives(folder: RunFolder, attempt: int, fresh: float) -> bool:
+    """Whether a rank of the attempt, which has not said how it ended, has beaten within the last `fresh` seconds."""
+    since = time.time() - fresh
+    silent = [rank for rank, beat in read_all(folder, attempt).items() if beat.outcome is None]
+    return any(_written(folder.heartbeat(attempt, rank)) > since for rank in silent)
+
+
+def _written(path: Path) -> float:
+    try:
+        return os.stat(held(path)).st_mtime
+    except OSError:  # its point has ended just now
+        return 0.0
+
+
+def last_word(folder: RunFolder, number: int) -> Attempt | None:
+    """The attempt before `number` by which a point of a sweep has ended for good, or its array task has finished: Slurm
+    starts that again when it loses the node before it knows, or by `scontrol requeue`. None where it goes on."""
+    before = [one for one in story.attempts(folder) if one.number < number and one.end is not None]
+    if not folder.in_sweep or not before or not before[-1].since_retry:
+        return None
+    last, end = before[-1], before[-1].end or {}
+    if "next" not in end or end["next"] is not None:
+        return None
+    return last if point_number(folder) is not None or last.cause == causes.FINISHED else None
+
+
+def _repeat(folder: RunFolder, number: int, last: Attempt) -> int:
+    """This attempt ends as the last one did, at once; the exit status."""
+    told = {name: value for name, value in (last.end or {}).items() if name not in ("time", "event", "attempt")}
+    told |= {"reason": f"nothing was left to do: it had ended in attempt {last.number}", "by": "next attempt"}
+    note(folder, "end", attempt=number, **told)
+    say(f"not started again: it had ended in attempt {last.number}: {last.cause}")
+    return 0 if last.cause == causes.FINISHED else 1
+
+
+def _how(cause: str) -> str:
+    return "its job log tells why" if cause not in (causes.NODE_FAILURE, causes.UNKNOWN) else "Slurm started it again"
+
+
+def _note_end(folder: RunFolder, attempt: int, conclusion: Conclusion, error: str) -> None:
+    said = {"outcome": KILLED, "exit_code": EXIT_STATUS[KILLED], "error": error, "by": "next attempt"}
+    note(folder, "end", attempt=attempt, **said, **conclusion.as_fields())
+    say(f"attempt {attempt} ended by: {conclusion.cause}; {conclusion.decision.reason}")
+
+
+def main(argv: list[str]) -> int:
+    folder, attempt, policy = RunFolder(Path(argv[0]).absolute()), int(argv[1]), from_word(argv[2])
+    hold_run(folder)
+    if (last := last_word(folder, attempt)) is not None:
+        print(f"over {_repeat(folder, attempt, last)}", flush=True)
+        return 0
+    conclusion = look_back(folder, attempt, policy)
+    if conclusion is not None and conclusion.decision.next is None:
+        _note_end(folder, attempt, conclusion, "not started: the run had ended")
+        print("over 1", flush=True)
+        return 0
+    print(needed(folder, policy.durable) or 0, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(in_one_line(main, sys.argv[1:]))

@@ -1,0 +1,371 @@
+"""The verdict on an attempt, from the ranks' own accounts: not from srun's exit status, which tells too little.
+
+python -m slurmopt.job.supervisor.verdict FOLDER ATTEMPT RANKS STEP_EXIT_CODE [POLICY [JOB LOG_FROM [WHY]]]
+
+POLICY: `slurmopt.restart.policy` as one word. JOB and LOG_FROM: the job's id, and how long its log was when the
+attempt began. WHY: what kept the training from starting at all. Standard output is for the batch shell: one line,
+"NEXT EXCLUDE STATUS"; the story goes to standard error. The exit status is the outcome's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from slurmopt.job.facts.full_disk import cannot_write, filled, is_told
+from slurmopt.job.failures import is_peer_lost, requeue
+from slurmopt.job.supervisor.aborted_ranks import furthest_behind, who_began
+from slurmopt.job.supervisor.attempt_end import Conclusion, conclude, forget_wish, in_one_line, note, say
+from slurmopt.job.supervisor.evidence import Evidence, cause_of, collect, failed_node
+from slurmopt.job.supervisor.log_tail import LAUNCHERS, last_traceback
+from slurmopt.restart import causes
+from slurmopt.restart.policy import Policy, from_word
+from slurmopt.run_folder import attempts as story
+from slurmopt.run_folder import heartbeat
+from slurmopt.run_folder.attempt_files import tail
+from slurmopt.run_folder.files import replace_json, replace_text
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
+from slurmopt.run_folder.private import hold_run
+
+_SETTLE_SECONDS = 10.0
+_LARGEST_RESULT = 16384
+"""Characters of a point's result in the journal."""
+
+
+@dataclass
+class Verdict:
+    """How the attempt ended, and because of which rank."""
+
+    outcome: str
+    attempt: int
+    exit_code: int
+    rank: int | None = None
+    node: str | None = None
+    error: str | None = None
+    traceback: str | None = None
+    result: Any = None
+    others: list[str] | None = None
+    """One line for each other rank that did not finish."""
+
+
+Beats = dict[int, Heartbeat]
+
+
+def judge(beats: Beats, attempt: int, ranks: int, step_exit: int) -> Verdict:
+    """The first cause wins: a rank's own error, then ranks that ended without a word, then what only followed."""
+    silent = [rank for rank in range(ranks) if rank not in beats or beats[rank].outcome is None]
+    failed = sorted((r for r in beats if _kind(beats[r]) in (USER_ERROR, INFRASTRUCTURE, KILLED)), key=_time_in(beats))
+    wishes = [rank for rank in sorted(beats) if _kind(beats[rank]) == REQUEUE]
+    causes = [rank for rank in failed if not is_peer_lost(_field(beats[rank], "error"))]
+    if causes:
+        return _because_of(causes[0], beats, attempt)
+    if wishes and not silent:  # who saved and left first is a lost peer to the others
+        return Verdict(REQUEUE, attempt, EXIT_STATUS[REQUEUE], wishes[0], error=_field(beats[wishes[0]], "error"))
+    if silent:
+        return _because_of_silence(silent, beats, attempt, ranks, step_exit)
+    if failed:
+        return _because_of(failed[0], beats, attempt)
+    return Verdict(FINISHED, attempt, 0, result=_field(beats[0], "result"))
+
+
+def _wished(beats: Beats, folder: RunFolder) -> Beats:
+    """The requeue file is the word of all ranks of a command: one that ended before it was there saw only a failure."""
+    if os.path.isfile(held(folder.requeue_wish())):
+        for beat in beats.values():
+            if _kind(beat) == USER_ERROR:
+                beat.outcome = requeue("the requeue file is there").as_dict()
+    return beats
+
+
+def _because_of(rank: int, beats: Beats, attempt: int) -> Verdict:
+    account = beats[rank].outcome or {}
+    blamed = account.get("nodes")  # of a failed health check: another node, or none
+    return Verdict(
+        account["outcome"],
+        attempt,
+        account.get("exit_code") or 1,
+        rank,
+        beats[rank].node if blamed is None else next(iter(blamed), None),
+        account.get("error"),
+        account.get("traceback"),
+    )
+
+
+def _because_of_silence(silent: list[int], beats: Beats, attempt: int, ranks: int, step_exit: int) -> Verdict:
+    if not beats:
+        error = f"no rank started: the step ended with exit status {step_exit}"
+        return Verdict(INFRASTRUCTURE, attempt, EXIT_STATUS[INFRASTRUCTURE], error=error)
+    first = silent[0]
+    node = beats[first].node if first in beats else None
+    error = f"{_ranks(silent)} of {ranks} ended without a word: killed by somebody, or its node lost"
+    return Verdict(KILLED, attempt, EXIT_STATUS[KILLED], first, node, error)
+
+
+def _kind(beat: Heartbeat) -> str | None:
+    return None if beat.outcome is None else str(beat.outcome.get("outcome"))
+
+
+def _field(beat: Heartbeat, name: str) -> Any:
+    return (beat.outcome or {}).get(name)
+
+
+def _time_in(beats: Beats) -> Any:
+    return lambda rank: _field(beats[rank], "time") or 0.0
+
+
+def numbers(ranks: list[int]) -> str:
+    """Ranks as a person writes them: "0, 2-5"."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def verdict_on(folder: RunFolder, attempt: int, ranks: int, step_exit: int, beats: Beats) -> Verdict:
+    """`judge`, with what the run folder tells beside the heartbeats."""
+    verdict = _with_log(judge(_wished(beats, folder), attempt, ranks, step_exit), folder)
+    if not beats and (full := cannot_write(folder)) is not None:
+        verdict.error = f"{full}; {verdict.error}"
+    verdict.others = _others(verdict, beats, ranks)
+    return verdict
+
+
+def settled(folder: RunFolder, attempt: int, ranks: int, step_exit: int) -> Beats:
+    """The ranks' last heartbeats. Another node's last write may show late on a network file system: it is waited for
+    as long as it must come, because the step says that all went well, or briefly where one may never come."""
+    deadline = time.monotonic() + (_SETTLE_SECONDS if step_exit == 0 else 1.0)
+    while True:
+        beats = read_all(folder, attempt)
+        if len(beats) == ranks and all(beat.outcome for beat in beats.values()):
+            return beats
+        if time.monotonic() >= deadline:
+            return beats
+        time.sleep(0.2)
+
+
+def read_all(folder: RunFolder, attempt: int) -> Beats:
+    """The heartbeats of an attempt's ranks."""
+    found: Beats = {}
+    for rank in folder.ranks_with_heartbeats(attempt):
+        try:
+            beat = heartbeat.read(folder.heartbeat(attempt, rank))
+        except OSError:  # a stale NFS handle: the file was replaced just now; the next look finds the new one
+            continue
+        if beat is not None:
+            found[rank] = beat
+    return found
+
+
+def _with_log(verdict: Verdict, folder: RunFolder) -> Verdict:
+    """A command's traceback is in its log alone; by now all of it has been written."""
+    if verdict.outcome not in (USER_ERROR, INFRASTRUCTURE) or verdict.traceback:
+        return verdict
+    tail = last_traceback(folder.rank_log(verdict.attempt, verdict.rank or 0))
+    if tail is not None:
+        verdict.traceback = tail
+        verdict.error = f"{verdict.error}: {tail.strip().splitlines()[-1]}"
+    return verdict
+
+
+def _others(verdict: Verdict, beats: Beats, ranks: int) -> list[str]:
+    failed = [r for r in sorted(beats) if r != verdict.rank and _kind(beats[r]) in (USER_ERROR, INFRASTRUCTURE, KILLED)]
+    bereft = [rank for rank in failed if is_peer_lost(_field(beats[rank], "error"))]
+    silent = [r for r in range(ranks) if r != verdict.rank and (r not in beats or beats[r].outcome is None)]
+    lines = [
+        f"{_ranks([rank])} on {beats[rank].node}: {_kind(beats[rank])}: {_field(beats[rank], 'error')}"
+        for rank in failed
+        if rank not in bereft
+    ]
+    lines += [f"{_ranks(bereft)}: lost the connection to another rank"] if bereft else []
+    return lines + ([f"{_ranks(silent)}: ended without a word"] if silent else [])
+
+
+def _ranks(some: list[int]) -> str:
+    return f"rank {some[0]}" if len(some) == 1 else f"ranks {numbers(some)}"
+
+
+def story_of(verdict: Verdict, conclusion: Conclusion, folder: RunFolder) -> str:
+    """What happened, for the job's log: the first failing rank's traceback first, what follows last."""
+    head = f"attempt {verdict.attempt}: {conclusion.cause}"
+    if verdict.outcome == FINISHED:
+        return head
+    follows = f"  {'next' if conclusion.decision.next else 'the end'}: {conclusion.decision.reason}"
+    if verdict.outcome == REQUEUE:
+        return f"{head}: {verdict.error or f'rank {verdict.rank} asked to be started again'}\n{follows}"
+    return f"{head}{_what_happened(verdict, folder)}\n{follows}"
+
+
+def _what_happened(verdict: Verdict, folder: RunFolder) -> str:
+    where = "" if verdict.rank is None else f" in rank {verdict.rank}" + (f" on {verdict.node}" if verdict.node else "")
+    lines = [f"{where}: {verdict.error}"]
+    if verdict.traceback and verdict.traceback.strip() != verdict.error:
+        lines.append(verdict.traceback.rstrip())
+    others = verdict.others or []
+    lines += [f"  then {line}" for line in others[:5]] + ([f"  and {len(others) - 5} more"] if len(others) > 5 else [])
+    log = folder.rank_log(verdict.attempt, verdict.rank or 0)
+    return "\n".join([*lines, f"  log: {log if verdict.rank is not None else folder.logs}"])
+
+
+def judge_early(why: str, attempt: int, exit_code: int) -> Verdict:
+    """Where the batch shell ended before the training: the machines' fault, unless it was the user's own setup."""
+    outcome = INFRASTRUCTURE if exit_code == EXIT_STATUS[INFRASTRUCTURE] else USER_ERROR
+    return Verdict(outcome, attempt, exit_code, node=os.environ.get("SLURMD_NODENAME"), error=why)
+
+
+def follow_up(
+    folder: RunFolder,
+    verdict: Verdict,
+    beats: Beats,
+    ranks: int,
+    policy: Policy,
+    shell: list[str],
+    known: str | None = None,
+) -> Conclusion:
+    """The cause, and what follows from it. `shell`: JOB and LOG_FROM, which the journal may have lost; `known`: the
+    cause, where who ended the attempt says it."""
+    attempts = [one for one in story.attempts(folder) if one.number <= verdict.attempt]
+    if not attempts or attempts[-1].number != verdict.attempt:
+        attempts.append(story.Attempt(verdict.attempt))
+    last = attempts[-1]
+    if shell:
+        last.job, last.log_from = shell[0], int(shell[1])
+    evidence = collect(folder, last, beats)
+    _look_for_aborts(verdict, beats, ranks, folder, evidence, policy)
+    concerned = {0, *([] if verdict.rank is None else [verdict.rank])} & set(range(ranks))
+    logs = "\n".join(tail(folder.rank_log(verdict.attempt, rank)) for rank in sorted(concerned))
+    said = f"{verdict.error or ''}\n{verdict.traceback or ''}"
+    cause = known or cause_of(verdict.outcome, said, logs, evidence, policy.patterns)
+    if cause == causes.HANG:
+        _name_who_stopped(verdict, beats, evidence)
+    elif cause == causes.KILLED and _left_no_word(verdict, beats) and (full := filled(folder)) is not None:
+        cause = causes.INFRASTRUCTURE
+        _blame_disk(verdict, full)
+    node = failed_node(evidence.log) if cause == causes.NODE_FAILURE else verdict.node
+    if "EADDRINUSE" in said or (is_told(said) and filled(folder) is not None):
+        node = None  # somebody was quicker with the port, or the shared disk is full: no fault of the node's
+    conclusion = conclude(folder, attempts, cause, node, beats, policy)
+    conclusion.returns = cause != causes.FINISHED and evidence.told in causes.SLURM_RETURNS
+    return conclusion
+
+
+def _left_no_word(verdict: Verdict, beats: Beats) -> bool:
+    return verdict.rank is not None and (verdict.rank not in beats or beats[verdict.rank].outcome is None)
+
+
+def _blame_disk(verdict: Verdict, full: str) -> None:
+    """Ranks that could not write their last word were killed by nobody, as far as that is known."""
+    verdict.outcome, verdict.exit_code, verdict.node = INFRASTRUCTURE, EXIT_STATUS[INFRASTRUCTURE], None
+    verdict.error = f"{full}; {str(verdict.error).partition(':')[0]}"
+
+
+def _name_who_stopped(verdict: Verdict, beats: Beats, evidence: Evidence) -> None:
+    """By the lookout's finding; where a collective timed out first, it is the rank with the fewest steps."""
+    if evidence.hang is not None:
+        rank, node, seconds = (evidence.hang.get(name) for name in ("rank", "node", "seconds"))
+        verdict.rank, verdict.node = story.whole(rank), str(node)
+        verdict.error = f"no step for {seconds} s; rank {rank} on {node} stopped first"
+    elif (behind := furthest_behind(beats)) is not None:
+        verdict.rank, verdict.node = behind, beats[behind].node
+        verdict.error = f"rank {behind} on {verdict.node} stopped first; {verdict.error}"
+
+
+def _look_for_aborts(
+    verdict: Verdict, beats: Beats, ranks: int, folder: RunFolder, evidence: Evidence, policy: Policy
+) -> None:
+    """Who aborted in C++ said why in its log alone; who else died said nothing, and srun tells who was the first."""
+    if verdict.outcome not in (KILLED, USER_ERROR) or not _is_without_words(verdict):
+        return
+    rank, abort = who_began(folder, verdict.attempt, beats, ranks, evidence)
+    if abort is not None:
+        verdict.error, verdict.traceback = f"the process aborted: {abort.error}", None
+        verdict.outcome = _outcome_of_abort(causes.of_text(abort.error, policy.patterns))
+        verdict.exit_code = EXIT_STATUS[verdict.outcome]
+    if rank is not None and rank != verdict.rank:
+        verdict.rank, verdict.node = rank, beats[rank].node if rank in beats else None
+    verdict.others = _others(verdict, beats, ranks)
+
+
+def _is_without_words(verdict: Verdict) -> bool:
+    """Whether a traceback is missing, or is the launcher's own alone."""
+    return verdict.traceback is None or LAUNCHERS in verdict.traceback.strip().splitlines()[-1]
+
+
+def _outcome_of_abort(cause: str | None) -> str:
+    if cause is None:
+        return KILLED
+    return INFRASTRUCTURE if cause in (causes.INFRASTRUCTURE, causes.HANG) else USER_ERROR
+
+
+def speak(folder: RunFolder, attempt: int) -> None:
+    """The verdict of a rank that was alone and has finished, left where the batch shell finds it."""
+    beats = read_all(folder, attempt)
+    verdict = judge(beats, attempt, 1, 0)
+    if verdict.outcome != FINISHED:
+        return
+    conclusion = follow_up(folder, verdict, beats, 1, Policy(), [])
+    _write_down(folder, verdict, conclusion, beats, 1, 0)
+    replace_text(folder.verdict(attempt), conclusion.answer(0) + "\n")
+
+
+def main(argv: list[str]) -> int:
+    """Judges, writes result.json and the `end` event, tells the story, answers the batch shell."""
+    folder, attempt, ranks, step_exit = RunFolder(Path(argv[0]).absolute()), int(argv[1]), int(argv[2]), int(argv[3])
+    hold_run(folder)
+    policy = from_word(argv[4]) if len(argv) > 4 else Policy()
+    if len(argv) > 7:
+        beats, verdict = {}, judge_early(argv[7], attempt, step_exit)
+    else:
+        beats = settled(folder, attempt, ranks, step_exit)
+        verdict = verdict_on(folder, attempt, ranks, step_exit, beats)
+    conclusion = follow_up(folder, verdict, beats, ranks, policy, argv[5:7])
+    _write_down(folder, verdict, conclusion, beats, ranks, step_exit)
+    say(story_of(verdict, conclusion, folder))
+    status = EXIT_STATUS[verdict.outcome]
+    if verdict.outcome == REQUEUE and conclusion.decision.next is None:
+        status = 1  # 75 would have it started again
+    print(conclusion.answer(status), flush=True)
+    return status
+
+
+def _write_down(
+    folder: RunFolder, verdict: Verdict, conclusion: Conclusion, beats: Beats, ranks: int, step_exit: int
+) -> None:
+    """A file system that is full or gone does not keep a run from coming back."""
+    forget_wish(folder)
+    said = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "rank": verdict.rank, "node": verdict.node}
+    told = {**said, "error": verdict.error, **conclusion.as_fields()}
+    if folder.in_sweep:  # its journal has it all: a file less for each point
+        told |= of_point(verdict, beats)
+    else:
+        _write_result(folder, verdict, conclusion, ranks, step_exit)
+    note(folder, "end", attempt=verdict.attempt, **told)
+
+
+def _write_result(folder: RunFolder, verdict: Verdict, conclusion: Conclusion, ranks: int, step_exit: int) -> None:
+    try:
+        told = {**asdict(verdict), "cause": conclusion.cause, "next": conclusion.decision.next}
+        replace_json(folder.result, {**told, "time": time.time(), "ranks": ranks, "step_exit_code": step_exit})
+    except OSError as error:
+        say(f"result.json cannot be written: {error}")
+
+
+def of_point(verdict: Verdict, beats: Beats) -> dict[str, Any]:
+    """What the `end` of a sweep's point tells beside: its last metrics, and what its function returned."""
+    first = beats.get(min(beats, default=0))
+    result = verdict.result if len(json.dumps(verdict.result, default=str)) <= _LARGEST_RESULT else None
+    return {"metrics": first.metrics if first is not None else {}, "result": result}
+
+
+if __name__ == "__main__":
+    sys.exit(in_one_line(main, sys.argv[1:]))

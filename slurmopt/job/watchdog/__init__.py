@@ -1,0 +1,1 @@
+"""Looks for hangs beside the ranks and collects their stack traces."""

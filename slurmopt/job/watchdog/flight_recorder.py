@@ -1,0 +1,53 @@
+"""torch's flight recorder, which remembers the last collectives of each rank, in the attempt's logs.
+
+torch writes it when one of NCCL's collectives times out; what else hangs writes it with its stacks. It is read by
+`python -m torch.distributed.flight_recorder.fr_trace FOLDER --prefix flight-recorder-rank-`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+from slurmopt.run_folder.files import replace_bytes
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.open_folders import held
+
+_PLACE, _OLD_PLACE = "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
+_ON_TIMEOUT = "TORCH_NCCL_DUMP_ON_TIMEOUT"
+
+
+def ask_for(folder: RunFolder, attempt: int, environ: MutableMapping[str, str]) -> None:
+    """Tells the torch of this process, and of those below it, where to write; a place of the user's own stands."""
+    place = environ.get(_PLACE) or environ.get(_OLD_PLACE)
+    if place and os.path.basename(place) != folder.flight_recorder(attempt).name:  # else another attempt's
+        return
+    environ[_PLACE] = str(folder.flight_recorder(attempt))
+    environ.setdefault(_ON_TIMEOUT, "1")
+
+
+def write(folder: RunFolder, attempt: int, rank: int) -> None:
+    """Writes this rank's, unless torch did; nothing where it has no process group. Raises OSError."""
+    target = Path(f"{folder.flight_recorder(attempt)}{rank}")
+    recorded = None if held(target).exists() else _recorded()
+    if recorded is not None:
+        replace_bytes(target, recorded)
+
+
+def _recorded() -> bytes | None:
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    from torch._C import _distributed_c10d as c10d
+
+    # Builds for GPUs have a recorder of their own for NCCL.
+    dump = getattr(c10d, "_dump_nccl_trace", None) or getattr(c10d, "_dump_fr_trace", None)
+    if dump is None:
+        return None
+    try:  # without the stack of each collective: for those torch imports its compiler, which takes a second and more
+        return bytes(dump(includeStackTraces=False))
+    except TypeError:  # another version of torch, which has no such choice
+        return bytes(dump())

@@ -1,0 +1,224 @@
+"""Whether the ranks stand still, judged by their heartbeats as somebody on another node sees them change.
+
+Times are seconds of the observer's own: nothing is reckoned between the clocks of two nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from slurmopt.job.watchdog.stacks import SHORTEST, silence
+from slurmopt.run_folder.heartbeat import Heartbeat
+
+FIRST_STEP = 1800.0
+"""How long, with `auto`, the first step of an attempt may take (downloads, compilation), and what has a phase."""
+_TIMES_THE_SLOWEST = 20.0
+_TIMES_THE_FIRST = 3.0
+"""A recompilation takes about as long as the first step did."""
+_AFTER_THE_COLLECTIVE = 60.0
+"""Seconds: NCCL's watchdog has every rank write its flight recorder before it aborts."""
+_STACKS_BEFORE = 0.9
+"""Of a collective's timeout: then the stacks are asked for, because nobody is left to write them afterwards."""
+_PHASES = ("starting", "checking", "importing", "waiting", "restoring", "running", "saving", "ended")
+"""In the order of an attempt: who is furthest behind has stopped first."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """How long ranks may stand still. `hang_after`: of `restart`, None for auto; `deadline`: checkpoint.deadline;
+    `heartbeat`: seconds between two; `interval`: between two looks; `collective`: network.timeout; `slowest`: the
+    slowest step so far; `first`: the first one; `hangs`: how many attempts before this one hung, in a row."""
+
+    hang_after: float | None
+    deadline: float
+    heartbeat: float
+    interval: float
+    collective: float = 0.0
+    slowest: float = 0.0
+    first: float = 0.0
+    hangs: int = 0
+
+    @property
+    def quiet(self) -> float:
+        """From then on a rank that does not beat counts as silent: three heartbeats, and what a look may come late."""
+        return silence(0.0, self.heartbeat) + self.interval
+
+    @property
+    def steps(self) -> float:
+        """Between two steps of the attempt, and between two heartbeats of a rank."""
+        return max(self._learned if self.hang_after is None else self.hang_after, self.quiet)
+
+    @property
+    def _learned(self) -> float:
+        """With `auto`. What was taken for a hang before may have been a slow step: it gets twice the time."""
+        seen = max(_TIMES_THE_SLOWEST * self.slowest, _TIMES_THE_FIRST * self.first)
+        return max(SHORTEST, self.collective + _AFTER_THE_COLLECTIVE, seen) * float(1 << self.hangs)
+
+    @property
+    def patience(self) -> float:
+        """Before the first step is done, and in the phases whose length has nothing to do with a step's."""
+        wanted = max(FIRST_STEP, self._learned) if self.hang_after is None else max(SHORTEST, self.hang_after)
+        return max(wanted, self.deadline, self.quiet)
+
+    @property
+    def before_the_collective(self) -> Allowance | None:
+        """What stands still for that long is about to be ended by the collective's own timeout; None where this
+        allowance is shorter."""
+        if self.hang_after is not None or not self.collective:
+            return None
+        return replace(self, hang_after=_STACKS_BEFORE * self.collective)
+
+
+@dataclass
+class Seen:
+    """One rank as it was last seen."""
+
+    rank: int
+    node: str | None = None
+    pid: int = 0
+    step: int | None = None
+    step_time: float | None = None
+    first_step: int | None = None
+    total_steps: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    phase: str = "starting"
+    active: int = 0
+    time: float | None = None
+    """Of its heartbeat, by its own clock: whether it changes is all that counts."""
+    moved_bytes: int = 0
+    awaits: str | None = None
+    """It tells of each look at what the rank waits for before its task."""
+    moved: float = 0.0
+    """When its step, its metrics, its phase or the bytes that it has read were last seen to change."""
+    worked: float = 0.0
+    """When its GPU or its files were last seen busy."""
+    beaten: float = 0.0
+    """When its heartbeat was last seen to change."""
+    beats: int = 0
+
+    @property
+    def ended(self) -> bool:
+        return self.phase == "ended"
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether it did a whole step: the first report may come before the first step, or after a restore."""
+        return self.step is not None and self.step != self.first_step
+
+    @property
+    def has_done_all(self) -> bool:
+        """It made all its steps: what it does now (an evaluation, an export) has another length than a step."""
+        return self.step is not None and self.total_steps is not None and self.step >= self.total_steps
+
+    def take(self, beat: Heartbeat, now: float) -> bool:
+        """Takes a heartbeat in; whether the step is another one."""
+        stepped = beat.step is not None and beat.step != self.step
+        before = self.phase, self.metrics, self.moved_bytes, self.awaits
+        if stepped or (beat.phase, beat.metrics, beat.moved_bytes, beat.awaits) != before:
+            self.moved = now
+        if beat.active != self.active:
+            self.worked = now
+        if beat.time != self.time:
+            self.beaten, self.beats = now, self.beats + 1
+        self.node, self.pid, self.time = beat.node, beat.pid, beat.time
+        self.step, self.step_time, self.total_steps = beat.step, beat.step_time, beat.total_steps
+        self.first_step, self.phase, self.metrics, self.active = beat.first_step, beat.phase, beat.metrics, beat.active
+        self.moved_bytes, self.awaits = beat.moved_bytes, beat.awaits
+        return stepped
+
+
+@dataclass(frozen=True)
+class Hang:
+    """What stands still. `rank` stopped first, and did so `seconds` ago; `silent` ranks do not even beat."""
+
+    rank: int
+    node: str | None
+    step: int | None
+    phase: str
+    seconds: float
+    silent: list[int]
+
+
+@dataclass
+class Ranks:
+    """All ranks of an attempt. `steps_expected`: an earlier attempt of the run reported steps."""
+
+    count: int
+    steps_expected: bool = False
+    slowest: float = 0.0
+    first: float = 0.0
+    seen: dict[int, Seen] = field(default_factory=dict)
+    _stepped: float | None = None
+    _looked: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.seen = {rank: Seen(rank) for rank in range(self.count)}
+
+    def take(self, beats: Mapping[int, Heartbeat], now: float) -> None:
+        """Takes the heartbeats of one look in."""
+        before = max(rank.moved for rank in self.seen.values())
+        stepped = [self.seen[rank].take(beat, now) for rank, beat in beats.items() if rank in self.seen]
+        if any(stepped):
+            # Only what was seen to stand still counts: how long a look came late has nothing to do with the step.
+            if self._stepped is None:
+                self.first = max(self.first, self._looked - before)
+            else:
+                self.slowest = max(self.slowest, self._looked - self._stepped)
+        if any(stepped) and self._have_stepped():
+            self._stepped = now
+        self._looked = now
+
+    def _have_stepped(self) -> bool:
+        return any(rank.has_stepped for rank in self.seen.values())
+
+    def start_afresh(self, now: float) -> None:
+        """Counts nothing that was before: nobody could have written a heartbeat then."""
+        for rank in self.seen.values():
+            rank.moved = rank.worked = rank.beaten = now
+
+    def silent(self, allowed: Allowance, now: float) -> list[Seen]:
+        """Those that do not beat, the longest silence first."""
+        found = [rank for rank in self.seen.values() if not rank.ended and now - rank.beaten >= allowed.quiet]
+        return sorted(found, key=lambda rank: (rank.beaten, rank.rank))
+
+    def unclear(self, since: float, allowed: Allowance, now: float) -> bool:
+        """Whether it remains to be seen if some rank beats on, or is silent since before `since`."""
+        last = [rank.beaten for rank in self.seen.values() if not rank.ended]
+        return any(beaten <= since and now - beaten < allowed.quiet for beaten in last)
+
+    def hang(self, allowed: Allowance, now: float) -> Hang | None:
+        """The hang, if this is one."""
+        live = [rank for rank in self.seen.values() if not rank.ended] or list(self.seen.values())
+        since = max(rank.moved for rank in live)
+        if allowed.hang_after is None:  # who names a time counts steps alone
+            since = max(since, *(rank.worked for rank in live))
+        silent = self.silent(allowed, now)
+        if now - since < self._allowance(live, allowed) and not any(self._is_lost(one, allowed, now) for one in silent):
+            return None
+        first = silent[0] if silent else min(live, key=_how_far)
+        seconds = now - (first.beaten if silent else since)
+        return Hang(first.rank, first.node, first.step, first.phase, seconds, [rank.rank for rank in silent])
+
+    def _is_lost(self, rank: Seen, allowed: Allowance, now: float) -> bool:
+        return now - rank.beaten >= (allowed.patience if rank.time is None else allowed.steps)
+
+    def _allowance(self, live: list[Seen], allowed: Allowance) -> float:
+        """How long all of them together may stand still: as long as the one that may the longest."""
+        report = any(rank.step is not None for rank in live)
+        return max(self._of_one(rank, report, allowed) for rank in live)
+
+    def _of_one(self, rank: Seen, report: bool, allowed: Allowance) -> float:
+        if rank.phase != "running" or rank.has_done_all or (report and not self._have_stepped()):
+            return allowed.patience
+        if report:  # one that reports no steps beside others that do says nothing by that
+            return 0.0 if rank.step is None else allowed.steps
+        return allowed.patience if self.steps_expected else math.inf
+
+
+def _how_far(rank: Seen) -> tuple[float, ...]:
+    """The one that is furthest behind stopped first."""
+    phase = _PHASES.index(rank.phase) if rank.phase in _PHASES else _PHASES.index("running")
+    step, since = (math.inf if value is None else value for value in (rank.step, rank.step_time))
+    return phase, step, since, rank.rank

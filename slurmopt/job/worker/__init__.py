@@ -1,0 +1,1 @@
+"""One rank from start to end: facts, heartbeat, the user's function or command."""

@@ -1,0 +1,163 @@
+"""Runs the user's command as it is, without a shell, and reads how it ended."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from slurmopt.errors import JobError
+from slurmopt.job import failures, signals
+from slurmopt.job.facts import environment_info, process_tree
+from slurmopt.job.facts.rank_facts import RankFacts, gets_signals_alone
+from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
+from slurmopt.job.rank_args import Call
+from slurmopt.job.rendezvous import launcher_flags
+from slurmopt.job.worker import whole_job
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.outcome import Outcome
+from slurmopt.run_folder.variables import Unset, fill
+
+_PR_SET_PDEATHSIG = 1
+_SIGNAL_DELAY = 0.05
+"""Seconds between the first and the last process of a node that get the same signal of Slurm's."""
+_LOOK_SECONDS = 0.2
+_LONGEST_SAVE = 900
+"""Seconds that what a command left behind may take to save, where no end of the job comes before."""
+
+
+class CommandTask:
+    """One run of the user's command in one rank."""
+
+    def __init__(self, call: Call, facts: RankFacts, attempt: int, live: LiveRank) -> None:
+        self._call, self._facts, self._attempt, self._live = call, facts, attempt, live
+        self._process: subprocess.Popen[bytes] | None = None
+        self._told: signal.Signals | None = None
+        self._told_at = 0.0
+        self._told_alone = False  # whether the command itself is all that has been told
+
+    def run(self) -> Outcome:
+        """Starts the command and waits for it."""
+        try:
+            words = [expand(word) for word in self._call.command or []]
+            if self._call.per == "node":
+                words = launcher_flags.completed(words, self._facts, os.environ)
+            self._process = self._start(words)
+        except JobError as error:
+            print(f"slurmopt: {error}", file=sys.stderr)
+            return failures.user_error(str(error), exit_code=127)
+        self._live.enter("running")
+        if self._facts.rank == 0:
+            environment_info.note(self._call.folder, self._attempt, self._facts)
+        process_tree.wait(self._process.pid)
+        status = self._process.wait()
+        if not signals.told():  # Slurm signals one process after the other: the command may have heard it first
+            time.sleep(_SIGNAL_DELAY)
+        if self._call.per == "job" and not signals.requested() and whole_job.is_preempted():
+            signals.request("TERM")
+            self._tell(signal.SIGTERM)  # its tasks have heard what this process did not
+        if self._told is not None and status in (-self._told, 128 + self._told):
+            self._let_save(self._told)
+        return outcome_of(status, words, self._call.folder, self._told)
+
+    def _let_save(self, told: signal.Signals) -> None:
+        """A shell has died of the signal: what it waited for may save. One that caught it for the sake of its EXIT trap
+        has kept it from the training."""
+        if self._told_alone:
+            process_tree.tell_below(os.getpid(), told)
+        deadline = time.monotonic() + _LONGEST_SAVE
+        while process_tree.has_catching(os.getpid(), told) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+
+    def leave(self) -> None:
+        """Nothing to take down: what the command left behind ends with the step."""
+
+    def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
+        process_tree.adopt_orphans()
+        signals.listen(self._pass_on)
+        # USR1 is blocked in this process, and so in the command, which outlives one then; unless it is promised one.
+        promised = self._forward == signal.SIGUSR1
+        libc, parent = ctypes.CDLL(None), os.getpid()
+
+        def prepare() -> None:
+            # Slurm finds a step's processes by their parents: the command must not outlive this one as an orphan.
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(128 + signal.SIGKILL)
+            if promised:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+
+        try:
+            return subprocess.Popen(words, preexec_fn=prepare)
+        except OSError as error:
+            raise JobError(_cannot_start(words[0], error)) from error
+
+    @property
+    def _forward(self) -> signal.Signals | None:
+        return signal.Signals[f"SIG{self._call.forward}"] if self._call.forward else None
+
+    def _pass_on(self, number: int) -> None:
+        wanted = signal.SIGTERM if number == signal.SIGTERM else self._forward
+        if wanted is None or self._process is None:
+            return
+        if wanted == self._told and time.monotonic() - self._told_at < signals.BURST:
+            return
+        if wanted == number and not gets_signals_alone(os.environ):  # the command has got it, and may have left already
+            self._tell(wanted)
+        elif process_tree.is_running(self._process.pid):
+            self._tell(wanted)
+            if self._call.per == "job":
+                told = whole_job.send(self._process.pid, wanted, tasks_are_told=number == signal.SIGTERM)
+            else:
+                told = process_tree.tell(self._process.pid, wanted)
+            self._told_alone = told == [self._process.pid]
+
+    def _tell(self, number: signal.Signals) -> None:
+        self._told, self._told_at = number, time.monotonic()
+        signals.tell()
+
+
+def expand(word: str) -> str:
+    """`word` with `${oc.env:NAME}` and `${oc.env:NAME,default}` filled in from this rank's environment."""
+    try:
+        return fill(word, os.environ)
+    except Unset as error:
+        raise JobError(
+            f"task.command: {word!r} needs the environment variable {error}, which this rank lacks"
+        ) from error
+
+
+def _cannot_start(program: str, error: OSError) -> str:
+    where = f"task.command: {program!r}"
+    if error.errno == errno.ENOENT and os.path.exists(program):
+        return f"{where}: the interpreter in its first line is not found"
+    if error.errno == errno.ENOENT:
+        place = f"in {os.getcwd()}" if "/" in program else "on PATH (a script needs ./ or its interpreter before it)"
+        return f"{where} is not found {place}"
+    if error.errno == errno.EACCES:
+        return f"{where} is not executable: chmod +x it, or put its interpreter before it"
+    if error.errno == errno.ENOEXEC:
+        return f"{where} is no program: it lacks a #! line, or is made for another machine"
+    return f"{where} cannot be started: {error.strerror}"
+
+
+def outcome_of(status: int, words: list[str], folder: RunFolder, told: signal.Signals | None = None) -> Outcome:
+    """The outcome of a command that ended with `status` (negative: by a signal), as subprocess says it. `told`: the
+    signal that it got from us before."""
+    if status == 75 or os.path.isfile(held(folder.requeue_wish())):  # a folder of that name is somebody's mistake
+        return failures.requeue("exit status 75" if status == 75 else "the requeue file is there")
+    if status == 0:
+        return failures.finished()
+    if status < 0 or status - 128 in (signal.SIGKILL, signal.SIGTERM, told):
+        number = -status if status < 0 else status - 128
+        hint = " (out of memory?)" if number == signal.SIGKILL else ""
+        return failures.killed(number, f"{words[0]} was killed by {signal.Signals(number).name}{hint}")
+    said = f"{words[0]} ended with exit status {status}"
+    if told is not None:  # the program's own way of leaving, or what followed when other ranks left
+        return failures.left(f"{said} after {told.name} had told it to leave", exit_code=status)
+    return failures.user_error(said, exit_code=status)

@@ -1,0 +1,282 @@
+"""What training code asks of the run it is in: `current_run`, `progress`, `stop_requested`, `on_stop`."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from slurmopt.errors import JobError, Pruned, Requeue, one_line
+from slurmopt.job import failures, signals
+from slurmopt.job.facts.rank_facts import RankFacts, rank_facts
+from slurmopt.job.heartbeat.heartbeat_writer import PROGRESS, ChildReports, LiveRank
+from slurmopt.run_folder.files import open_append
+from slurmopt.run_folder.layout import RunFolder, run_folder
+from slurmopt.run_folder.open_folders import held
+
+FOLDER, ATTEMPT, LOCAL_RANK = "SLURMOPT_RUN_FOLDER", "SLURMOPT_ATTEMPT", "SLURMOPT_LOCAL_RANK"
+_LOOK_EVERY = 1.0
+
+_live: LiveRank | None = None  # in the rank's own process
+_child: tuple[int, ChildReports | None] | None = None  # in a child: its process id, and where it reports
+_asked = 0  # the process id of a child that has asked whether to stop
+_looked = float("-inf")
+_judge: Callable[[int, int | None, dict[str, float]], bool] | None = None  # of a search: whether to give this trial up
+_hook: object = None
+_warned = False
+
+
+@dataclass(frozen=True)
+class CurrentRun:
+    """The run that this process works for."""
+
+    folder: RunFolder
+    attempt: int
+    rank: RankFacts
+
+
+def current_run() -> CurrentRun:
+    """The run that this process works for; JobError outside a slurmopt job."""
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        raise JobError(f"this process is in no slurmopt run ({FOLDER} is not set); start it with slurmopt launch")
+    return CurrentRun(run_folder(Path(folder), os.environ), int(os.environ.get(ATTEMPT) or 0), rank_facts())
+
+
+def progress(step: int, total: int | None = None, **metrics: float) -> None:
+    """Tells `slurmopt status` how far the training is. Cheap enough for every step; a no-op outside a slurmopt job.
+
+    `metrics` are numbers, or what `float()` makes one of. A tensor on a GPU is not waited for: its value as of this
+    call is shown once the GPU has it. Only the search of a trial needs it at once. Raises `Pruned` in a trial that its
+    search gives up.
+    """
+    reports = _reports()
+    if reports is None:
+        return
+    judge = _judge if reports is _live else None
+    if judge is not None:
+        metrics = {name: float(value) for name, value in metrics.items()}
+    reports.report(int(step), None if total is None else int(total), metrics)
+    if judge is not None and judge(int(step), total, metrics):
+        raise Pruned(f"given up at step {step}: other trials did better")
+
+
+def stop_requested() -> bool:
+    """Whether the job is about to end (time limit, preemption): save, and raise `Requeue`.
+
+    A training with a `Checkpointer` need not ask: its `save` does all that, on all ranks at the same step. Without one,
+    ranks may see it a moment apart: let rank 0 decide and broadcast before all leave the loop together.
+    """
+    if not is_stop_requested():
+        return False
+    tell()
+    return True
+
+
+def is_stop_requested() -> bool:
+    """`stop_requested()`, asked by slurmopt itself: the training does not learn of it."""
+    if FOLDER not in os.environ:
+        return False
+    if _is_rank_process():  # it learns of everything by itself
+        return signals.requested()
+    take_signals()
+    return signals.requested() or _stop_file_is_there()
+
+
+def tell() -> None:
+    """The training learns now that it is to leave, so that the end of this attempt is no end of the run."""
+    if signals.told():
+        return
+    signals.tell()
+    if not _is_rank_process() and (name := os.environ.get(PROGRESS)):
+        ChildReports(name).tell()
+
+
+def on_stop(callback: Callable[[], None]) -> None:
+    """Calls `callback` once, in a thread of its own, when the job is about to end: for loops without steps.
+
+    It may save and then raise `Requeue`, which ends this rank at once, as saved. Any other error of its own is told in
+    one line, and the run goes on until its time is over. A no-op outside a slurmopt job.
+    """
+    if FOLDER not in os.environ:
+        return
+    take_signals()
+    threading.Thread(target=_call_on_stop, args=(callback,), name="slurmopt-on-stop", daemon=True).start()
+
+
+def _call_on_stop(callback: Callable[[], None]) -> None:
+    while not (signals.wait(_LOOK_EVERY) or is_stop_requested()):
+        pass
+    tell()
+    try:
+        callback()
+    except Requeue as error:
+        _leave(str(error))
+    except Exception as error:  # noqa: BLE001 - the boundary to the user's code
+        line = one_line(f"{type(error).__name__}: {error}")
+        print(f"slurmopt: the on_stop callback failed, and the run goes on: {line}", file=sys.stderr, flush=True)
+
+
+def _leave(why: str) -> None:
+    """Ends this process as one that has saved, whatever its main thread does."""
+    if _is_rank_process() and _live is not None:
+        _live.end(failures.requeue(one_line(why)))
+    leave_word()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if _is_rank_process() else Requeue.exit_status)
+
+
+def leave_word() -> None:
+    """Before a child of the run leaves as saved: the requeue file says so where its exit status goes astray, as under
+    torchrun, and where its exception does, as under a library that catches all of them."""
+    if FOLDER not in os.environ or _is_rank_process():
+        return
+    try:
+        os.close(open_append(current_run().folder.requeue_wish()))
+    except OSError as error:
+        print(f"slurmopt: the requeue file cannot be written: {error}", file=sys.stderr, flush=True)
+
+
+def _take_uncaught() -> None:
+    """An uncaught `Requeue` of a child is no failure: it ends the process with its own exit status."""
+    global _hook
+    if FOLDER not in os.environ or sys.excepthook is _hook:
+        return
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, Requeue) or _is_rank_process():
+            before(kind, error, trace)
+            return
+        leave_word()
+        print(f"slurmopt: {one_line(str(error))}", file=sys.stderr, flush=True)
+        raise SystemExit(Requeue.exit_status)  # a hook's return would leave the status at 1
+
+    sys.excepthook = _hook = hook
+
+
+@contextlib.contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Says what the training does while the block runs, such as `evaluation`: it may take longer than a step before it
+    counts as a hang. A no-op outside a slurmopt job."""
+    if name == "ended":
+        raise JobError("phase: 'ended' is what a rank is at its very end; valid: another name, such as 'evaluation'")
+    reports = _reports()
+    if reports is None:
+        yield
+        return
+    before = reports.phase
+    reports.enter(name)
+    try:
+        yield
+    finally:
+        reports.enter(before)
+
+
+def moved(count: int) -> None:
+    """Tells whoever looks out for hangs that `count` bytes were read or written: a restore may take longer than any
+    phase is given, as long as it goes on."""
+    if _is_rank_process() and _live is not None:
+        _live.moved(count)
+
+
+def become(live: LiveRank) -> None:
+    """Makes this process the rank's own (called once, by the rank's start)."""
+    global _live
+    _live = live
+
+
+def unwritten() -> OSError | None:
+    """Why this rank's last heartbeat could not be written; None where it was."""
+    return None if _live is None else _live.unwritten
+
+
+def judge_by(judge: Callable[[int, int | None, dict[str, float]], bool]) -> None:
+    """From now on `progress` asks `judge`, with step, total and metrics, whether this trial is to be given up."""
+    global _judge
+    _judge = judge
+
+
+def _is_rank_process() -> bool:
+    return _live is not None and _live.pid == os.getpid()
+
+
+def _reports() -> LiveRank | ChildReports | None:
+    global _child
+    if _is_rank_process():
+        return _live
+    if _child is None or _child[0] != os.getpid():  # first use, or first use after a fork
+        _child = (os.getpid(), _child_reports())
+    return _child[1]
+
+
+def _child_reports() -> ChildReports | None:
+    name = os.environ.get(PROGRESS)
+    # Under torchrun or a srun of the user's own several workers share one rank of ours: the one with its local rank
+    # speaks for it. Where no variable tells them apart, there is one.
+    mine = os.environ.get(LOCAL_RANK)
+    if not name or os.environ.get("LOCAL_RANK", _slurm_local_rank(mine)) != mine:
+        return None
+    reports = ChildReports(name)
+    atexit.register(reports.close)
+    return reports
+
+
+def _slurm_local_rank(otherwise: str | None) -> str | None:
+    """Within a step of the user's own srun its local rank, or of ours, which is the same."""
+    return os.environ.get("SLURM_LOCALID", otherwise) if "SLURM_STEP_ID" in os.environ else otherwise
+
+
+def take_signals() -> None:
+    """A script that asks is a script that saves: from its first question on, USR1 and TERM do not kill it."""
+    global _asked
+    if FOLDER not in os.environ or _is_rank_process() or _asked == os.getpid():
+        return
+    if threading.current_thread() is not threading.main_thread():  # handlers can only be set there
+        return _warn_of_thread()
+    _asked = os.getpid()
+    _take_uncaught()  # again: a library may have set a hook of its own meanwhile
+    if _is_free(signal.SIGUSR1):
+        signals.take_usr1()
+    if _is_free(signal.SIGTERM):
+        signals.take_term()
+
+
+def _warn_of_thread() -> None:
+    global _warned
+    if not _warned and _is_free(signal.SIGTERM):
+        _warned = True
+        name = threading.current_thread().name
+        print(
+            f"slurmopt: first asked whether to stop in the thread {name!r}: SIGTERM will end this process before it can"
+            " save; make the Checkpointer, or call stop_requested() once, in the main thread",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _is_free(number: signal.Signals) -> bool:
+    return signal.getsignal(number) in (signal.SIG_DFL, signal.SIG_IGN)
+
+
+def _stop_file_is_there() -> bool:
+    global _looked
+    if time.monotonic() - _looked < _LOOK_EVERY:
+        return False
+    _looked = time.monotonic()
+    run = current_run()
+    if os.path.exists(held(run.folder.stop_request(run.attempt))):  # Path.exists would raise where the handle is stale
+        signals.request("file")
+    return signals.requested()
+
+
+_take_uncaught()

@@ -1,0 +1,130 @@
+"""Runs the user's function in this process: its module, the config, the process group, the call."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from slurmopt.errors import JobError
+from slurmopt.job import failures
+from slurmopt.job.facts import environment_info
+from slurmopt.job.facts.rank_facts import RankFacts
+from slurmopt.job.health.check import check_gpu
+from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
+from slurmopt.job.rank_args import Call
+from slurmopt.job.rendezvous.process_group import ProcessGroup
+from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
+
+
+class FunctionTask:
+    """One call of the user's function in one rank."""
+
+    def __init__(self, call: Call, facts: RankFacts, attempt: int, live: LiveRank) -> None:
+        self._call, self._facts, self._attempt, self._live = call, facts, attempt, live
+        self._group = ProcessGroup(call.folder, attempt, facts, call.timeout, call.backend)
+
+    def run(self) -> Outcome:
+        """Everything up to and including the call; whatever it raises becomes the outcome."""
+        try:
+            self._live.enter("importing")
+            function, config = self._prepare()
+            if (unfit := check_gpu(self._call, self._facts)) is not None:
+                return unfit
+            self._live.enter("waiting")
+            if not (self._alone_without_torch() or getattr(function, "makes_process_group", False)):
+                self._group.join()
+            self._live.enter("running")
+            if self._facts.rank == 0:
+                environment_info.note(self._call.folder, self._attempt, self._facts)
+            return failures.finished(_storable(function(config)))
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary to the user's code
+            outcome = failures.outcome_of(error)
+            if outcome.outcome not in (FINISHED, REQUEUE):
+                print(outcome.traceback or outcome.error, file=sys.stderr)
+            return outcome
+
+    def _alone_without_torch(self) -> bool:
+        """A small point of a sweep whose module does without torch does not wait for seconds until that is imported."""
+        return self._facts.world_size == 1 and "torch" not in sys.modules and self._call.folder.in_sweep
+
+    def leave(self) -> None:
+        """Takes the process group down; only after the function ended well, for it waits for the other ranks."""
+        self._group.leave()
+
+    def _prepare(self) -> tuple[Callable[[Any], Any], Any]:
+        if os.getcwd() not in sys.path and "" not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        for module in self._call.imports:
+            importlib.import_module(module)
+        return locate(self._call.function or ""), load_config(self._call)
+
+
+def locate(path: str) -> Callable[[Any], Any]:
+    """The function at `package.module.function`; JobError where nothing callable is there."""
+    module, rest = _import_longest(path)
+    found: Any = module
+    for name in rest:
+        if not hasattr(found, name):
+            raise JobError(f"task._target_: {path!r}: {getattr(found, '__name__', found)} has no {name!r}")
+        found = getattr(found, name)
+    if not callable(found):
+        raise JobError(f"task._target_: {path!r} is no function but a {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
+
+
+def _import_longest(path: str) -> tuple[Any, list[str]]:
+    parts = path.split(".")
+    for size in range(len(parts) - 1, 0, -1):
+        name = ".".join(parts[:size])
+        try:
+            return importlib.import_module(name), parts[size:]
+        except ModuleNotFoundError as error:
+            # Only "this very name is not there" goes on; a module that the user's module misses is the user's error.
+            if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+                raise
+    raise JobError(f"task._target_: no module of {path!r} is found from {os.getcwd()} or in {sys.prefix}")
+
+
+def load_config(call: Call) -> Any:
+    """The run's config with everything resolved, `oc.env` included."""
+    try:
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+    except ImportError as error:
+        raise JobError(f"{sys.executable} lacks omegaconf, which task._target_ needs: pip install omegaconf") from error
+    from slurmopt.config.composition.stored_yaml import load
+
+    held = load(call.folder.config, mine=True) if call.config is None else call.config
+    config = OmegaConf.create(held if isinstance(held, (dict, list)) else {})
+    try:
+        OmegaConf.resolve(config)
+    except OmegaConfBaseException as error:
+        raise JobError(f"config.yaml: {_unresolved(config) or str(error).splitlines()[0]}") from None
+    return config
+
+
+def _unresolved(config: Any) -> str | None:
+    """What cannot be resolved, with its key, which `OmegaConf.resolve` does not tell and `to_container` does."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        return f"{error.full_key}: {str(error).splitlines()[0]}"
+    return None
+
+
+def _storable(result: Any) -> Any:
+    try:
+        json.dumps(result)
+    except (TypeError, ValueError):
+        print(
+            f"slurmopt: the function returned a {type(result).__name__}, which result.json cannot hold; left out there"
+        )
+        return None
+    return result

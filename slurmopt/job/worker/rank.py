@@ -1,0 +1,253 @@
+"""One rank from start to end: facts, signals, heartbeat, the task, the outcome."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn, Protocol
+
+from slurmopt.errors import JobError, SlurmoptError
+from slurmopt.job import failures, signals
+from slurmopt.job.facts import open_files, process_tree
+from slurmopt.job.facts.cpus import use_own_cpus
+from slurmopt.job.facts.rank_facts import (
+    RankFacts,
+    exports,
+    launched_facts,
+    one_per_node,
+    ranks_of_torchrun,
+    torchrun_exports,
+)
+from slurmopt.job.health.check import check
+from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
+from slurmopt.job.rank_args import COMMAND, Call, parse
+from slurmopt.job.rendezvous.gloo import gloo_exports
+from slurmopt.job.watchdog import flight_recorder
+from slurmopt.job.watchdog.stacks import Stacks
+from slurmopt.job.worker import current_run as run
+from slurmopt.job.worker import whole_job
+from slurmopt.job.worker.point import of_point
+from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
+
+SUPERVISOR = "SLURMOPT_SUPERVISOR"
+"""Environment variable: the process id of our spawn, where it started this rank."""
+_LAST_SECONDS = 10
+_SUBMITIT_SECONDS = 60
+"""For submitit's pickle of an error, on a shared file system, and for the user's threads."""
+
+
+class Task(Protocol):
+    """What a rank runs."""
+
+    def run(self) -> Outcome: ...
+
+    def leave(self) -> None: ...
+
+
+def main(argv: list[str]) -> int:
+    """Runs one rank; the exit status is 0 when it finished or wants to be started again."""
+    outcome = run_rank(argv)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if outcome.outcome == FINISHED:
+        if "--of-point" in argv:
+            _end_of_point()
+        if outcome.pruned:  # its process group still stands
+            threading._shutdown()  # type: ignore[attr-defined]
+            leave_now()
+        return 0
+    if outcome.outcome == REQUEUE:
+        if outcome.by_signal:
+            threading._shutdown()  # type: ignore[attr-defined]  # what its threads still save is not cut short
+        leave_now()
+    # Whatever hangs at exit after a failure (an aborted collective, a thread of the user's) would hold up all ranks.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_LAST_SECONDS)
+    threading._shutdown()  # type: ignore[attr-defined]  # as Python does at its end
+    # NCCL's threads ask the store, which is Python's: one that does so once Python has ended would abort the process.
+    leave_now(outcome.exit_code or 1)
+
+
+def _end_of_point() -> None:
+    """The one rank of a point that ended well gives the verdict itself, and does not take torch apart: a Python and
+    seconds less for each of a thousand points."""
+    here = run.current_run()
+    if here.rank.world_size > 1:
+        return
+    from slurmopt.job.supervisor.verdict import speak
+
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for the user's threads, as Python does at its end
+    speak(here.folder, here.attempt)
+    leave_now()
+
+
+def leave_now(status: int = 0) -> NoReturn:
+    """Ends a rank that has saved, after the exit handlers: torch then takes seconds to take itself apart, and the job
+    has few left."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def submitit_task(argv: list[str]) -> Any:
+    """`main` for a rank that submitit started: returns the function's result, raises when the rank failed.
+
+    submitit's own handlers for USR2, TERM and CONT are replaced: the batch shell alone asks for another attempt.
+    """
+    signals.install(signal.SIGUSR2)
+    signal.signal(signal.SIGCONT, signal.SIG_DFL)
+    outcome = run_rank(argv)
+    if outcome.outcome == REQUEUE:  # submitit gets nothing: the next attempt will write the result
+        if outcome.by_signal:
+            threading._shutdown()  # type: ignore[attr-defined]
+        leave_now()
+    if outcome.outcome != FINISHED:
+        _leave_after_submitit()
+        raise JobError(f"{outcome.outcome}: {outcome.error}\n{outcome.traceback or ''}".rstrip())
+    return outcome.result
+
+
+def _leave_after_submitit() -> None:
+    """Ends this process as `main` ends a rank that has failed, once submitit has written the error: at the first of its
+    exit handlers, before the interpreter is taken apart. NCCL's monitor threads outlive that, and ask the store, which
+    is Python's: the process would abort, or hang with all other ranks."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_SUBMITIT_SECONDS)
+
+    def leave() -> None:
+        atexit.unregister(leave)  # `leave_now` runs all the others
+        signal.alarm(_LAST_SECONDS)
+        leave_now(1)
+
+    atexit.register(leave)
+
+
+def run_rank(argv: list[str]) -> Outcome:
+    """Runs one rank and leaves its outcome in its heartbeat file."""
+    signals.install()
+    open_files.raise_limit()
+    open_files.close_logs_to_others()
+    call = parse(argv)
+    if call.per == "rank":
+        use_own_cpus(launched_facts(os.environ), call.cpu_bind)
+    return run_call(call, int(os.environ.get(run.ATTEMPT) or 0))
+
+
+def run_call(call: Call, attempt: int, prepare: Callable[[Call, int], Call] = of_point) -> Outcome:
+    """`run_rank` of a call, where signals are taken already. `prepare` makes of it what this rank is to do."""
+    facts = export(call, attempt)
+    live = come_alive(call, attempt, facts)
+    try:
+        return _run(call, attempt, prepare, facts, live)
+    finally:
+        live.close()
+
+
+def _run(call: Call, attempt: int, prepare: Callable[[Call, int], Call], facts: RankFacts, live: LiveRank) -> Outcome:
+    try:
+        call = prepare(call, facts.rank)
+    except (SlurmoptError, OSError, ImportError) as error:
+        outcome = _unprepared(error)
+        print(f"slurmopt: {outcome.error}", file=sys.stderr)
+        live.end(outcome)
+        return outcome
+    task = _task(call, attempt, facts, live)
+    outcome = check(call, attempt, facts, live) or _judged(task.run(), call, live)
+    if (who := signals.asked()) is not None:
+        live.note_asked(who)
+    live.end(outcome)
+    if outcome.outcome in (FINISHED, REQUEUE) and not outcome.pruned and not _is_alone(call, facts):
+        task.leave()  # where rank 0 prunes, the others know nothing of that: no goodbye
+    return outcome
+
+
+def _judged(outcome: Outcome, call: Call, live: LiveRank) -> Outcome:
+    """After a signal the signal decides: a program that leaves politely ends as if it had finished."""
+    if outcome.outcome != FINISHED or outcome.pruned or call.exit_after_signal == FINISHED:
+        return outcome
+    signals.catch_up()
+    live.catch_up()
+    return failures.left() if signals.told() else outcome
+
+
+def _is_alone(call: Call, facts: RankFacts) -> bool:
+    """The one rank of a point leaves by `os._exit`, and its group with it: to take that down costs 10 ms."""
+    return facts.world_size == 1 and call.folder.in_sweep
+
+
+def _unprepared(error: Exception) -> Outcome:
+    """A point that could not be made: by a disk or a quota that is full, or a Python that lacks what that needs."""
+    if isinstance(error, ImportError):
+        return failures.user_error(
+            f"{sys.executable} lacks {error.name}, which a point's config needs: install it there"
+        )
+    return failures.outcome_of(error) if isinstance(error, OSError) else failures.user_error(str(error))
+
+
+def export(call: Call, attempt: int) -> RankFacts:
+    """Says in the environment who this rank is."""
+    if call.per == "job":
+        whole_job.forget_rank(os.environ)
+    facts, ranks_each = launched_facts(os.environ), 1
+    if call.per == "node":
+        facts, ranks_each = one_per_node(facts), ranks_of_torchrun(os.environ, call.ranks_per_node)
+        os.environ.update(torchrun_exports(facts, os.environ, call.ranks_per_node))
+    if not call.distributed:
+        for name in exports(facts):
+            os.environ.pop(name, None)
+    elif call.per != "job":
+        os.environ.update(exports(facts))
+        os.environ.update(gloo_exports(facts, os.environ, ranks_each))
+    os.environ.update({run.FOLDER: str(call.folder.path), run.ATTEMPT: str(attempt)})
+    os.environ.pop(COMMAND, None)
+    os.environ.setdefault("SLURMOPT_CONFIG", str(call.folder.config))
+    os.environ[run.LOCAL_RANK] = str(facts.local_rank)
+    flight_recorder.ask_for(call.folder, attempt, os.environ)
+    return facts
+
+
+def come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
+    """Starts the heartbeat, and the watch for what ends this rank from outside."""
+    stop_file, newer = call.folder.stop_request(attempt), call.folder.attempt_logs(attempt + 1)
+    supervisor = int(os.environ.pop(SUPERVISOR, 0))
+
+    def watch() -> None:
+        if os.path.exists(held(stop_file)):  # Path.exists would raise where the handle is stale
+            signals.request("file")
+        if os.path.exists(held(newer)):
+            give_up("a newer attempt of this run has started: this node was given up")
+        if supervisor and os.getppid() != supervisor:
+            give_up("the process that started this rank is gone")
+
+    def give_up(why: str) -> None:
+        if live.phase == "ended":  # its last word is told already
+            os.write(2, f"slurmopt: rank {facts.rank} waited for the others, and ends: {why}\n".encode())
+        live.end(failures.killed(signal.SIGKILL, why))
+        process_tree.kill_below(os.getpid())
+        os._exit(128 + signal.SIGKILL)
+
+    record = partial(flight_recorder.write, call.folder, attempt, facts.rank)
+    stacks = Stacks(call.folder.stacks_request(attempt), call.hang_after, call.heartbeat, record)
+    live = LiveRank(call.folder.heartbeat(attempt, facts.rank), facts, call.heartbeat, watch, stacks)
+    live.start()
+    run.become(live)
+    signals.listen(lambda number: live.note_asked(signals.asked() or ""))
+    watch()  # the request may be older than this rank
+    return live
+
+
+def _task(call: Call, attempt: int, facts: RankFacts, live: LiveRank) -> Task:
+    if call.function is None:
+        from slurmopt.job.worker.command import CommandTask
+
+        return CommandTask(call, facts, attempt, live)
+    from slurmopt.job.worker.function import FunctionTask
+
+    return FunctionTask(call, facts, attempt, live)

@@ -1,0 +1,145 @@
+"""Ranks as processes on this machine, as srun would start them: for the local backend.
+
+python -m slurmopt.job.worker.spawn --ranks N FOLDER … (--function pkg.mod.fn | -- word word …)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import FrameType
+
+from slurmopt.job import failures
+from slurmopt.job.facts import process_tree
+from slurmopt.job.rank_args import Call, parse
+from slurmopt.job.rendezvous.ports import free_port
+from slurmopt.job.worker.rank import SUPERVISOR
+from slurmopt.run_folder import heartbeat
+from slurmopt.run_folder.files import open_append
+from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.process import module_start
+
+_FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT)
+_GRACE_SECONDS = 5.0
+
+
+class Ranks:
+    """All ranks of one attempt, from start to end."""
+
+    def __init__(self, call: Call, attempt: int, count: int) -> None:
+        self._call, self._attempt, self._count = call, attempt, count
+        self._running: dict[int, int] = {}  # process id: rank
+        self._codes: list[int] = []
+        self._failed_at: float | None = None
+        # A function is imported from the working directory; what starts a command takes no module from there.
+        self._start = ["-m"] if call.command is None else module_start()
+
+    def start(self, words: list[str]) -> None:
+        """Starts them, each in a session of its own, so that Ctrl-C in a terminal reaches this process alone."""
+        held(self._call.folder.attempt_logs(self._attempt)).mkdir(mode=0o750, parents=True, exist_ok=True)
+        for rank in range(self._count):
+            self._running[self._start_one(rank, words)] = rank
+
+    def _start_one(self, rank: int, words: list[str]) -> int:
+        with os.fdopen(open_append(self._call.folder.rank_log(self._attempt, rank)), "ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, *self._start, "slurmopt.job", *words],
+                env=_environment(rank, self._count),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        process.returncode = 0  # `wait` below reaps it: keep subprocess's own bookkeeping out of it
+        return process.pid
+
+    def forward(self, number: int, frame: FrameType | None = None) -> None:
+        """Passes a signal on to every rank; Ctrl-C as SIGTERM."""
+        for pid in list(self._running):
+            _send(pid, signal.SIGTERM if number == signal.SIGINT else number)
+
+    def wait(self) -> int:
+        """Until all have ended; the first failure ends the others. Returns the first failure's status."""
+        while self._running:
+            pid, status = os.waitpid(-1, 0 if self._failed_at is None else os.WNOHANG)
+            if pid in self._running:
+                self._ended(self._running.pop(pid), os.waitstatus_to_exitcode(status))
+            elif pid == 0:
+                self._hurry()
+        process_tree.clear_up()  # what the ranks left behind
+        return next((code for code in self._codes if code), 0)
+
+    def _ended(self, rank: int, code: int) -> None:
+        self._codes.append(code if code >= 0 else 128 - code)
+        if code < 0 and self._failed_at is None:
+            self._speak_for(rank, -code)
+        if code != 0 and self._failed_at is None:
+            self._failed_at = time.monotonic()
+            self.forward(signal.SIGTERM)
+
+    def _speak_for(self, rank: int, number: int) -> None:
+        """A rank that was killed could not say so itself; it was the first to end, so it is the cause."""
+        path = self._call.folder.heartbeat(self._attempt, rank)
+        beat = heartbeat.read(path)
+        if beat is not None and beat.outcome is None:
+            hint = " (out of memory?)" if number == signal.SIGKILL else ""
+            beat.outcome = failures.killed(number, f"killed by {signal.Signals(number).name}{hint}").as_dict()
+            beat.phase = "ended"
+            with contextlib.suppress(OSError):  # a full disk: the verdict finds that
+                beat.write(path)
+
+    def _hurry(self) -> None:
+        if self._failed_at is not None and time.monotonic() - self._failed_at > _GRACE_SECONDS:
+            process_tree.kill_below(os.getpid())
+        time.sleep(0.05)
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:  # it has just ended, and will be reaped
+        return
+
+
+def _environment(rank: int, count: int) -> dict[str, str]:
+    """torchrun's words for one rank. srun's own words would win over them: they are of the allocation around us."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("SLURM_PROCID", "SLURM_STEP_ID")}
+    words = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": count,
+        "LOCAL_WORLD_SIZE": count,
+        "NODE_RANK": 0,
+        "NNODES": 1,
+        SUPERVISOR: os.getpid(),
+    }
+    defaults = {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": max(1, len(os.sched_getaffinity(0)) // count)}
+    return {**{k: str(v) for k, v in defaults.items()}, **inherited, **{k: str(v) for k, v in words.items()}}
+
+
+def _choose_port() -> None:
+    if not os.environ.get("MASTER_PORT"):
+        os.environ["MASTER_PORT"] = str(free_port(set()))
+
+
+def main(argv: list[str]) -> int:
+    """Starts the ranks and waits for them."""
+    if len(argv) < 2 or argv[0] != "--ranks" or not argv[1].isdigit() or int(argv[1]) < 1:
+        print("usage: python -m slurmopt.job.worker.spawn --ranks N FOLDER …", file=sys.stderr)
+        return 2
+    words = argv[2:]
+    process_tree.adopt_orphans()
+    ranks = Ranks(parse(words), int(os.environ.get("SLURMOPT_ATTEMPT") or 0), int(argv[1]))
+    for number in (*_FORWARDED, signal.SIGINT):
+        signal.signal(number, ranks.forward)
+    _choose_port()
+    ranks.start(words)
+    return ranks.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

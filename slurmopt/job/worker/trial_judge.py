@@ -1,0 +1,64 @@
+"""In the process of a trial: reports its metric to the study, and asks whether to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from slurmopt.grid.search.space import following
+from slurmopt.job.supervisor.attempt_end import say
+from slurmopt.job.worker import current_run
+from slurmopt.job.worker.trial_study import PRUNED, Study
+from slurmopt.run_folder.sweep_layout import SweepFolder
+
+if TYPE_CHECKING:
+    import optuna
+
+
+def join(sweep: SweepFolder, number: int) -> None:
+    """From here on `progress` asks whether the trial is worth going on. For a Python that the parent did not fork."""
+    search = Study(sweep).search
+    if search.prunes:
+        current_run.judge_by(Judge(sweep, number, search.metric))
+
+
+class Judge:
+    """In a trial's process: tells the study of the metric step by step, and asks whether to go on."""
+
+    def __init__(self, sweep: SweepFolder, number: int, metric: str | None) -> None:
+        self._sweep, self._number, self._metric = sweep, number, metric
+        self._trial: optuna.Trial | None = None
+        self._due = 0
+        self._given_up = False
+        self._complained = False
+
+    def __call__(self, step: int, total: int | None, metrics: Mapping[str, float]) -> bool:
+        """Whether the trial is to be given up. A study that cannot be written ends no training: it is said once."""
+        if self._metric is None or self._metric not in metrics or step < self._due:
+            return False
+        try:
+            return self._judge(step, total, metrics[self._metric])
+        except OSError as error:
+            if not self._complained:
+                say(f"the study cannot be told of this trial: {error}")
+            self._complained = True
+            return False
+
+    def _judge(self, step: int, total: int | None, value: float) -> bool:
+        trial = self._trial = self._trial or self._begin(total)
+        if self._given_up or step < self._due:
+            return self._given_up
+        trial.report(value, step)
+        self._due = following(step)
+        if trial.should_prune():
+            trial.set_user_attr(PRUNED, step)
+            self._given_up = True
+        return self._given_up
+
+    def _begin(self, total: int | None) -> optuna.Trial:
+        """A view of its own: what the parent's process writes must not be taken for this one's."""
+        trial = Study(self._sweep).trial(self._number, total)
+        so_far = trial.storage.get_trial(trial._trial_id)
+        self._given_up = PRUNED in so_far.user_attrs  # in an attempt that did not live to say so
+        self._due = following(max(so_far.intermediate_values)) if so_far.intermediate_values else 0
+        return trial

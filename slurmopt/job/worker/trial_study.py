@@ -1,0 +1,120 @@
+"""The study of a search as one process of the job sees it: asks it for trials, and tells it how they ended."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from slurmopt.errors import JobError, one_line
+from slurmopt.grid.search.space import Search
+from slurmopt.job.point_end import End
+from slurmopt.job.supervisor.attempt_end import say
+from slurmopt.run_folder.outcome import FINISHED
+from slurmopt.run_folder.sweep_layout import SweepFolder
+
+if TYPE_CHECKING:
+    import optuna
+
+
+WORKER, ERROR, PRUNED = "worker", "error", "pruned"
+"""Attributes of a trial: who runs it, why it counts as failed, the step at which it was given up."""
+
+
+class Study:
+    """The sweep's study, as one process sees it."""
+
+    def __init__(self, sweep: SweepFolder) -> None:
+        """JobError where Optuna is not installed, ConfigError where the study is another sweep's or damaged."""
+        try:
+            from slurmopt.grid.search import study
+        except ImportError as error:
+            raise JobError(
+                f"{sys.executable} lacks {error.name}, which sweep.search needs: pip install 'optuna>=4.3'"
+            ) from error
+        self._open = study
+        self._name = f"{sweep.name}/{sweep.id}"
+        self._file, self._storage = study.open_storage(sweep.study)
+        self.search: Search = study.find(sweep.study, self._name, self._storage)
+        self._id = self._storage.get_study_id_from_name(self._name)
+
+    def ask(self, worker: str) -> int | None:
+        """The number of a new trial, which is `worker`'s; None where all have been asked for."""
+        from optuna.trial import TrialState, create_trial
+
+        with self._file.turn():  # or two workers could both see that one is left
+            if self._storage.get_n_trials(self._id) >= self.search.trials:
+                return None
+            new = create_trial(state=TrialState.RUNNING, user_attrs={WORKER: worker})
+            return self._storage.get_trial(self._storage.create_new_trial(self._id, new)).number
+
+    def trial(self, number: int, steps: int | None = None) -> optuna.Trial:
+        """The trial, to be asked for values, or to be judged; `steps`: how many it is to make."""
+        import optuna
+
+        study = self._open.study_for(self._storage, self._name, self.search, number, steps)
+        return optuna.Trial(study, self._trial_id(number))
+
+    def unfinished(self) -> dict[int, str]:
+        """The trials that have been asked for and not told of, and the worker of each."""
+        from optuna.trial import TrialState
+
+        running = self._storage.get_all_trials(self._id, deepcopy=False, states=(TrialState.RUNNING,))
+        return {trial.number: str(trial.user_attrs.get(WORKER)) for trial in running}
+
+    def hand_over(self, number: int, before: str, worker: str) -> bool:
+        """Makes the trial `worker`'s; False where it is not `before`'s any more."""
+        with self._file.turn():
+            if self.unfinished().get(number) != before:
+                return False
+            self._storage.set_trial_user_attr(self._trial_id(number), WORKER, worker)
+            return True
+
+    def tell(self, end: End) -> None:
+        """How a trial ended; nothing, where the study knows already."""
+        from optuna.trial import TrialState
+
+        trial_id = self._trial_id(end.point)
+        if self._storage.get_trial(trial_id).state.is_finished():
+            return
+        study = self._open.study_for(self._storage, self._name, self.search, end.point)
+        if end.pruned:
+            study.tell(end.point, state=TrialState.PRUNED)
+            return
+        value = self._value(end)
+        if isinstance(value, float):
+            study.tell(end.point, value)
+            return
+        self._storage.set_trial_user_attr(trial_id, ERROR, value)
+        study.tell(end.point, state=TrialState.FAIL)
+        if end.outcome == FINISHED:  # nothing else says so
+            say(f"trial {end.point} counts as failed: {value}")
+
+    def _value(self, end: End) -> float | str:
+        """What the trial is worth; a text says why nobody can tell."""
+        if end.outcome != FINISHED:
+            return one_line(end.error or end.cause)
+        return value_of(self.search, end.metrics, end.result)
+
+    def _trial_id(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+
+
+def value_of(search: Search, metrics: Any, result: Any) -> float | str:
+    """What the trial is worth; a text says why nobody can tell."""
+    told = metrics if isinstance(metrics, Mapping) else {}
+    returned = result if isinstance(result, Mapping) else {}
+    found = returned.get(search.metric, told.get(search.metric))
+    if found is None and not search.command:
+        found = result
+    if _is_number(found):
+        return f"{search.metric or 'the result'} is nan" if math.isnan(found) else float(found)
+    if search.metric is None:
+        return f"the function returned a {type(result).__name__}; valid: a number, or a name of one in sweep.metric"
+    there = ", ".join(sorted({*map(str, told), *map(str, returned)})) or "nothing"
+    return f"no number {search.metric!r} was returned or given to progress(); there was: {there}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

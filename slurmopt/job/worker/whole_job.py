@@ -1,0 +1,72 @@
+"""A command that runs once per job, where a batch script runs: its own srun or mpirun starts the ranks.
+
+It sees what a batch script sees. Slurm's early signals go to the steps, not to this process, so it has to ask.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import MutableMapping
+
+from slurmopt.errors import one_line
+from slurmopt.job.facts import process_tree
+from slurmopt.job.facts.rank_facts import slurm_job
+
+_OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
+_SRUN = ("srun",)
+_PASSED_ON_BY_SRUN = (signal.SIGUSR1, signal.SIGUSR2)
+_PATIENCE = 20
+
+
+def forget_rank(environ: MutableMapping[str, str]) -> None:
+    """The ranks inherit the environment: this process's own place among them would make each a world of one."""
+    for name in _OF_A_RANK:
+        environ.pop(name, None)
+
+
+def send(pid: int, number: signal.Signals, tasks_are_told: bool) -> list[int]:
+    """Sends a signal to the processes of the command `pid` that catch it, and to the tasks of its sruns.
+
+    A srun passes SIGUSR1 and SIGUSR2 on to its tasks, and kills them at most others: then Slurm is asked to signal
+    them, unless it has done so by itself (`tasks_are_told`). The command itself gets the signal where nobody else does:
+    a shell that waits for srun would die of it. Returns the processes of the command that it was sent to.
+    """
+    found = process_tree.catching(pid, number, names=_SRUN)
+    sruns = [one for one in found if process_tree.name(one) in _SRUN]
+    if not sruns:
+        return process_tree.tell(pid, number)
+    told = found if number in _PASSED_ON_BY_SRUN else [one for one in found if one not in sruns]
+    process_tree.send(told, number)
+    if number not in _PASSED_ON_BY_SRUN and not tasks_are_told:
+        _signal_tasks(number)
+    return told
+
+
+def _signal_tasks(number: signal.Signals) -> None:
+    """Slurm tells all steps of the job; the batch step, which this process is part of, is left out."""
+    word = number.name.removeprefix("SIG")
+    said = _slurm("scancel", f"--signal={word}")
+    if said is None or said.returncode:
+        why = "no answer" if said is None else one_line(said.stderr)
+        print(f"slurmopt: the tasks of srun cannot be sent SIG{word}: {why}", file=sys.stderr, flush=True)
+
+
+def is_preempted() -> bool:
+    """Whether the job is in the grace time of a preemption, of which Slurm tells the steps alone."""
+    said = _slurm("scontrol", "show", "job", "--oneliner")
+    return said is not None and re.search(r"\bPreemptTime=\d", said.stdout) is not None
+
+
+def _slurm(*command: str) -> subprocess.CompletedProcess[str] | None:
+    """A command of Slurm's on this job; None without a job, without Slurm and without an answer."""
+    job = slurm_job(os.environ)
+    if job is None:
+        return None
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run([*command, job], capture_output=True, text=True, timeout=_PATIENCE, errors="replace")
+    return None

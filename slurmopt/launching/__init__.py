@@ -1,0 +1,1 @@
+"""What follows a launch: composing, checking, executing, going on with an existing run."""

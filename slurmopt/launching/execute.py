@@ -1,0 +1,72 @@
+"""Carries a plan out: checks it, renders its script, and submits it or prints it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from slurmopt.run_folder.files import read_script
+from slurmopt.runs.submit.plan import Plan
+from slurmopt.slow_notice import patience
+from slurmopt.sweeps.submit.plan import SweepPlan
+
+if TYPE_CHECKING:
+    from slurmopt.backends.protocol import Backend
+
+
+from slurmopt.launching.check import check
+
+
+def launch(plan: Plan) -> int:
+    """Checks the plan against the cluster and carries it out, or prints what would be submitted."""
+    backend, script = ready(plan)
+    settings = plan.job.settings
+    if settings.launch.dry_run:
+        return _show(plan, script)
+    if backend.slurm and settings.launch.check:
+        from slurmopt.slurm.cluster.estimate import estimate
+
+        with patience("asking Slurm when it could start"):
+            plan.estimate = estimate(script)
+    if isinstance(plan, SweepPlan):
+        from slurmopt.sweeps.submit import submission
+
+        return submission.carry_out(plan, script)
+    from slurmopt.runs.submit.execute import carry_out
+
+    return carry_out(plan, backend, script)
+
+
+def ready(plan: Plan) -> tuple[Backend, str]:
+    """The backend and the script of a plan that the cluster can run. Raises CheckError."""
+    from slurmopt import backends
+
+    backend, settings = backends.load(plan.backend), plan.job.settings
+    as_it_lies = plan.existing and plan.changes is None
+    script = read_script(plan.job.folder.script) if as_it_lies else backend.script(plan.job)
+    if backend.slurm and settings.launch.check:
+        check(settings, tolerant=settings.launch.dry_run)
+    if settings.notify.webhook and not settings.notify.webhook.startswith("${"):
+        print(
+            "slurmopt: notify.webhook is written into the run folder as it is; if it is a secret, write ${oc.env:NAME}",
+            file=sys.stderr,
+        )
+    return backend, script
+
+
+def _show(plan: Plan, script: str) -> int:
+    run = plan.job.folder
+    count = len(plan.points) if isinstance(plan, SweepPlan) else 1
+    if plan.job.settings.launch.json:
+        answer = {"run": str(run.path), "name": plan.job.name, "backend": plan.backend, "job_ids": [], "runs": count}
+        script = json.dumps({**answer, "script": script}) + "\n"
+    sys.stdout.write(script)
+    sys.stdout.flush()
+    what = f"{count:,} points" if isinstance(plan, SweepPlan) else "it"
+    print(
+        f"slurmopt: dry run, nothing submitted; {what} would go to {run.path} by {plan.backend}; "
+        f"launch.id={run.id} submits this very script",
+        file=sys.stderr,
+    )
+    return 0

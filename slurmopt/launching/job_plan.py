@@ -1,0 +1,100 @@
+"""What the plans of runs and of sweeps share: backend, working directory, task, and the values of the script."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurmopt import __version__
+from slurmopt.errors import ConfigError
+from slurmopt.run_folder.layout import RunFolder
+
+if TYPE_CHECKING:
+    from slurmopt.config.schema import Settings
+    from slurmopt.slurm.script.job import Job
+
+
+def dependencies(typed: Settings, backend: str) -> tuple[str, ...]:
+    """What sbatch is to wait for, for `launch.after`. Raises ConfigError."""
+    if not typed.launch.after:
+        return ()
+    if backend == "local":
+        raise ConfigError("only Slurm can wait for another job; launch it once that has finished", "launch.after")
+    from slurmopt.sweeps.submit.dependencies import dependency
+
+    return tuple(dependency(typed.launch, Path.cwd()))
+
+
+def chosen_backend(typed: Settings) -> str:
+    """The name of the backend, `auto` decided. ConfigError where it cannot run this config."""
+    from slurmopt.backends import choose
+
+    backend = choose(typed.launch.backend)
+    if backend == "local" and typed.environment.container.image and typed.environment.container.runtime == "pyxis":
+        raise ConfigError("pyxis is a part of Slurm; valid here: apptainer", "environment.container.runtime")
+    return backend
+
+
+def job_for(typed: Settings, run: RunFolder, name: str, source: Path, backend: str, overrides: list[str]) -> Job:
+    """What the script is made from; `source` is the working directory, or what a snapshot is taken of."""
+    from slurmopt.config.task_command.startable import with_per
+    from slurmopt.slurm.script.job import Job
+
+    return Job(
+        name=name,
+        folder=run,
+        settings=with_per(typed, source),
+        workdir=run.code if typed.environment.snapshot != "off" else source,
+        python=sys.executable,
+        version=__version__,
+        made_from=" ".join(word for word in overrides if not word.lstrip("+~").startswith("launch.")),
+        local=backend == "local",
+    )
+
+
+def workdir(typed: Settings, home: Path) -> Path:
+    """Where the job is to run, as the launch sees it; `home` is where that was typed."""
+    folder = home / Path(typed.environment.workdir or "").expanduser()
+    try:
+        if folder.is_dir():
+            return folder
+    except OSError as error:  # too long, or below a folder that is closed
+        raise ConfigError(f"{str(folder)!r}: {(error.strerror or '').lower()}", "environment.workdir") from error
+    raise ConfigError(f"{str(folder)!r} is no folder", "environment.workdir")
+
+
+def import_from(home: Path, module: str) -> None:
+    """Imports a module that may lie in `home`, for the resolvers it registers. Raises ConfigError."""
+    sys.path.insert(0, str(home))
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"cannot import {module!r}: {error}", "launch.imports") from error
+    finally:
+        sys.path.pop(0)
+
+
+def checked_task(typed: Settings, source: Path) -> Settings:
+    """`typed` with `task.per` decided. ConfigError where there is nothing to run, or it is not there."""
+    from slurmopt.config.checkpoint import check_packages
+    from slurmopt.config.task_command.startable import check_command, check_python, check_task, launcher, with_per
+    from slurmopt.config.task_command.target import check_target
+
+    check_task(typed.task)
+    if typed.launch.check:
+        check_python(typed, source)
+    if typed.task._target_ is not None:
+        check_target(typed.task._target_, source)
+        environment = typed.environment
+        if not (typed.task.python or environment.container.image or environment.modules or environment.setup):
+            check_packages(typed.checkpoint)  # the job has this very Python
+        return typed
+    if typed.launch.check:
+        check_command(typed, source)
+    decided = with_per(typed, source)
+    if typed.task.per == "auto" and (found := launcher(typed, source)) is not None:
+        what = f"{found.name} in {found.script}" if found.script else found.name
+        print(f"slurmopt: task.per={found.per}: {what} starts the ranks", file=sys.stderr)
+    return decided

@@ -1,0 +1,82 @@
+"""From overrides to the plan of a sweep: its points are described, each choice of config groups composed once."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurmopt.errors import ConfigError
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.sweeps.submit.plan import SweepPlan
+
+if TYPE_CHECKING:
+    from slurmopt.config.schema import Settings
+    from slurmopt.grid.points import Points
+
+
+from slurmopt.launching.job_plan import checked_task, chosen_backend, dependencies, job_for, workdir
+from slurmopt.launching.run_name import new_run_folder, run_name, tell_another_name
+from slurmopt.launching.run_plan import plan
+
+
+def plan_sweep(overrides: list[str], config_dir: str | None = None) -> SweepPlan:
+    """`plan` for many runs: the points are described, each choice of config groups composed once."""
+    from slurmopt.config.composition.settings import typed_group
+    from slurmopt.sweeps.definition.describe import describe
+
+    found = describe(overrides, config_dir)
+    first = typed_group(found.config, "launch")
+    if first.run is not None:
+        raise ConfigError("is one run, and -m is for many; to go on with points: slurmopt retry", "launch.run")
+    name = run_name(found.config, first)
+    run = new_run_folder(name, first)
+    tell_another_name(first, run)
+    source = workdir(found.settings, Path.cwd())
+    return sweep_plan(checked_task(found.settings, source), found.points, run, name, source, overrides)
+
+
+def sweep_plan(
+    typed: Settings, points: Points, run: RunFolder, name: str, source: Path, overrides: list[str]
+) -> SweepPlan:
+    """The plan for `points` that are described already. ConfigError where they cannot be run so."""
+    from slurmopt.slurm.script.job import Array
+    from slurmopt.sweeps.definition.search import check_search
+    from slurmopt.sweeps.submit.plan import needs_one_node
+
+    backend = chosen_backend(typed)
+    if backend != "sbatch":
+        raise ConfigError(f"sweeps go to Slurm by sbatch, not by {backend}", "launch.backend")
+    if typed.sweep.packed and (why := needs_one_node(typed)) is not None:
+        raise ConfigError(why, "sweep.search" if typed.sweep.search else "sweep.per_task")
+    check_search(typed, points.axes)
+    _check_then(typed)
+    if typed.notify.as_word():
+        print("slurmopt: notify is not for points of a sweep; a run after it may tell: sweep.then", file=sys.stderr)
+    array = Array(typed.sweep.packed, typed.sweep.side_by_side, typed.sweep.search is not None)
+    job = replace(
+        job_for(typed, run, name, source, backend, overrides), sweep=array, after=dependencies(typed, backend)
+    )
+    return SweepPlan(job, backend, points.config(0, run.path), overrides, source, points=points)
+
+
+def _check_then(typed: Settings) -> None:
+    """What follows the sweep is composed now, so that a mistake in it shows before anything is submitted."""
+    if typed.sweep.then is None:
+        return
+    try:
+        follows = plan([*shlex.split(typed.sweep.then), "launch.after_failure=true"])
+    except (ConfigError, ValueError) as error:
+        raise ConfigError(str(error), "sweep.then") from error
+    asked = follows.job.settings.launch
+    wrong = {
+        "backend": follows.backend == "local",
+        "dry_run": asked.dry_run,
+        "wait": asked.wait,
+        "run": follows.existing,
+    }
+    for name, is_set in wrong.items():
+        if is_set:
+            raise ConfigError(f"launch.{name} is not for what follows a sweep; leave it out", "sweep.then")

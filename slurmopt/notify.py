@@ -1,0 +1,171 @@
+"""Telling the owner how an attempt ended, once for each end: by a command, a webhook. Its failure changes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurmopt.errors import one_line
+from slurmopt.restart import causes
+from slurmopt.run_folder import attempts, events
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.outcome import FINISHED, KILLED, REQUEUE
+from slurmopt.run_folder.variables import Unset, fill
+
+COMMAND_SECONDS = 60
+WEBHOOK_SECONDS = 10
+_WEB = ("http://", "https://")
+
+
+class HookError(Exception):
+    """Why a hook failed, without the URL or any value from the environment."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What is to be told, and how. Words and URL may hold `${oc.env:NAME}`."""
+
+    when: Sequence[str]
+    """At which states; see `state_of`."""
+    command: Sequence[str] | None = None
+    webhook: str | None = None
+
+
+def tell(run: RunFolder, attempt: int, hooks: Hooks, environ: Mapping[str, str]) -> list[str]:
+    """Tells of the attempt's end, as the journal has it, and notes that; a line for each hook that failed.
+
+    Nothing where the attempt has no `end` yet, or none of `hooks.when`, or where the hook has had its turn.
+    """
+    found = next((one for one in attempts.attempts(run) if one.number == attempt and one.end is not None), None)
+    if found is None or state_of(found.end or {}) not in hooks.when:
+        return []
+    facts, told = facts_of(run, found), _told(run, attempt)
+    failures = []
+    for how, send in _sends(hooks, facts, environ).items():
+        if how not in told:
+            failures += _send(run, attempt, how, send)
+    return failures
+
+
+def state_of(end: Mapping[str, Any]) -> str:
+    """The run's state after this `end` event: finished, failed, killed, cancelled or requeued."""
+    outcome, cause = end.get("outcome"), end.get("cause")
+    if end.get("next") or ("next" not in end and outcome == REQUEUE):
+        return "requeued"
+    if outcome == FINISHED:
+        return "finished"
+    if cause == causes.CANCELLED:
+        return "cancelled"
+    return "killed" if outcome == KILLED else "failed"
+
+
+def facts_of(run: RunFolder, attempt: attempts.Attempt) -> dict[str, Any]:
+    """What the hooks are told. `text` says all of it in one line."""
+    end = attempt.end or {}
+    state = state_of(end)
+    names = ("cause", "reason", "outcome", "exit_code", "rank", "node", "error", "step", "time")
+    of_run = {"name": run.name, "id": run.id, "folder": str(run.path), "state": state, "job": attempt.job}
+    of_attempt = {"attempt": attempt.number, "nodes": attempt.nodes, **{name: end.get(name) for name in names}}
+    return {"text": _line(run, attempt.number, state, end), **of_run, **of_attempt}
+
+
+def _line(run: RunFolder, attempt: int, state: str, end: Mapping[str, Any]) -> str:
+    why = [str(end[name]) for name in ("error", "reason") if end.get(name) and state != "finished"]
+    cause = end.get("cause")
+    head = f"{run.name}/{run.id} {'will come back' if state == 'requeued' else state}"
+    shown = f" ({cause})" if cause and cause != state else ""
+    return one_line(": ".join([f"{head}{shown}, attempt {attempt}", *why]))
+
+
+def _told(run: RunFolder, attempt: int) -> set[str]:
+    """The hooks that have had their turn after this attempt."""
+    return {
+        str(one.get("how"))
+        for one in events.read(run.events, "notified", "notify-failed")
+        if one.get("attempt") == attempt
+    }
+
+
+def _sends(hooks: Hooks, facts: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Callable[[], None]]:
+    command, webhook = hooks.command, hooks.webhook
+    sends: dict[str, Callable[[], None]] = {}
+    if command:
+        sends["command"] = lambda: _run(command, facts, environ)
+    if webhook:
+        sends["webhook"] = lambda: _post(webhook, facts, environ)
+    return sends
+
+
+def _send(run: RunFolder, attempt: int, how: str, send: Callable[[], None]) -> list[str]:
+    try:
+        send()
+    except HookError as error:
+        events.append(run.events, "notify-failed", attempt=attempt, how=how, reason=str(error))
+        return [f"notify.{how}: {error}"]
+    events.append(run.events, "notified", attempt=attempt, how=how)
+    return []
+
+
+def _run(words: Sequence[str], facts: dict[str, Any], environ: Mapping[str, str]) -> None:
+    """Runs the command; what it prints goes to standard error, which is the job's log in a job."""
+    argv = [_filled(str(word), environ) for word in words]
+    # Not SLURMOPT_FOLDER, which names the folder of all runs to the commands.
+    names = {"folder": "SLURMOPT_RUN_FOLDER"}
+    variables = {names.get(key, f"SLURMOPT_{key.upper()}"): _plain(value) for key, value in facts.items()}
+    try:
+        subprocess.run(
+            argv,
+            input=json.dumps(facts).encode(),
+            stdout=2,
+            env={**environ, **variables},
+            cwd=facts["folder"],
+            timeout=COMMAND_SECONDS,
+            check=True,
+        )
+    except OSError as error:
+        raise HookError(f"{one_line(str(words[0]))!r} cannot be started: {(error.strerror or '').lower()}") from error
+    except subprocess.TimeoutExpired as error:
+        raise HookError(f"{one_line(str(words[0]))!r} was still running after {COMMAND_SECONDS} s") from error
+    except subprocess.CalledProcessError as error:
+        ended = f"signal {-error.returncode}" if error.returncode < 0 else f"exit status {error.returncode}"
+        raise HookError(f"{one_line(str(words[0]))!r} ended with {ended}") from error
+
+
+def _plain(value: Any) -> str:
+    return "" if value is None else one_line(str(value))
+
+
+def _post(url: str, facts: dict[str, Any], environ: Mapping[str, str]) -> None:
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    address = _filled(url, environ).strip()
+    if not address.startswith(_WEB):
+        raise HookError("is no URL; valid: https://…")
+    headers = {"Content-Type": "application/json", "User-Agent": "slurmopt"}
+    request = Request(address, json.dumps(facts).encode(), headers)  # noqa: S310  its scheme was checked
+    try:
+        with urlopen(request, timeout=WEBHOOK_SECONDS):  # noqa: S310
+            pass
+    except HTTPError as error:
+        error.close()
+        raise HookError(f"the server answered {error.code}") from error
+    except TimeoutError as error:
+        raise HookError(f"no answer within {WEBHOOK_SECONDS} s") from error
+    except (URLError, OSError) as error:
+        reason = getattr(error, "reason", error)
+        said = reason.strerror if isinstance(reason, OSError) else None
+        raise HookError(f"cannot be reached: {one_line((said or type(reason).__name__).lower())}") from error
+    except (HTTPException, ValueError) as error:  # their words have the URL in them
+        raise HookError("is no URL, or what answers there is no web server") from error
+
+
+def _filled(text: str, environ: Mapping[str, str]) -> str:
+    try:
+        return fill(text, environ)
+    except Unset as error:
+        raise HookError(f"needs the environment variable {error}, which is not set here") from error

@@ -1,0 +1,55 @@
+"""What an attempt leaves behind besides the journal: logs, the lookout's finding, files of the training's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slurmopt.run_folder.attempts import Attempt
+from slurmopt.run_folder.files import open_regular, read_json
+from slurmopt.run_folder.layout import RunFolder
+
+_TAIL = 65536
+
+
+def hang_of(folder: RunFolder, attempt: Attempt) -> Mapping[str, Any] | None:
+    """What the lookout found, from its file or its event."""
+    try:
+        return read_json(folder.hang(attempt.number)) or attempt.hang
+    except OSError:
+        return attempt.hang
+
+
+def job_log(folder: RunFolder, attempt: Attempt, until: int | None = None) -> str:
+    """The end of what the batch shell and slurmstepd said during this attempt; `until`: where the next one's begins."""
+    if attempt.job is None:
+        return ""
+    return tail(folder.job_log(attempt.job), attempt.log_from or 0, until)
+
+
+def tail(path: Path, start: int = 0, end: int | None = None) -> str:
+    """The end of a log from `start` to `end` (bytes); "" where it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            size = file.seek(0, 2)
+            last = size if end is None or not start < end <= size else end
+            file.seek(max(start if start <= size else 0, last - _TAIL))
+            return file.read(last - file.tell()).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def newest_mark(pattern: str | None, root: Path) -> float | None:
+    """When the newest file that matches `pattern`, relative to `root`, was written: seconds since the epoch."""
+    if pattern is None:
+        return None
+    import glob
+
+    times = []
+    for name in glob.iglob(pattern, root_dir=root, recursive=True):
+        try:
+            times.append((root / name).stat().st_mtime)
+        except OSError:  # it was pruned just now
+            continue
+    return max(times, default=None)

@@ -1,0 +1,211 @@
+"""The attempts of a run as its journal tells of them, oldest first. Nothing here trusts a field's type."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slurmopt.run_folder import events
+from slurmopt.run_folder.layout import RunFolder
+
+Event = dict[str, Any]
+_ON_CHECKPOINTS = b'"event": "checkpoint'
+_DURABLE = re.compile(rb'"event": "checkpoint", "attempt": (\d{1,9}), "step": (\d{1,15}), "tier": "(?:shared|s3)"')
+_PASSED_OVER = re.compile(
+    rb'"event": "checkpoint(?:-pruned"|", "attempt": \d{1,9}, "step": \d{1,15}, "tier": "scratch")'
+)
+
+
+@dataclass
+class Attempt:
+    """One start of the run, from its events."""
+
+    number: int
+    job: str | None = None
+    nodes: str | None = None
+    queued: float | None = None
+    """Since when the job waited for this start: seconds since the epoch."""
+    started: float | None = None
+    """When its batch shell started."""
+    log_from: int | None = None
+    """How many bytes the job's log had when it started."""
+    signals: list[str] = field(default_factory=list)
+    """What the batch shell got: USR1, TERM."""
+    restored: Event | None = None
+    durable: int | None = None
+    """The newest step of it that is durable where any node finds it: on `shared` or `s3`, or by a command's word."""
+    hang: Event | None = None
+    requeue: Event | None = None
+    """Its own wish to be requeued, noted before Slurm is asked."""
+    refused: Event | None = None
+    """Slurm's no to that wish."""
+    cancelled: bool = False
+    """The user cancelled the run during it."""
+    end: Event | None = None
+    since_retry: bool = True
+    """Whether it counts for the budgets: not, where the user has asked for a retry since."""
+
+    @property
+    def cause(self) -> str | None:
+        """Why it ended; None where nothing tells (yet)."""
+        found = (self.end or {}).get("cause")
+        return found if isinstance(found, str) else None
+
+    @property
+    def began(self) -> bool:
+        """Whether the task was started on any rank; so too where nothing tells."""
+        return (self.end or {}).get("began") is not False
+
+    @property
+    def pause(self) -> float:
+        """Seconds from its end until the next attempt may start."""
+        return number((self.end or {}).get("pause")) or 0.0
+
+    @property
+    def step(self) -> int | None:
+        """The last step it is known to have done."""
+        return whole((self.end or {}).get("step"))
+
+    @property
+    def ended(self) -> float | None:
+        """When it ended by its own account; the verdict of somebody who came later does not say when."""
+        return None if self.end is None or "by" in self.end else _time(self.end)
+
+    @property
+    def mark(self) -> float | None:
+        """When the newest file of `task.checkpoints` was written, as of its end."""
+        return number((self.end or {}).get("mark"))
+
+
+def attempts(folder: RunFolder) -> list[Attempt]:
+    """All attempts, from the journal. Raises OSError where it cannot be read."""
+    return of_events(events.parse(telling(folder.events)))
+
+
+def telling(path: Path) -> Iterator[bytes]:
+    """The lines of a journal. Those on checkpoints, which a long run has by the million, are left out, but for the ones
+    that attempts are judged by. OSError."""
+    for block in events.blocks(path):
+        of_checkpoints = block.count(_ON_CHECKPOINTS)
+        if not of_checkpoints:
+            yield from block.splitlines()
+            continue
+        durable = _DURABLE.findall(block)
+        plain = len(durable) + len(_PASSED_OVER.findall(block)) == of_checkpoints
+        for line in block.splitlines():
+            if _ON_CHECKPOINTS not in line or not (plain or _DURABLE.search(line) or _PASSED_OVER.search(line)):
+                yield line
+        for attempt in dict.fromkeys(attempt for attempt, _ in durable):
+            newest = max(int(step) for one, step in durable if one == attempt)
+            yield b'{"event": "checkpoint", "attempt": %d, "step": %d, "tier": "shared"}' % (int(attempt), newest)
+
+
+def of_events(journal: Iterable[Event]) -> list[Attempt]:
+    """All attempts that the events tell of."""
+    found: dict[int, Attempt] = {}
+    queued: float | None = None
+    latest: Attempt | None = None
+    for event in journal:
+        word, when = str(event["event"]), _time(event)
+        if word in ("submitting", "submitted"):
+            queued = when
+        elif word == "attempt" and (claimed := whole(event.get("attempt"))) is not None:
+            latest = found[claimed] = Attempt(
+                claimed, _text(event, "job"), _text(event, "nodes"), queued, when, whole(event.get("log_from"))
+            )
+            queued = None  # where it dies without a word, nobody noted since when the next one waits
+        elif word == "retry":
+            for attempt in found.values():
+                attempt.since_retry = False
+        elif word in ("cancel", "cancel-failed") and latest is not None:
+            latest.cancelled = word == "cancel"
+        else:
+            about = found.get(whole(event.get("attempt")) if "attempt" in event else -1)  # type: ignore[arg-type]
+            if word == "end" and about is None and (claimed := whole(event.get("attempt"))) is not None:
+                about = found[claimed] = Attempt(claimed)  # its `attempt` line was lost; the verdict stands
+            if about is not None:
+                _TAKE.get(word, _skip)(about, event)
+        if word in ("requeue", "end") and "by" not in event:
+            queued = when
+    return [found[claimed] for claimed in sorted(found)]
+
+
+def _skip(attempt: Attempt, event: Event) -> None:
+    """Says nothing of how it went."""
+
+
+def _signal(attempt: Attempt, event: Event) -> None:
+    attempt.signals.append(str(event.get("signal")))
+
+
+def _restored(attempt: Attempt, event: Event) -> None:
+    attempt.restored = event
+
+
+def _checkpoint(attempt: Attempt, event: Event) -> None:
+    """What lies on a node's own disk alone is lost with the node: counted, it would hide what later attempts add."""
+    step = whole(event.get("step"))
+    if step is not None and event.get("tier") != "scratch":
+        attempt.durable = max(step, attempt.durable or 0)
+
+
+def _hang(attempt: Attempt, event: Event) -> None:
+    attempt.hang = event
+
+
+def _requeue(attempt: Attempt, event: Event) -> None:
+    attempt.requeue = event
+
+
+def _refused(attempt: Attempt, event: Event) -> None:
+    attempt.refused = event
+
+
+def _end(attempt: Attempt, event: Event) -> None:
+    """The first word counts, but for one that says more: a late verdict never overrules an attempt's own."""
+    if attempt.end is None or "by" not in event:
+        attempt.end = event
+    if (durable := whole(event.get("durable"))) is not None:  # a command's own word in its requeue file
+        attempt.durable = max(durable, attempt.durable or 0)
+
+
+_TAKE = {
+    "signal": _signal,
+    "restored": _restored,
+    "checkpoint": _checkpoint,
+    "hang": _hang,
+    "requeue": _requeue,
+    "requeue-refused": _refused,
+    "end": _end,
+}
+
+
+def whole(value: Any) -> int | None:
+    """`value`, if it is a whole number of a sane size."""
+    found = number(value)
+    return int(value) if found is not None and found == int(found) and abs(found) < 2**53 else None
+
+
+def number(value: Any) -> float | None:
+    """`value`, if it is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def _time(event: Event) -> float | None:
+    return number(event.get("time"))
+
+
+def _text(event: Event, name: str) -> str | None:
+    value = event.get(name)
+    if isinstance(value, list):  # nodes, as somebody else might note them
+        return ",".join(str(item) for item in value if isinstance(item, (str, int))) or None
+    return str(value) if isinstance(value, (str, int)) else None

@@ -1,0 +1,247 @@
+"""Reading files that a foreign hand may have put there, and writing small ones so that a reader never sees half."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from slurmopt.run_folder.open_folders import held, renewed
+from slurmopt.run_folder.owner import is_trusted
+from slurmopt.run_folder.temporary import temporary_name
+
+_LARGEST = 16 << 20
+"""Bytes: no config, script, heartbeat or verdict has as many."""
+_PAGE = 1 << 16
+_MOST_PIECES = 1000
+
+
+def replace_text(path: Path, text: str, mode: int = 0o640) -> None:
+    """`replace_bytes` of a text."""
+    replace_bytes(path, text.encode("utf-8", "surrogateescape"), mode)
+
+
+def replace_bytes(path: Path, data: bytes, mode: int = 0o640) -> None:
+    """Writes `data` beside `path` and renames it into place.
+
+    Where others may write to the folder they cannot foresee the temporary name, and what they put there is not
+    followed: the file is a new one or the open fails. What root writes into another user's folder is that user's.
+    """
+    temporary = temporary_name(path)
+    descriptor = open_held(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            _leave_to_owner(descriptor, held(path))
+            file.write(data)
+        os.replace(held(temporary), held(path))
+    except OSError as error:
+        if error.filename is not None:
+            error.filename, error.filename2 = str(path), None
+        held(temporary).unlink(missing_ok=True)
+        raise
+
+
+def open_held(path: Path, flags: int, mode: int = 0o777) -> int:
+    """`os.open`; of a path in the folder that this process holds, in that folder."""
+    try:
+        try:
+            return os.open(held(path), flags, mode)
+        except OSError as error:
+            if error.errno == errno.EEXIST or not renewed():
+                raise
+            return os.open(held(path), flags, mode)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def open_append(path: Path, mode: int = 0o640) -> int:
+    """The descriptor of a file that is added to, made where it is missing: journals, logs, lock files.
+
+    Raises OSError where something else has the name: a link, which might lead anywhere; a FIFO, which would be waited
+    for; a device.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = open_held(path, flags, mode)
+    except OSError as error:
+        if error.errno != errno.ELOOP or not held(path).is_symlink():
+            raise
+        owner = held(path).lstat().st_uid
+        raise NotRegular(errno.EINVAL, f"it is a link (of user {owner}), which is not followed", str(path)) from error
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise NotRegular(errno.EINVAL, f"it is {_kind(mode)}", str(path))
+    _leave_to_owner(descriptor, held(path))
+    return descriptor
+
+
+def _leave_to_owner(descriptor: int, path: Path) -> None:
+    """Gives an empty file of root's to whom the file at `path` belongs, else to the folder's owner: that user's jobs
+    must read it, as after `slurmopt cancel` by an administrator. Never one that has another name elsewhere."""
+    mine = os.fstat(descriptor)
+    if os.geteuid() or mine.st_uid or mine.st_size or mine.st_nlink > 1:
+        return
+    with contextlib.suppress(OSError):  # root is nobody on a file system that says so
+        before = path.lstat() if os.path.lexists(path) else mine
+        facts = path.parent.stat() if os.path.samestat(before, mine) else before
+        if facts.st_uid:
+            os.fchown(descriptor, facts.st_uid, facts.st_gid)
+
+
+def replace_json(path: Path, value: Any) -> None:
+    """`replace_text` of one JSON document; what JSON does not know is written as its text."""
+    replace_text(path, json.dumps(value, default=str) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in `path`, or None where there is none yet, or where a foreign hand left something else."""
+    try:
+        value = json.loads(read_text(path))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+class NotRegular(OSError):
+    """A FIFO, which would be waited for, a device, which may never end, or a folder."""
+
+
+_NEVER_FILES = {
+    errno.ENXIO: "no regular file but a socket",
+    errno.ELOOP: "no file but a link that leads to itself",
+}
+"""What opening a file answers that is none."""
+_KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
+
+
+def _kind(mode: int) -> str:
+    return f"no regular file but {_KINDS.get(stat.S_IFMT(mode), 'something else')}"
+
+
+class TooLarge(OSError):
+    """More bytes than such a file ever has: read whole, it would fill the memory."""
+
+
+class NotMine(PermissionError):
+    """It belongs to another user, who may write there whatever they like."""
+
+
+def open_regular(path: str | Path, most: int | None = None, mine: bool = False) -> BinaryIO:
+    """Opens a file to read its bytes, without waiting for anything: every file that a foreign hand may have put there.
+
+    `most`: the bytes it may have, for who reads it whole; who reads its end, or pieces of it, needs no limit. `mine`:
+    whether it must belong to this user or root, because what it says is going to be carried out. OSError: NotRegular,
+    TooLarge, NotMine, or what the system answers.
+    """
+    return os.fdopen(_opened(path, most, mine), "rb")
+
+
+def read_whole(path: str | Path, most: int = _LARGEST, mine: bool = False) -> bytes:
+    """The bytes of a file of at most `most`. OSError, as `open_regular` raises it."""
+    with _closing(_opened(path, most, mine)) as descriptor:
+        # Files of the kernel say that they have nothing.
+        return _read(descriptor, 0, min(most, os.fstat(descriptor).st_size or _PAGE))
+
+
+def read_start(path: str | Path, size: int) -> bytes:
+    """The first `size` bytes of a file, or all. OSError, as `open_regular` raises it."""
+    with _closing(_opened(path)) as descriptor:
+        return _read(descriptor, 0, size)
+
+
+def read_end(path: str | Path, size: int) -> bytes:
+    """The last `size` bytes of a file, or all. OSError, as `open_regular` raises it."""
+    with _closing(_opened(path)) as descriptor:
+        return _read(descriptor, max(0, os.fstat(descriptor).st_size - size), size)
+
+
+def _opened(path: str | Path, most: int | None = None, mine: bool = False) -> int:
+    try:
+        descriptor = open_held(Path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in _NEVER_FILES:
+            raise
+        raise NotRegular(errno.EINVAL, f"it is {_NEVER_FILES[error.errno]}", str(path)) from error
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise NotRegular(errno.EINVAL, f"it is {_kind(facts.st_mode)}", str(path))
+        if mine and not is_trusted(facts, held(Path(path)).parent):
+            raise NotMine(errno.EPERM, "it belongs to another user", str(path))
+        if most is not None and facts.st_size > most:
+            raise TooLarge(errno.EFBIG, f"it has more than {most >> 20} MiB", str(path))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextlib.contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int, place: int, size: int) -> bytes:
+    """`size` bytes from `place` on, or as many as there are. One system call gives no more than 2 GiB."""
+    data = os.pread(descriptor, size, place)
+    while len(data) < size and (piece := os.pread(descriptor, size - len(data), place + len(data))):
+        data += piece
+    return data
+
+
+def read_script(path: Path) -> str:
+    """The text of a job script of one's own; bytes that are no UTF-8 are kept as `replace_text` writes them again.
+    OSError."""
+    return read_whole(path, mine=True).decode("utf-8", "surrogateescape")
+
+
+def read_text(path: Path, mine: bool = False) -> str:
+    """The text of a small file. ValueError for what is no regular file, for a huge one and for one that is no UTF-8.
+    `mine`: as in `open_regular`."""
+    try:
+        return read_whole(path, mine=mine).decode("utf-8")
+    except (NotRegular, TooLarge) as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+
+
+def data_to_read(descriptor: int) -> int:
+    """How many bytes there are to read in a file without those that `next_data` passes over."""
+    facts = os.fstat(descriptor)
+    with contextlib.suppress(OSError):
+        if os.lseek(descriptor, 0, os.SEEK_HOLE) < facts.st_size:
+            return min(facts.st_size, facts.st_blocks * 512)
+    return facts.st_size  # without holes, or this file system does not tell
+
+
+def data_end(descriptor: int) -> int:
+    """Where the last bytes end that somebody has written; the file's end where this file system does not tell, or where
+    they are in too many pieces to look for."""
+    size, end = os.fstat(descriptor).st_size, 0
+    with contextlib.suppress(OSError):
+        for _ in range(_MOST_PIECES):
+            if (start := next_data(descriptor, end)) >= size:
+                return end
+            end = os.lseek(descriptor, start, os.SEEK_HOLE)
+    return size
+
+
+def next_data(descriptor: int, place: int) -> int:
+    """Where the next bytes stand that somebody has written, from `place` on; the file's end where there are none.
+
+    A file can say that it has a terabyte and hold nothing: reading that takes minutes."""
+    try:
+        return max(place, os.lseek(descriptor, place, os.SEEK_DATA))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return max(place, os.fstat(descriptor).st_size)
+        return place  # this file system does not tell

@@ -1,0 +1,63 @@
+"""One small file a rank: how far it is, that it lives, and in the end its outcome."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from slurmopt.run_folder.files import read_json, replace_json
+
+
+@dataclass
+class Heartbeat:
+    """What a rank says of itself. Times are seconds since the epoch."""
+
+    rank: int
+    world_size: int
+    node: str
+    pid: int
+    started: float = field(default_factory=time.time)
+    time: float = 0.0
+    phase: str = "starting"
+    """starting, checking (its node), importing (the function), waiting (for the other ranks), running, restoring,
+    saving (at a stop), ended; or a name of the training's own, such as evaluation"""
+    phases: dict[str, float] = field(default_factory=dict)
+    """When each phase was first entered."""
+    asked: str | None = None
+    """Who first asked the rank to save and stop: USR1, TERM, or file (the batch shell's)."""
+    address: str | None = None
+    """Where its node answers the other nodes' health checks: host:port."""
+    awaits: str | None = None
+    """What it waits for before its task starts, and until when: a finding of its health check that may pass."""
+    step: int | None = None
+    step_time: float | None = None
+    """When `step` last rose."""
+    total_steps: int | None = None
+    first_step: int | None = None
+    """The first step this attempt reported, and when: what the step rate is reckoned from."""
+    first_step_time: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    active: int = 0
+    """How often, since it made no step any more, its GPU or its files were seen busy."""
+    moved_bytes: int = 0
+    """Of checkpoints, since the attempt began: it shows that a restore goes on."""
+    outcome: dict[str, Any] | None = None
+    """Set when the rank ends: see `slurmopt.run_folder.outcome`."""
+
+    def write(self, path: Path) -> None:
+        self.time = time.time()
+        replace_json(path, asdict(self))
+
+
+def read(path: Path) -> Heartbeat | None:
+    """The rank's last heartbeat, or None where it has not written one."""
+    value = read_json(path)
+    if value is None:
+        return None
+    known = {f.name for f in fields(Heartbeat)}
+    try:
+        return Heartbeat(**{key: item for key, item in value.items() if key in known})
+    except TypeError:  # written by a foreign hand: it lacks what every heartbeat has
+        return None

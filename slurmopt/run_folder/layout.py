@@ -1,0 +1,259 @@
+"""Names every file that a run leaves.
+
+runs/NAME/ID/
+  config.yaml       the composed config; `oc.env` stays unresolved, so that no secret is written
+  overrides.yaml    what was typed on the command line
+  job.sbatch        the script that was submitted
+  events.jsonl      the run's journal, one JSON object a line
+  logs/             job-JOBID.log of the batch shell; attempt-K/rank-R.log of each rank, and of a hang
+                    flight-recorder-rank-R
+  heartbeat/        attempt-K/rank-R.json: the step each rank is at, and in the end its outcome
+  checkpoints/      step-N/… and commits/ of the Checkpointer; files of the training's own may lie beside them
+  result.json       what the function returned, or the command's exit code
+  environment.txt   versions, git commit and diff, host, GPU
+  code/             the code snapshot, where one was asked for
+  hostfile          the nodes, where a command starts its own ranks
+  python/           a link to slurmopt, where task.python is another Python
+  submitit/         the pickles of the submitit backend
+  .submission       locked while somebody submits the run
+  .submitting       who that is; a link, there only as long
+  .unfinished       what a retry found, while it changes config.yaml and job.sbatch
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurmopt.run_folder.open_folders import held, renewed
+
+RECORDS = "SLURMOPT_RECORDS"
+_RANK_FILE = re.compile(r"rank-(\d+)\.(?:json|log)")
+_ATTEMPT = re.compile(r"attempt-(\d+)")
+_NUMBER = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder. `path` is absolute."""
+
+    path: Path
+    records: Path | None = None
+    """Where config, journal, logs and heartbeats lie if not in `path`: see `slurmopt.run_folder.archive`."""
+
+    @property
+    def id(self) -> str:
+        """Of point 17 of a sweep `ID/17`, so that NAME/ID names it everywhere."""
+        if not self.in_sweep:
+            return self.path.name
+        number, sweep = self.path.name, self.path.parent.parent.name
+        return f"{sweep}/{int(number)}" if _NUMBER.fullmatch(number) else f"{sweep}/{self.path.parent.name}/{number}"
+
+    @property
+    def name(self) -> str:
+        return (self.path.parents[2] if self.in_sweep else self.path.parent).name
+
+    @property
+    def in_sweep(self) -> bool:
+        """Whether it is a point of a sweep, or an array task of one: see `slurmopt.run_folder.sweep_layout`."""
+        points = self.path.parent.parent / "points.json"
+        return self.path.parent.name in ("points", "tasks") and held(points).is_file()
+
+    @property
+    def top(self) -> Path:
+        """The run's folder; of a point or array task that of its sweep: what its processes keep open."""
+        return self.path.parent.parent if self.in_sweep else self.path
+
+    def lacks(self) -> list[str]:
+        """The names of the files that every launch makes and that are not there."""
+        return [path.name for path in (self.config, self.script, self.events) if not os.path.lexists(path)]
+
+    @property
+    def kept(self) -> Path:
+        """The folder that has config, journal, logs and heartbeats."""
+        return self.records or self.path
+
+    def told(self, path: Path) -> Path:
+        """Where people find what this process reads at `path`, in this folder."""
+        return path
+
+    @property
+    def config(self) -> Path:
+        """The composed config; an array task of a sweep has none but the sweep's."""
+        of_sweep = self.path.parent.name == "tasks" and self.in_sweep
+        return (self.path.parent.parent if of_sweep else self.kept) / "config.yaml"
+
+    @property
+    def overrides(self) -> Path:
+        return self.path / "overrides.yaml"
+
+    @property
+    def script(self) -> Path:
+        """The job script; one for all points of a sweep."""
+        return (self.path.parent.parent if self.in_sweep else self.path) / "job.sbatch"
+
+    @property
+    def events(self) -> Path:
+        return self.kept / "events.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.kept / "logs"
+
+    @property
+    def heartbeats(self) -> Path:
+        return self.kept / "heartbeat"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    @property
+    def returned(self) -> Path:
+        """What a point of a Hydra application returned: a pickle."""
+        return self.kept / "return.pickle"
+
+    @property
+    def environment(self) -> Path:
+        return self.path / "environment.txt"
+
+    @property
+    def code(self) -> Path:
+        return self.path / "code"
+
+    @property
+    def task(self) -> Path:
+        """What a point's ranks are to do, where their Python may lack what reading its config needs."""
+        return self.kept / "task.json"
+
+    @property
+    def package(self) -> Path:
+        """Holds a link to slurmopt, for a job's Python that has none."""
+        return self.path / "python"
+
+    @property
+    def submitit(self) -> Path:
+        return self.path / "submitit"
+
+    @property
+    def submission(self) -> Path:
+        """Its lock is held while the run is being submitted: its own file, because the script can be replaced then."""
+        return self.path / ".submission"
+
+    @property
+    def submitter(self) -> Path:
+        """There while the run is being submitted; says by whom. See `slurmopt.runs.submit.lock_file`."""
+        return self.path / ".submitting"
+
+    @property
+    def unfinished(self) -> Path:
+        """What a retry found: it is there while one is under way, and where one broke off."""
+        return self.path / ".unfinished"
+
+    def job_log(self, job: str) -> Path:
+        """What the batch shell and slurmstepd said; `job` is Slurm's id, or `%j` in a directive. Of a sweep's array
+        task it lies with the sweep: a point's folder is not there yet when Slurm opens it."""
+        return (self.path.parent.parent / "logs" if self.in_sweep else self.logs) / f"job-{job}.log"
+
+    def rank_log(self, attempt: int, rank: int) -> Path:
+        return self.attempt_logs(attempt) / f"rank-{rank}.log"
+
+    def heartbeat(self, attempt: int, rank: int) -> Path:
+        return self.heartbeats / f"attempt-{attempt}" / f"rank-{rank}.json"
+
+    def stop_request(self, attempt: int) -> Path:
+        """Exists once the batch shell has been told that this attempt must end soon: for ranks that start later."""
+        return self.heartbeats / f"attempt-{attempt}" / "stop"
+
+    def stop_agreement(self, attempt: int, which: str) -> Path:
+        """Where the ranks agree on where to stop, once rank 0's store is lost."""
+        return self.heartbeats / f"attempt-{attempt}" / f"stop-agreement-{which}"
+
+    def rendezvous(self, attempt: int) -> Path:
+        """The attempt's secret, and in the next line where rank 0 listens; for the owner's eyes only."""
+        return self.heartbeats / f"attempt-{attempt}" / "rendezvous"
+
+    def hang(self, attempt: int) -> Path:
+        """What the lookout found when no rank made a step any more."""
+        return self.heartbeats / f"attempt-{attempt}" / "hang.json"
+
+    def stacks_request(self, attempt: int) -> Path:
+        """Asks every rank to write the stack traces of its threads into its log."""
+        return self.heartbeats / f"attempt-{attempt}" / "stacks"
+
+    def slurm_said(self, attempt: int) -> Path:
+        """What `scontrol show job` answered when the attempt ended other than well."""
+        return self.heartbeats / f"attempt-{attempt}" / "slurm"
+
+    def verdict(self, attempt: int) -> Path:
+        """The verdict of a rank that was alone, for the batch shell."""
+        return self.heartbeats / f"attempt-{attempt}" / "verdict"
+
+    def requeue_wish(self) -> Path:
+        """A command's way to say that it has saved and wants another attempt: {"step": N}."""
+        return self.path / "requeue"
+
+    def attempt_logs(self, attempt: int) -> Path:
+        """The folder of an attempt's logs; making it claims the attempt's number."""
+        return self.logs / f"attempt-{attempt}"
+
+    def flight_recorder(self, attempt: int) -> Path:
+        """What the names of an attempt's dumps of torch's flight recorder begin with; a rank's number follows."""
+        return self.attempt_logs(attempt) / "flight-recorder-rank-"
+
+    def attempts(self) -> list[int]:
+        """The attempts that have started, oldest first. An attempt's number is claimed by making its log folder."""
+        return sorted(_numbers(self.logs, _ATTEMPT))
+
+    def ranks_with_logs(self, attempt: int) -> list[int]:
+        return sorted(_numbers(self.logs / f"attempt-{attempt}", _RANK_FILE))
+
+    def ranks_with_heartbeats(self, attempt: int) -> list[int]:
+        return sorted(_numbers(self.heartbeats / f"attempt-{attempt}", _RANK_FILE))
+
+    def make(self, group_access: bool = False, of_sweep: bool = False) -> None:
+        """Makes the folder, private to the user; FileExistsError where it stands already. A sweep's has points."""
+        mode = 0o750 if group_access else 0o700
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(mode=mode)
+        parts = (self.logs, self.path / "points") if of_sweep else (self.logs, self.heartbeats, self.checkpoints)
+        for part in parts:
+            part.mkdir(mode=mode)
+
+
+def _numbers(folder: Path, pattern: re.Pattern[str]) -> list[int]:
+    try:
+        names = os.listdir(held(folder))
+    except FileNotFoundError:
+        return []
+    except OSError:
+        if not renewed():
+            raise
+        names = os.listdir(held(folder))
+    return [int(match[1]) for name in names if (match := pattern.fullmatch(name))]
+
+
+def run_folder(path: Path, environ: Mapping[str, str]) -> RunFolder:
+    """The run at `path`, for its own processes: RECORDS in their environment says where a packed point has its
+    records."""
+    records = Path(environ.get(RECORDS) or "/")
+    of_point = records.parts[-4:-3] + records.parts[-2:] == ("tasks", "points", path.name)
+    return RunFolder(path, records if of_point and records.parents[3] == path.parent.parent else None)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run's: the journal is the first file a launch writes. Something else can have its name by
+    now: whoever reads it says so."""
+    return os.path.lexists(path / "events.jsonl")
+
+
+def folder_name(name: str) -> str:
+    """`name` as one folder that no shell and no file system minds: letters, digits, `._-`; never empty or hidden."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "run"

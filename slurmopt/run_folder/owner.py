@@ -1,0 +1,52 @@
+"""Whose a file is, and who may write it, as its file system shows that.
+
+Some show another user, or other modes, than they were asked for: an EFS access point with a user of its own, mounts of
+SMB, NFS with another table of users, root where the server squashes it. A file that this process makes there tells.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from slurmopt.run_folder.temporary import temporary_name
+
+_shown: dict[int, os.stat_result] = {}
+"""Device → what its file system showed of a file of this user's that was made with mode 600."""
+
+
+def is_own(facts: os.stat_result, folder: Path) -> bool:
+    """Whether what `facts` tell of, in `folder`, belongs to this user. Only where the user ids say that it does not, a
+    file is made in `folder` to see what they are worth there."""
+    if facts.st_uid == os.geteuid():
+        return True
+    shown = _probe(folder)
+    return shown is not None and shown.st_uid == facts.st_uid
+
+
+def is_trusted(facts: os.stat_result, folder: Path) -> bool:
+    """Whether it belongs to this user, or to root, who can do anything as this user already."""
+    return facts.st_uid == 0 or is_own(facts, folder)
+
+
+def keeps_modes(folder: Path) -> bool:
+    """Whether files in `folder` have the modes that are asked for; also where that cannot be tried."""
+    shown = _probe(folder)
+    return shown is None or not shown.st_mode & 0o077
+
+
+def _probe(folder: Path) -> os.stat_result | None:
+    """What the file system shows of a new file, through the file's descriptor: nobody can swap it meanwhile."""
+    try:
+        device = folder.stat().st_dev
+        if device in _shown:
+            return _shown[device]
+        path = temporary_name(folder / "owner")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        return _shown.setdefault(device, os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)

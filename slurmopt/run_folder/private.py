@@ -1,0 +1,101 @@
+"""What no other user may have a hand in: files that may hold pickles, and all that slurmopt makes in a run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from slurmopt.errors import JobError
+from slurmopt.run_folder.files import open_held
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.open_folders import held, hold, hold_as_told, release
+from slurmopt.run_folder.owner import is_trusted, keeps_modes
+
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+@contextlib.contextmanager
+def written_by_nobody_else() -> Iterator[None]:
+    """What this process makes meanwhile is not writable for group and others, whatever the umask."""
+    before = os.umask(0o077)
+    os.umask(before | 0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def hold_run(run: RunFolder) -> None:
+    """Keeps the run's folder open in this process, or that of its sweep; see `slurmopt.run_folder.open_folders`.
+
+    JobError where that, or the run, belongs to another user, or where others may write to it."""
+    if hold_as_told():
+        return
+    place = run.top
+    if not hold(place):
+        return
+    try:
+        for path in (place, run.path):
+            refuse_foreign_folder(path)
+        refuse_open_folder(place)
+    except JobError:
+        release(place)
+        raise
+
+
+def refuse_foreign_folder(path: Path) -> None:
+    """JobError where the folder or file, or the link in its place, is neither this user's nor root's: what is in it is
+    run. Nothing where there is none yet.
+    """
+    here = held(path)
+    for facts in (path.lstat(), path.stat(), here.stat()) if os.path.lexists(path) and here.exists() else ():
+        if not is_trusted(facts, here if here.is_dir() else here.parent):
+            raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); nothing there is run")
+
+
+def refuse_open_folder(path: Path) -> None:
+    """JobError where others may write to a run or sweep folder of this user's: slurmopt never makes such a one, so
+    somebody may have put it there, and what they like into it. Nothing where the file system has no modes of its own.
+    """
+    here = held(path)
+    mode = stat.S_IMODE(here.stat().st_mode) if here.exists() else 0
+    if mode & _OTHERS and keeps_modes(here):
+        raise JobError(f"{path} may be written by others (mode {mode:o}); nothing there is run")
+
+
+def read(path: Path, place: int = 0, size: int = -1) -> bytes:
+    """The bytes of a file that only this user, or root, can have written, or `size` of them from `place` on. JobError
+    where that is not so."""
+    descriptor = open_held(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        refuse_strangers(path, descriptor)
+        file.seek(place)
+        return file.read(size)
+
+
+def refuse_strangers(path: Path, descriptor: int) -> None:
+    """JobError where the open file is no regular one, or where others can have written to it or to its folder."""
+    facts = os.fstat(descriptor)
+    if not stat.S_ISREG(facts.st_mode):
+        raise JobError(f"{path} is no regular file; it is not read")
+    folder = held(path).parent
+    _refuse(path, facts, folder)
+    _refuse(path.parent, folder.stat(), folder)
+
+
+def _refuse(path: Path, facts: os.stat_result, folder: Path) -> None:
+    if not is_trusted(facts, folder):
+        raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); it is not read")
+    if facts.st_mode & _OTHERS and keeps_modes(folder):
+        raise JobError(f"{path} can be written by others (mode {facts.st_mode & 0o777:o}); it is not read")
+
+
+if __name__ == "__main__":  # as the job script asks
+    try:
+        {"owner": refuse_foreign_folder, "mode": refuse_open_folder}[sys.argv[1]](Path(sys.argv[2]))
+    except (JobError, OSError) as error:
+        sys.exit(str(error))

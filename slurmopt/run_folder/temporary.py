@@ -1,0 +1,75 @@
+"""Names for what is renamed into place once it is whole, and what becomes of those whose process was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import time
+from pathlib import Path
+
+from slurmopt.run_folder.process import short_machine
+
+_OLD = 86400.0
+"""Seconds after which nobody still writes one, whatever its process is."""
+_NAME = re.compile(r"\..+\.(?P<machine>[0-9a-f]{12})-(?P<pid>[0-9]{1,7})-[0-9a-f]{8}", re.DOTALL)
+
+
+def temporary_name(path: Path) -> Path:
+    """A hidden name in `path`'s folder that nobody can foresee, and that tells which process it belongs to."""
+    return path.with_name(f".{path.name}.{short_machine()}-{os.getpid()}-{os.urandom(4).hex()}")
+
+
+def drafts(folder: Path) -> Path:
+    """Where this user's launches make the run folders of `folder`, runs/NAME. It is there while one does so: to look
+    for what a killed one left takes no list of all runs."""
+    return folder / f".drafts-{os.geteuid()}"
+
+
+def clear(folder: Path) -> None:
+    """Removes from `folder` the temporary files of this user's processes that were killed while they wrote them: of
+    this machine those that are gone, of others what is a day old. Nothing here is worth an error."""
+    for path, mode in _abandoned(folder):
+        if not stat.S_ISDIR(mode):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def clear_drafts(folder: Path) -> None:
+    """The same for the run folders that launches of `folder`, runs/NAME, left half-made."""
+    place = drafts(folder)
+    for path, mode in _abandoned(place):
+        # One that was submitted is no draft, whoever gave it such a name.
+        if stat.S_ISDIR(mode) and not os.path.lexists(path / ".submission"):
+            shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        place.rmdir()
+
+
+def _abandoned(folder: Path) -> list[tuple[Path, int]]:
+    """What in `folder` has a temporary name, is this user's and not being written any more; each with its mode."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        if (match := _NAME.fullmatch(name)) is not None:
+            with contextlib.suppress(OSError):
+                facts = (folder / name).lstat()
+                is_dead = match["machine"] == short_machine() and not _lives(int(match["pid"]))
+                if facts.st_uid == os.geteuid() and (is_dead or time.time() - facts.st_mtime > _OLD):
+                    found.append((folder / name, facts.st_mode))
+    return found
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,1 @@
+"""The attempts of a run in time: when, where, why each ended, what that cost."""

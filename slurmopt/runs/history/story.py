@@ -1,0 +1,222 @@
+"""What happened to a run: its attempts, what happened beside them, and the sums."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurmopt.errors import one_line
+from slurmopt.grid.records import readable
+from slurmopt.run_folder import attempts as story
+from slurmopt.run_folder import events
+from slurmopt.run_folder.attempts import Event, number
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs import stored_config
+from slurmopt.runs.history import timeline
+from slurmopt.runs.history.timeline import Entry
+from slurmopt.runs.journal import text, whole
+from slurmopt.runs.recovery.changed_config import for_people
+from slurmopt.runs.status.query import Status, gather
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that happened beside the attempts. `after`: the latest attempt then; None before the first."""
+
+    time: float | None
+    event: str
+    after: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class History:
+    """A run's story."""
+
+    status: Status
+    entries: list[Entry]
+    notes: list[Note]
+    totals: dict[str, Any]
+
+
+def history(run: RunFolder) -> History:
+    """The story as far as it has come. Raises OSError where the journal cannot be read."""
+    (status,), problem = gather([run])
+    run = readable(status.folder)  # Slurm has been asked meanwhile
+    journal = list(events.parse(events.few(story.telling(run.events), run.events)))
+    if problem:
+        print(f"slurmopt: Slurm was not asked, so this is what the journal says: {problem}", file=sys.stderr)
+    attempts = story.of_events(journal)
+    entries = timeline.entries(run, attempts, status.now, alive=status.alive or status.state == "unknown")
+    until = status.now if status.alive else (entries[-1].ended if entries else None)
+    gpus = _gpus(run, journal)
+    sums = timeline.totals(
+        entries, status.journal.created, until, [gpus.get(entry.attempt.number) for entry in entries]
+    )
+    return History(status, entries, _notes(journal), sums)
+
+
+def _notes(journal: Sequence[Event]) -> list[Note]:
+    notes: list[Note] = []
+    latest: int | None = None
+    submitted = False
+    for event in journal:
+        word = str(event["event"])
+        if word == "attempt":
+            latest = whole(event.get("attempt"))
+        elif word == "submitted":
+            if submitted:
+                notes.append(Note(number(event.get("time")), word, latest, f"submitted again as job {_job(event)}"))
+            submitted = True
+        elif word in _SAID:
+            notes.append(Note(number(event.get("time")), word, latest, _SAID[word](event)))
+    return notes
+
+
+def _job(event: Event) -> str:
+    return text(event.get("job")) or "?"
+
+
+def _why(event: Event) -> str:
+    return f": {why}" if (why := text(event.get("reason"))) else ""
+
+
+def _excluded(event: Event) -> str:
+    nodes = event.get("nodes")
+    named = ",".join(filter(None, map(text, nodes))) if isinstance(nodes, list) else text(nodes)
+    until = number(event.get("until"))
+    until_when = f" until {moment(until)}" if until is not None else ""
+    return f"{named} is left out{until_when}{_why(event)}"
+
+
+def moment(seconds: float) -> str:
+    """A time of day with its date."""
+    try:
+        return time.strftime("%b %d %H:%M:%S", time.localtime(seconds))
+    except (ValueError, OverflowError, OSError):  # no year that a calendar has
+        return "?"
+
+
+def _retried(event: Event) -> str:
+    changes = event.get("changes")
+    changed = one_line(for_people(changes)) if isinstance(changes, dict) else ""
+    return f"you let it go on{f', with {changed}' if changed else ''}; budgets count from here"
+
+
+def _refused(event: Event) -> str:
+    if _job(event).startswith("local-") or "by" in event:
+        return f"no further attempt was started{_why(event)}"
+    return f"Slurm refused to requeue job {_job(event)}{_why(event)}"
+
+
+def _damaged(event: Event) -> str:
+    tier = text(event.get("tier"))
+    on = f" on {tier}" if tier else ""
+    return f"the checkpoint {text(event.get('checkpoint')) or '?'}{on} was damaged and set aside{_why(event)}"
+
+
+def _not_saved(event: Event) -> str:
+    step, tier = whole(event.get("step")), text(event.get("tier"))
+    of_step, on = f" of step {step:,}" if step is not None else "", f" to {tier}" if tier else ""
+    return f"the checkpoint{of_step} was not saved{on}{_why(event)}"
+
+
+def _waited(event: Event) -> str:
+    until = number(event.get("until"))
+    until_when = f" until {moment(until)} at the latest" if until is not None else ""
+    return f"{text(event.get('node')) or '?'} waits{until_when}{_why(event)}"
+
+
+_SAID: dict[str, Callable[[Event], str]] = {
+    "node-excluded": _excluded,
+    "waits": _waited,
+    "requeue-refused": _refused,
+    "submit-failed": lambda event: f"it was not submitted{_why(event)}",
+    "retry": _retried,
+    "cancel": lambda event: "you cancelled it",
+    "cancel-failed": lambda event: "that did not reach the job",
+    "checkpoint-failed": _not_saved,
+    "checkpoint-damaged": _damaged,
+    "notified": lambda event: f"told its owner: {text(event.get('how')) or '?'}",
+    "notify-failed": lambda event: f"could not tell its owner ({text(event.get('how')) or '?'}){_why(event)}",
+}
+
+
+def as_dict(found: History) -> dict[str, Any]:
+    """What `--json` prints."""
+    status = found.status
+    return {
+        "name": status.folder.name,
+        "id": status.folder.id,
+        "folder": str(status.folder.told(status.folder.path)),
+        "backend": status.journal.backend,
+        "state": status.state,
+        "detail": status.detail,
+        "created": status.journal.created,
+        "attempts": [_attempt(entry) for entry in found.entries],
+        "events": [
+            {"time": note.time, "event": note.event, "attempt": note.after, "text": note.text} for note in found.notes
+        ],
+        "totals": found.totals,
+    }
+
+
+def _attempt(entry: Entry) -> dict[str, Any]:
+    attempt = entry.attempt
+    end, restored, hang = attempt.end or {}, attempt.restored or {}, attempt.hang
+    return {
+        "attempt": attempt.number,
+        "job": attempt.job,
+        "nodes": attempt.nodes,
+        "node_count": entry.nodes,
+        "started": entry.started,
+        "ended": entry.ended,
+        "seconds": entry.seconds,
+        "signals": attempt.signals,
+        "cause": attempt.cause,
+        "outcome": text(end.get("outcome")),
+        "exit_code": whole(end.get("exit_code")),
+        "rank": whole(end.get("rank")),
+        "node": text(end.get("node")),
+        "error": text(end.get("error")),
+        "next": text(end.get("next")),
+        "reason": text(end.get("reason")),
+        "by": text(end.get("by")),
+        "hang": None if hang is None else hang_of(hang),
+        "base": entry.base,
+        "last_step": entry.last,
+        "steps_done": entry.done,
+        "steps_lost": entry.lost,
+        "durable": attempt.durable if whole(end.get("durable")) is None else whole(end.get("durable")),
+        "restored_from": text(restored.get("tier")),
+        "queue_seconds": entry.queue,
+        "restart_seconds": entry.restart,
+        "restart": entry.parts,
+    }
+
+
+def hang_of(event: Event) -> dict[str, Any]:
+    """The lookout's finding, each field of its type or None."""
+    return {
+        "rank": whole(event.get("rank")),
+        "node": text(event.get("node")),
+        "step": whole(event.get("step")),
+        "seconds": number(event.get("seconds")),
+    }
+
+
+def _gpus(run: RunFolder, journal: Sequence[Event]) -> dict[int, int | None]:
+    """How many GPUs each attempt had on a node: what the config says, and what it said before each retry."""
+    key = "gpus_per_node"
+    now = whole(stored_config.group(run, "resources").get(key))
+    found: dict[int, int | None] = {}
+    for event in reversed(journal):
+        if event["event"] == "attempt" and (claimed := whole(event.get("attempt"))) is not None:
+            found[claimed] = now
+        elif event["event"] == "retry" and isinstance(changes := event.get("changes"), dict):
+            change = changes.get(f"resources.{key}")
+            now = whole(change[0]) if isinstance(change, list) and change else now
+    return found

@@ -1,0 +1,1 @@
+"""Reading and following what the ranks of a run wrote."""

@@ -1,0 +1,1 @@
+"""Bringing runs back: `slurmopt tend` and `slurmopt retry`."""

@@ -1,0 +1,1 @@
+"""How a run is, from its journal, its heartbeats and squeue."""

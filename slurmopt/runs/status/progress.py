@@ -1,0 +1,97 @@
+"""How far a run is, from its ranks' heartbeats."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurmopt.run_folder import heartbeat
+from slurmopt.run_folder.attempts import number
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs.journal import text, whole
+
+
+@dataclass
+class Progress:
+    """What the lowest rank with a heartbeat says of an attempt."""
+
+    step: int | None = None
+    total_steps: int | None = None
+    steps_per_second: float | None = None
+    eta_seconds: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    heartbeat: float | None = None
+    """When it was written (seconds since the epoch)."""
+    phase: str | None = None
+    awaits: str | None = None
+    """What it waits for before its task starts."""
+
+
+def progress(folder: RunFolder, attempt: int) -> Progress | None:
+    """The progress of an attempt: rank 0's, or where it has no heartbeat yet that of the first rank that has one."""
+    beat = read(folder, attempt, 0)
+    if beat is None:
+        others = folder.ranks_with_heartbeats(attempt)
+        beat = read(folder, attempt, others[0]) if others else None
+    return None if beat is None else of(beat)
+
+
+def read(folder: RunFolder, attempt: int, rank: int) -> Heartbeat | None:
+    """A rank's heartbeat, or None where there is none that can be read: the journal alone tells the state then."""
+    with contextlib.suppress(OSError, RecursionError):
+        return heartbeat.read(folder.heartbeat(attempt, rank))
+    return None
+
+
+def of(beat: Heartbeat) -> Progress:
+    """A heartbeat as progress; fields of a wrong type count as missing."""
+    step, total = whole(beat.step), whole(beat.total_steps)
+    rate = _rate(beat, step)
+    left = max(0, total - step) if total is not None and step is not None else None
+    return Progress(
+        step=step,
+        total_steps=total,
+        steps_per_second=rate,
+        eta_seconds=left / rate if left is not None and rate and not beat.outcome else None,
+        metrics=_metrics(beat.metrics),
+        heartbeat=number(beat.time),
+        phase=text(beat.phase),
+        awaits=text(beat.awaits) if not beat.outcome else None,
+    )
+
+
+def of_end(end: dict[str, Any]) -> Progress | None:
+    """What the `end` of a sweep's point tells: its heartbeats are gone then. None where it tells nothing."""
+    step, metrics = whole(end.get("step")), _metrics(end.get("metrics"))
+    return Progress(step=step, metrics=metrics) if step is not None or metrics else None
+
+
+def _rate(beat: Heartbeat, step: int | None) -> float | None:
+    first, since, now = whole(beat.first_step), number(beat.first_step_time), number(beat.time)
+    if step is None or first is None or since is None or now is None or now <= since or step <= first:
+        return None
+    return (step - first) / (now - since)
+
+
+def _metrics(metrics: Any) -> dict[str, float]:
+    """Numbers only; a loss of NaN is a number that its owner wants to see."""
+    if not isinstance(metrics, dict):
+        return {}
+    return {text(key) or "?": float(value) for key, value in metrics.items() if _is_metric(value)}
+
+
+def _is_metric(value: Any) -> bool:
+    return isinstance(value, float) or number(value) is not None
+
+
+def silent_ranks(folder: RunFolder, attempt: int, older_than: float) -> list[int]:
+    """Ranks that have not ended and whose heartbeat is older than `older_than` seconds."""
+    now, silent = time.time(), []
+    for rank in folder.ranks_with_heartbeats(attempt):
+        beat = read(folder, attempt, rank)
+        if beat is not None and not beat.outcome and now - (number(beat.time) or 0.0) > older_than:
+            silent.append(rank)
+    return silent

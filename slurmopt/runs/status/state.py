@@ -1,0 +1,234 @@
+"""One word for how a run is, from its journal, its heartbeats and what Slurm says of its job.
+
+unsubmitted   the launch broke off before Slurm or the local runner had it
+pending       waits for its first start
+running
+stopping      was told to save and stop (the time limit is near), or cancelled and not gone yet
+requeued      waits for its next attempt
+finished      ended well
+failed        ended with an error of the user's code or of the machines; the detail says which
+killed        ended by a kill: memory, time limit, somebody's signal
+cancelled     ended by `slurmopt cancel`, or by scancel
+lost          nobody knows the job any more, and it left no verdict
+unknown       its journal cannot be read, or who knows it cannot be asked and it has been silent for long
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from slurmopt.restart import causes
+from slurmopt.run_folder.attempts import number
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.outcome import FINISHED, KILLED, REQUEUE
+from slurmopt.run_folder.process import alive, machine
+from slurmopt.runs.journal import Journal, returns, text, whole
+from slurmopt.runs.ownership import owner_of
+from slurmopt.slurm.states import OVER, plain_reason, plain_state
+from slurmopt.units import human_seconds
+
+if TYPE_CHECKING:
+    from slurmopt.slurm.queue_entry import QueueEntry
+
+ALIVE = ("pending", "running", "stopping", "requeued")
+"""States from which a run goes on by itself."""
+
+FRESH_HEARTBEAT = 60.0
+"""Seconds after which a heartbeat no longer shows that a rank lives."""
+
+_SKEW = 5.0
+"""Seconds by which the clocks of nodes may differ, or Slurm's knowledge lag behind the job's own journal."""
+
+
+_WAITING = ("pending", "configuring", "requeued", "held")
+_FOR_TEND = "it waits for a fresh submission: `slurmopt tend` makes it"
+_OF_A_KILL = {
+    causes.KILLED, causes.TIME_LIMIT, causes.PREEMPTION, causes.REQUEUED, causes.NODE_FAILURE, causes.HANG,
+    causes.OUT_OF_MEMORY,
+}  # fmt: skip
+"""Causes that are nobody's error: a run that does not come back after one was killed."""
+
+
+@dataclass
+class Slurm:
+    """What one squeue said: jobs by id; or why it could not be asked."""
+
+    jobs: Mapping[str, QueueEntry] = field(default_factory=dict)
+    asked: float = 0.0
+    """When it was asked: seconds since the epoch."""
+    problem: str | None = None
+
+
+def state(journal: Journal, slurm: Slurm, heartbeat: float | None, now: float) -> tuple[str, str | None]:
+    """The run's state and a detail for people. `heartbeat`: when the latest attempt was last heard of."""
+    if journal.problem:
+        return "unknown", journal.problem
+    if journal.ended is not None:
+        return _returning(journal, slurm) or _ended(journal, journal.ended)
+    word, detail = _going_on(journal, slurm, heartbeat, now)
+    if word == "requeued" and journal.attempt is not None and journal.attempt.end is not None:
+        detail = "; ".join(filter(None, (reason(journal.attempt.end), detail))) or None
+    return word, detail
+
+
+def _going_on(journal: Journal, slurm: Slurm, heartbeat: float | None, now: float) -> tuple[str, str | None]:
+    """The state of a run that has not ended as far as its journal knows."""
+    if journal.for_tend:
+        return ("cancelled", None) if journal.cancelled else ("requeued", _FOR_TEND)
+    if journal.job is None:
+        return "unsubmitted", _unsubmitted(journal.folder)
+    fresh = heartbeat is not None and now - heartbeat < FRESH_HEARTBEAT
+    if journal.local:
+        return _local(journal, fresh)
+    if slurm.problem is not None:
+        return _unasked(journal, fresh, slurm.problem)
+    if slurm.asked - _SKEW < journal.latest <= now + _SKEW:  # the journal knows better than the shared answer
+        return _newer(journal, slurm.jobs.get(journal.job), slurm.asked)
+    entry = slurm.jobs.get(journal.job)
+    return _unqueued(journal, fresh) if entry is None else _queued(journal, entry, fresh)
+
+
+def _unsubmitted(run: RunFolder) -> str:
+    """Why nobody has submitted what is in the folder. Another user, or a copy, may have put something else there than
+    a launch did."""
+    if (owner := owner_of(run)) is not None:
+        return f"its journal tells of no job; it belongs to another user ({owner})"
+    if not run.in_sweep and (missing := run.lacks()):
+        return f"it is no run that a launch made: it has no {', no '.join(missing)}"
+    return f"the launch broke off; repeat it with launch.id={run.id}"
+
+
+def _returning(journal: Journal, slurm: Slurm) -> tuple[str, str | None] | None:
+    """What Slurm does with a job that was ended by SIGTERM, if it is not simply over."""
+    if not journal.may_return or slurm.problem is not None:
+        return None
+    entry = slurm.jobs.get(journal.job or "")
+    if entry is not None and plain_state(entry.state) in OVER:
+        return ("cancelled", None) if plain_state(entry.state) == "cancelled" else None
+    if entry is not None and entry.restarts >= journal.starts:  # a restart that the journal does not know yet
+        return "requeued", plain_reason(entry.reason)
+    if slurm.asked - _SKEW < journal.latest:
+        return "stopping", "ended by SIGTERM; Slurm will say within seconds whether it starts again"
+    return None
+
+
+def _ended(journal: Journal, end: dict[str, Any]) -> tuple[str, str | None]:
+    return of_end(end, journal.cancelled)
+
+
+def of_end(end: dict[str, Any], cancelled: bool) -> tuple[str, str | None]:
+    """The state of a run that has ended with this event, and why. `cancelled`: by its owner, before."""
+    if end.get("outcome") == FINISHED:
+        return "finished", None
+    outcome, error, cause = (text(end.get(key)) for key in ("outcome", "error", "cause"))
+    if cancelled or cause == causes.CANCELLED:
+        return "cancelled", None
+    if outcome == REQUEUE:  # it had saved and wanted to come back, and may not
+        return "killed" if cause in _OF_A_KILL else "failed", reason(end)
+    if outcome == KILLED:
+        return "killed", ": ".join(filter(None, (cause if cause != causes.KILLED else None, error))) or None
+    rank, what = whole(end.get("rank")), cause or outcome or "no outcome"
+    where = f"{what}, rank {rank}" if rank is not None else what
+    return "failed", f"{where}: {error}" if error else where
+
+
+def reason(end: dict[str, Any]) -> str | None:
+    """Why the run comes back after this `end`, or does not, with the cause."""
+    cause, why = text(end.get("cause")), text(end.get("reason"))
+    return why if cause is None or (why and cause in why) else ": ".join(filter(None, (cause, why)))
+
+
+def _local(journal: Journal, fresh: bool) -> tuple[str, str | None]:
+    runner = journal.runner
+    if runner is None:  # the launch broke off before it could note the process
+        return (living(journal), None) if fresh else ("unknown", "the journal does not name its process")
+    lives = alive(runner, journal.folder.path)
+    if lives or (lives is None and fresh):
+        return living(journal), None
+    if lives is None and not _is_of_this_boot(runner):
+        return "unknown", f"it ran on {text(runner.get('host')) or 'another machine'}; ask there"
+    if journal.cancelled:
+        return "cancelled", None
+    return "lost", f"its process {text(runner.get('pid'))} is gone{_left(journal, ' and ')}"
+
+
+def _is_of_this_boot(runner: Mapping[str, Any]) -> bool:
+    """Whether it ran on this machine, in a container of the same name: one that was started again has lost it."""
+    boot = (text(runner.get("machine")) or "").partition(" ")[0]
+    return runner.get("host") == socket.gethostname() and boot == machine().partition(" ")[0]
+
+
+def _left(journal: Journal, joint: str) -> str:
+    """What a run that vanished had said of itself."""
+    return f"{joint}was to start the next attempt" if _is_due(journal) else f"{joint}left no verdict"
+
+
+def _is_due(journal: Journal) -> bool:
+    """Whether the latest attempt has ended, and another is to follow."""
+    attempt = journal.attempt
+    return attempt is not None and (attempt.requeued or (attempt.end is not None and returns(attempt.end)))
+
+
+def living(journal: Journal) -> str:
+    """The state of a run whose job is known to live, from the journal alone."""
+    attempt = journal.attempt
+    if journal.cancelled:
+        return "stopping"
+    if attempt is None:
+        return "pending"
+    if _is_due(journal):
+        return "requeued"
+    return "stopping" if attempt.signalled else "running"
+
+
+def _unasked(journal: Journal, fresh: bool, problem: str) -> tuple[str, str | None]:
+    if fresh:
+        return living(journal), None
+    if living(journal) in ("pending", "requeued"):
+        return living(journal), "as the journal says; Slurm was not asked"
+    return "unknown", "no fresh heartbeat, and Slurm was not asked"
+
+
+def _newer(journal: Journal, entry: QueueEntry | None, asked: float) -> tuple[str, str | None]:
+    """The journal is newer than squeue's answer; but a job that has not started, or was ended, writes none itself."""
+    known = living(journal)
+    if entry is None and journal.cancelled and (journal.submitted or journal.tried) < asked - _SKEW:
+        return "cancelled", None  # Slurm has forgotten it; what is new is of somebody who lets the run go on
+    if entry is not None and (known == "pending" or (journal.cancelled and plain_state(entry.state) in OVER)):
+        return _queued(journal, entry, fresh=False)
+    return known, "submitted a moment ago" if known == "pending" else None
+
+
+def _unqueued(journal: Journal, fresh: bool) -> tuple[str, str | None]:
+    """squeue does not know the job."""
+    if journal.cancelled:
+        return "cancelled", None
+    if fresh:
+        return living(journal), None
+    return "lost", f"Slurm no longer knows job {journal.job}{_left(journal, ', and it ')}"
+
+
+def _queued(journal: Journal, entry: QueueEntry, fresh: bool) -> tuple[str, str | None]:
+    word = plain_state(entry.state)
+    if word == "cancelled" or (journal.cancelled and word in OVER):
+        return "cancelled", None
+    if word in _WAITING:
+        waiting = "requeued" if journal.attempt else "pending"
+        return "stopping" if journal.cancelled else waiting, plain_reason(entry.reason)
+    if word in OVER and not fresh:
+        why = plain_reason(entry.reason)
+        said = f"Slurm says {word}{f', {why}' if why else ''}{_left(journal, '; it ')}"
+        return ("lost" if word == "finished" else "killed"), said
+    known = living(journal)
+    if word == "completing" and known == "running":
+        return "stopping", None
+    return "running" if known == "pending" else known, word if word == "suspended" else None
+
+
+def age(then: Any, now: float) -> str:
+    """How long ago `then` was, for people."""
+    since = number(then)
+    return "-" if since is None else f"{human_seconds(now - since)} ago"

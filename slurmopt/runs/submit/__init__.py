@@ -1,0 +1,1 @@
+"""Making a run folder and handing the run over to Slurm exactly once."""

@@ -1,0 +1,210 @@
+"""A claim that only one process can hold, whatever locks the file system has: a link that only one can make.
+
+symlink() is one step on local file systems, NFS and Lustre, and brings its text with it: who holds the claim. flock is
+missing on some mounts of Lustre, and holds on one node alone on others.
+
+A claim whose holder was killed is settled: on the same machine its process is looked for; from elsewhere it is a dead
+one's when it stops being touched. A holder that stands still for as long, with its whole machine, and goes on later is
+not told from a dead one.
+
+Where the file system has no links (an SMB mount without them, a gateway of an object store) a lock has to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from slurmopt.errors import FolderError, why_failed
+from slurmopt.run_folder import file_lock
+from slurmopt.run_folder.files import open_append
+from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.process import lives, machine, started_at
+
+_BEAT = 1.0
+"""Seconds between two touches. NFS shows them to others within about three."""
+_LOOK = 1.0
+_SILENT = 8
+"""Looks, so many seconds apart, at a claim that nobody touches: then its holder is dead. No clock of another machine
+counts, nor the time for which a file system hangs."""
+_OLD = 60.0
+"""Seconds after which one that nobody has touched is taken for a dead one's, at a single look."""
+_PAUSE = 0.1
+_HELD: set[str] = set()
+"""What the claims say that this process holds."""
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+@contextlib.contextmanager
+def claimed(path: Path, patience: float = 0.0) -> Iterator[bool]:
+    """Holds the claim `path` during the block; False where another has held it for `patience` seconds.
+
+    However little that is, one from elsewhere is watched until it is known to live. FolderError where no claim can be
+    made.
+    """
+    mine = _mine()
+    _HELD.add(mine)
+    try:
+        with _claimed(path, mine, time.monotonic() + patience) as taken:
+            yield taken
+    finally:
+        _HELD.discard(mine)
+
+
+@contextlib.contextmanager
+def _claimed(path: Path, mine: str, deadline: float) -> Iterator[bool]:
+    try:
+        taken: bool | None = _take(path, mine, deadline)
+    except _NoLinksError:
+        taken = None
+    if taken is None:
+        with _locked(path.with_name(f"{path.name}.lock"), deadline) as locked:
+            yield locked
+        return
+    if not taken:
+        yield False
+        return
+    done = threading.Event()
+    threading.Thread(target=_touch, args=(path, done), daemon=True).start()
+    try:
+        yield True
+    finally:
+        done.set()
+        if _holder(path) == mine:
+            with contextlib.suppress(OSError):  # what the claim was for is done; the next one sees that nobody holds it
+                held(path).unlink(missing_ok=True)
+
+
+def is_left(path: Path) -> bool:
+    """Whether there is such a claim, and its holder is dead, as far as one look tells: it is not watched."""
+    holder = _holder(path)
+    known = holder and _lives(holder)
+    return holder is not None and (time.time() - held(path).lstat().st_mtime > _OLD if known is None else not known)
+
+
+class _NoLinksError(FolderError):
+    """The file system has none."""
+
+
+@contextlib.contextmanager
+def _locked(path: Path, deadline: float) -> Iterator[bool]:
+    """The same by a lock of the file `path`, which stays: who removed it would leave two files to lock."""
+    try:
+        descriptor = open_append(path)
+    except OSError as error:
+        raise FolderError(f"{path} cannot be made: {why_failed(error)}") from error
+    try:
+        if (mine := file_lock.held(descriptor, deadline)) is None:
+            raise FolderError(f"{path.parent} has neither links nor locks; choose another launch.folder")
+        yield mine
+    finally:
+        os.close(descriptor)
+
+
+def _mine() -> str:
+    """This process, and this claim of it."""
+    pid = os.getpid()
+    process = {"host": socket.gethostname(), "machine": machine(), "pid": pid, "started": started_at(pid)}
+    return json.dumps({**process, "claim": secrets.token_hex(4)})
+
+
+def _touch(path: Path, done: threading.Event) -> None:
+    while not done.wait(_BEAT):
+        with contextlib.suppress(OSError):
+            os.utime(held(path), follow_symlinks=False)
+
+
+def _take(path: Path, mine: str, deadline: float) -> bool:
+    watch = _Watch(path)
+    while True:
+        try:
+            os.symlink(mine, held(path))
+            return True
+        except FileExistsError:
+            holder = _holder(path)
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise _NoLinksError(f"{path} cannot be made: there are no links") from error
+            raise FolderError(f"{path} cannot be made: {why_failed(error)}") from error
+        if holder == mine:  # an NFS server that made it, and whose answer was lost
+            return True
+        lives = holder is not None and watch.lives(holder)
+        if lives is False and (holder is None or _remove(path, holder, mine, deadline)):
+            continue
+        if lives is not None and time.monotonic() >= deadline:
+            return False
+        time.sleep(_PAUSE)
+
+
+def _holder(path: Path) -> str | None:
+    """What the claim says; "" for a file of another kind, None where there is none."""
+    try:
+        return os.readlink(held(path))
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return ""
+
+
+def _remove(path: Path, holder: str, mine: str, deadline: float) -> bool:
+    """Takes a dead one's claim away, unless it is another's by now: two that see it must not take the first one's new
+    claim for the dead one. So only the holder of a second claim takes the first away."""
+    second = path.with_name(f"{path.name}.dead")
+    if not _take(second, mine, deadline):
+        return False
+    try:
+        if _holder(path) == holder:
+            held(path).unlink(missing_ok=True)
+    finally:
+        held(second).unlink(missing_ok=True)
+    return True
+
+
+class _Watch:
+    """A claim, looked at again and again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[str, int] | None = None
+        self._looks = 0
+        self._next = 0.0
+
+    def lives(self, holder: str) -> bool | None:
+        """Whether its holder is there; None as long as that cannot be told."""
+        known = _lives(holder)
+        return self._touched(holder) if known is None else known
+
+    def _touched(self, holder: str) -> bool | None:
+        if time.monotonic() < self._next:
+            return None
+        try:
+            seen = (holder, held(self._path).lstat().st_mtime_ns)
+        except FileNotFoundError:
+            return None
+        before, self._seen, self._next = self._seen, seen, time.monotonic() + _LOOK
+        if before not in (None, seen):
+            return True
+        self._looks += 1
+        return False if self._looks > _SILENT else None
+
+
+def _lives(holder: str) -> bool | None:
+    """Whether the process lives; None where that cannot be seen from here."""
+    try:
+        told = json.loads(holder)
+        pid, known = told["pid"], lives(told["pid"], told["started"], str(told["machine"]))
+    except (ValueError, TypeError, KeyError):
+        return None
+    if not isinstance(pid, int):
+        return None
+    if known and pid == os.getpid():  # a claim of its own that could not be removed
+        return holder in _HELD
+    return known

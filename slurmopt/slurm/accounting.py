@@ -1,0 +1,43 @@
+"""Jobs that squeue has forgotten, from Slurm's accounting by sacct."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from slurmopt.slurm import client
+from slurmopt.slurm.environment import clean_environment
+from slurmopt.slurm.queue_entry import without_placeholder
+
+_TIMEOUT = 30.0
+_SINCE = "now-30days"
+
+
+def job_with_token(token: str) -> str | None:
+    for job_id, state, nodes, *texts in _sacct("JobID,State,NodeList,Comment,SubmitLine"):
+        refused = state == "FAILED" and without_placeholder(nodes) == ""
+        if not refused and any(token in text for text in texts):
+            return job_id.split("_")[0].split("+")[0]
+    return None
+
+
+def states_in_accounting(scripts: Mapping[str, str]) -> dict[str, str]:
+    """Slurm's words for how jobs ended that squeue has forgotten: job id → the script that it ran, one sacct for all.
+
+    A job that accounting does not know, or knows with another script (its number was used again), is left out.
+    Raises what kept sacct from answering.
+    """
+    rows = _sacct("JobID,State,SubmitLine", f"--jobs={','.join(scripts)}")
+    return {job_id: state for job_id, state, line in rows if job_id in scripts and scripts[job_id] in line}
+
+
+def _sacct(fields: str, *options: str) -> list[tuple[str, ...]]:
+    """This user's jobs of the last weeks, a row of `fields` each; JobID is the first."""
+    mark = f"<{os.urandom(8).hex()}>"
+    argv = [
+        "sacct", "--noheader", "--allocations", "--parsable", f"--delimiter={mark}", f"--user={os.geteuid()}",
+        f"--starttime={_SINCE}", f"--format={fields}", *options,
+    ]  # fmt: skip
+    said = client.run(argv, _TIMEOUT, clean_environment(os.environ)).split(mark)
+    rows = zip(*[iter(said)] * (fields.count(",") + 1), strict=False)
+    return [(row[0].strip(), *row[1:]) for row in rows]

@@ -1,0 +1,1 @@
+"""What the cluster has and allows, and whether a job fits in."""

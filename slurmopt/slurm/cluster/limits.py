@@ -1,0 +1,223 @@
+"""What is asked for against what the cluster has: every mismatch as one line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from slurmopt.config.check import did_you_mean
+from slurmopt.config.resources import Resources
+from slurmopt.errors import one_line
+from slurmopt.slurm.cluster.cluster_facts import ClusterFacts, Partition
+from slurmopt.slurm.cluster.fit import most_nodes, node_findings, short_names
+from slurmopt.slurm.hostlist import expand
+from slurmopt.units import seconds, slurm_time
+
+_SITE_DEFAULTS = {
+    "partition": "SBATCH_PARTITION",
+    "account": "SBATCH_ACCOUNT",
+    "qos": "SBATCH_QOS",
+    "time": "SBATCH_TIMELIMIT",
+}
+
+
+def with_site_defaults(resources: Resources, environ: Mapping[str, str]) -> Resources:
+    """`resources` with what the site's SBATCH_ variables add where the config says nothing."""
+    added = {
+        name: environ[variable]
+        for name, variable in _SITE_DEFAULTS.items()
+        if getattr(resources, name) is None and environ.get(variable)
+    }
+    return replace(resources, **added) if added else resources  # type: ignore[arg-type]
+
+
+def findings(resources: Resources, facts: ClusterFacts, array_size: int = 1) -> list[str]:
+    """One line for each thing that the cluster cannot give: key, value, what is wrong, what would be valid."""
+    found = _partition_findings(resources, facts)
+    found += _unknown_nodes(resources, facts)
+    found += _account_findings(resources, facts)
+    if array_size > facts.max_array_size:
+        found.append(
+            f"sweep: an array of {array_size} tasks is more than this cluster allows; "
+            f"valid: up to {facts.max_array_size}"
+        )
+    return [one_line(line) for line in dict.fromkeys(found)]
+
+
+def remarks(resources: Resources, facts: ClusterFacts) -> list[str]:
+    """What is worth a line although the job can run, of resources without findings: nodes that it can never have."""
+    return [*_unreachable_nodes(resources, facts), *_few_cpus(resources, facts)]
+
+
+def idle_gpus(resources: Resources) -> list[str]:
+    """A line where a node has more GPUs than ranks, of a job with a process for each rank."""
+    ranks, gpus = resources.ranks_per_node, resources.gpus_per_node
+    if gpus <= ranks:
+        return []
+    return [
+        f"resources.tasks_per_node: {ranks} for {gpus} GPUs on each node: GPUs that no rank chooses itself stay idle; "
+        "leave it out for one rank per GPU"
+    ]
+
+
+def _few_cpus(resources: Resources, facts: ClusterFacts) -> list[str]:
+    """A line where each rank with a GPU gets one CPU, because Slurm gives as many as are asked for."""
+    if not resources.gpus_per_node or resources.cpus_per_task is not None or resources.exclusive:
+        return []
+    groups = [group for one in _chosen(resources, facts) for group in one.groups if group.gpu_count]
+    fair = min((group.cpus // group.gpu_count for group in groups), default=1)
+    share = fair * resources.gpus_per_node // resources.ranks_per_node
+    if share < 2:
+        return []
+    return [
+        "resources.cpus_per_task: not set, so Slurm gives each rank 1 CPU unless the partition has DefCpuPerGPU; "
+        f"{share} for each rank are the GPUs' part of a node"
+    ]
+
+
+def _unreachable_nodes(resources: Resources, facts: ClusterFacts) -> list[str]:
+    if not resources.elastic:
+        return []
+    fitting = [one for one in _chosen(resources, facts) if not node_findings(one, resources, facts)]
+    most = max((most_nodes(partition, resources) for partition in fitting), default=resources.most_nodes)
+    if most >= resources.most_nodes:
+        return []
+    where = f"partition {_listed(partition.name for partition in fitting)}"
+    return [
+        f"resources.nodes: of {resources.nodes} no attempt can have more than {most} in {where}; it runs all the same"
+    ]
+
+
+def cancelled_by_preemption(resources: Resources, facts: ClusterFacts) -> list[str]:
+    """The partitions of the job's in which a job of higher priority would end it for good."""
+    return [partition.name for partition in _chosen(resources, facts) if partition.preemption_cancels]
+
+
+def _chosen(resources: Resources, facts: ClusterFacts) -> list[Partition]:
+    """The partitions that the job names, those that exist; without a name the default."""
+    if resources.partition is None:
+        return [partition for partition in facts.partitions if partition.default]
+    names = _partition_names(resources.partition)
+    return [partition for name in names for partition in facts.partitions if partition.name == name]
+
+
+def _partition_names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _partition_findings(resources: Resources, facts: ClusterFacts) -> list[str]:
+    known = {partition.name: partition for partition in facts.partitions}
+    chosen = _chosen(resources, facts)
+    if resources.partition is not None:
+        unknown = [name for name in _partition_names(resources.partition) if name not in known]
+        if unknown:
+            return [
+                f"resources.partition: {name!r} is no partition here{did_you_mean(name, known)}; "
+                f"valid: {_listed(known)}"
+                for name in unknown
+            ]
+    elif not chosen:
+        return [f"resources.partition: is not set, and this cluster has no default; valid: {_listed(known)}"]
+    # Slurm takes the first of several partitions that can run the job, so only the best one's findings count.
+    return min((_against(partition, resources, facts) for partition in chosen), key=len)
+
+
+def _against(partition: Partition, resources: Resources, facts: ClusterFacts) -> list[str]:
+    found = []
+    if partition.state != "up":
+        up = [one.name for one in facts.partitions if one.state == "up" and one.groups]
+        found.append(f"resources.partition: {partition.name} is {partition.state} now; up: {_listed(up)}")
+    found += _time_findings(partition, resources, facts)
+    found += _permission_findings(partition, resources, facts)
+    found += node_findings(partition, resources, facts)
+    return found
+
+
+def _time_findings(partition: Partition, resources: Resources, facts: ClusterFacts) -> list[str]:
+    if resources.time is None or partition.max_time is None:
+        return []
+    wanted = seconds(resources.time)
+    if wanted <= partition.max_time:
+        return []
+    open_ones = [one for one in facts.partitions if one.state == "up" and one.groups]
+    longer = [one.name for one in open_ones if one.max_time is None or one.max_time >= wanted]
+    return [
+        f"resources.time: {slurm_time(wanted)} is longer than partition {partition.name} allows; "
+        f"valid: up to {slurm_time(partition.max_time)}{f' (long enough: {_listed(longer)})' if longer else ''}"
+    ]
+
+
+def _permission_findings(partition: Partition, resources: Resources, facts: ClusterFacts) -> list[str]:
+    found = []
+    if facts.enforces_accounts:  # without it Slurm does not look at a partition's lists
+        found += _permission(
+            "account", resources.account, partition.name, partition.allow_accounts, partition.deny_accounts
+        )
+    if facts.enforces_qos:
+        found += _permission("qos", resources.qos, partition.name, partition.allow_qos, partition.deny_qos)
+    return found
+
+
+def _permission(key: str, value: str | None, partition: str, allowed: list[str] | None, denied: list[str]) -> list[str]:
+    if value is None:
+        return []
+    if allowed is not None and value not in allowed:
+        return [f"resources.{key}: {value!r} may not use partition {partition}; valid: {_listed(allowed)}"]
+    if allowed is None and value in denied:
+        return [f"resources.{key}: {value!r} may not use partition {partition}; valid: any but {_listed(denied)}"]
+    return []
+
+
+def _account_findings(resources: Resources, facts: ClusterFacts) -> list[str]:
+    accounts = facts.accounts
+    # Where Slurm does not insist on accounts it would take a misspelt one too, and charge nobody; but then a user
+    # without any has nothing to be held against.
+    if accounts is None or not (accounts or facts.enforces_accounts):
+        return []
+    account, qos = resources.account, resources.qos
+    if account is not None and account not in accounts:
+        return [
+            f"resources.account: {account!r} is not one of yours{did_you_mean(account, accounts)}; "
+            f"valid: {_listed(accounts)}"
+        ]
+    yours = (
+        accounts[account] if account is not None else sorted({name for names in accounts.values() for name in names})
+    )
+    if qos is None or not yours or qos in yours:
+        return []
+    return [
+        f"resources.qos: {qos!r} is not open to {f'account {account}' if account else 'your accounts'}"
+        f"{did_you_mean(qos, yours)}; valid: {_listed(yours)}"
+    ]
+
+
+def _unknown_nodes(resources: Resources, facts: ClusterFacts) -> list[str]:
+    found = []
+    for key in ("nodelist", "exclude"):
+        text = getattr(resources, key)
+        if text is None or "/" in text:  # with a slash sbatch reads the names from a file
+            continue
+        try:
+            unknown = [name for name in expand(text) if name not in _all_nodes(facts)]
+        except ValueError as error:
+            found.append(f"resources.{key}: {error}; valid: names such as node1,node[2-4]")
+            continue
+        if unknown:
+            hint = did_you_mean(unknown[0], _all_nodes(facts))
+            found.append(f"resources.{key}: no such nodes here: {_listed(unknown)}{hint}; valid: {_groups(facts)}")
+    return found
+
+
+def _all_nodes(facts: ClusterFacts) -> dict[str, None]:
+    return {name: None for one in facts.partitions for group in one.groups for name in expand(group.nodes)}
+
+
+def _groups(facts: ClusterFacts) -> str:
+    return _listed(dict.fromkeys(short_names(group) for partition in facts.partitions for group in partition.groups))
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The names as a person reads them; of very many the first twenty."""
+    listed = list(names)
+    shown = ", ".join(listed[:20]) or "none"
+    return f"{shown} and {len(listed) - 20} more" if len(listed) > 20 else shown

@@ -1,0 +1,84 @@
+"""How many jobs the user may still submit: what slurmctld enforces, and what of it is used."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Iterator, Mapping
+
+from slurmopt.config.resources import Resources
+from slurmopt.errors import SlurmError, SlurmRefused
+from slurmopt.slurm import client
+from slurmopt.slurm.cluster.cluster_facts import ClusterFacts
+from slurmopt.slurm.environment import clean_environment
+
+SUBMIT_LIMIT = "job submit limit"
+"""What sbatch says where too many jobs of somebody are in the queue already."""
+_TIMEOUT = 10.0
+_COUNT = re.compile(r"(\d+)\((\d+)\)")
+_OWN = ("MaxSubmitJobs", "GrpSubmitJobs")
+
+
+def is_submit_limit(error: SlurmRefused) -> bool:
+    """Whether sbatch refused because too many jobs of somebody are in the queue already."""
+    return SUBMIT_LIMIT in str(error)
+
+
+def submit_room(resources: Resources, facts: ClusterFacts) -> int | None:
+    """How many more jobs (an array task counts as one) may be submitted; None where no limit is known.
+
+    A site may hide its limits, and of a QOS that the user has never used slurmctld tells none: a refusal is the last
+    word then.
+    """
+    if not facts.enforces_limits:
+        return None
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    argv = ["scontrol", "--oneliner", "show", "assoc_mgr", "flags=assoc,qos", f"users={user}"]
+    try:
+        said = client.run(argv, _TIMEOUT, clean_environment(os.environ))
+    except SlurmError:
+        return None
+    return parse_room(said, user, resources)
+
+
+def parse_room(said: str, user: str, resources: Resources) -> int | None:
+    """The same, from scontrol's answer."""
+    records = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in said.splitlines()]
+    associations = [one for one in records if "Account" in one]
+    own = _own(associations, user, resources.account)
+    rooms = [room for one in _with_parents(own, associations) for room in _rooms(one)]
+    for line in said.splitlines():
+        if line.startswith(f"QOS={resources.qos or 'normal'}("):
+            rooms += _of_qos(line, own.get("Account", ""), os.geteuid())
+    return min(rooms, default=None)
+
+
+def _own(associations: list[dict[str, str]], user: str, account: str | None) -> dict[str, str]:
+    mine = [one for one in associations if one.get("UserName", "").startswith(f"{user}(")]
+    wanted = [one for one in mine if (one["Account"] == account if account else one.get("DefAssoc") == "Yes")]
+    return next(iter(wanted or mine), {})
+
+
+def _with_parents(own: Mapping[str, str], associations: list[dict[str, str]]) -> Iterator[Mapping[str, str]]:
+    accounts = {one["Account"]: one for one in associations if not one.get("UserName")}
+    yield own
+    name = own.get("Account", "")
+    while (account := accounts.pop(name, None)) is not None:  # each once, whatever the answer says
+        yield {"GrpSubmitJobs": account.get("GrpSubmitJobs", "")}
+        name = account.get("ParentAccount", "").split("(")[0]
+
+
+def _rooms(record: Mapping[str, str]) -> Iterator[int]:
+    for name in _OWN:
+        if (match := _COUNT.fullmatch(record.get(name, ""))) is not None:
+            yield int(match[1]) - int(match[2])
+
+
+def _of_qos(line: str, account: str, uid: int) -> Iterator[int]:
+    groups = re.search(r"GrpSubmitJobs=(\S*)", line)
+    user = re.search(rf"\b{uid}={{[^}}]*MaxSubmitJobsPU=([^\s}}]+)", line)
+    whole = re.search(rf"\b{re.escape(account)}={{[^}}]*MaxSubmitJobsPA=([^\s}}]+)", line) if account else None
+    for found in (groups, user, whole):
+        if found is not None and (match := _COUNT.fullmatch(found[1])) is not None:
+            yield int(match[1]) - int(match[2])

@@ -1,0 +1,1 @@
+"""The text of a job script, from a config. Pure."""

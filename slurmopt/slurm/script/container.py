@@ -1,0 +1,89 @@
+"""The container around each rank: what is mounted in it, and which variables of the job it gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurmopt.config.composition.deferred import DEFERRED
+from slurmopt.errors import ConfigError
+from slurmopt.slurm.script.job import Job
+from slurmopt.slurm.script.quoting import shell, shell_deferred
+
+PACKAGE = "/opt/slurmopt"
+"""Where slurmopt itself lies in the container."""
+_OF_THE_JOB = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "PYTHONPATH", "PYTHONUNBUFFERED", "SLURMOPT_COMMAND")
+
+
+def pyxis_options(job: Job) -> list[str]:
+    """srun's options of the pyxis plugin, each one word of bash."""
+    container = job.settings.environment.container
+    return [
+        shell(f"--container-image={container.image}"),
+        "--container-mounts=" + ",".join(_mounts(job)),
+        # Of a variable that the image sets too, pyxis takes the image's value, unless it is named here.
+        shell(f"--container-env={','.join(variables(job))}"),
+        shell(f"--container-workdir={job.workdir}"),
+        *map(shell, container.options),
+    ]
+
+
+def apptainer_words(job: Job) -> list[str]:
+    """The words of bash in front of the rank's own; apptainer takes the variables as APPTAINERENV_NAME."""
+    container = job.settings.environment.container
+    binds = [word for mount in _mounts(job) for word in ("--bind", mount)]
+    gpus = ["--nv"] if job.settings.resources.gpus_per_node else []
+    options = map(shell, [*container.options, container.image])
+    return ["apptainer", "exec", *gpus, *binds, "--pwd", shell(job.workdir), *options]
+
+
+def apptainer_variables(job: Job) -> list[str]:
+    """`variables` where apptainer is used, else none."""
+    container = job.settings.environment.container
+    return variables(job) if container.image is not None and container.runtime == "apptainer" else []
+
+
+def variables(job: Job) -> list[str]:
+    """The names of the variables whose values in the job win over those of the image."""
+    settings = job.settings
+    own = [*settings.network.variables.items(), *settings.environment.variables.items()]
+    read = [match[1] for place in _tier_places(job).values() for match in DEFERRED.finditer(place)]
+    return sorted({*_OF_THE_JOB, *read, *(str(name) for name, value in own if value is not None)})
+
+
+def mounted_folders(job: Job, nodes: int | str) -> list[tuple[str, str]]:
+    """What makes the folders of checkpoint tiers, which must exist to be mounted: pairs of a line of bash and what its
+    failure means. `nodes`: how many nodes the job has, a number or a word of bash."""
+    if job.settings.environment.container.image is None:
+        return []
+    each_node = "" if job.local else f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 "
+    found = _tier_folders(job)
+    lines = {tier: f"{each_node if tier == 'scratch' else ''}mkdir -p {word}" for tier, word in found.items()}
+    return [(line, f"cannot make the folder of checkpoint.{tier}.path") for tier, line in lines.items()]
+
+
+def _tier_folders(job: Job) -> dict[str, str]:
+    """The folders of checkpoint tiers besides the run folder, by tier, each one word of bash."""
+    return {tier: _word(place, f"checkpoint.{tier}.path") for tier, place in _tier_places(job).items()}
+
+
+def _tier_places(job: Job) -> dict[str, str]:
+    """What the config says of them; `${oc.env:NAME}` is filled in within the job."""
+    checkpoint = job.settings.checkpoint
+    places = {"scratch": checkpoint.scratch.place, "shared": checkpoint.shared.place}
+    return {tier: place for tier, place in places.items() if place is not None and place != "auto"}
+
+
+def _word(place: str, key: str) -> str:
+    path = str(Path(place).expanduser())
+    if set(",:") & set(DEFERRED.sub(lambda match: match[2] or "", path)):
+        raise ConfigError(f"{path!r} cannot be mounted in a container: no comma or colon may be in it", key)
+    return shell_deferred(path, key)
+
+
+def _mounts(job: Job) -> list[str]:
+    """SOURCE:TARGET each, as a word of bash."""
+    package = Path(__file__).resolve().parents[2]
+    here = [shell(folder) for folder in (job.folder.path, job.workdir)]
+    own = [f"{folder}:{folder}" for folder in dict.fromkeys([*here, *_tier_folders(job).values()])]
+    container = job.settings.environment.container
+    return [*own, shell(f"{package}:{PACKAGE}/slurmopt:ro"), *map(shell, container.mounts)]

@@ -1,0 +1,1 @@
+"""From overrides to the points of a sweep."""

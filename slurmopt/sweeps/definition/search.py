@@ -1,0 +1,84 @@
+"""The search of a sweep on the login side: what is checked before anything is submitted, and the study file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from slurmopt.errors import ConfigError, RunError
+from slurmopt.grid.point_ranges import Ranges
+from slurmopt.grid.search import space
+from slurmopt.grid.search.space import PRUNING, Search
+from slurmopt.run_folder.sweep_layout import SweepFolder
+
+if TYPE_CHECKING:
+    from slurmopt.config.schema import Settings
+    from slurmopt.grid.axes import Axis
+
+
+def check_search(settings: Settings, axes: Sequence[Axis]) -> None:
+    """Raises ConfigError where `sweep.search` cannot be done as it stands. Nothing is written; Optuna is not loaded."""
+    sweep, task = settings.sweep, settings.task
+    if sweep.search is None:
+        return
+    space.check(axes)
+    if task.command is not None and sweep.search in PRUNING:
+        raise ConfigError(
+            f"{sweep.search} ends trials from inside progress(), in the function of task._target_; for a task.command: "
+            "random, tpe",
+            "sweep.search",
+        )
+    if sweep.metric is None and (sweep.search in PRUNING or task.command is not None):
+        raise ConfigError(
+            "has no value; name what the search is to look at, as progress() has it: sweep.metric=val_loss",
+            "sweep.metric",
+        )
+    if find_spec("optuna") is None:
+        raise ConfigError("needs Optuna: pip install 'optuna>=4.3'", "sweep.search")
+
+
+def left_to_try(sweep: SweepFolder, points: Ranges) -> Ranges:
+    """Those of `points` whose trials the study has not been told of, failed ones included: it is told once. RunError
+    where there is none, ConfigError where the study is another sweep's or damaged."""
+    study = _study()
+    name = f"{sweep.name}/{sweep.id}"
+    _, storage = study.open_storage(sweep.study)
+    study.find(sweep.study, name, storage)
+    (held,) = storage.get_all_studies()
+    trials = storage.get_all_trials(held._study_id, deepcopy=False)
+    left = points.minus(Ranges.of(trial.number for trial in trials if trial.state.is_finished()))
+    if not left:
+        raise RunError(
+            f"{name}: a search counts a failed trial as tried, and learns from it: none of {points} is left to try; "
+            "for more trials launch a search of its own"
+        )
+    return left
+
+
+def make_study(sweep: SweepFolder, settings: Settings) -> None:
+    """Writes study.journal, or what is missing of it. ConfigError where the file is another sweep's."""
+    chosen, task = settings.sweep, settings.task
+    if chosen.search is None or chosen.trials is None:
+        return
+    _study().make(
+        sweep.study,
+        f"{sweep.name}/{sweep.id}",
+        Search(
+            method=chosen.search,
+            trials=chosen.trials,
+            metric=chosen.metric,
+            command=task.command is not None,
+            direction=chosen.direction,
+            seed=chosen.seed,
+        ),
+    )
+
+
+def _study() -> Any:
+    """The one room that loads Optuna."""
+    try:
+        from slurmopt.grid.search import study
+    except ImportError as error:
+        raise ConfigError(f"needs Optuna: {error}; pip install 'optuna>=4.3'", "sweep.search") from error
+    return study

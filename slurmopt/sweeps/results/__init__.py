@@ -1,0 +1,1 @@
+"""What the points of a sweep came to: tables, rankings, pictures."""

@@ -1,0 +1,1 @@
+"""Submitting the array jobs of a sweep, each point exactly once."""
