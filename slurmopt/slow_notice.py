@@ -11,7 +11,7 @@ _SECONDS = 2.0
 
 
 @contextlib.contextmanager
-def patience(what: str) -> Iterator[None]:
+def slow_notice(what: str) -> Iterator[None]:
     """Says `what` is going on if the block takes over two seconds."""
     timer = threading.Timer(_SECONDS, lambda: print(f"slurmopt: {what} …", file=sys.stderr, flush=True))
     timer.daemon = True

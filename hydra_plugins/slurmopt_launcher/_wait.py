@@ -14,7 +14,7 @@ from slurmopt.hydra_app import returns
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.logs.follow import Note
 from slurmopt.runs.status.state import ALIVE
-from slurmopt.sweeps.status.point_states import Point, Standing
+from slurmopt.sweeps.status.point_states import Point, SweepStates
 from slurmopt.sweeps.status.query import standing
 from slurmopt.sweeps.submit import backlog
 
@@ -43,7 +43,7 @@ def wait(sweep: SweepFolder, jobs: list[list[str]]) -> list[JobReturn]:
     return made
 
 
-def _until_over(sweep: SweepFolder) -> Standing:
+def _until_over(sweep: SweepFolder) -> SweepStates:
     said, doubted = Progress(), False
     while True:
         began = time.monotonic()
@@ -79,7 +79,7 @@ class Progress:
         self._note.clear()
 
 
-def _returned(found: Standing, number: int, words: list[str], records: Records) -> JobReturn:
+def _returned(found: SweepStates, number: int, words: list[str], records: Records) -> JobReturn:
     """What a point left; a failure where it left nothing of its last attempt."""
     point = found.of(number)
     try:
@@ -99,7 +99,7 @@ def _well(point: Point) -> bool:
     return point.state == "finished"
 
 
-def _without_word(found: Standing, point: Point, words: list[str]) -> JobReturn:
+def _without_word(found: SweepStates, point: Point, words: list[str]) -> JobReturn:
     """The job was killed or lost, or its function left by SystemExit."""
     if _well(point):
         return JobReturn(overrides=words, status=JobStatus.COMPLETED)
@@ -108,5 +108,5 @@ def _without_word(found: Standing, point: Point, words: list[str]) -> JobReturn:
     return JobReturn(overrides=words, status=JobStatus.FAILED, _return_value=error)
 
 
-def _place(found: Standing, number: int) -> str:
+def _place(found: SweepStates, number: int) -> str:
     return f"point {number} of {found.sweep.path}"

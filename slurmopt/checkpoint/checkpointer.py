@@ -12,17 +12,17 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn
 
-from slurmopt.checkpoint.collectives import Agreement
+from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.device import wait_for_queued_work
 from slurmopt.checkpoint.format.ledger import checkpoint_name
 from slurmopt.checkpoint.restore.recovery import Recovery
 from slurmopt.checkpoint.schedule import Decision, Schedule
 from slurmopt.checkpoint.snapshot.snapshots import Collected, Snapshots, Word
 from slurmopt.checkpoint.tiers import tiers_of
-from slurmopt.checkpoint.writer.writer_pool import Crew
+from slurmopt.checkpoint.writer.writer_pool import WriterPool
 from slurmopt.config.checkpoint import check_packages, checkpoint_of
 from slurmopt.errors import CheckpointError, Requeue
-from slurmopt.job.worker.coordinated_stop import Stop
+from slurmopt.job.worker.coordinated_stop import CoordinatedStop
 from slurmopt.job.worker.current_run import CurrentRun, leave_word, phase
 from slurmopt.units import seconds
 
@@ -60,11 +60,11 @@ class Checkpointer:
         check_packages(self._config)
         self._run = run
         self._tiers = tiers_of(self._config, run.folder)
-        self._ranks = Agreement(run.rank)
+        self._ranks = Collectives(run.rank)
         self._schedule = Schedule(self._tiers, float(seconds(self._config.mtbf)), time.monotonic)
         longest = max((tier.deadline for tier in self._tiers), default=0.0)
         self._snapshots = Snapshots(self._config.buffers, self._ranks, run.rank.local_world_size, 1.5 * longest)
-        self._crew = Crew(self._config, self._tiers, run, self._ranks, self._snapshots.free, self._durable)
+        self._crew = WriterPool(self._config, self._tiers, run, self._ranks, self._snapshots.free, self._durable)
         self._last: tuple[str, list[str]] | None = None
         self._began: dict[int, float] = {}
         self._buffers = self._config.buffers  # of the rank that has fewest, as last heard
@@ -73,7 +73,7 @@ class Checkpointer:
             self._crew.start()
             # Over the group, not by the run folder: a container of the user's need not show that to each rank.
             key = self._ranks.from_first(secrets.token_bytes(32))
-            self._stop = Stop(self._ranks.rank, self._ranks.world_size, key)
+            self._stop = CoordinatedStop(self._ranks.rank, self._ranks.world_size, key)
         except BaseException:  # StorageBroken and an interrupt, too
             self._crew.abandon()  # nobody could close it: the caller gets no Checkpointer
             raise

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from slurmopt.errors import CheckpointError, RanksLost, one_line
 from slurmopt.job.facts.rank_facts import RankFacts
-from slurmopt.slow_notice import patience
+from slurmopt.slow_notice import slow_notice
 
 TIMEOUT = timedelta(minutes=10)
 """How long ranks wait for one that does not call what the others call; torch's own groups of GPUs wait as long."""
@@ -21,7 +21,7 @@ _ENDED_WORDS = ("closed by peer", "reset by peer")
 _ENDED_ADVICE = "one of them has ended; its own log says why"
 
 
-class Agreement:
+class Collectives:
     """All ranks call the same method at the same time. In a world of one there is nobody to ask."""
 
     def __init__(self, facts: RankFacts) -> None:
@@ -88,7 +88,7 @@ class Agreement:
 def together() -> Iterator[None]:
     """Around what ranks do together: says that it waits, and whom for when nobody comes."""
     try:
-        with patience("waiting for the other ranks of the checkpoint"):
+        with slow_notice("waiting for the other ranks of the checkpoint"):
             yield
     except RuntimeError as error:
         reason = one_line(str(error).strip().partition("\n")[0])

@@ -28,7 +28,7 @@ from slurmopt.runs.find import Selection, pick
 from slurmopt.runs.ownership import refuse_others
 from slurmopt.runs.status.state import ALIVE
 from slurmopt.runs.submit import arrays
-from slurmopt.sweeps.status.point_states import Standing
+from slurmopt.sweeps.status.point_states import SweepStates
 from slurmopt.sweeps.status.query import standing
 from slurmopt.sweeps.status.view import short, states
 from slurmopt.sweeps.submit import backlog
@@ -81,7 +81,7 @@ def _go_on(found: Selection) -> None:
         backlog.main([str(found.sweep.path)])
 
 
-def _going(seen: Standing, found: Selection) -> Ranges:
+def _going(seen: SweepStates, found: Selection) -> Ranges:
     """The chosen points that have not ended."""
     if seen.problem and any(one.job is None for one in seen.submissions):
         raise SlurmError(f"{found.label}: nobody can tell whether Slurm has its latest array job: {seen.problem}")
@@ -95,7 +95,7 @@ def _going(seen: Standing, found: Selection) -> Ranges:
     return going
 
 
-def _left_behind(seen: Standing) -> Ranges:
+def _left_behind(seen: SweepStates) -> Ranges:
     """Cancelled points whose array tasks wait in Slurm although none of their points goes on."""
     running, found = seen.numbers(*_MAY_GO_ON), Ranges()
     for one in seen.submissions:
@@ -110,7 +110,7 @@ def _left_behind(seen: Standing) -> Ranges:
     return found
 
 
-def cancel(seen: Standing, points: Ranges) -> list[str]:
+def cancel(seen: SweepStates, points: Ranges) -> list[str]:
     """Tells these points to end, and not to start; the words that scancel got. Where it does not reach Slurm, the
     journals take it back."""
     sweep = seen.sweep
@@ -136,7 +136,7 @@ def _note(sweep: SweepFolder, word: str, points: Ranges, how: Callable[[Ranges],
     events.append(sweep.events, word, points=str(points))
 
 
-def _tell(seen: Standing, points: Ranges) -> list[RunFolder]:
+def _tell(seen: SweepStates, points: Ranges) -> list[RunFolder]:
     """Notes it in the journals of the points that have started."""
     told, records = [], Records(seen.sweep)
     for point in seen.known(points):
@@ -149,7 +149,7 @@ def _tell(seen: Standing, points: Ranges) -> list[RunFolder]:
     return told
 
 
-def _words(seen: Standing, points: Ranges) -> Iterator[str]:
+def _words(seen: SweepStates, points: Ranges) -> Iterator[str]:
     """What scancel is to end: whole array jobs, or array tasks whose points all end."""
     left, running = points, seen.numbers(*_MAY_GO_ON)
     for one in reversed(seen.submissions):
@@ -184,7 +184,7 @@ def _scancel(words: list[str]) -> None:
                 raise
 
 
-def _wait(sweep: SweepFolder, points: Ranges) -> Standing:
+def _wait(sweep: SweepFolder, points: Ranges) -> SweepStates:
     """The sweep once the points are gone, or as it is when patience ends."""
     deadline, pause = time.monotonic() + _PATIENCE, _POLL
     while True:
@@ -195,12 +195,12 @@ def _wait(sweep: SweepFolder, points: Ranges) -> Standing:
         pause *= 2
 
 
-def _alive(now: Standing, points: Ranges) -> int:
+def _alive(now: SweepStates, points: Ranges) -> int:
     counts = now.counts(points)
     return sum(counts.get(word, 0) for word in (*ALIVE, "unknown"))
 
 
-def _said(now: Standing, points: Ranges) -> str:
+def _said(now: SweepStates, points: Ranges) -> str:
     counts = now.counts(points)
     label = now.label if len(points) == now.count else f"{now.label}/{short(points)}"
     if alive := _alive(now, points):
@@ -215,7 +215,7 @@ def _said(now: Standing, points: Ranges) -> str:
     return f"{label}: {states(counts)}"
 
 
-def _as_dict(now: Standing, points: Ranges, jobs: list[str]) -> dict[str, object]:
+def _as_dict(now: SweepStates, points: Ranges, jobs: list[str]) -> dict[str, object]:
     return {
         "name": now.sweep.name,
         "id": now.sweep.id,

@@ -22,7 +22,7 @@ from slurmopt.runs.status.state import age
 from slurmopt.runs.status.view import whose
 from slurmopt.runs.table import table, terminal_width
 from slurmopt.runs.unreadable_folders import refuse_closed
-from slurmopt.sweeps.status.point_states import Standing
+from slurmopt.sweeps.status.point_states import SweepStates
 from slurmopt.sweeps.status.query import readable
 from slurmopt.sweeps.status.view import states
 
@@ -60,13 +60,13 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _row(seen: Standing) -> list[str]:
+def _row(seen: SweepStates) -> list[str]:
     launched = [age(seen.created, seen.now), whose(owner_of(seen.sweep.run))]
     launched.append(f"{seen.count:,} points: {states(seen.counts())}")
     return [one_line(seen.sweep.name), one_line(seen.sweep.id), seen.state, "  ".join(filter(None, launched))]
 
 
-def _as_dict(seen: Standing) -> dict[str, Any]:
+def _as_dict(seen: SweepStates) -> dict[str, Any]:
     sweep = seen.sweep
     return {
         "name": sweep.name,

@@ -9,14 +9,14 @@ from slurmopt.errors import RunError, plain_lines
 from slurmopt.grid.records import readable
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.find import Selection, pick, started
-from slurmopt.runs.journal import whole
+from slurmopt.runs.journal import as_int
 from slurmopt.runs.logs import ranks as of_runs
 from slurmopt.runs.logs.ranks import parser
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.status.failure import failure
 from slurmopt.runs.tail import last_lines
 from slurmopt.sweeps.status.failures import Group, groups
-from slurmopt.sweeps.status.point_states import Point, Standing
+from slurmopt.sweeps.status.point_states import Point, SweepStates
 from slurmopt.sweeps.status.query import standing
 from slurmopt.sweeps.status.view import short, states
 
@@ -53,7 +53,7 @@ def _refuse_of_one_run(given: argparse.Namespace) -> None:
         raise RunError("--attempt is for one point; name it: SWEEP/17")
 
 
-def _errors(seen: Standing, chosen: Selection) -> str:
+def _errors(seen: SweepStates, chosen: Selection) -> str:
     failed = groups(seen, chosen.points, never_started=False)
     if not failed:
         return f"{chosen.label}: no point has failed; {states(seen.counts(chosen.points))}"
@@ -63,7 +63,7 @@ def _errors(seen: Standing, chosen: Selection) -> str:
     return "\n\n".join(parts)
 
 
-def _report(seen: Standing, group: Group) -> str:
+def _report(seen: SweepStates, group: Group) -> str:
     count = f"{len(group.points):,} point{'s' if len(group.points) != 1 else ''}"
     cause = f"{group.cause}: " if group.cause and group.cause not in group.error else ""
     shown, lines = next(_told(seen, group), (group.example, []))
@@ -71,7 +71,7 @@ def _report(seen: Standing, group: Group) -> str:
     return "\n".join([f"{count} ({short(group.points)}): {cause}{group.error}", f"  {where}", "", *lines]).rstrip()
 
 
-def _told(seen: Standing, group: Group) -> Iterator[tuple[int, list[str]]]:
+def _told(seen: SweepStates, group: Group) -> Iterator[tuple[int, list[str]]]:
     """Of the first points that left any: their traceback."""
     for number in group.points.slice(0, _TRIES):
         if lines := traceback_of(readable(seen.sweep.point(number)), seen.of(number)):
@@ -85,7 +85,7 @@ def traceback_of(run: RunFolder, point: Point) -> list[str]:
     account = failure(run, point.attempt)
     if account is not None and account.traceback:
         return account.traceback.rstrip().splitlines()[-_LONGEST:]
-    rank = whole((point.end or {}).get("rank")) or 0
+    rank = as_int((point.end or {}).get("rank")) or 0
     try:
         lines = last_lines(run.rank_log(point.attempt, rank), _LOOK_BACK)
     except FileNotFoundError:

@@ -13,7 +13,7 @@ from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.find import all_sweeps
 from slurmopt.runs.ownership import is_mine
 from slurmopt.runs.recovery import tend
-from slurmopt.runs.recovery.action import Deed
+from slurmopt.runs.recovery.action import Action
 from slurmopt.runs.submit import arrays
 from slurmopt.runs.submit.exactly_once import locked
 from slurmopt.slurm.find_job import with_token
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     return tend.main(argv, _of_sweeps)
 
 
-def _of_sweeps(folder: Path, dry_run: bool) -> Iterator[Deed]:
+def _of_sweeps(folder: Path, dry_run: bool) -> Iterator[Action]:
     for sweep in all_sweeps(folder):
         if not is_mine(sweep.run):  # others' are theirs to tend
             continue
@@ -51,7 +51,7 @@ def _refuse_unreachable() -> None:
             raise
 
 
-def _noted(sweep: SweepFolder, known: list[Submission], dry_run: bool) -> Iterator[Deed]:
+def _noted(sweep: SweepFolder, known: list[Submission], dry_run: bool) -> Iterator[Action]:
     """Notes the jobs of submissions that broke off once Slurm had them."""
     try:
         if not has_lost(sweep, known, cancelled(sweep), fresh=False):
@@ -63,11 +63,11 @@ def _noted(sweep: SweepFolder, known: list[Submission], dry_run: bool) -> Iterat
                     return
                 arrays.note(sweep, found)
         for one in found:
-            yield Deed(sweep.name, sweep.id, str(sweep.path), "noted", job=one.job)
+            yield Action(sweep.name, sweep.id, str(sweep.path), "noted", job=one.job)
     except SlurmUnreachable:  # nor can the others be looked at
         raise
     except (SlurmoptError, OSError) as error:
-        yield Deed(sweep.name, sweep.id, str(sweep.path), "failed", error=with_place(error))
+        yield Action(sweep.name, sweep.id, str(sweep.path), "failed", error=with_place(error))
 
 
 def _own(sweep: SweepFolder, known: list[Submission]) -> list[Submission]:

@@ -18,8 +18,8 @@ from slurmopt.runs import options
 from slurmopt.runs.find import Selection, pick
 from slurmopt.runs.ownership import refuse_others
 from slurmopt.runs.status.state import ALIVE
-from slurmopt.runs.submit.exactly_once import alone
-from slurmopt.sweeps.status.point_states import Standing
+from slurmopt.runs.submit.exactly_once import run_lock
+from slurmopt.sweeps.status.point_states import SweepStates
 from slurmopt.sweeps.status.query import standing
 
 _TIMEOUT = 30.0
@@ -62,11 +62,11 @@ def _at_once(text: str) -> int:
     return int(text)
 
 
-def throttle(seen: Standing, at_once: int) -> list[str]:
+def throttle(seen: SweepStates, at_once: int) -> list[str]:
     """Tells the array jobs that still have something to start, and the sweep's config for later ones. The jobs."""
     waiting = seen.numbers("pending", "requeued", "running", "stopping")
     jobs = [one.job for one in seen.submissions if one.job is not None and one.points.both(waiting)]
-    with alone(seen.sweep.run):
+    with run_lock(seen.sweep.run):
         _keep(seen.sweep, at_once)
         for job in jobs:
             _update(job, at_once)
@@ -99,7 +99,7 @@ def _keep(sweep: SweepFolder, at_once: int) -> None:
     replace_text(sweep.config, OmegaConf.to_yaml(OmegaConf.create(stored)))
 
 
-def _said(seen: Standing, at_once: int, jobs: list[str]) -> str:
+def _said(seen: SweepStates, at_once: int, jobs: list[str]) -> str:
     limit = f"at most {at_once} array tasks run at a time" if at_once else "no limit on array tasks at a time"
     alive = sum(count for word, count in seen.counts().items() if word in ALIVE)
     which = f"job {', '.join(jobs)}" if jobs else "the array jobs to come"

@@ -76,7 +76,7 @@ class Checks:
     container: bool = False
     """Whether the rank runs in a container: then these folders must be mounted."""
 
-    def as_word(self) -> str:
+    def to_json_arg(self) -> str:
         """One word for the job script; what is not looked at is left out."""
         asked = {name: value for name, value in asdict(self).items() if value is not None}
         if not self.container:

@@ -38,7 +38,7 @@ class Notify:
         if self.command is not None:
             _check_words(self.command)
 
-    def as_word(self) -> str | None:
+    def to_json_arg(self) -> str | None:
         """What `python -m slurmopt.job.supervisor.notify` reads, as JSON; None where nobody is to hear."""
         hooks = {"when": list(self.when), "command": self.command, "webhook": self.webhook}
         return json.dumps(hooks) if self.when and (self.command or self.webhook) else None

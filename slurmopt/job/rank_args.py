@@ -31,7 +31,7 @@ PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
-class Call:
+class RankArgs:
     """What one rank is asked to do. `heartbeat` and `timeout` are seconds; one of `function` and `command` is set,
     except where the config of a sweep's point says which."""
 
@@ -60,7 +60,7 @@ class Call:
     """Of a sweep's point, which has read it already: what its config.yaml holds."""
 
 
-def parse(argv: list[str]) -> Call:
+def parse(argv: list[str]) -> RankArgs:
     """Reads the words; a misspelt one ends the process with status 2 and the valid ones on standard error.
     So does, with status 69, a run folder that stays another user's for PATIENCE seconds."""
     words, command = _split(argv)
@@ -71,7 +71,7 @@ def parse(argv: list[str]) -> Call:
         _parser().error(f"either --function pkg.mod.fn or {COMMAND} or -- and the words of a command")
     folder = run_folder(Path(options.folder).absolute(), os.environ)
     _refuse_foreign(folder)
-    return Call(
+    return RankArgs(
         folder=folder,
         heartbeat=options.heartbeat,
         timeout=options.timeout,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmopt.errors import CheckError, SlurmUnreachable
-from slurmopt.slow_notice import patience
+from slurmopt.slow_notice import slow_notice
 
 if TYPE_CHECKING:
     from slurmopt.config.resources import Resources
@@ -23,7 +23,7 @@ def check(settings: Settings, tolerant: bool) -> None:
 
     resources = with_site_defaults(settings.resources, os.environ)
     try:
-        with patience("asking Slurm what the cluster has"):
+        with slow_notice("asking Slurm what the cluster has"):
             known = facts()
             found = findings(resources, known)
     except SlurmUnreachable as error:

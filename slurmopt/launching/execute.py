@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from slurmopt.run_folder.files import read_script
 from slurmopt.runs.submit.plan import Plan
-from slurmopt.slow_notice import patience
+from slurmopt.slow_notice import slow_notice
 from slurmopt.sweeps.submit.plan import SweepPlan
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ def launch(plan: Plan) -> int:
     if backend.slurm and settings.launch.check:
         from slurmopt.slurm.cluster.estimate import estimate
 
-        with patience("asking Slurm when it could start"):
+        with slow_notice("asking Slurm when it could start"):
             plan.estimate = estimate(script)
     if isinstance(plan, SweepPlan):
         from slurmopt.sweeps.submit import submission
 
-        return submission.carry_out(plan, script)
-    from slurmopt.runs.submit.execute import carry_out
+        return submission.execute(plan, script)
+    from slurmopt.runs.submit.execute import execute
 
-    return carry_out(plan, backend, script)
+    return execute(plan, backend, script)
 
 
 def ready(plan: Plan) -> tuple[Backend, str]:

@@ -53,7 +53,7 @@ def sweep_plan(
         raise ConfigError(why, "sweep.search" if typed.sweep.search else "sweep.per_task")
     check_search(typed, points.axes)
     _check_then(typed)
-    if typed.notify.as_word():
+    if typed.notify.to_json_arg():
         print("slurmopt: notify is not for points of a sweep; a run after it may tell: sweep.then", file=sys.stderr)
     array = Array(typed.sweep.packed, typed.sweep.side_by_side, typed.sweep.search is not None)
     job = replace(

@@ -34,7 +34,7 @@ class Policy:
     durable: str | None = None
     """The tier of checkpoints that a stop waits for."""
 
-    def as_word(self) -> str:
+    def to_json_arg(self) -> str:
         """One word for the job script."""
         return json.dumps(asdict(self), separators=(",", ":"))
 

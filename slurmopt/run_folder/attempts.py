@@ -68,7 +68,7 @@ class Attempt:
     @property
     def step(self) -> int | None:
         """The last step it is known to have done."""
-        return whole((self.end or {}).get("step"))
+        return as_int((self.end or {}).get("step"))
 
     @property
     def ended(self) -> float | None:
@@ -113,9 +113,9 @@ def of_events(journal: Iterable[Event]) -> list[Attempt]:
         word, when = str(event["event"]), _time(event)
         if word in ("submitting", "submitted"):
             queued = when
-        elif word == "attempt" and (claimed := whole(event.get("attempt"))) is not None:
+        elif word == "attempt" and (claimed := as_int(event.get("attempt"))) is not None:
             latest = found[claimed] = Attempt(
-                claimed, _text(event, "job"), _text(event, "nodes"), queued, when, whole(event.get("log_from"))
+                claimed, _text(event, "job"), _text(event, "nodes"), queued, when, as_int(event.get("log_from"))
             )
             queued = None  # where it dies without a word, nobody noted since when the next one waits
         elif word == "retry":
@@ -124,8 +124,8 @@ def of_events(journal: Iterable[Event]) -> list[Attempt]:
         elif word in ("cancel", "cancel-failed") and latest is not None:
             latest.cancelled = word == "cancel"
         else:
-            about = found.get(whole(event.get("attempt")) if "attempt" in event else -1)  # type: ignore[arg-type]
-            if word == "end" and about is None and (claimed := whole(event.get("attempt"))) is not None:
+            about = found.get(as_int(event.get("attempt")) if "attempt" in event else -1)  # type: ignore[arg-type]
+            if word == "end" and about is None and (claimed := as_int(event.get("attempt"))) is not None:
                 about = found[claimed] = Attempt(claimed)  # its `attempt` line was lost; the verdict stands
             if about is not None:
                 _TAKE.get(word, _skip)(about, event)
@@ -148,7 +148,7 @@ def _restored(attempt: Attempt, event: Event) -> None:
 
 def _checkpoint(attempt: Attempt, event: Event) -> None:
     """What lies on a node's own disk alone is lost with the node: counted, it would hide what later attempts add."""
-    step = whole(event.get("step"))
+    step = as_int(event.get("step"))
     if step is not None and event.get("tier") != "scratch":
         attempt.durable = max(step, attempt.durable or 0)
 
@@ -169,7 +169,7 @@ def _end(attempt: Attempt, event: Event) -> None:
     """The first word counts, but for one that says more: a late verdict never overrules an attempt's own."""
     if attempt.end is None or "by" not in event:
         attempt.end = event
-    if (durable := whole(event.get("durable"))) is not None:  # a command's own word in its requeue file
+    if (durable := as_int(event.get("durable"))) is not None:  # a command's own word in its requeue file
         attempt.durable = max(durable, attempt.durable or 0)
 
 
@@ -184,7 +184,7 @@ _TAKE = {
 }
 
 
-def whole(value: Any) -> int | None:
+def as_int(value: Any) -> int | None:
     """`value`, if it is a whole number of a sane size."""
     found = number(value)
     return int(value) if found is not None and found == int(found) and abs(found) < 2**53 else None

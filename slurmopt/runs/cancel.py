@@ -17,7 +17,7 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.process import alive
 from slurmopt.runs import options
 from slurmopt.runs.find import find
-from slurmopt.runs.journal import Journal, read, whole
+from slurmopt.runs.journal import Journal, as_int, read
 from slurmopt.runs.ownership import owner_of, refuse_others
 from slurmopt.runs.status.query import Status, gather, of_the_run
 from slurmopt.runs.status.state import Slurm
@@ -114,7 +114,7 @@ def _stop(status: Status) -> None:
 def _terminate(journal: Journal) -> None:
     """SIGTERM to the local runner, which ends its ranks, if it is still that very process."""
     runner = journal.runner or {}
-    if alive(runner, journal.folder.path) and (pid := whole(runner.get("pid"))):
+    if alive(runner, journal.folder.path) and (pid := as_int(runner.get("pid"))):
         os.kill(pid, signal.SIGTERM)
 
 

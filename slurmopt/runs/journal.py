@@ -182,7 +182,7 @@ def _new_job(journal: Journal, event: dict[str, Any]) -> None:
 
 def _attempt(journal: Journal, event: dict[str, Any]) -> None:
     _new_job(journal, event)
-    claimed = whole(event.get("attempt"))
+    claimed = as_int(event.get("attempt"))
     journal.attempt = Attempt(
         journal.attempts if claimed is None else claimed, number(event.get("time")), _nodes(event.get("nodes"))
     )
@@ -192,7 +192,7 @@ def _attempt(journal: Journal, event: dict[str, Any]) -> None:
 
 def _of_latest(journal: Journal, event: dict[str, Any]) -> Attempt | None:
     """The latest attempt, if the event is about it."""
-    attempt, about = journal.attempt, whole(event.get("attempt"))
+    attempt, about = journal.attempt, as_int(event.get("attempt"))
     return attempt if attempt is None or about is None or about == attempt.number else None
 
 
@@ -215,7 +215,7 @@ def _requeue_refused(journal: Journal, event: dict[str, Any]) -> None:
 def _end(journal: Journal, event: dict[str, Any]) -> None:
     """A verdict of somebody who came later never overrules the attempt's own."""
     if journal.attempt is None:  # the `attempt` line was lost; the verdict stands
-        journal.attempt = Attempt(whole(event.get("attempt")) or 0, None)
+        journal.attempt = Attempt(as_int(event.get("attempt")) or 0, None)
     if (attempt := _of_latest(journal, event)) and (attempt.end is None or "by" not in event):
         attempt.end = event
 
@@ -248,7 +248,7 @@ def returns(end: dict[str, Any]) -> bool:
     return text(end["next"]) in _RETURNS if "next" in end else end.get("outcome") == REQUEUE
 
 
-def whole(value: Any) -> int | None:
+def as_int(value: Any) -> int | None:
     """`value` as an int, if it is a whole number or the text of one, and no absurdly large one."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 16:
         return int(value)
@@ -275,4 +275,4 @@ def _nodes(value: Any) -> str | None:
 
 def point_count(sweep: SweepFolder) -> int:
     """How many points the sweep has, as its launch noted."""
-    return next((whole(event.get("points")) or 0 for event in events.read(sweep.events, "created")), 0)
+    return next((as_int(event.get("points")) or 0 for event in events.read(sweep.events, "created")), 0)

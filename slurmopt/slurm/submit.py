@@ -23,7 +23,7 @@ from slurmopt.run_folder import events, private
 from slurmopt.run_folder.files import NotMine, read_script
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import is_swapped
-from slurmopt.slow_notice import patience
+from slurmopt.slow_notice import slow_notice
 from slurmopt.slurm import client
 from slurmopt.slurm.environment import clean_environment
 from slurmopt.slurm.find_job import Sought, find_job
@@ -90,7 +90,7 @@ def _sbatch(
     """One try: the job's id, looked up where sbatch has not said it and nothing else. What `client.run` raises, where
     there is none."""
     try:
-        with patience("waiting for Slurm to take the job"):
+        with slow_notice("waiting for Slurm to take the job"):
             answer = client.run(command, _SBATCH_TIMEOUT, environment)
     except SlurmRefused as error:
         if error.sure or (found := look_up(wanted, deadline, sleep)) is None:
@@ -121,7 +121,7 @@ def look_up(wanted: Sought, deadline: float, sleep: Callable[[float], None] = ti
     """The job, or None once Slurm has said several times that it has none.
 
     SubmissionUnknown where Slurm has not answered by `deadline`, of time.monotonic()."""
-    with patience("Slurm's answer was lost; looking up whether it took the job"):
+    with slow_notice("Slurm's answer was lost; looking up whether it took the job"):
         return _look(wanted, deadline, sleep)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slurmopt.checkpoint.commit.coordinator import Coordinator, Terms
-from slurmopt.checkpoint.writer.coordinator_client import Member
+from slurmopt.checkpoint.writer.coordinator_client import CoordinatorClient
 
 SECONDS = 30.0
 SAVE = {"name": "step-00000001/a0000-00000000", "tier": "shared", "step": 1}
@@ -23,7 +23,7 @@ class Heard:
         self.came = threading.Event()
         key = bytes.fromhex(coordinator.key)
         hands = (lambda _: {}), (lambda _: None), self._hear, (lambda: None)
-        self.member = Member(rank, "127.0.0.1", coordinator.port, key, *hands)
+        self.member = CoordinatorClient(rank, "127.0.0.1", coordinator.port, key, *hands)
 
     def _hear(self, verdict: dict[str, Any]) -> None:
         self.verdicts.append(verdict)

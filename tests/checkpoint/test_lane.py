@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from slurmopt.checkpoint.format.rank_payload import Part
-from slurmopt.checkpoint.writer.tier_queue import Lane, Save
+from slurmopt.checkpoint.format.rank_payload import RankPayload
+from slurmopt.checkpoint.writer.tier_queue import Save, TierQueue
 from slurmopt.storage.folder import FolderStore
 
 SECONDS = 30.0
 
 
 @pytest.fixture
-def stored(tmp_path: Path) -> tuple[FolderStore, Part]:
-    return FolderStore(tmp_path), Part()
+def stored(tmp_path: Path) -> tuple[FolderStore, RankPayload]:
+    return FolderStore(tmp_path), RankPayload()
 
 
 def make(step: int, tiers: list[str], release: Callable[[], None] = lambda: None) -> Save:
@@ -38,7 +38,7 @@ def test_a_tier_takes_saves_in_their_order_however_slow_the_faster_tier_is(store
         order.append((save.step, save.stored is not None))
         save.finish("shared", stored)
 
-    scratch, shared = Lane("scratch", to_scratch, pytest.fail), Lane("shared", to_shared, pytest.fail)
+    scratch, shared = TierQueue("scratch", to_scratch, pytest.fail), TierQueue("shared", to_shared, pytest.fail)
     by_way_of_scratch, straight = make(6, ["scratch", "shared"]), make(9, ["shared"])
     for save in (by_way_of_scratch, straight):
         for tier, lane in (("scratch", scratch), ("shared", shared)):
@@ -61,7 +61,7 @@ def test_of_many_that_wait_the_oldest_are_left_out() -> None:
         assert go.wait(SECONDS)
         worked.append(save.step)
 
-    lane = Lane("s3", work, lambda save: dropped.append(save.step))
+    lane = TierQueue("s3", work, lambda save: dropped.append(save.step))
     lane.put(make(1, ["s3"]))
     assert begun.wait(SECONDS)
     for step in (2, 3, 4, 5):

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from chaos_runs import power
 from chaos_runs.ranks import make_state, wrong_in
 
-from slurmopt.checkpoint.collectives import Agreement
+from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.restore.recovery import Recovery
 from slurmopt.checkpoint.tiers import tiers_of
 from slurmopt.config.checkpoint import checkpoint_of
@@ -80,7 +80,7 @@ def restored(root: Path) -> int:
     state: dict[str, Any] = make_state(40)
     tiers = tiers_of(checkpoint_of({"shared": {"every": 1}}), run.folder)
     try:
-        step = Recovery(tiers, run, Agreement(run.rank)).restore(state)
+        step = Recovery(tiers, run, Collectives(run.rank)).restore(state)
     except CheckpointError:  # all that there is is broken
         return 0
     assert not step or (state["note"] // 256 == step and not wrong_in(state, state["note"]))

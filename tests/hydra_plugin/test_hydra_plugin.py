@@ -21,7 +21,7 @@ from slurmopt.hydra_app import pickles, returns
 from slurmopt.run_folder import events
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.sweeps.status.ended_points import Ends
-from slurmopt.sweeps.status.point_states import Point, Standing
+from slurmopt.sweeps.status.point_states import Point, SweepStates
 
 OURS, BASIC = "hydra/sweeper=slurmopt", "hydra/sweeper=basic"
 
@@ -199,7 +199,7 @@ def test_the_return_of_an_earlier_attempt_is_not_taken_for_the_last_ones(tmp_pat
     events.append(run_folder.events, "attempt", attempt=0)
     torn = JobReturn(overrides=["lr=1"], status=JobStatus.FAILED, _return_value=RuntimeError("the network was torn"))
     returns.write(run_folder, 0, torn)
-    found = Standing(sweep, 1, [], Ends(with_metrics=False), points={0: Point(0, "failed", attempt=0)})
+    found = SweepStates(sweep, 1, [], Ends(with_metrics=False), points={0: Point(0, "failed", attempt=0)})
     with pytest.raises(RuntimeError, match="the network was torn"):
         _ = _wait._returned(found, 0, ["lr=1"], Records(sweep)).return_value
     found.points[0] = Point(0, "killed", attempt=1, end={"error": "out of memory"})

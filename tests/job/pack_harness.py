@@ -59,7 +59,7 @@ class Packer:
         events.append(self.task.events, "attempt", attempt=self.attempt, job="7_0")
         own = [str(self.sweep.path), str(self.submission), f"0-{self.count - 1}", str(self.count)]
         if "--policy" not in words:
-            words = ("--policy", Policy().as_word(), *words)
+            words = ("--policy", Policy().to_json_arg(), *words)
         if "--heartbeat" not in words:
             words = (*words, "--heartbeat", "0.3")
         return subprocess.Popen(

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 from slurmopt.job.facts.rank_facts import facts_from  # noqa: E402
 from slurmopt.job.heartbeat import device_metrics  # noqa: E402
-from slurmopt.job.heartbeat.device_metrics import DeviceNumbers  # noqa: E402
-from slurmopt.job.heartbeat.heartbeat_writer import LiveRank  # noqa: E402
+from slurmopt.job.heartbeat.device_metrics import DeviceMetrics  # noqa: E402
+from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter  # noqa: E402
 from slurmopt.job.worker import current_run  # noqa: E402
 from slurmopt.run_folder import heartbeat  # noqa: E402
 from slurmopt.run_folder.outcome import Outcome  # noqa: E402
@@ -73,7 +73,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 
 def test_a_number_is_there_once_the_gpu_has_it(gpu: Gpu) -> None:
-    numbers = DeviceNumbers()
+    numbers = DeviceMetrics()
     loss = gpu.tensor(0.5)
     assert numbers.take({"loss": loss, "rate": 3, "host": torch.tensor(2.5)}) == {"rate": 3.0, "host": 2.5}
     loss.value = 99.0  # in place, afterwards
@@ -84,7 +84,7 @@ def test_a_number_is_there_once_the_gpu_has_it(gpu: Gpu) -> None:
 
 
 def test_a_gpu_that_is_always_steps_behind_shows_its_numbers_all_the_same(gpu: Gpu) -> None:
-    numbers, shown = DeviceNumbers(), []
+    numbers, shown = DeviceMetrics(), []
     for step in range(2000):
         shown += (numbers.take({"loss": gpu.tensor(float(step)), "nan": gpu.tensor(float("nan"))}).get("loss", -1.0),)
         if step >= 3:
@@ -97,7 +97,7 @@ def test_a_gpu_that_is_always_steps_behind_shows_its_numbers_all_the_same(gpu: G
 
 
 def test_an_older_number_does_not_come_over_a_newer_one(gpu: Gpu) -> None:
-    numbers = DeviceNumbers()
+    numbers = DeviceMetrics()
     numbers.take({"loss": gpu.tensor(1.0)})
     assert numbers.take({"loss": 2.0}) == {"loss": 2.0}
     gpu.work()
@@ -105,14 +105,14 @@ def test_an_older_number_does_not_come_over_a_newer_one(gpu: Gpu) -> None:
 
 
 @pytest.fixture
-def live(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> LiveRank:
-    rank = LiveRank(tmp_path / "rank-0.json", facts_from({}), 60.0, lambda: None)
+def live(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> HeartbeatWriter:
+    rank = HeartbeatWriter(tmp_path / "rank-0.json", facts_from({}), 60.0, lambda: None)
     monkeypatch.setattr(current_run, "_live", rank)
     monkeypatch.setattr(current_run, "_reports", lambda: rank)
     return rank
 
 
-def test_progress_does_not_wait_and_the_last_numbers_are_kept(gpu: Gpu, live: LiveRank) -> None:
+def test_progress_does_not_wait_and_the_last_numbers_are_kept(gpu: Gpu, live: HeartbeatWriter) -> None:
     for step in (1, 2, 3):
         current_run.progress(step, 3, loss=gpu.tensor(step / 10))
     gpu.work()
@@ -122,7 +122,7 @@ def test_progress_does_not_wait_and_the_last_numbers_are_kept(gpu: Gpu, live: Li
     assert (beat.step, beat.metrics) == (3, {"loss": 0.3})
 
 
-def test_a_search_gets_its_number_at_once(live: LiveRank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_gets_its_number_at_once(live: HeartbeatWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     monkeypatch.setattr(current_run, "_judge", lambda step, total, metrics: told.append(metrics))
     current_run.progress(1, loss=torch.tensor(0.25))

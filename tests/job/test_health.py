@@ -36,7 +36,7 @@ NOTHING = Checks(within=30, gpus=False, reach=False)
 
 
 def word(**checks: object) -> tuple[str, str]:
-    return "--health", Checks(**{**vars(NOTHING), **checks}).as_word()  # type: ignore[arg-type]
+    return "--health", Checks(**{**vars(NOTHING), **checks}).to_json_arg()  # type: ignore[arg-type]
 
 
 class Nodes:

@@ -21,7 +21,7 @@ import slurmopt
 from slurmopt.errors import JobError
 from slurmopt.job.facts.rank_facts import facts_from
 from slurmopt.job.failures import finished
-from slurmopt.job.heartbeat.heartbeat_writer import PROGRESS, ChildReports, LiveRank
+from slurmopt.job.heartbeat.heartbeat_writer import PROGRESS, ChildReports, HeartbeatWriter
 from slurmopt.run_folder import heartbeat
 from slurmopt.run_folder.heartbeat import Heartbeat
 
@@ -34,10 +34,10 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def live(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveRank]:
+def live(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HeartbeatWriter]:
     """A rank that would beat every quarter of an hour, had it nothing to tell."""
     monkeypatch.setenv(PROGRESS, "")  # `start` sets it: let it be forgotten
-    rank = LiveRank(path, facts_from({}), EVERY, lambda: None)
+    rank = HeartbeatWriter(path, facts_from({}), EVERY, lambda: None)
     rank.start()
     yield rank
     rank.end(finished())
@@ -50,7 +50,7 @@ def read(path: Path) -> Heartbeat:
     return beat
 
 
-def test_who_asked_first_is_told_at_once(live: LiveRank, path: Path) -> None:
+def test_who_asked_first_is_told_at_once(live: HeartbeatWriter, path: Path) -> None:
     assert read(path).asked is None
     live.note_asked("USR1")
     wait_for(lambda: read(path).asked == "USR1", "the word in the file")
@@ -60,7 +60,7 @@ def test_who_asked_first_is_told_at_once(live: LiveRank, path: Path) -> None:
     assert read(path).asked == "USR1"
 
 
-def test_a_phase_is_dated_when_it_is_first_entered(live: LiveRank, path: Path) -> None:
+def test_a_phase_is_dated_when_it_is_first_entered(live: HeartbeatWriter, path: Path) -> None:
     for phase in ("running", "restoring"):
         live.enter(phase)
     wait_for(lambda: read(path).phase == "restoring", "the phase in the file")
@@ -74,7 +74,7 @@ def test_a_phase_is_dated_when_it_is_first_entered(live: LiveRank, path: Path) -
     assert list(read(path).phases)[-1] == "ended"
 
 
-def test_a_steps_time_is_when_it_rose(live: LiveRank, path: Path) -> None:
+def test_a_steps_time_is_when_it_rose(live: HeartbeatWriter, path: Path) -> None:
     live.report(5, 10, {})
     wait_for(lambda: read(path).step == 5, "the step in the file")
     rose = read(path).step_time
@@ -98,7 +98,7 @@ def test_a_step_is_taken_in_while_the_file_system_is_away(tmp_path: Path, monkey
         real(source, target)
 
     path = tmp_path / "rank-0.json"
-    rank = LiveRank(path, facts_from({}), EVERY, lambda: None)
+    rank = HeartbeatWriter(path, facts_from({}), EVERY, lambda: None)
     rank.start()
     monkeypatch.setattr(os, "replace", replace)
     rank.report(1, None, {})
@@ -123,7 +123,7 @@ def test_a_folder_that_cannot_be_looked_at_ends_no_heartbeat(
         looks.append(1)
         raise OSError(errno.ESTALE, "Stale file handle")
 
-    rank = LiveRank(path, facts_from({}), 0.01, watch)
+    rank = HeartbeatWriter(path, facts_from({}), 0.01, watch)
     rank.start()
     wait_for(lambda: looks, "the first look")
     rank.report(5, None, {})
@@ -141,7 +141,7 @@ def test_a_folder_that_is_read_only_at_the_start_gets_a_heartbeat_once_it_can_be
         pytest.skip("NOT TESTED: no file system can be mounted here")
     monkeypatch.setenv(PROGRESS, "")
     path = tmp_path / "heartbeat" / "attempt-0" / "rank-0.json"
-    rank = LiveRank(path, facts_from({}), 0.05, lambda: None)
+    rank = HeartbeatWriter(path, facts_from({}), 0.05, lambda: None)
     try:
         rank.start()
         rank.report(3, None, {})

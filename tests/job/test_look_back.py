@@ -36,7 +36,7 @@ def _attempt(run: RunFolder, number: int, job: str = "7_0", end: dict[str, Any] 
 
 
 def _answer(run: RunFolder, number: int, capsys: pytest.CaptureFixture[str]) -> str:
-    assert previous_attempts.main([str(run.path), str(number), Policy().as_word()]) == 0
+    assert previous_attempts.main([str(run.path), str(number), Policy().to_json_arg()]) == 0
     return capsys.readouterr().out.strip()
 
 

@@ -31,7 +31,7 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.find import Selection, started
 from slurmopt.sweeps.status.ended_points import Ends
-from slurmopt.sweeps.status.point_states import Point, Standing
+from slurmopt.sweeps.status.point_states import Point, SweepStates
 
 COUNT = 2
 OF_FILES = ("open", "os.scandir", "os.listdir", "os.mkdir", "os.rename", "os.remove", "os.rmdir")
@@ -216,7 +216,7 @@ def test_a_cancel_of_a_point_that_ends_at_this_moment_goes_on(tmp_path: Path) ->
     due, stopped = 0, True
     while stopped:
         sweep = make_sweep(tmp_path / str(due))
-        seen = Standing(sweep, COUNT, [], Ends(with_metrics=False))
+        seen = SweepStates(sweep, COUNT, [], Ends(with_metrics=False))
         seen.points = {number: Point(number, "running", job="7_0") for number in range(COUNT)}
         pid = at_operation(due, lambda: _tell(seen, Ranges([(0, COUNT - 1)])), stop)  # noqa: B023
         stopped = os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])

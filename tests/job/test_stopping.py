@@ -27,7 +27,7 @@ from slurmopt.job.worker.coordinated_stop import Stop
 
 def main(config):
     rank, world = dist.get_rank(), dist.get_world_size()
-    stop, slow = Stop(rank, world, b'a key'), random.Random(rank)
+    stop, slow = CoordinatedStop(rank, world, b'a key'), random.Random(rank)
     told = json.loads(os.environ["TOLD"])
     for step in range(1, 2000):
         dist.all_reduce(torch.ones(1))
@@ -86,7 +86,7 @@ def test_ranks_whose_store_is_lost_leave_at_the_same_step_by_the_run_folder(runn
 def test_a_rank_with_neither_store_nor_run_folder_leaves_when_it_is_told_itself(runner: Runner) -> None:
     runner.module(
         "train",
-        "import os, time, torch.distributed as dist\nfrom slurmopt.job.worker.coordinated_stop import Stop\n"
+        "import os, time, torch.distributed as dist\nfrom slurmopt.job.worker.coordinated_stop import CoordinatedStop\n"
         "def main(config):\n"
         "    os.environ['SLURMOPT_RUN_FOLDER'] = '/not/mounted'\n"
         "    stop, step = Stop(dist.get_rank(), 2, b'a key'), 0\n"
@@ -113,16 +113,16 @@ def test_a_rank_that_loses_the_store_before_it_has_read_what_is_settled_there_le
         "train",
         "import os, signal, time, torch.distributed as dist\n"
         "from slurmopt.job.worker import coordinated_stop as stopping\n"
-        "class Late(stopping.Stop):\n"
+        "class Late(stopping.CoordinatedStop):\n"
         "    def _where(self):\n"
         "        while True:\n"  # until rank 0 has gone with its store
         "            self._store.check(['at'])\n"
         "            time.sleep(0.05)\n"
         "def main(config):\n"
         "    rank = dist.get_rank()\n"
-        "    stop, step = (Late if rank == 1 else stopping.Stop)(rank, 2, b'a key'), 0\n"
+        "    stop, step = (Late if rank == 1 else stopping.CoordinatedStop)(rank, 2, b'a key'), 0\n"
         "    if rank == 1:\n"
-        "        Late._where, late = stopping.Stop._where, Late._where\n"
+        "        Late._where, late = stopping.CoordinatedStop._where, Late._where\n"
         "        stop._where = lambda: (delattr(stop, '_where'), late(stop))\n"
         "    while not stop.due(step):\n"
         "        step += 1\n"
@@ -175,7 +175,7 @@ def test_a_rank_that_has_finished_keeps_nobody_waiting(runner: Runner) -> None:
     runner.module(
         "train",
         "import os, signal, time\nimport torch.distributed as dist\n"
-        "from slurmopt.job.worker.coordinated_stop import Stop\n"
+        "from slurmopt.job.worker.coordinated_stop import CoordinatedStop\n"
         "def main(config):\n"
         "    stop = Stop(dist.get_rank(), 2, b'a key')\n"
         "    for step in range(1, 6):\n"
@@ -200,7 +200,7 @@ def test_a_rank_is_not_waited_for_once_rank_0_takes_no_more_steps(runner: Runner
         "import os, signal, torch.distributed as dist\nfrom slurmopt.job import signals\n"
         "from slurmopt.job.worker import coordinated_stop as stopping\n"
         "def main(config):\n"
-        "    stopping._PATIENCE, stop = 3600, stopping.Stop(dist.get_rank(), 2, b'a key')\n"
+        "    stopping._PATIENCE, stop = 3600, stopping.CoordinatedStop(dist.get_rank(), 2, b'a key')\n"
         "    if dist.get_rank() == 0:\n"
         "        stop.close()\n"
         "    dist.barrier()\n"
@@ -221,7 +221,7 @@ def test_after_an_answer_that_came_too_late_nobody_leaves(runner: Runner) -> Non
         "import os, signal, time, torch.distributed as dist\n"
         "from slurmopt.job.worker import coordinated_stop as stopping\n"
         "stopping._PATIENCE = 0.5\n"
-        "class Late(stopping.Stop):\n"
+        "class Late(stopping.CoordinatedStop):\n"
         "    def _agree(self):\n"
         "        self._wait_for_request()\n"
         "        while not self._store.check(['at']) and time.monotonic() < self.late:\n"
@@ -230,7 +230,7 @@ def test_after_an_answer_that_came_too_late_nobody_leaves(runner: Runner) -> Non
         "def main(config):\n"
         "    rank = dist.get_rank()\n"
         "    Late.late = time.monotonic() + 3\n"
-        "    stop = (Late if rank == 1 else stopping.Stop)(rank, 2, b'a key')\n"
+        "    stop = (Late if rank == 1 else stopping.CoordinatedStop)(rank, 2, b'a key')\n"
         "    if rank == 0:\n"
         "        os.kill(os.getpid(), signal.SIGUSR1)\n"
         "    left, step = None, 0\n"
@@ -350,7 +350,7 @@ def test_a_thousand_ranks_ask_the_store_no_more_often_than_a_hundred(monkeypatch
     from slurmopt.job.worker import coordinated_stop
 
     def pauses(world: int) -> list[float]:
-        stop = coordinated_stop.Stop(0, 1, b"a key")  # a world of one asks nobody
+        stop = coordinated_stop.CoordinatedStop(0, 1, b"a key")  # a world of one asks nobody
         stop._world_size = world
         return [stop._pause() for _ in range(200)]
 
@@ -367,7 +367,7 @@ def test_a_thousand_ranks_ask_the_store_no_more_often_than_a_hundred(monkeypatch
             self.asked += 1
             return bool(super().check(keys))
 
-    stop = coordinated_stop.Stop(0, 1, b"a key")
+    stop = coordinated_stop.CoordinatedStop(0, 1, b"a key")
     stop._store = store = Counting()
     stop._world_size, stop._prefix = 1024, ""
     for rank in range(1024):

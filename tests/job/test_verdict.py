@@ -308,7 +308,7 @@ def test_a_job_that_its_training_requeued_when_it_was_told(
         beat = Heartbeat(rank=rank, world_size=3, node="node1", pid=1, asked=asked)
         beat.outcome = failures.left().as_dict()
         beat.write(folder.heartbeat(0, rank))
-    verdict.main([str(folder.path), "0", "3", "0", Policy(no_progress=no_progress).as_word(), "25", "0"])
+    verdict.main([str(folder.path), "0", "3", "0", Policy(no_progress=no_progress).to_json_arg(), "25", "0"])
     assert capsys.readouterr().out.split()[0] == answer
     assert json.loads(folder.result.read_text())["cause"] == cause
 

@@ -182,8 +182,8 @@ def test_the_config_says_who_is_told_and_keeps_the_secret_out(project, monkeypat
     words = ["task.command=[true]", "notify.webhook=${oc.env:HOOK}", "notify.command=\"mail -s 'a b' ${oc.env:HOOK}\""]
     told = settings(compose([*words, "notify.when=[failed]"])).notify
     hooks = {"command": ["mail", "-s", "a b", "${oc.env:HOOK}"], "webhook": "${oc.env:HOOK}"}
-    assert json.loads(told.as_word() or "") == {"when": ["failed"], **hooks}
-    assert settings(compose(["task.command=[true]"])).notify.as_word() is None
+    assert json.loads(told.to_json_arg() or "") == {"when": ["failed"], **hooks}
+    assert settings(compose(["task.command=[true]"])).notify.to_json_arg() is None
 
 
 @pytest.mark.parametrize(

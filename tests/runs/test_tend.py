@@ -21,7 +21,7 @@ from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.recovery.orphans import settled
 from slurmopt.runs.submit import unfinished_retry
-from slurmopt.runs.submit.exactly_once import alone
+from slurmopt.runs.submit.exactly_once import run_lock
 from slurmopt.slurm.cluster import cache
 
 FIELDS = 13
@@ -539,7 +539,7 @@ def test_tends_at_the_same_moment_submit_one_job(stray, slurm) -> None:
 def test_a_run_that_another_is_submitting_is_left_to_it(stray, slurm, capsys) -> None:
     run = stray().end("killed", cause="preemption", next="submit")
     age(run)
-    with alone(run.folder):
+    with run_lock(run.folder):
         assert tend(capsys) == []
     assert [deed["did"] for deed in tend(capsys)] == ["submitted"]
 
@@ -548,7 +548,7 @@ def test_the_claim_of_a_launch_that_was_killed_is_removed(stray, slurm, capsys) 
     """The run waits in the queue, and nothing else is to be done."""
     run = stray()
     slurm.has("7", "PENDING", run.folder)
-    with alone(run.folder):
+    with run_lock(run.folder):
         assert tend(capsys) == []
         claim = os.readlink(run.folder.submitter)
     dead = subprocess.Popen([sys.executable, "-c", ""])

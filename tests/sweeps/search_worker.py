@@ -23,7 +23,7 @@ from slurmopt.grid import points_file
 from slurmopt.grid.search.study import StudyFile
 from slurmopt.job import failures
 from slurmopt.job.facts.rank_facts import launched_facts
-from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
+from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.pack.journal import TaskJournal
 from slurmopt.job.pack.points.search import Trials
 from slurmopt.job.point_end import End
@@ -73,7 +73,7 @@ def in_child(source: Trials, number: int, folder: RunFolder) -> int:
     from omegaconf import OmegaConf
 
     os.environ.update({current_run.FOLDER: str(folder.path), current_run.ATTEMPT: "0"})
-    live = LiveRank(folder.heartbeat(0, 0), launched_facts(os.environ), 10, lambda: None)
+    live = HeartbeatWriter(folder.heartbeat(0, 0), launched_facts(os.environ), 10, lambda: None)
     live.start()
     current_run.become(live)
     source.began(number)

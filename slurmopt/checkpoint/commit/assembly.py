@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from slurmopt.checkpoint.format import rank_payload as parts
 from slurmopt.checkpoint.format.manifest import FORMAT, File, Held, Index, Manifest, Spread
-from slurmopt.checkpoint.format.rank_payload import Part
+from slurmopt.checkpoint.format.rank_payload import RankPayload
 from slurmopt.errors import CheckpointError
 
 
@@ -24,7 +24,7 @@ class Summary(NamedTuple):
     held: int
 
 
-def received(values: dict[str, Any]) -> Part | Summary:
+def received(values: dict[str, Any]) -> RankPayload | Summary:
     """A rank's part as it comes as a message."""
     if "place" not in values:
         return parts.from_json(values)
@@ -34,7 +34,7 @@ def received(values: dict[str, Any]) -> Part | Summary:
 
 
 def assembled(
-    known: dict[str, Any], written: Sequence[Part | Summary], own: Sequence[dict[str, Any]]
+    known: dict[str, Any], written: Sequence[RankPayload | Summary], own: Sequence[dict[str, Any]]
 ) -> tuple[Manifest, tuple[int, int] | None]:
     """The manifest of `known` (rank 0's fields of it) and of what each rank has written, and the sizes for its commit
     where it does not have the items. `own`: type and shape of the tensors that each rank alone has.
@@ -42,7 +42,7 @@ def assembled(
     CheckpointError where something is lacking.
     """
     tensors = {**known["tensors"], **{name: each for of_rank in own for name, each in of_rank.items()}}
-    whole = [each for each in written if isinstance(each, Part)]
+    whole = [each for each in written if isinstance(each, RankPayload)]
     if len(whole) == len(written):
         merged = parts.merged(whole)
         inline = {name: value for name, value in known.items() if name != "spread"}

@@ -23,7 +23,7 @@ _LARGE = 100 << 30
 """Bytes: a layout for files up to this size is progressive, so it fits the small ones too."""
 
 
-class Sealer:
+class Committer:
     """One attempt's right to commit on one tier. Any thread may call; one call at a time does its work."""
 
     def __init__(self, tier: Tier, attempt: int, world_size: int) -> None:

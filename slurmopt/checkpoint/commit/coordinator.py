@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from slurmopt.checkpoint.commit.assembly import Summary, assembled, received
-from slurmopt.checkpoint.format.rank_payload import Part
+from slurmopt.checkpoint.format.rank_payload import RankPayload
 from slurmopt.errors import CheckpointError
 from slurmopt.job.rendezvous.addresses import listen
 from slurmopt.job.rendezvous.gate import Gate
@@ -35,7 +35,7 @@ class Pending:
     tier: str
     announced: float = field(default_factory=time.monotonic)
     begun: float | None = None
-    parts: dict[int, Part | Summary] = field(default_factory=dict)
+    parts: dict[int, RankPayload | Summary] = field(default_factory=dict)
     tensors: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Type and shape of the tensors that each rank alone has."""
     sealed: set[int] = field(default_factory=set)

@@ -156,7 +156,7 @@ def _is_name(name: object) -> bool:
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
-def whole(value: object) -> bool:
+def is_count(value: object) -> bool:
     """A number that every reader can count with: no bool, and none that has thousands of digits."""
     return type(value) is int and 0 <= value < 1 << 63
 
@@ -170,7 +170,7 @@ def _commit(record: dict[str, Any]) -> Commit | None:
         return None
     values = {name: record.get(name) for name in Commit.__dataclass_fields__}
     numbers = ("step", "attempt", "bytes", "total_bytes", "world_size")
-    if not all(whole(values[name]) for name in numbers):
+    if not all(is_count(values[name]) for name in numbers):
         return None
     if not _measured(values["time"]) or not math.isfinite(record["time"]):
         return None

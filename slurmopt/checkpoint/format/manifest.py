@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from slurmopt.checkpoint.format.ledger import Commit, checkpoint_name, whole
+from slurmopt.checkpoint.format.ledger import Commit, checkpoint_name, is_count
 from slurmopt.errors import CheckpointError
 
 FORMAT = 3
@@ -204,7 +204,7 @@ def decode(encoded: bytes, commit: Commit) -> Manifest:
 
 
 def _manifest(values: dict[str, Any], commit: Commit) -> Manifest:
-    if not whole(values["format"]):
+    if not is_count(values["format"]):
         raise ValueError("its format is no number")
     if not 1 <= values["format"] <= FORMAT:
         raise CheckpointError(
@@ -252,7 +252,11 @@ def _check(manifest: Manifest, commit: Commit) -> None:
     ValueError for what is wrong.
     """
     numbers = (manifest.step, manifest.attempt, manifest.world_size)
-    if not all(map(whole, numbers)) or type(manifest.time) not in (int, float) or not isinstance(manifest.unique, str):
+    if (
+        not all(map(is_count, numbers))
+        or type(manifest.time) not in (int, float)
+        or not isinstance(manifest.unique, str)
+    ):
         raise ValueError("step, attempt, world_size, time or unique is none")
     if manifest.name != commit.name:
         raise Damaged(f"{commit.manifest} is the manifest of {manifest.name}")
@@ -260,7 +264,7 @@ def _check(manifest: Manifest, commit: Commit) -> None:
         if not isinstance(dtype, str) or not _is_shape(shape):
             raise ValueError(f"the tensor {name} has no type or shape")
     for file in manifest.files:
-        if not isinstance(file.key, str) or not _FILE.fullmatch(file.key) or not whole(file.bytes):
+        if not isinstance(file.key, str) or not _FILE.fullmatch(file.key) or not is_count(file.bytes):
             raise ValueError(f"{file.key!r} is no payload file")
         if file.encoding not in (None, "zstd"):
             raise ValueError(f"{file.key} has an unknown encoding")
@@ -276,9 +280,9 @@ def _check_spread(manifest: Manifest, spread: Spread) -> None:
     if manifest.items or spread.tensors.keys() != manifest.tensors.keys():
         raise ValueError("its parts hold other tensors than it has")
     for number, index in enumerate(manifest.parts):
-        if not index.files or not all(whole(each) and each < len(manifest.files) for each in index.files):
+        if not index.files or not all(is_count(each) and each < len(manifest.files) for each in index.files):
             raise ValueError(f"part {number} lies in no file")
-        if not whole(index.offset) or not whole(index.stored) or not _is_checksum(index.xxh3):
+        if not is_count(index.offset) or not is_count(index.stored) or not _is_checksum(index.xxh3):
             raise ValueError(f"part {number} has no place in its file")
         if index.stored > _INDEX_BYTES or index.offset + index.stored > manifest.files[index.files[0]].bytes:
             raise ValueError(f"part {number} is out of bounds")
@@ -287,18 +291,18 @@ def _check_spread(manifest: Manifest, spread: Spread) -> None:
         layout = spread.tensors[name]
         if (layout, shape) in whole_ones:
             continue
-        if not whole(layout) or layout >= len(spread.layouts):
+        if not is_count(layout) or layout >= len(spread.layouts):
             raise ValueError(f"the tensor {name} has no layout")
         _check_layout(name, shape, spread.layouts[layout], len(manifest.parts))
         whole_ones.add((layout, shape))
-    if not all(whole(part) and part < len(manifest.parts) for part in spread.objects.values()):
+    if not all(is_count(part) and part < len(manifest.parts) for part in spread.objects.values()):
         raise ValueError("an object of it is in no part")
 
 
 def _check_layout(name: str, shape: tuple[int, ...], layout: list[Held], parts: int) -> None:
     for held in layout:
         _check_region(name, held.offsets, held.sizes, shape)
-        if not whole(held.part) or held.part >= parts:
+        if not is_count(held.part) or held.part >= parts:
             raise ValueError(f"a part of {name} is nowhere")
     if sum(math.prod(held.sizes) for held in layout) != math.prod(shape):
         raise ValueError(f"the tensor {name} is not whole")
@@ -330,7 +334,7 @@ def check_items(manifest: Manifest) -> None:
 
 def _check_segment(manifest: Manifest, item: Item, segment: Segment) -> None:
     files = manifest.files
-    if not all(map(whole, segment[:4])) or not _is_checksum(segment.xxh3):
+    if not all(map(is_count, segment[:4])) or not _is_checksum(segment.xxh3):
         raise ValueError(f"a segment of {item.name} is none")
     fits = segment.file < len(files) and segment.offset + segment.stored <= files[segment.file].bytes
     if not fits or not 0 < segment.raw <= SEGMENT_BYTES or not 0 < segment.stored <= 2 * SEGMENT_BYTES:
@@ -363,4 +367,4 @@ def _check_region(name: str, offsets: Any, sizes: Any, shape: tuple[int, ...]) -
 
 
 def _is_shape(values: object) -> bool:
-    return isinstance(values, tuple) and len(values) <= _DIMENSIONS and all(map(whole, values))
+    return isinstance(values, tuple) and len(values) <= _DIMENSIONS and all(map(is_count, values))

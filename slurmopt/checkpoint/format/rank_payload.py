@@ -45,7 +45,7 @@ class Block(NamedTuple):
 
 
 @dataclass
-class Part:
+class RankPayload:
     """What one rank adds to a checkpoint's manifest."""
 
     files: list[File] = field(default_factory=list)
@@ -135,10 +135,10 @@ class PartWriter:
         self._end += len(memory)
         yield memory
 
-    def part(self) -> Part:
+    def part(self) -> RankPayload:
         self._files[self._key] = File(self._key, self._encoding, self._end)
         index = self._index_at and self._index_at._replace(files=tuple(range(len(self._files))))
-        return Part(list(self._files.values()), self._ordered(), index)
+        return RankPayload(list(self._files.values()), self._ordered(), index)
 
     def _ordered(self) -> list[Item]:
         return [_in_order(item, self._starts[address]) for address, item in self._items.items()]
@@ -222,7 +222,7 @@ def known_segments(manifest: Manifest | None) -> dict[Address, list[tuple[File, 
     }
 
 
-def stored_blocks(store: Store, part: Part) -> Iterator[Block]:
+def stored_blocks(store: Store, part: RankPayload) -> Iterator[Block]:
     """A part that lies on `store` already, read back and verified: the way from one tier to the next."""
     wanted = []
     for item in part.items:
@@ -259,7 +259,7 @@ def _blocks_of(extent: Extent[Place], memory: memoryview) -> Iterator[Block]:
             small.append((place, segment))
 
 
-def from_json(values: dict[str, Any]) -> Part:
+def from_json(values: dict[str, Any]) -> RankPayload:
     items = [
         Item(
             name,
@@ -269,10 +269,10 @@ def from_json(values: dict[str, Any]) -> Part:
         )
         for name, offsets, sizes, segments in values["items"]
     ]
-    return Part([File(*file) for file in values["files"]], items)
+    return RankPayload([File(*file) for file in values["files"]], items)
 
 
-def merged(parts: list[Part]) -> Part:
+def merged(parts: list[RankPayload]) -> RankPayload:
     """The parts of all ranks as one, in rank order."""
     files: dict[File, int] = {}
     items = []
@@ -281,4 +281,4 @@ def merged(parts: list[Part]) -> Part:
             places = [files.setdefault(part.files[segment.file], len(files)) for segment in item.segments]
             moved = [s._replace(file=place) for s, place in zip(item.segments, places, strict=True)]
             items.append(item._replace(segments=moved))
-    return Part(list(files), items)
+    return RankPayload(list(files), items)

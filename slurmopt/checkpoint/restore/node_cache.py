@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from slurmopt.checkpoint.collectives import LONG_TIMEOUT, Agreement, together
+from slurmopt.checkpoint.collectives import LONG_TIMEOUT, Collectives, together
 from slurmopt.checkpoint.format.manifest import File, Manifest
 from slurmopt.checkpoint.format.segments import is_there
 from slurmopt.checkpoint.restore.fetching import Moved, nobody
@@ -29,10 +29,10 @@ SHARED_FROM = 64 << 20
 _FEW = 2
 
 
-class Nearby:
+class NodeCache:
     """What the ranks of a node, and the nodes, do for each other in one restore. All ranks call the same together."""
 
-    def __init__(self, ranks: Agreement, facts: RankFacts, moved: Moved = nobody) -> None:
+    def __init__(self, ranks: Collectives, facts: RankFacts, moved: Moved = nobody) -> None:
         """`moved` is told of bytes that go from node to node."""
         self._ranks, self._moved, self._first_of_node = ranks, moved, facts.local_rank == 0
         told = ranks.gather((facts.node, self._first_of_node))

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from slurmopt.checkpoint.collectives import Agreement
+from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.format import ledger
 from slurmopt.checkpoint.format.index import files_taken_on, opened
 from slurmopt.checkpoint.format.ledger import Commit, Records
 from slurmopt.checkpoint.format.manifest import Damaged, Manifest, decode
 from slurmopt.checkpoint.journal_events import note
 from slurmopt.checkpoint.restore.needs import Needs, needs
-from slurmopt.checkpoint.restore.node_cache import Nearby
+from slurmopt.checkpoint.restore.node_cache import NodeCache
 from slurmopt.checkpoint.restore.node_window import Left, Window
 from slurmopt.checkpoint.restore.restore import Restorer, begin, not_restored, resized
 from slurmopt.checkpoint.tiers import SMALL_SECONDS, Tier
@@ -37,10 +37,10 @@ class Candidate(NamedTuple):
 class Recovery:
     """One restore."""
 
-    def __init__(self, tiers: list[Tier], run: CurrentRun, ranks: Agreement) -> None:
+    def __init__(self, tiers: list[Tier], run: CurrentRun, ranks: Collectives) -> None:
         self._tiers, self._run, self._ranks = tiers, run, ranks
         self._stores = {tier.name: tier.store() for tier in tiers}
-        self._nearby = Nearby(ranks, run.rank, moved)
+        self._nearby = NodeCache(ranks, run.rank, moved)
         self._by_name = {tier.name: tier for tier in tiers}
         self.found: Candidate | None = None
         self.damaged: list[Candidate] = []

@@ -14,7 +14,7 @@ import torch
 import xxhash
 from torch.distributed.tensor import DTensor
 
-from slurmopt.checkpoint.collectives import Agreement
+from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.format import index
 from slurmopt.checkpoint.format.rank_payload import Place
 from slurmopt.checkpoint.snapshot.arena import Arena
@@ -40,7 +40,9 @@ def signature(tensors: dict[str, torch.Tensor]) -> str:
 class SnapshotPlan:
     """What this rank copies, and where to. All ranks make it together."""
 
-    def __init__(self, tensors: dict[str, torch.Tensor], agreement: Agreement, division: Division, alike: bool) -> None:
+    def __init__(
+        self, tensors: dict[str, torch.Tensor], agreement: Collectives, division: Division, alike: bool
+    ) -> None:
         """`alike`: all ranks have found this very division, so none needs to hear of the others' shares."""
         self.signature, self.division = signature(tensors), division
         if alike and division.derivable:

@@ -15,11 +15,11 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType
 
-from slurmopt.checkpoint.collectives import Agreement
+from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.snapshot.division import SHARE_BYTES, Chunk
 
 
-def planned(tensors: dict[str, torch.Tensor], agreement: Agreement, of_first: Collection[str]) -> Any:
+def planned(tensors: dict[str, torch.Tensor], agreement: Collectives, of_first: Collection[str]) -> Any:
     """This rank's share, a list of chunks. All ranks together."""
     planner = StatePlanner(divide=agreement.world_size > 1, of_first=of_first)
     planner.set_up_planner(tensors, is_coordinator=agreement.rank == 0)

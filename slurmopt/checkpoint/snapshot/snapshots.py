@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from slurmopt.checkpoint.collectives import Agreement
+from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.format.rank_payload import Place
 from slurmopt.checkpoint.snapshot.arena import Arena, affordable, available_memory
 from slurmopt.checkpoint.snapshot.division import SHARE_BYTES, Division
@@ -62,7 +62,7 @@ class Collected(NamedTuple):
 class Snapshots:
     """Buffers are taken by `take` and given back by `free`, from another thread."""
 
-    def __init__(self, buffers: int, ranks: Agreement, on_this_node: int, longest: float) -> None:
+    def __init__(self, buffers: int, ranks: Collectives, on_this_node: int, longest: float) -> None:
         """`on_this_node`: ranks that share its memory. `longest`: seconds that a buffer may take to be written."""
         self._buffers, self._ranks = buffers, ranks
         self._on_this_node, self._longest = on_this_node, longest

@@ -14,7 +14,7 @@ from slurmopt.job.rendezvous import gate
 _MEETING_SECONDS = 25.0
 
 
-class Member:
+class CoordinatorClient:
     """Sends parts. What comes back goes to `seal`, whose answer is sent, then to `tidy`, or to `settled`. `cut` is
     called when the line is gone."""
 

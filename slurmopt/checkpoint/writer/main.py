@@ -19,18 +19,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slurmopt.checkpoint.commit.committer import Sealer
+from slurmopt.checkpoint.commit.committer import Committer
 from slurmopt.checkpoint.commit.coordinator import Coordinator, Terms
 from slurmopt.checkpoint.format.ledger import Fenced, checkpoint_name
-from slurmopt.checkpoint.format.rank_payload import Part, Place
+from slurmopt.checkpoint.format.rank_payload import Place, RankPayload
 from slurmopt.checkpoint.journal_events import note
 from slurmopt.checkpoint.snapshot.arena import MappedArena
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.checkpoint.writer.channel import Channel
-from slurmopt.checkpoint.writer.coordinator_client import Member
+from slurmopt.checkpoint.writer.coordinator_client import CoordinatorClient
 from slurmopt.checkpoint.writer.probe import probe
 from slurmopt.checkpoint.writer.target import Target
-from slurmopt.checkpoint.writer.tier_queue import Lane, Save
+from slurmopt.checkpoint.writer.tier_queue import Save, TierQueue
 from slurmopt.errors import CheckpointError, SlurmoptError, StorageBroken, StorageRefused, one_line
 from slurmopt.run_folder.open_folders import take_over
 
@@ -50,18 +50,20 @@ class Writer:
         tiers = [Tier(**tier) for tier in setup["tiers"]]
         rank, world_size = setup["rank"], setup["world_size"]
         self._sealers = {
-            tier.name: Sealer(tier, self._attempt, world_size) for tier in tiers if rank in setup["sealers"][tier.name]
+            tier.name: Committer(tier, self._attempt, world_size)
+            for tier in tiers
+            if rank in setup["sealers"][tier.name]
         }
         self._targets = {tier.name: Target(tier, rank, world_size, setup["incremental"]) for tier in tiers}
         terms = {tier.name: Terms(setup["sealers"][tier.name], tier.deadline) for tier in tiers}
         self._coordinator = (
             Coordinator(setup["world_size"], terms, self._report, setup["host"]) if self._rank == 0 else None
         )
-        self._member: Member | None = None
+        self._member: CoordinatorClient | None = None
         self._arena: MappedArena | None = None
         self._layout: list[Place] = []
         self._plan: dict[str, Any] = {}
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, TierQueue] = {}
         self._chores: queue.Queue[Callable[[], None] | None] = queue.Queue()
 
     def run(self) -> None:
@@ -69,7 +71,9 @@ class Writer:
         self._open()
         chores = threading.Thread(target=self._do_chores, name="slurmopt-chores", daemon=True)
         chores.start()
-        self._lanes = {name: Lane(name, partial(self._take, name), partial(self._drop, name)) for name in self._targets}
+        self._lanes = {
+            name: TierQueue(name, partial(self._take, name), partial(self._drop, name)) for name in self._targets
+        }
         while (received := self._channel.receive()) is not None:
             message, descriptor = received
             getattr(self, f"_do_{message['do']}")(message, descriptor)
@@ -102,7 +106,7 @@ class Writer:
         if self._member is None or not self._member.meets(message["host"], message["port"]):
             key = bytes.fromhex(message["key"])
             try:
-                self._member = Member(
+                self._member = CoordinatorClient(
                     self._rank, message["host"], message["port"], key, self._seal, self._tidy, self._settled, self._cut
                 )
             except OSError as error:  # saves fail, and say so, until it can be met
@@ -194,7 +198,7 @@ class Writer:
         save.finish(tier, (target.store, part))
         self._send({"part": part.summary() if save.describe else part.as_json(), "tensors": save.tensors}, save, tier)
 
-    def _write(self, target: Target, save: Save) -> Part:
+    def _write(self, target: Target, save: Save) -> RankPayload:
         if save.stored is not None:
             return target.from_store(save.name, *save.stored, save.describe)
         assert save.memory is not None

@@ -11,7 +11,7 @@ from slurmopt.checkpoint.format import rank_payload as parts
 from slurmopt.checkpoint.format.index import opened, taken_on
 from slurmopt.checkpoint.format.ledger import Commit
 from slurmopt.checkpoint.format.manifest import File, Manifest, Segment, decode
-from slurmopt.checkpoint.format.rank_payload import Address, Block, Part, PartWriter, Place
+from slurmopt.checkpoint.format.rank_payload import Address, Block, PartWriter, Place, RankPayload
 from slurmopt.checkpoint.format.segments import is_there
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.storage.store import Store
@@ -28,7 +28,7 @@ class Target:
         self.tier, self.store = tier, tier.store()
         self._rank, self._world_size, self._incremental = rank, world_size, incremental
         self._known: Known = {}
-        self._written: dict[str, Part] = {}
+        self._written: dict[str, RankPayload] = {}
         self._failed: set[str] = set()
         self._changed = threading.Condition()
         self._held = False
@@ -67,30 +67,30 @@ class Target:
         there = {file for file in there if is_there(self.store, file)}
         return {address: pieces for address, pieces in known.items() if all(file in there for file, _ in pieces)}
 
-    def part_of(self, commit: dict[str, Any]) -> Part:
+    def part_of(self, commit: dict[str, Any]) -> RankPayload:
         """This rank's share of a checkpoint that lies here, whoever wrote it."""
         record = Commit(**{**commit, "references": tuple(commit["references"])})
         manifest = decode(self.store.get(record.manifest), record)
         if manifest.spread is None and self.tier.node_local:
-            return Part(manifest.files, taken_on(manifest, self._rank, self._world_size, manifest.items))
+            return RankPayload(manifest.files, taken_on(manifest, self._rank, self._world_size, manifest.items))
         if manifest.spread is None:
-            return Part(manifest.files, manifest.items[self._rank :: self._world_size])
+            return RankPayload(manifest.files, manifest.items[self._rank :: self._world_size])
         mine = range(self._rank, len(manifest.parts), self._world_size)
-        return Part(manifest.files, opened(self.store, manifest, mine).items)
+        return RankPayload(manifest.files, opened(self.store, manifest, mine).items)
 
     def wait_settled(self) -> None:
         """Until the save before is settled; the coordinator's deadline sees to it that it is."""
         with self._changed:
             self._changed.wait_for(lambda: not self._written and not self._held)
 
-    def from_arena(self, name: str, places: list[Place], buffer: memoryview, describe: bool) -> Part:
+    def from_arena(self, name: str, places: list[Place], buffer: memoryview, describe: bool) -> RankPayload:
         """`describe`: the file gets a description of what is in it, for a manifest that does not have the items."""
         return self._write(name, parts.arena_blocks(buffer, places), buffer, describe)
 
-    def from_store(self, name: str, store: Store, part: Part, describe: bool) -> Part:
+    def from_store(self, name: str, store: Store, part: RankPayload, describe: bool) -> RankPayload:
         return self._write(name, parts.stored_blocks(store, part), None, describe)
 
-    def _write(self, name: str, blocks: Iterator[Block], base: memoryview | None, describe: bool) -> Part:
+    def _write(self, name: str, blocks: Iterator[Block], base: memoryview | None, describe: bool) -> RankPayload:
         key = f"{name}/rank-{self._rank:05d}.bin"
         writer = PartWriter(key, self.tier.compression, self._known)
         pieces = writer.pieces(blocks, base)
@@ -101,7 +101,7 @@ class Target:
             self.store.write(key, chain([first], pieces))
         return writer.part()
 
-    def under_way(self, name: str, part: Part) -> None:
+    def under_way(self, name: str, part: RankPayload) -> None:
         """Written, and to be settled by the coordinator; another rank may have failed it already."""
         with self._changed:
             if name not in self._failed:

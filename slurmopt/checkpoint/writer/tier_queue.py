@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from slurmopt.checkpoint.format.rank_payload import Part, Place
+from slurmopt.checkpoint.format.rank_payload import Place, RankPayload
 from slurmopt.storage.store import Store
 
 _BACKLOG = 2
@@ -34,7 +34,7 @@ class Save:
         release: Callable[[], None],
     ) -> None:
         self.step, self.name, self.tiers, self.memory, self.places = step, name, tiers, memory, places
-        self.stored: tuple[Store, Part] | None = None
+        self.stored: tuple[Store, RankPayload] | None = None
         self.tensors: dict[str, Any] = {}
         """Type and shape of the tensors that this rank alone has."""
         self.describe = False
@@ -49,7 +49,7 @@ class Save:
         with self._changed:
             self._changed.wait_for(lambda: faster <= self._finished)
 
-    def finish(self, tier: str, stored: tuple[Store, Part] | None) -> None:
+    def finish(self, tier: str, stored: tuple[Store, RankPayload] | None) -> None:
         """`tier` is done with it; `stored`: where it lies now."""
         with self._changed:
             self.stored = self.stored or stored
@@ -62,7 +62,7 @@ class Save:
             release()
 
 
-class Lane:
+class TierQueue:
     """One tier's queue; `work` writes a save there, `drop` is told of one that too many newer ones wait behind."""
 
     def __init__(self, tier: str, work: Callable[[Save], None], drop: Callable[[Save], None]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from slurmopt.checkpoint.collectives import Agreement
+from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.format import ledger
 from slurmopt.checkpoint.format.index import folded
 from slurmopt.checkpoint.journal_events import note
@@ -20,14 +20,14 @@ from slurmopt.checkpoint.snapshot.layout import SnapshotPlan
 from slurmopt.checkpoint.snapshot.snapshots import Snapshot
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.checkpoint.writer.outcomes import Outcomes
-from slurmopt.checkpoint.writer.writer_process import Background
+from slurmopt.checkpoint.writer.writer_process import WriterProcess
 from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.errors import CheckpointError, RanksLost, StorageBroken
 from slurmopt.job import signals
 from slurmopt.job.rendezvous.addresses import meeting_address
 from slurmopt.job.worker.current_run import CurrentRun
 from slurmopt.run_folder.open_folders import handed_on
-from slurmopt.slow_notice import patience
+from slurmopt.slow_notice import slow_notice
 from slurmopt.units import human_seconds
 
 _VISIBLE_SECONDS = 70.0
@@ -38,7 +38,7 @@ _LAST_SECONDS = 5.0
 """At a stop, slower tiers get this long, and twice what they usually take."""
 
 
-class Crew:
+class WriterPool:
     """This rank's writer, and what became of the saves that it was given."""
 
     def __init__(
@@ -46,13 +46,13 @@ class Crew:
         config: Checkpoint,
         tiers: list[Tier],
         run: CurrentRun,
-        ranks: Agreement,
+        ranks: Collectives,
         freed: Callable[[int], None],
         durable: Callable[[str, int], None],
     ) -> None:
         self._config, self._tiers, self._run, self._ranks = config, tiers, run, ranks
         self._freed = freed
-        self._writer: Background | None = None
+        self._writer: WriterProcess | None = None
         self._arena: Arena | None = None
         self._plan: SnapshotPlan | None = None
         self._outcomes = Outcomes([tier.name for tier in tiers], self._say, durable)
@@ -75,7 +75,7 @@ class Crew:
         if self._writer is None or not self._writer.alive:
             self._replace_writer()
         assert self._writer is not None
-        with patience("opening the places of the checkpoints"):
+        with slow_notice("opening the places of the checkpoints"):
             self._writer.ready()
         states = self._ranks.gather(
             (self._writer.alive, self._writer.problems, self._writer.meeting, self._writer.newest)
@@ -118,7 +118,7 @@ class Crew:
             return None
         for tier in self._tiers:
             if tier.name == "shared" and tier.name not in failing:
-                with patience(f"looking for rank 0's record in {tier.root}"):
+                with slow_notice(f"looking for rank 0's record in {tier.root}"):
                     if not _seen(tier, self._run.attempt):
                         where = f"{tier.root} on {self._run.rank.node} is not the folder that rank 0 writes to"
                         return f"shared: {where}; is it mounted on all nodes?"
@@ -131,7 +131,7 @@ class Crew:
             self._forget_writer()
         self._generation += 1
         hear = partial(self._hear, self._generation)
-        self._writer, self._arena, self._plan = Background(self._setup(), hear), None, None
+        self._writer, self._arena, self._plan = WriterProcess(self._setup(), hear), None, None
         self._first = False
 
     def _forget_writer(self) -> None:
@@ -244,7 +244,7 @@ class Crew:
         """Waits until a save is settled on `tier`; whether it is durable there. Once there is no time left, any tier
         will do."""
         outcomes = self._outcomes
-        with patience(f"waiting until {name} is durable on {tier}"):
+        with slow_notice(f"waiting until {name} is durable on {tier}"):
             outcomes.wait(lambda: self._is_settled(name, tier), lambda: outcomes.durable_anywhere(name))
         return outcomes.durable_on(name, tier) or (signals.pressed() and outcomes.durable_anywhere(name))
 
@@ -258,7 +258,7 @@ class Crew:
             return
         longest = sum(tier.deadline for tier in self._tiers)
         deadline = time.monotonic() + longest
-        with patience(f"bringing the last checkpoints home, for {human_seconds(longest)} at most"):
+        with slow_notice(f"bringing the last checkpoints home, for {human_seconds(longest)} at most"):
             if signals.requested():
                 self._outcomes.wait(self._last_is_safe, lambda: self._outcomes.durable_anywhere(self._last), longest)
                 deadline = min(deadline, time.monotonic() + _LAST_SECONDS + 2 * self._outcomes.usual_seconds())

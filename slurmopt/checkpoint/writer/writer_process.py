@@ -16,7 +16,7 @@ _LAST_SECONDS = 10.0
 _MEETING_SECONDS = 30.0
 
 
-class Background:
+class WriterProcess:
     """One writer process. Once it is gone it is gone: the Checkpointer starts another."""
 
     def __init__(self, setup: dict[str, Any], heard: Callable[[dict[str, Any]], None]) -> None:

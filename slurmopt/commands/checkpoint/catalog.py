@@ -28,7 +28,7 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.find import find
 from slurmopt.runs.ownership import name_of
 from slurmopt.runs.unreadable_folders import closed_folder, permission_denied
-from slurmopt.slow_notice import patience
+from slurmopt.slow_notice import slow_notice
 from slurmopt.storage.store import Store
 
 TIERS = ("scratch", "shared", "s3")
@@ -161,7 +161,7 @@ def _read(tier: Tier) -> Place:
         raise StorageError(f"{tier.root} is not on this machine; each node of the job has its own")
     if not tier.root.startswith("s3://") and (folder := closed_folder(Path(tier.root, ledger.FOLDER))) is not None:
         raise StorageError(permission_denied(folder))
-    with patience(f"asking {tier.root}"):
+    with slow_notice(f"asking {tier.root}"):
         return Place(tier.name, tier.store(), tier, ledger.read(tier.store(_SECONDS)))
 
 

@@ -15,7 +15,7 @@ from slurmopt.checkpoint.format.manifest import Manifest, decode
 from slurmopt.commands.checkpoint.catalog import add_checkpoint, add_tier, catalog
 from slurmopt.errors import CheckpointError, FolderError, InputError
 from slurmopt.runs import options
-from slurmopt.slow_notice import patience
+from slurmopt.slow_notice import slow_notice
 from slurmopt.storage.folder import sync_folder
 from slurmopt.storage.store import Store
 
@@ -75,7 +75,7 @@ def _into_place(target: Path, write: Callable[[Path], str]) -> str:
     try:
         private = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         temporary = private / target.name
-        with patience(f"exporting to {target}"):
+        with slow_notice(f"exporting to {target}"):
             note = write(temporary)
         _sync(temporary)
         os.rename(temporary, target)

@@ -20,7 +20,7 @@ from slurmopt.checkpoint.format import ledger
 from slurmopt.checkpoint.format.index import opened
 from slurmopt.checkpoint.format.ledger import Commit, Ledger
 from slurmopt.checkpoint.format.manifest import INLINE_FORMAT, Item, decode
-from slurmopt.checkpoint.format.rank_payload import Block, Part, PartWriter, merged, stored_blocks
+from slurmopt.checkpoint.format.rank_payload import Block, PartWriter, RankPayload, merged, stored_blocks
 from slurmopt.commands.checkpoint.catalog import TIERS, Place, Saved, add_checkpoint, catalog
 from slurmopt.commands.checkpoint.progress import progress
 from slurmopt.errors import CheckpointError, FolderError, RunError, one_line
@@ -115,7 +115,9 @@ def _copy(place: Place, commit: Commit, store: FolderStore) -> None:
     shares = _shares(manifest.items)
     with progress(f"fetching {commit.name}", commit.total_bytes) as done, ThreadPoolExecutor(_FILES) as pool:
         jobs = [
-            pool.submit(_write, place, store, Part(manifest.files, items), f"{commit.name}/rank-{index:05d}.bin", done)
+            pool.submit(
+                _write, place, store, RankPayload(manifest.files, items), f"{commit.name}/rank-{index:05d}.bin", done
+            )
             for index, items in enumerate(shares)
         ]
         try:
@@ -131,7 +133,7 @@ def _copy(place: Place, commit: Commit, store: FolderStore) -> None:
     hold.commit(copy.commit(encoded))
 
 
-def _write(place: Place, store: FolderStore, part: Part, key: str, done: Callable[[int], None]) -> Part:
+def _write(place: Place, store: FolderStore, part: RankPayload, key: str, done: Callable[[int], None]) -> RankPayload:
     writer = PartWriter(key, None, {})
     blocks = _counted(stored_blocks(place.store, part), done)
     store.write(key, writer.pieces(blocks))

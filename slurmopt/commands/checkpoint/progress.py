@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from slurmopt.slow_notice import patience
+from slurmopt.slow_notice import slow_notice
 
 _SECONDS = 2.0
 
@@ -17,7 +17,7 @@ _SECONDS = 2.0
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Gives a function to call with each number of bytes done, from any thread. Nothing is shown for two seconds."""
     if not sys.stderr.isatty():
-        with patience(what):
+        with slow_notice(what):
             yield lambda count: None
         return
     bar, lock, began = _Bar(what, total), threading.Lock(), time.monotonic()

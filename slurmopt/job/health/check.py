@@ -16,8 +16,8 @@ from slurmopt.job.health import gpus, kernel, node
 from slurmopt.job.health.finding import Budget, Check, Finding, bounded
 from slurmopt.job.health.reach import CHECKING, Reach
 from slurmopt.job.health.waiting import Waiting
-from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
-from slurmopt.job.rank_args import Call
+from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
+from slurmopt.job.rank_args import RankArgs
 from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE, Outcome
 from slurmopt.units import human_seconds
 
@@ -25,7 +25,7 @@ _GPUS_TIMES = 6
 """A cold start of the driver, or of CUDA, takes many seconds for each GPU, where nothing else keeps it awake."""
 
 
-def check(call: Call, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome | None:
+def check(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> Outcome | None:
     """What every task needs of its node: None where the rank may go on, else its outcome, which names node and check.
 
     A look takes `health.within` at most, and the GPUs six times that. The first rank of each node looks at what the
@@ -48,7 +48,7 @@ def check(call: Call, attempt: int, facts: RankFacts, live: LiveRank) -> Outcome
     return _failed(found, facts, waited) if found else None
 
 
-def _node(call: Call, checks: Checks, attempt: int, facts: RankFacts) -> list[Finding]:
+def _node(call: RankArgs, checks: Checks, attempt: int, facts: RankFacts) -> list[Finding]:
     """One look at the node, and at what all nodes share."""
     budget = Budget(checks.within)
     parts = _of_the_node(call, checks, attempt, facts) if facts.local_rank == 0 else _shared(call, checks)
@@ -56,7 +56,7 @@ def _node(call: Call, checks: Checks, attempt: int, facts: RankFacts) -> list[Fi
     return [finding for finding in looks if finding is not None]
 
 
-def check_gpu(call: Call, facts: RankFacts) -> Outcome | None:
+def check_gpu(call: RankArgs, facts: RankFacts) -> Outcome | None:
     """What a function needs besides, once its own modules are imported: they may set what torch reads at its start."""
     if call.health is None or not call.health.gpus or call.backend == "gloo" or not any_promised(os.environ):
         return None
@@ -78,7 +78,7 @@ _Part = tuple[str, Check, bool]
 """What is looked at, how, and whether it may answer later where it does not."""
 
 
-def _of_the_node(call: Call, checks: Checks, attempt: int, facts: RankFacts) -> list[_Part]:
+def _of_the_node(call: RankArgs, checks: Checks, attempt: int, facts: RankFacts) -> list[_Part]:
     parts = _shared(call, checks)
     if checks.scratch is not None:
         for folder in filter(None, (os.environ.get("TMPDIR") or "/tmp", checks.scratch_path)):  # noqa: S108
@@ -92,14 +92,16 @@ def _of_the_node(call: Call, checks: Checks, attempt: int, facts: RankFacts) -> 
     return parts
 
 
-def _shared(call: Call, checks: Checks) -> list[_Part]:
+def _shared(call: RankArgs, checks: Checks) -> list[_Part]:
     if checks.shared is None:
         return []
     folders = filter(None, (str(call.folder.path), checks.shared_path))
     return [(folder, partial(node.space, folder, checks.shared, "health.shared", True), True) for folder in folders]
 
 
-def _reached(call: Call, attempt: int, facts: RankFacts, live: LiveRank, budget: Budget) -> Iterator[Finding]:
+def _reached(
+    call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter, budget: Budget
+) -> Iterator[Finding]:
     # Less, so that it ends by itself: with what it found.
     reach = Reach(call.folder, attempt, facts, live, Budget(0.9 * budget.left()))
     finding = bounded("the network", budget, reach.run)

@@ -19,7 +19,7 @@ from slurmopt.job import signals
 from slurmopt.job.facts.rank_facts import RankFacts, in_slurm_step, tasks_per_node
 from slurmopt.job.health.finding import Budget, Finding, NotChecked
 from slurmopt.job.health.listener import Listener, ask, silence
-from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
+from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.rendezvous.addresses import own_host
 from slurmopt.job.rendezvous.attempt_secret import attempt_secret
 from slurmopt.run_folder import heartbeat
@@ -43,7 +43,9 @@ CHECKING = "checking"
 class Reach:
     """One node's part of it."""
 
-    def __init__(self, folder: RunFolder, attempt: int, facts: RankFacts, live: LiveRank, budget: Budget) -> None:
+    def __init__(
+        self, folder: RunFolder, attempt: int, facts: RankFacts, live: HeartbeatWriter, budget: Budget
+    ) -> None:
         self._folder, self._attempt, self._facts, self._live, self._budget = folder, attempt, facts, live, budget
         self._key = b""
         self._answer_seconds = min(_ANSWER_SECONDS, budget.seconds / 3)

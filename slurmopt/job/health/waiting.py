@@ -10,7 +10,7 @@ from collections.abc import Callable
 from slurmopt.job import signals
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.health.finding import Finding
-from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
+from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
 
@@ -21,7 +21,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 30.0
 class Waiting:
     """One rank that looks again, and says in its log, its heartbeat and the journal what it waits for."""
 
-    def __init__(self, folder: RunFolder, attempt: int, facts: RankFacts, live: LiveRank) -> None:
+    def __init__(self, folder: RunFolder, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> None:
         self._folder, self._attempt, self._facts, self._live = folder, attempt, facts, live
 
     def until_passed(

@@ -20,7 +20,7 @@ _UNKNOWN = 0x7FF8_5107_0B7A_11ED
 _PAUSE = 0.005
 
 
-class DeviceNumbers:
+class DeviceMetrics:
     """`take` is the training's thread's, `come` anybody's. No lock is held while CUDA is called: where a GPU hangs, its
     queue fills up and the call does not return, and the heartbeats must still be able to say so."""
 

@@ -23,7 +23,7 @@ from typing import Any
 from slurmopt.job import signals
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.heartbeat.activity import EVERY, Activity
-from slurmopt.job.heartbeat.device_metrics import DeviceNumbers
+from slurmopt.job.heartbeat.device_metrics import DeviceMetrics
 from slurmopt.job.watchdog.stacks import Stacks
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.open_folders import held
@@ -45,7 +45,7 @@ _LAST_NUMBERS = 1.0
 _NEWS_PER_SECOND = 100  # of all ranks together
 
 
-class LiveRank:
+class HeartbeatWriter:
     """Keeps the heartbeat file of one rank true until `end`, and looks for what ends the rank from outside until
     `close`. Times are seconds."""
 
@@ -75,7 +75,7 @@ class LiveRank:
         self._complained = self._has_folder = False
         self.unwritten: OSError | None = None
         """Why the last heartbeat could not be written; None where it was."""
-        self._numbers = DeviceNumbers()
+        self._numbers = DeviceMetrics()
         self._inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._name = f"slurmopt-{self.pid}-{os.urandom(8).hex()}"
 
@@ -297,7 +297,7 @@ class ChildReports:
         self._sent = float("-inf")
         self.phase = "running"
         self._waiting: tuple[Any, ...] | None = None
-        self._numbers = DeviceNumbers()
+        self._numbers = DeviceMetrics()
 
     def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
         earlier = {} if self._waiting is None else self._waiting[2]

@@ -12,7 +12,7 @@ from slurmopt.job.pack.pack_args import Pack
 from slurmopt.job.pack.running import Running
 from slurmopt.job.point_end import OVERTAKEN, End
 from slurmopt.job.supervisor import verdict
-from slurmopt.job.supervisor.attempt_end import Conclusion, conclude, forget_wish, last_step, say
+from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, last_step, say
 from slurmopt.job.supervisor.previous_attempts import lives
 from slurmopt.job.supervisor.verdict import Beats, Verdict, follow_up, verdict_on
 from slurmopt.restart import causes, decision
@@ -87,7 +87,7 @@ class Attempts:
             return self.end(run, point, number, beats, None)
         cause = self._cause_of_task(place)
         conclusion = conclude(run, attempts, cause, None, beats, self._policy)
-        forget_wish(run)
+        clear_requeue_request(run)
         said = Verdict(KILLED, number, EXIT_STATUS[KILLED], error="it left no word when its array task ended")
         return self._note(run, point, said, conclusion, beats, None, by="next attempt")
 
@@ -141,7 +141,7 @@ class Attempts:
         said = verdict_on(run, attempt, ranks, 0 if self._have_finished(beats) else 1, beats)
         known = None if said.outcome == FINISHED else known
         conclusion = follow_up(run, said, beats, ranks, self._policy, [], known)
-        forget_wish(run)
+        clear_requeue_request(run)
         end = self._note(run, point, said, conclusion, beats, seconds)
         if said.outcome not in (FINISHED, REQUEUE):
             say(f"point {point}, {verdict.story_of(said, conclusion, run)}")
@@ -195,7 +195,7 @@ def _place(journal: list[dict[str, Any]], attempt: int) -> tuple[str, int] | Non
     """In which array task's which attempt an attempt of a point ran."""
     for event in journal:
         if event["event"] == "attempt" and event.get("attempt") == attempt:
-            task, number = event.get("task"), story.whole(event.get("task_attempt"))
+            task, number = event.get("task"), story.as_int(event.get("task_attempt"))
             return (task, number) if isinstance(task, str) and Path(task).name == task and number is not None else None
     return None
 

@@ -24,7 +24,7 @@ class TaskJournal:
         self._outcomes: dict[int, str] = {}
         for event in events.read(folder.events):
             if event["event"] == "point" and event.get("state") == ENDED and event.get("next") is None:
-                point = story.whole(event.get("point"))
+                point = story.as_int(event.get("point"))
                 if point is not None:
                     self._take(point, str(event.get("outcome")), event.get("cause"))
 

@@ -11,7 +11,7 @@ import time
 
 from slurmopt.errors import SlurmoptError, one_line
 from slurmopt.job import failures, signals
-from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
+from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.pack import watch
 from slurmopt.job.pack.archiving import Archiving
 from slurmopt.job.pack.attempts import Attempts, cannot, is_followed
@@ -51,7 +51,7 @@ class Loop:
         journal: TaskJournal,
         attempts: Attempts,
         ownership: Ownership,
-        live: LiveRank,
+        live: HeartbeatWriter,
         imported: Imported,
         places: list[tuple[Share, dict[str, str]]],
         archiving: Archiving,

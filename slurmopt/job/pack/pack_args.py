@@ -10,7 +10,7 @@ from pathlib import Path
 
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.job.facts.rank_facts import slurm_job
-from slurmopt.job.rank_args import Call, parse
+from slurmopt.job.rank_args import RankArgs, parse
 from slurmopt.restart.policy import Policy, from_word
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
@@ -39,7 +39,7 @@ class Pack:
     job: str
     """The array task as Slurm names it: A_a."""
     nodes: str
-    call: Call
+    call: RankArgs
     """What the parent itself, the one rank of tasks/S-T, was told."""
     words: list[str]
     """What each rank of a point is told beside its folder."""

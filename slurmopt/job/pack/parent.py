@@ -13,7 +13,7 @@ from slurmopt.job import failures, signals
 from slurmopt.job.facts import environment_info, open_files, process_tree
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.health.check import check
-from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
+from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.pack.archiving import Archiving
 from slurmopt.job.pack.attempts import Attempts
 from slurmopt.job.pack.journal import TaskJournal
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     open_files.close_logs_to_others()
     attempt = int(os.environ.get(current_run.ATTEMPT) or 0)
     facts = rank.export(pack.call, attempt)
-    live = rank.come_alive(pack.call, attempt, facts)
+    live = rank.start_heartbeat(pack.call, attempt, facts)
     process_tree.adopt_orphans()
     last: list[Callable[[], None]] = []
     try:
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     leave(outcome)
 
 
-def _run(pack: Pack, attempt: int, facts: RankFacts, live: LiveRank, last: list[Callable[[], None]]) -> Outcome:
+def _run(pack: Pack, attempt: int, facts: RankFacts, live: HeartbeatWriter, last: list[Callable[[], None]]) -> Outcome:
     """`last`: takes what is to be done once the outcome is told."""
     live.enter("importing")
     points = points_file.load(pack.sweep.points_file)

@@ -10,14 +10,14 @@ from slurmopt.job.pack.pack_args import Pack
 from slurmopt.job.pack.process.fork import forked, release_signals
 from slurmopt.job.pack.running import Running
 from slurmopt.job.watchdog.hang_detector import Allowance
-from slurmopt.job.watchdog.watchdog import Lookout, hangs_before, interval
+from slurmopt.job.watchdog.watchdog import Watchdog, hangs_before, interval
 
 HUNG = 1
 _YOUNG_SECONDS = 60.0
 """A point that ends sooner needs nobody to look out for it."""
 
 
-class _PointLookout(Lookout):
+class _PointLookout(Watchdog):
     def _end(self) -> None:
         """The parent ends the point."""
 

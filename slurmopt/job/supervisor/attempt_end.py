@@ -100,7 +100,7 @@ def has_begun(beats: Mapping[int, Heartbeat]) -> bool:
 
 def last_step(beats: Mapping[int, Heartbeat]) -> int | None:
     """The last step that any rank reported."""
-    return max((step for beat in beats.values() if (step := story.whole(beat.step)) is not None), default=None)
+    return max((step for beat in beats.values() if (step := story.as_int(beat.step)) is not None), default=None)
 
 
 def wished_step(folder: RunFolder) -> int | None:
@@ -113,7 +113,7 @@ def wished_step(folder: RunFolder) -> int | None:
         if not text.strip():
             return None
         value = json.loads(text)
-        step = story.whole(value.get("step")) if isinstance(value, dict) else None
+        step = story.as_int(value.get("step")) if isinstance(value, dict) else None
     except OSError:
         return None
     except (ValueError, RecursionError):
@@ -124,7 +124,7 @@ def wished_step(folder: RunFolder) -> int | None:
     return step
 
 
-def forget_wish(folder: RunFolder) -> None:
+def clear_requeue_request(folder: RunFolder) -> None:
     """A wish is for one attempt."""
     try:
         held(folder.requeue_wish()).unlink(missing_ok=True)

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from slurmopt.job.supervisor.attempt_end import Conclusion, conclude, forget_wish, in_one_line, note, say
+from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, in_one_line, note, say
 from slurmopt.job.supervisor.stop_lead_time import needed
 from slurmopt.job.supervisor.verdict import read_all
 from slurmopt.restart import causes, decision
@@ -60,7 +60,7 @@ def look_back(folder: RunFolder, number: int, policy: Policy) -> Conclusion | No
             beats = read_all(folder, attempt.number)
             conclusion = conclude(folder, attempts[: index + 1], cause, None, beats, policy, decision.BY_SLURM)
             _note_end(folder, attempt.number, conclusion, f"it left no word; {_how(cause)}")
-    forget_wish(folder)
+    clear_requeue_request(folder)
     return conclusion
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from slurmopt.job.facts.full_disk import cannot_write, filled, is_told
 from slurmopt.job.failures import is_peer_lost, requeue
 from slurmopt.job.supervisor.aborted_ranks import furthest_behind, who_began
-from slurmopt.job.supervisor.attempt_end import Conclusion, conclude, forget_wish, in_one_line, note, say
+from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, in_one_line, note, say
 from slurmopt.job.supervisor.evidence import Evidence, cause_of, collect, failed_node
 from slurmopt.job.supervisor.log_tail import LAUNCHERS, last_traceback
 from slurmopt.restart import causes
@@ -273,7 +273,7 @@ def _name_who_stopped(verdict: Verdict, beats: Beats, evidence: Evidence) -> Non
     """By the lookout's finding; where a collective timed out first, it is the rank with the fewest steps."""
     if evidence.hang is not None:
         rank, node, seconds = (evidence.hang.get(name) for name in ("rank", "node", "seconds"))
-        verdict.rank, verdict.node = story.whole(rank), str(node)
+        verdict.rank, verdict.node = story.as_int(rank), str(node)
         verdict.error = f"no step for {seconds} s; rank {rank} on {node} stopped first"
     elif (behind := furthest_behind(beats)) is not None:
         verdict.rank, verdict.node = behind, beats[behind].node
@@ -307,7 +307,7 @@ def _outcome_of_abort(cause: str | None) -> str:
     return INFRASTRUCTURE if cause in (causes.INFRASTRUCTURE, causes.HANG) else USER_ERROR
 
 
-def speak(folder: RunFolder, attempt: int) -> None:
+def write_verdict(folder: RunFolder, attempt: int) -> None:
     """The verdict of a rank that was alone and has finished, left where the batch shell finds it."""
     beats = read_all(folder, attempt)
     verdict = judge(beats, attempt, 1, 0)
@@ -342,7 +342,7 @@ def _write_down(
     folder: RunFolder, verdict: Verdict, conclusion: Conclusion, beats: Beats, ranks: int, step_exit: int
 ) -> None:
     """A file system that is full or gone does not keep a run from coming back."""
-    forget_wish(folder)
+    clear_requeue_request(folder)
     said = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "rank": verdict.rank, "node": verdict.node}
     told = {**said, "error": verdict.error, **conclusion.as_fields()}
     if folder.in_sweep:  # its journal has it all: a file less for each point

@@ -41,7 +41,7 @@ _SRUN_SECONDS = 60.0
 _RANKS_OF_BEFORE = 16
 
 
-class Lookout:
+class Watchdog:
     """Watches one attempt. `step` is the process id of srun, or of our spawn."""
 
     def __init__(self, folder: RunFolder, attempt: int, ranks: int, step: int, allowed: Allowance) -> None:
@@ -313,7 +313,7 @@ def main(argv: list[str]) -> int:
         collective=words.timeout,
         hangs=hangs_before(folder, words.attempt),
     )
-    return 0 if Lookout(folder, words.attempt, words.ranks, words.step_pid, allowed).watch() is None else 1
+    return 0 if Watchdog(folder, words.attempt, words.ranks, words.step_pid, allowed).watch() is None else 1
 
 
 if __name__ == "__main__":

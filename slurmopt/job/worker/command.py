@@ -14,8 +14,8 @@ from slurmopt.errors import JobError
 from slurmopt.job import failures, signals
 from slurmopt.job.facts import environment_info, process_tree
 from slurmopt.job.facts.rank_facts import RankFacts, gets_signals_alone
-from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
-from slurmopt.job.rank_args import Call
+from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
+from slurmopt.job.rank_args import RankArgs
 from slurmopt.job.rendezvous import launcher_flags
 from slurmopt.job.worker import whole_job
 from slurmopt.run_folder.layout import RunFolder
@@ -34,7 +34,7 @@ _LONGEST_SAVE = 900
 class CommandTask:
     """One run of the user's command in one rank."""
 
-    def __init__(self, call: Call, facts: RankFacts, attempt: int, live: LiveRank) -> None:
+    def __init__(self, call: RankArgs, facts: RankFacts, attempt: int, live: HeartbeatWriter) -> None:
         self._call, self._facts, self._attempt, self._live = call, facts, attempt, live
         self._process: subprocess.Popen[bytes] | None = None
         self._told: signal.Signals | None = None

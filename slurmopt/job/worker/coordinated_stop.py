@@ -44,7 +44,7 @@ _DIGITS = len(str(_NOWHERE))
 _generation = 0
 
 
-class Stop:
+class CoordinatedStop:
     """One rank's part in leaving together. Times are seconds."""
 
     def __init__(self, rank: int, world_size: int, key: bytes) -> None:

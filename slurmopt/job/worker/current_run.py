@@ -17,7 +17,7 @@ from types import TracebackType
 from slurmopt.errors import JobError, Pruned, Requeue, one_line
 from slurmopt.job import failures, signals
 from slurmopt.job.facts.rank_facts import RankFacts, rank_facts
-from slurmopt.job.heartbeat.heartbeat_writer import PROGRESS, ChildReports, LiveRank
+from slurmopt.job.heartbeat.heartbeat_writer import PROGRESS, ChildReports, HeartbeatWriter
 from slurmopt.run_folder.files import open_append
 from slurmopt.run_folder.layout import RunFolder, run_folder
 from slurmopt.run_folder.open_folders import held
@@ -25,7 +25,7 @@ from slurmopt.run_folder.open_folders import held
 FOLDER, ATTEMPT, LOCAL_RANK = "SLURMOPT_RUN_FOLDER", "SLURMOPT_ATTEMPT", "SLURMOPT_LOCAL_RANK"
 _LOOK_EVERY = 1.0
 
-_live: LiveRank | None = None  # in the rank's own process
+_live: HeartbeatWriter | None = None  # in the rank's own process
 _child: tuple[int, ChildReports | None] | None = None  # in a child: its process id, and where it reports
 _asked = 0  # the process id of a child that has asked whether to stop
 _looked = float("-inf")
@@ -189,7 +189,7 @@ def moved(count: int) -> None:
         _live.moved(count)
 
 
-def become(live: LiveRank) -> None:
+def become(live: HeartbeatWriter) -> None:
     """Makes this process the rank's own (called once, by the rank's start)."""
     global _live
     _live = live
@@ -210,7 +210,7 @@ def _is_rank_process() -> bool:
     return _live is not None and _live.pid == os.getpid()
 
 
-def _reports() -> LiveRank | ChildReports | None:
+def _reports() -> HeartbeatWriter | ChildReports | None:
     global _child
     if _is_rank_process():
         return _live

@@ -14,8 +14,8 @@ from slurmopt.job import failures
 from slurmopt.job.facts import environment_info
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.health.check import check_gpu
-from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
-from slurmopt.job.rank_args import Call
+from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
+from slurmopt.job.rank_args import RankArgs
 from slurmopt.job.rendezvous.process_group import ProcessGroup
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
 
@@ -23,7 +23,7 @@ from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
 class FunctionTask:
     """One call of the user's function in one rank."""
 
-    def __init__(self, call: Call, facts: RankFacts, attempt: int, live: LiveRank) -> None:
+    def __init__(self, call: RankArgs, facts: RankFacts, attempt: int, live: HeartbeatWriter) -> None:
         self._call, self._facts, self._attempt, self._live = call, facts, attempt, live
         self._group = ProcessGroup(call.folder, attempt, facts, call.timeout, call.backend)
 
@@ -89,7 +89,7 @@ def _import_longest(path: str) -> tuple[Any, list[str]]:
     raise JobError(f"task._target_: no module of {path!r} is found from {os.getcwd()} or in {sys.prefix}")
 
 
-def load_config(call: Call) -> Any:
+def load_config(call: RankArgs) -> Any:
     """The run's config with everything resolved, `oc.env` included."""
     try:
         from omegaconf import OmegaConf

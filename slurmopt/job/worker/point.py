@@ -15,7 +15,7 @@ from typing import Any
 
 from slurmopt.errors import JobError, SlurmoptError
 from slurmopt.grid import points_file
-from slurmopt.job.rank_args import Call
+from slurmopt.job.rank_args import RankArgs
 from slurmopt.run_folder.files import read_json, replace_json
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import held
@@ -27,7 +27,7 @@ _PATIENCE = 120.0
 """Seconds in which rank 0 must have made the config; it needs one."""
 
 
-def of_point(call: Call, rank: int) -> Call:
+def of_point(call: RankArgs, rank: int) -> RankArgs:
     """The call with the point's own task; the variables of its config are set. The call itself where it is no point.
 
     Rank 0 makes the point's config, and the others wait for it. Raises JobError, ConfigError.
@@ -107,7 +107,7 @@ def read(folder: RunFolder) -> dict[str, Any]:
     return config
 
 
-def with_task(call: Call, config: Mapping[str, Any]) -> Call:
+def with_task(call: RankArgs, config: Mapping[str, Any]) -> RankArgs:
     """The call with the function or command of a point's config."""
     task = config.get("task") or {}
     command = task.get("command")

@@ -24,8 +24,8 @@ from slurmopt.job.facts.rank_facts import (
     torchrun_exports,
 )
 from slurmopt.job.health.check import check
-from slurmopt.job.heartbeat.heartbeat_writer import LiveRank
-from slurmopt.job.rank_args import COMMAND, Call, parse
+from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
+from slurmopt.job.rank_args import COMMAND, RankArgs, parse
 from slurmopt.job.rendezvous.gloo import gloo_exports
 from slurmopt.job.watchdog import flight_recorder
 from slurmopt.job.watchdog.stacks import Stacks
@@ -80,10 +80,10 @@ def _end_of_point() -> None:
     here = run.current_run()
     if here.rank.world_size > 1:
         return
-    from slurmopt.job.supervisor.verdict import speak
+    from slurmopt.job.supervisor.verdict import write_verdict
 
     threading._shutdown()  # type: ignore[attr-defined]  # waits for the user's threads, as Python does at its end
-    speak(here.folder, here.attempt)
+    write_verdict(here.folder, here.attempt)
     leave_now()
 
 
@@ -140,17 +140,19 @@ def run_rank(argv: list[str]) -> Outcome:
     return run_call(call, int(os.environ.get(run.ATTEMPT) or 0))
 
 
-def run_call(call: Call, attempt: int, prepare: Callable[[Call, int], Call] = of_point) -> Outcome:
+def run_call(call: RankArgs, attempt: int, prepare: Callable[[RankArgs, int], RankArgs] = of_point) -> Outcome:
     """`run_rank` of a call, where signals are taken already. `prepare` makes of it what this rank is to do."""
     facts = export(call, attempt)
-    live = come_alive(call, attempt, facts)
+    live = start_heartbeat(call, attempt, facts)
     try:
         return _run(call, attempt, prepare, facts, live)
     finally:
         live.close()
 
 
-def _run(call: Call, attempt: int, prepare: Callable[[Call, int], Call], facts: RankFacts, live: LiveRank) -> Outcome:
+def _run(
+    call: RankArgs, attempt: int, prepare: Callable[[RankArgs, int], RankArgs], facts: RankFacts, live: HeartbeatWriter
+) -> Outcome:
     try:
         call = prepare(call, facts.rank)
     except (SlurmoptError, OSError, ImportError) as error:
@@ -168,7 +170,7 @@ def _run(call: Call, attempt: int, prepare: Callable[[Call, int], Call], facts: 
     return outcome
 
 
-def _judged(outcome: Outcome, call: Call, live: LiveRank) -> Outcome:
+def _judged(outcome: Outcome, call: RankArgs, live: HeartbeatWriter) -> Outcome:
     """After a signal the signal decides: a program that leaves politely ends as if it had finished."""
     if outcome.outcome != FINISHED or outcome.pruned or call.exit_after_signal == FINISHED:
         return outcome
@@ -177,7 +179,7 @@ def _judged(outcome: Outcome, call: Call, live: LiveRank) -> Outcome:
     return failures.left() if signals.told() else outcome
 
 
-def _is_alone(call: Call, facts: RankFacts) -> bool:
+def _is_alone(call: RankArgs, facts: RankFacts) -> bool:
     """The one rank of a point leaves by `os._exit`, and its group with it: to take that down costs 10 ms."""
     return facts.world_size == 1 and call.folder.in_sweep
 
@@ -191,7 +193,7 @@ def _unprepared(error: Exception) -> Outcome:
     return failures.outcome_of(error) if isinstance(error, OSError) else failures.user_error(str(error))
 
 
-def export(call: Call, attempt: int) -> RankFacts:
+def export(call: RankArgs, attempt: int) -> RankFacts:
     """Says in the environment who this rank is."""
     if call.per == "job":
         whole_job.forget_rank(os.environ)
@@ -213,7 +215,7 @@ def export(call: Call, attempt: int) -> RankFacts:
     return facts
 
 
-def come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
+def start_heartbeat(call: RankArgs, attempt: int, facts: RankFacts) -> HeartbeatWriter:
     """Starts the heartbeat, and the watch for what ends this rank from outside."""
     stop_file, newer = call.folder.stop_request(attempt), call.folder.attempt_logs(attempt + 1)
     supervisor = int(os.environ.pop(SUPERVISOR, 0))
@@ -235,7 +237,7 @@ def come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
 
     record = partial(flight_recorder.write, call.folder, attempt, facts.rank)
     stacks = Stacks(call.folder.stacks_request(attempt), call.hang_after, call.heartbeat, record)
-    live = LiveRank(call.folder.heartbeat(attempt, facts.rank), facts, call.heartbeat, watch, stacks)
+    live = HeartbeatWriter(call.folder.heartbeat(attempt, facts.rank), facts, call.heartbeat, watch, stacks)
     live.start()
     run.become(live)
     signals.listen(lambda number: live.note_asked(signals.asked() or ""))
@@ -243,7 +245,7 @@ def come_alive(call: Call, attempt: int, facts: RankFacts) -> LiveRank:
     return live
 
 
-def _task(call: Call, attempt: int, facts: RankFacts, live: LiveRank) -> Task:
+def _task(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> Task:
     if call.function is None:
         from slurmopt.job.worker.command import CommandTask
 

@@ -15,7 +15,7 @@ from types import FrameType
 
 from slurmopt.job import failures
 from slurmopt.job.facts import process_tree
-from slurmopt.job.rank_args import Call, parse
+from slurmopt.job.rank_args import RankArgs, parse
 from slurmopt.job.rendezvous.ports import free_port
 from slurmopt.job.worker.rank import SUPERVISOR
 from slurmopt.run_folder import heartbeat
@@ -30,7 +30,7 @@ _GRACE_SECONDS = 5.0
 class Ranks:
     """All ranks of one attempt, from start to end."""
 
-    def __init__(self, call: Call, attempt: int, count: int) -> None:
+    def __init__(self, call: RankArgs, attempt: int, count: int) -> None:
         self._call, self._attempt, self._count = call, attempt, count
         self._running: dict[int, int] = {}  # process id: rank
         self._codes: list[int] = []

@@ -17,7 +17,7 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import stored_config
 from slurmopt.runs.history import timeline
 from slurmopt.runs.history.timeline import Entry
-from slurmopt.runs.journal import text, whole
+from slurmopt.runs.journal import as_int, text
 from slurmopt.runs.recovery.changed_config import for_people
 from slurmopt.runs.status.query import Status, gather
 
@@ -66,7 +66,7 @@ def _notes(journal: Sequence[Event]) -> list[Note]:
     for event in journal:
         word = str(event["event"])
         if word == "attempt":
-            latest = whole(event.get("attempt"))
+            latest = as_int(event.get("attempt"))
         elif word == "submitted":
             if submitted:
                 notes.append(Note(number(event.get("time")), word, latest, f"submitted again as job {_job(event)}"))
@@ -119,7 +119,7 @@ def _damaged(event: Event) -> str:
 
 
 def _not_saved(event: Event) -> str:
-    step, tier = whole(event.get("step")), text(event.get("tier"))
+    step, tier = as_int(event.get("step")), text(event.get("tier"))
     of_step, on = f" of step {step:,}" if step is not None else "", f" to {tier}" if tier else ""
     return f"the checkpoint{of_step} was not saved{on}{_why(event)}"
 
@@ -178,8 +178,8 @@ def _attempt(entry: Entry) -> dict[str, Any]:
         "signals": attempt.signals,
         "cause": attempt.cause,
         "outcome": text(end.get("outcome")),
-        "exit_code": whole(end.get("exit_code")),
-        "rank": whole(end.get("rank")),
+        "exit_code": as_int(end.get("exit_code")),
+        "rank": as_int(end.get("rank")),
         "node": text(end.get("node")),
         "error": text(end.get("error")),
         "next": text(end.get("next")),
@@ -190,7 +190,7 @@ def _attempt(entry: Entry) -> dict[str, Any]:
         "last_step": entry.last,
         "steps_done": entry.done,
         "steps_lost": entry.lost,
-        "durable": attempt.durable if whole(end.get("durable")) is None else whole(end.get("durable")),
+        "durable": attempt.durable if as_int(end.get("durable")) is None else as_int(end.get("durable")),
         "restored_from": text(restored.get("tier")),
         "queue_seconds": entry.queue,
         "restart_seconds": entry.restart,
@@ -201,9 +201,9 @@ def _attempt(entry: Entry) -> dict[str, Any]:
 def hang_of(event: Event) -> dict[str, Any]:
     """The lookout's finding, each field of its type or None."""
     return {
-        "rank": whole(event.get("rank")),
+        "rank": as_int(event.get("rank")),
         "node": text(event.get("node")),
-        "step": whole(event.get("step")),
+        "step": as_int(event.get("step")),
         "seconds": number(event.get("seconds")),
     }
 
@@ -211,12 +211,12 @@ def hang_of(event: Event) -> dict[str, Any]:
 def _gpus(run: RunFolder, journal: Sequence[Event]) -> dict[int, int | None]:
     """How many GPUs each attempt had on a node: what the config says, and what it said before each retry."""
     key = "gpus_per_node"
-    now = whole(stored_config.group(run, "resources").get(key))
+    now = as_int(stored_config.group(run, "resources").get(key))
     found: dict[int, int | None] = {}
     for event in reversed(journal):
-        if event["event"] == "attempt" and (claimed := whole(event.get("attempt"))) is not None:
+        if event["event"] == "attempt" and (claimed := as_int(event.get("attempt"))) is not None:
             found[claimed] = now
         elif event["event"] == "retry" and isinstance(changes := event.get("changes"), dict):
             change = changes.get(f"resources.{key}")
-            now = whole(change[0]) if isinstance(change, list) and change else now
+            now = as_int(change[0]) if isinstance(change, list) and change else now
     return found

@@ -35,7 +35,7 @@ from typing import Any
 from slurmopt.restart import causes
 from slurmopt.run_folder.attempts import Attempt, number
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.runs.journal import text, whole
+from slurmopt.runs.journal import as_int, text
 from slurmopt.runs.status import progress
 from slurmopt.slurm.hostlist import expand
 
@@ -117,8 +117,8 @@ def seen(folder: RunFolder, attempt: int) -> Seen:
             if (entered := number(since)) is not None:
                 found.phases[str(phase)] = max(entered, found.phases.get(str(phase), entered))
         if found.first_time is None:  # of the first rank that reports: others may report more rarely
-            found.first_step, found.first_time = whole(beat.first_step), number(beat.first_step_time)
-        if (step := whole(beat.step)) is not None and step > (-1 if found.step is None else found.step):
+            found.first_step, found.first_time = as_int(beat.first_step), number(beat.first_step_time)
+        if (step := as_int(beat.step)) is not None and step > (-1 if found.step is None else found.step):
             found.step, found.step_time = step, number(beat.step_time) or number(beat.time)
     return found
 
@@ -154,7 +154,7 @@ def _end(attempt: Attempt, beats: Seen) -> float | None:
 
 
 def _base(attempt: Attempt, beats: Seen) -> int | None:
-    restored = whole((attempt.restored or {}).get("step"))
+    restored = as_int((attempt.restored or {}).get("step"))
     if restored is not None:
         return restored
     return None if beats.first_step is None else max(0, beats.first_step - 1)
@@ -201,7 +201,7 @@ def _tell_lost(found: list[Entry]) -> None:
         entry = found[index]
         kept = following
         if kept is None and entry.cause != causes.FINISHED and entry.attempt.end is not None:
-            durable = whole(entry.attempt.end.get("durable"))
+            durable = as_int(entry.attempt.end.get("durable"))
             kept = entry.attempt.durable if durable is None else durable
         if entry.last is not None:
             is_final = following is None and entry.cause == causes.FINISHED

@@ -10,7 +10,7 @@ from slurmopt.errors import one_line
 from slurmopt.restart import causes
 from slurmopt.runs.history.story import History, Note, hang_of, moment
 from slurmopt.runs.history.timeline import Entry
-from slurmopt.runs.journal import text, whole
+from slurmopt.runs.journal import as_int, text
 from slurmopt.runs.table import terminal_width
 from slurmopt.units import human_seconds
 
@@ -91,7 +91,7 @@ def _end(entry: Entry) -> Iterator[str]:
     end = entry.attempt.end
     if end is None:
         return
-    rank, node, error = whole(end.get("rank")), text(end.get("node")), text(end.get("error"))
+    rank, node, error = as_int(end.get("rank")), text(end.get("node")), text(end.get("error"))
     where = f" in rank {rank}" if rank is not None else ""
     where += f" on {node}" if node else ""
     cause = entry.cause or "no cause known"

@@ -11,15 +11,15 @@ from slurmopt.errors import one_line
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.find import Selection
-from slurmopt.runs.journal import text, whole
+from slurmopt.runs.journal import as_int, text
 from slurmopt.runs.options import word_for
 from slurmopt.runs.ownership import owner_of
-from slurmopt.runs.recovery.orphans import Stray, goes_on
+from slurmopt.runs.recovery.orphans import Orphan, goes_on
 from slurmopt.runs.status.query import Status, gather
 
 
 @dataclass
-class Deed:
+class Action:
     """One thing that was done, or would be."""
 
     name: str
@@ -51,15 +51,15 @@ class Deed:
         return one_line(f"{self.name}/{self.id}: {said[self.did]}")
 
 
-def deed_of(stray: Stray, did: str, end: dict[str, Any] | None = None, **fields: Any) -> Deed:
+def deed_of(stray: Orphan, did: str, end: dict[str, Any] | None = None, **fields: Any) -> Action:
     """What was done with `stray`; `end` is of the attempt that it came after."""
     of_end = end or {}
-    return Deed(
+    return Action(
         stray.run.name,
         stray.run.id,
         str(stray.run.path),
         did,
-        attempt=whole(of_end.get("attempt")),
+        attempt=as_int(of_end.get("attempt")),
         cause=text(of_end.get("cause")),
         reason=text(of_end.get("reason")),
         **fields,

@@ -14,8 +14,8 @@ from slurmopt.run_folder.attempts import number
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, USER_ERROR
-from slurmopt.runs.journal import whole
-from slurmopt.runs.recovery.orphans import Stray
+from slurmopt.runs.journal import as_int
+from slurmopt.runs.recovery.orphans import Orphan
 from slurmopt.runs.status.progress import read
 from slurmopt.slurm.states import plain_state
 
@@ -36,7 +36,7 @@ _CANNOT_TELL = "the job is gone and never began, and nobody can tell whether it 
 Beats = Mapping[int, Heartbeat]
 
 
-def late_end(stray: Stray, settings: Settings) -> dict[str, Any]:
+def late_end(stray: Orphan, settings: Settings) -> dict[str, Any]:
     """The fields of the `end` event. An attempt that never began has the next free number, which is to be claimed."""
     from slurmopt.restart.policy import policy_of
 
@@ -69,7 +69,7 @@ def late_end(stray: Stray, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _latest(stray: Stray, attempts: list[story.Attempt]) -> story.Attempt:
+def _latest(stray: Orphan, attempts: list[story.Attempt]) -> story.Attempt:
     """The attempt in question, which is the last of `attempts` afterwards."""
     if stray.journal.attempt is None:
         used = [*stray.run.attempts(), *(one.number for one in attempts)]
@@ -79,7 +79,7 @@ def _latest(stray: Stray, attempts: list[story.Attempt]) -> story.Attempt:
     return attempts[-1]
 
 
-def _cause(stray: Stray, attempt: story.Attempt, beats: Beats, patterns: Mapping[str, str]) -> tuple[str, str | None]:
+def _cause(stray: Orphan, attempt: story.Attempt, beats: Beats, patterns: Mapping[str, str]) -> tuple[str, str | None]:
     """The cause and what to say of it. The ranks' own accounts count only where all of them have left one: those of a
     dead node left none, and the others then only tell of a lost connection."""
     said, log = _slurm_said(stray), job_log(stray.run, attempt)
@@ -97,14 +97,14 @@ def _cause(stray: Stray, attempt: story.Attempt, beats: Beats, patterns: Mapping
     return (causes.NODE_FAILURE if stray.state is None else causes.UNKNOWN), said
 
 
-def _cause_before_start(stray: Stray) -> tuple[str, str]:
+def _cause_before_start(stray: Orphan) -> tuple[str, str]:
     """Of a job that ended before its batch shell could claim an attempt: where it was Slurm, its nodes, their disks."""
     if stray.state is None:
         return causes.UNKNOWN, _slurm_said(stray)
     return causes.of_state(stray.state) or causes.INFRASTRUCTURE, f"{_slurm_said(stray)} before it began"
 
 
-def _slurm_said(stray: Stray) -> str:
+def _slurm_said(stray: Orphan) -> str:
     job = stray.journal.job
     if stray.state is None:
         return f"Slurm no longer knows job {job}, and it left no verdict"
@@ -113,7 +113,7 @@ def _slurm_said(stray: Stray) -> str:
 
 def _account(beats: Beats, patterns: Mapping[str, str]) -> tuple[str, str | None] | None:
     """What the ranks said themselves: all finished, or what the first that failed said."""
-    size = max((whole(beat.world_size) or 0 for beat in beats.values()), default=0)
+    size = max((as_int(beat.world_size) or 0 for beat in beats.values()), default=0)
     accounts = [beat.outcome for beat in beats.values() if isinstance(beat.outcome, dict)]
     if not size or len(accounts) < size:
         return None
@@ -135,7 +135,7 @@ def _beats(run: RunFolder, attempt: int) -> dict[int, Heartbeat]:
 
 
 def _last_step(beats: Beats) -> int | None:
-    return max((step for beat in beats.values() if (step := whole(beat.step)) is not None), default=None)
+    return max((step for beat in beats.values() if (step := as_int(beat.step)) is not None), default=None)
 
 
 def _workdir(run: RunFolder, settings: Settings) -> Path:

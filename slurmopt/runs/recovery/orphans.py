@@ -36,7 +36,7 @@ _PASSED_OVER = (b'"event": "checkpoint', b'"event": "notif', b'"event": "restore
 
 
 @dataclass(frozen=True)
-class Stray:
+class Orphan:
     """A run that is left alone."""
 
     journal: Journal
@@ -63,7 +63,7 @@ class Stray:
         return self.journal.attempt.end if self.journal.attempt else None
 
 
-def strays(runs: Iterable[RunFolder], fresh: bool = False) -> list[Stray]:
+def strays(runs: Iterable[RunFolder], fresh: bool = False) -> list[Orphan]:
     """Those of `runs` that are left alone. `fresh`: Slurm is asked now, not through the answer that all share.
 
     Then scontrol is asked too for jobs that squeue does not list. Slurm is asked nothing where no run can be one.
@@ -110,11 +110,11 @@ def goes_on(journal: Journal) -> bool:
     return journal.job is not None and not journal.cancelled and journal.ended is None
 
 
-def _look(journal: Journal, jobs: Queue, asked: float) -> Stray | None:
+def _look(journal: Journal, jobs: Queue, asked: float) -> Orphan | None:
     """The run as a stray, unless its job, or another of the run's, may still do something by itself."""
     if journal.unsettled and (job := with_token(jobs, journal.token or "")) is not None:
         entry = jobs.get(job)
-        return Stray(journal, entry.state if entry else None, submitted=job)
+        return Orphan(journal, entry.state if entry else None, submitted=job)
     if journal.job is None or not goes_on(journal):  # a launch or a retry that broke off: it is its owner's to repeat
         return None
     script = str(journal.folder.script)
@@ -126,7 +126,7 @@ def _look(journal: Journal, jobs: Queue, asked: float) -> Stray | None:
     since = _since(journal, entry)
     if asked - since < GRACE or (_beats(journal) and (entry is None or asked - since < GIVEN_UP)):
         return None
-    return Stray(journal, entry.state if entry else None, entry.nodes if entry else "")
+    return Orphan(journal, entry.state if entry else None, entry.nodes if entry else "")
 
 
 def _since(journal: Journal, entry: QueueEntry | None) -> float:
@@ -145,7 +145,7 @@ def _beats(journal: Journal) -> bool:
     return any(beat and not beat.outcome and now - (number(beat.time) or 0.0) < FRESH_HEARTBEAT for beat in beats)
 
 
-def _with_accounting(found: list[Stray]) -> list[Stray]:
+def _with_accounting(found: list[Orphan]) -> list[Orphan]:
     """What accounting knows, where it runs, of jobs that squeue does not know; and which are another cluster's."""
     unknown = {str(stray.journal.job): str(stray.run.script) for stray in found if stray.state is None}
     if not unknown:
@@ -157,7 +157,7 @@ def _with_accounting(found: list[Stray]) -> list[Stray]:
     return [_told(stray, states, here.cluster) for stray in found]
 
 
-def _told(stray: Stray, states: dict[str, str], here: str) -> Stray:
+def _told(stray: Orphan, states: dict[str, str], here: str) -> Orphan:
     if stray.state is not None:
         return stray
     noted = cluster_of(stray.run)

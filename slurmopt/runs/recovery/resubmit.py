@@ -14,7 +14,7 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder, point_number, sweep_of
 from slurmopt.runs.journal import point_count, text
 from slurmopt.runs.submit import arrays
-from slurmopt.runs.submit.exactly_once import alone, hand_over
+from slurmopt.runs.submit.exactly_once import hand_over, run_lock
 from slurmopt.slurm.cluster.facts import in_cluster
 from slurmopt.slurm.script.quoting import shell
 from slurmopt.slurm.submit import submit_once
@@ -55,7 +55,7 @@ def _of_sweep(sweep: SweepFolder, run: RunFolder, settings: Settings, options: l
     """Another array job for the point, or the points of the array task, that `run` is; the id of its one task. Once for
     each `token` of the run's own journal: an earlier try may have come as far as this."""
     number = point_number(run)
-    with alone(sweep.run, _PATIENCE):
+    with run_lock(sweep.run, _PATIENCE):
         count = point_count(sweep)
         arrays.settle(sweep, settings, count)
         if (made := arrays.of_part(sweep, token)) is not None:

@@ -41,12 +41,12 @@ from slurmopt.run_folder.sweep_layout import SweepFolder, point_number
 from slurmopt.runs import journal as journals
 from slurmopt.runs import options
 from slurmopt.runs.find import Selection, all_runs, all_sweeps, find, pick
-from slurmopt.runs.journal import returns, whole
+from slurmopt.runs.journal import as_int, returns
 from slurmopt.runs.ownership import config_of, is_mine, owner_of, refuse_foreign_run
-from slurmopt.runs.recovery.action import Deed, deed_of, left_alone
-from slurmopt.runs.recovery.orphans import Stray, goes_on, may_stray, strays
+from slurmopt.runs.recovery.action import Action, deed_of, left_alone
+from slurmopt.runs.recovery.orphans import Orphan, goes_on, may_stray, strays
 from slurmopt.runs.submit import arrays, unfinished_retry
-from slurmopt.runs.submit.exactly_once import alone, locked, note_job
+from slurmopt.runs.submit.exactly_once import locked, note_job, run_lock
 from slurmopt.runs.submit.lock_file import is_left
 from slurmopt.slurm.cluster.facts import in_cluster
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 _EVERY = "60s"
 
 
-First = Callable[[Path, bool], Iterator[Deed]]
+First = Callable[[Path, bool], Iterator[Action]]
 """What comes before each look at the runs of a folder; the bool is `--dry-run`."""
 
 
@@ -68,7 +68,7 @@ def main(argv: list[str], first: First = lambda folder, dry_run: iter(())) -> in
     every = _seconds(given.watch) if given.watch is not None else None
     if every is not None:
         return _watch(given, every, first)
-    deeds: list[Deed] = []
+    deeds: list[Action] = []
     try:
         for deed in _deeds(given, first):
             deeds.append(deed)
@@ -109,7 +109,7 @@ def _seconds(text: str) -> int:
         raise InputError(f"tend: --watch: {error}; name runs before it") from error
 
 
-def _deeds(given: argparse.Namespace, first: First) -> Iterator[Deed]:
+def _deeds(given: argparse.Namespace, first: First) -> Iterator[Action]:
     """What `tend` does of the runs that were named, else of all, and of what of sweeps may be left alone: points, or
     array tasks that start them. A sweep that cannot be read keeps none of the others."""
     yield from first(given.folder, given.dry_run)
@@ -120,7 +120,7 @@ def _deeds(given: argparse.Namespace, first: First) -> Iterator[Deed]:
         except (SlurmoptError, OSError) as error:
             sweep = one.sweep if isinstance(one, Selection) else SweepFolder(one.path)
             if given.runs or owner_of(sweep.run) is None:  # others' are theirs to tend
-                yield Deed(sweep.name, sweep.id, str(sweep.path), "failed", error=with_place(error))
+                yield Action(sweep.name, sweep.id, str(sweep.path), "failed", error=with_place(error))
     yield from tend(runs, given.dry_run)
 
 
@@ -155,7 +155,7 @@ def _folders(folder: Path) -> list[Path]:
         return []
 
 
-def _print(deeds: list[Deed], dry_run: bool) -> None:
+def _print(deeds: list[Action], dry_run: bool) -> None:
     for deed in deeds:
         prefix, stream = ("slurmopt: ", sys.stderr) if deed.is_problem else ("", None)
         print(prefix + deed.line(dry_run), file=stream, flush=True)
@@ -188,7 +188,7 @@ def _watch(given: argparse.Namespace, every: int, first: First) -> int:
         time.sleep(every)
 
 
-def tend(runs: list[RunFolder], dry_run: bool = False) -> Iterator[Deed]:
+def tend(runs: list[RunFolder], dry_run: bool = False) -> Iterator[Action]:
     """Brings back those of `runs` that are left alone. Raises SlurmError where Slurm cannot be asked how they are."""
     found = strays(runs)
     if found:  # nothing is done on an answer that a requeue may have overtaken
@@ -217,12 +217,12 @@ def _settle_claims(runs: list[RunFolder]) -> None:
                     pass
 
 
-def _refuse_elsewhere(stray: Stray) -> None:
+def _refuse_elsewhere(stray: Orphan) -> None:
     if stray.cluster is not None:
         raise RunError(f"its job {stray.journal.job} is one of cluster {stray.cluster}; tend it there")
 
 
-def _would(stray: Stray) -> Deed:
+def _would(stray: Orphan) -> Action:
     from slurmopt.config.composition.settings import load
     from slurmopt.runs.recovery.missing_end import late_end
 
@@ -236,7 +236,7 @@ def _would(stray: Stray) -> Deed:
     return deed_of(stray, "submitted" if returns(end) else "ended", end)
 
 
-def _do(stray: Stray) -> Deed | None:
+def _do(stray: Orphan) -> Action | None:
     """What is to be done, done; None where another was quicker."""
     from slurmopt.config.composition.settings import load
 
@@ -252,7 +252,7 @@ def _do(stray: Stray) -> Deed | None:
         return _cancelled(stray, settings) if _is_cancelled(stray) else _bring_back(stray, settings)
 
 
-def _noted(stray: Stray, job: str, settings: Settings) -> Deed:
+def _noted(stray: Orphan, job: str, settings: Settings) -> Action:
     """Notes the job of a submission that broke off once Slurm had it: cancel, and a look at the run, go by it."""
     note_job(stray.run, stray.journal.backend or "sbatch", stray.journal.token, job, **in_cluster())
     unfinished_retry.end(stray.run)  # of a retry: all that it was to do is done
@@ -261,11 +261,11 @@ def _noted(stray: Stray, job: str, settings: Settings) -> Deed:
     return deed_of(stray, "noted", job=job)
 
 
-def _is_cancelled(stray: Stray) -> bool:
+def _is_cancelled(stray: Orphan) -> bool:
     return causes.of_state(stray.state or "") == causes.CANCELLED
 
 
-def _cancelled(stray: Stray, settings: Settings) -> Deed:
+def _cancelled(stray: Orphan, settings: Settings) -> Action:
     """Notes it, so that the run counts as cancelled when Slurm has forgotten the job."""
     events.append(stray.run.events, "cancel", job=stray.journal.job, by="tend")
     end = _write_end(stray, settings) if stray.journal.attempt and stray.end is None else None
@@ -274,7 +274,7 @@ def _cancelled(stray: Stray, settings: Settings) -> Deed:
     return deed_of(stray, "cancelled", end)
 
 
-def _bring_back(stray: Stray, settings: Settings) -> Deed | None:
+def _bring_back(stray: Orphan, settings: Settings) -> Action | None:
     from slurmopt.runs.recovery.resubmit import submit_again
 
     end = stray.end or _write_end(stray, settings)
@@ -285,7 +285,7 @@ def _bring_back(stray: Stray, settings: Settings) -> Deed | None:
     return deed_of(stray, "submitted" if job else "ended", end, job=job)
 
 
-def _write_end(stray: Stray, settings: Settings) -> dict[str, Any] | None:
+def _write_end(stray: Orphan, settings: Settings) -> dict[str, Any] | None:
     """The `end` that the latest attempt left out, written; None where an attempt has begun just now."""
     from slurmopt.runs.recovery.missing_end import claim, late_end
 
@@ -297,12 +297,12 @@ def _write_end(stray: Stray, settings: Settings) -> dict[str, Any] | None:
 
 
 def _notify(run: RunFolder, end: dict[str, Any], settings: Settings) -> None:
-    if not settings.notify.as_word():
+    if not settings.notify.to_json_arg():
         return
     from slurmopt.notify import Hooks, tell
 
     hooks = Hooks(settings.notify.when, settings.notify.command, settings.notify.webhook)
-    for line in tell(run, whole(end.get("attempt")) or 0, hooks, os.environ):
+    for line in tell(run, as_int(end.get("attempt")) or 0, hooks, os.environ):
         print(f"slurmopt: {one_line(f'{run.name}/{run.id}')}: {line}", file=sys.stderr, flush=True)
 
 
@@ -314,11 +314,11 @@ def _from_job(job: str, words: list[str]) -> int:
     run = find(words[0] if words else None, Path())
     refuse_foreign_run(run)
     _, settings = load(config_of(run))
-    with alone(run):
+    with run_lock(run):
         journal = journals.read(run)
         if journal.local or not goes_on(journal) or journal.attempt is None:  # ended, cancelled, or submitted already
             return 0
-        stray = Stray(journal, "COMPLETING")
+        stray = Orphan(journal, "COMPLETING")
         end = stray.end or _write_end(stray, settings)
         if end is None or not returns(end):
             return 0

@@ -14,7 +14,7 @@ from typing import Any
 from slurmopt.run_folder import events
 from slurmopt.run_folder.attempts import number
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.runs.journal import text, whole
+from slurmopt.runs.journal import as_int, text
 from slurmopt.runs.status.state import age
 
 TIERS = ("scratch", "shared", "s3")
@@ -136,7 +136,7 @@ def _newest(lines: Sequence[bytes], gone: set[str | None]) -> Durable | None:
             names = event.get("checkpoints")
             gone.update(map(text, names) if isinstance(names, list) else ())
             continue
-        step, name = whole(event.get("step")), text(event.get("checkpoint"))
+        step, name = as_int(event.get("step")), text(event.get("checkpoint"))
         if step is not None and (name is None or name not in gone):
             return Durable(step, number(event.get("time")), name)
     return None
@@ -149,7 +149,7 @@ def _failures(tier: str | None, lines: Sequence[bytes]) -> list[Failure]:
     if not failed:
         return []
     newest = failed[0]
-    step, time, reason = whole(newest.get("step")), number(newest.get("time")), text(newest.get("reason"))
+    step, time, reason = as_int(newest.get("step")), number(newest.get("time")), text(newest.get("reason"))
     return [Failure(tier, len(failed), step, time, reason)]
 
 
@@ -160,7 +160,7 @@ def _damaged(event: dict[str, Any]) -> Damaged:
 
 def _restored(lines: Sequence[bytes]) -> Restored | None:
     for event in _backwards(lines, _RESTORED):
-        if (step := whole(event.get("step"))) is not None:
+        if (step := as_int(event.get("step"))) is not None:
             return Restored(step, text(event.get("tier")), text(event.get("checkpoint")), number(event.get("time")))
     return None
 

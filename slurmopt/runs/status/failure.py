@@ -9,7 +9,7 @@ from slurmopt.run_folder.attempts import number
 from slurmopt.run_folder.files import read_json
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE
-from slurmopt.runs.journal import text, whole
+from slurmopt.runs.journal import as_int, text
 from slurmopt.runs.status.progress import read
 from slurmopt.runs.status.query import Status
 from slurmopt.runs.tail import last_lines
@@ -35,7 +35,7 @@ def failure(folder: RunFolder, attempt: int) -> Failure | None:
         verdict = read_json(folder.result) or {}
     except OSError:  # the ranks' accounts tell as much
         verdict = {}
-    if whole(verdict.get("attempt")) == attempt:
+    if as_int(verdict.get("attempt")) == attempt:
         return None if verdict.get("outcome") in (FINISHED, REQUEUE) else _from(verdict, verdict.get("rank"))
     return _first_account(folder, attempt)
 
@@ -57,7 +57,7 @@ def _first_account(folder: RunFolder, attempt: int) -> Failure | None:
 def _from(account: dict[str, object], rank: object) -> Failure:
     trace = account.get("traceback")
     return Failure(
-        rank=whole(rank),
+        rank=as_int(rank),
         node=text(account.get("node")),
         outcome=text(account.get("outcome")) or "failed",
         error=text(account.get("error")),

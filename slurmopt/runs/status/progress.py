@@ -11,7 +11,7 @@ from slurmopt.run_folder import heartbeat
 from slurmopt.run_folder.attempts import number
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.runs.journal import text, whole
+from slurmopt.runs.journal import as_int, text
 
 
 @dataclass
@@ -48,7 +48,7 @@ def read(folder: RunFolder, attempt: int, rank: int) -> Heartbeat | None:
 
 def of(beat: Heartbeat) -> Progress:
     """A heartbeat as progress; fields of a wrong type count as missing."""
-    step, total = whole(beat.step), whole(beat.total_steps)
+    step, total = as_int(beat.step), as_int(beat.total_steps)
     rate = _rate(beat, step)
     left = max(0, total - step) if total is not None and step is not None else None
     return Progress(
@@ -65,12 +65,12 @@ def of(beat: Heartbeat) -> Progress:
 
 def of_end(end: dict[str, Any]) -> Progress | None:
     """What the `end` of a sweep's point tells: its heartbeats are gone then. None where it tells nothing."""
-    step, metrics = whole(end.get("step")), _metrics(end.get("metrics"))
+    step, metrics = as_int(end.get("step")), _metrics(end.get("metrics"))
     return Progress(step=step, metrics=metrics) if step is not None or metrics else None
 
 
 def _rate(beat: Heartbeat, step: int | None) -> float | None:
-    first, since, now = whole(beat.first_step), number(beat.first_step_time), number(beat.time)
+    first, since, now = as_int(beat.first_step), number(beat.first_step_time), number(beat.time)
     if step is None or first is None or since is None or now is None or now <= since or step <= first:
         return None
     return (step - first) / (now - since)

@@ -12,7 +12,7 @@ from slurmopt.grid.records import readable
 from slurmopt.run_folder.attempts import number
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import journal as journals
-from slurmopt.runs.journal import Journal, text, whole
+from slurmopt.runs.journal import Journal, as_int, text
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.status import budgets, checkpoints
 from slurmopt.runs.status.progress import Progress, of_end, progress
@@ -214,8 +214,8 @@ def as_dict(status: Status, details: bool = True) -> dict[str, Any]:
         "metrics": {key: value if math.isfinite(value) else None for key, value in seen.metrics.items()},
         "heartbeat": seen.heartbeat,
         "outcome": text(end.get("outcome")),
-        "exit_code": whole(end.get("exit_code")),
-        "rank": whole(end.get("rank")),
+        "exit_code": as_int(end.get("exit_code")),
+        "rank": as_int(end.get("rank")),
         "error": text(end.get("error")),
         "cause": text(latest.get("cause")),
         "next": text(latest.get("next")),

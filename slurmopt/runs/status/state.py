@@ -25,7 +25,7 @@ from slurmopt.run_folder.attempts import number
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import FINISHED, KILLED, REQUEUE
 from slurmopt.run_folder.process import alive, machine
-from slurmopt.runs.journal import Journal, returns, text, whole
+from slurmopt.runs.journal import Journal, as_int, returns, text
 from slurmopt.runs.ownership import owner_of
 from slurmopt.slurm.states import OVER, plain_reason, plain_state
 from slurmopt.units import human_seconds
@@ -130,7 +130,7 @@ def of_end(end: dict[str, Any], cancelled: bool) -> tuple[str, str | None]:
         return "killed" if cause in _OF_A_KILL else "failed", reason(end)
     if outcome == KILLED:
         return "killed", ": ".join(filter(None, (cause if cause != causes.KILLED else None, error))) or None
-    rank, what = whole(end.get("rank")), cause or outcome or "no outcome"
+    rank, what = as_int(end.get("rank")), cause or outcome or "no outcome"
     where = f"{what}, rank {rank}" if rank is not None else what
     return "failed", f"{where}: {error}" if error else where
 

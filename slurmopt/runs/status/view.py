@@ -8,7 +8,7 @@ import time
 from slurmopt.errors import one_line, why_failed
 from slurmopt.restart import causes
 from slurmopt.run_folder.files import read_json
-from slurmopt.runs.journal import text, whole
+from slurmopt.runs.journal import as_int, text
 from slurmopt.runs.options import word_for
 from slurmopt.runs.status import budgets, checkpoints
 from slurmopt.runs.status.failure import failure
@@ -197,7 +197,7 @@ def _error(status: Status) -> str | None:
 def log_path(status: Status) -> str | None:
     """The log of the rank that failed, else rank 0's, of the latest attempt; else the job's."""
     folder, attempt, job = status.folder, status.journal.attempt, status.journal.job
-    failed = whole((status.journal.ended or {}).get("rank"))
+    failed = as_int((status.journal.ended or {}).get("rank"))
     paths = [folder.rank_log(attempt.number, rank) for rank in (failed, 0) if rank is not None] if attempt else []
     paths += [folder.job_log(job)] if job else []
     return next((str(folder.told(path)) for path in paths if path.exists()), None)

@@ -35,7 +35,7 @@ _LOCK_PATIENCE = 10.0
 
 
 @contextlib.contextmanager
-def alone(run: RunFolder, patience: float = _LOCK_PATIENCE) -> Iterator[None]:
+def run_lock(run: RunFolder, patience: float = _LOCK_PATIENCE) -> Iterator[None]:
     """Two submissions of one run at the same moment would both find nothing submitted yet. RunError where it is not
     alone for `patience` seconds."""
     with locked(run, patience) as mine:

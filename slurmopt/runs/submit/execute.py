@@ -23,7 +23,7 @@ from slurmopt.run_folder.files import read_script
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import hold, holding
 from slurmopt.runs.ownership import refuse_taken
-from slurmopt.runs.submit.exactly_once import alone, cron_line, earlier, hand_over
+from slurmopt.runs.submit.exactly_once import cron_line, earlier, hand_over, run_lock
 from slurmopt.runs.submit.new_folder import discard, folder_errors, make_run
 from slurmopt.runs.submit.resume import going_on
 from slurmopt.slurm.cluster.facts import in_cluster
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from slurmopt.runs.submit.plan import Plan
 
 
-def carry_out(plan: Plan, backend: Backend, script: str) -> int:
+def execute(plan: Plan, backend: Backend, script: str) -> int:
     """Submits the plan once, and says so; waits where that is asked for."""
     with holding([plan.job.folder.top]):
         return _carry_out(plan, backend, script)
@@ -60,7 +60,7 @@ def _submit(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
         return plan.submitted, True
     run = plan.job.folder
     made = not plan.existing and _make(plan, script)
-    with alone(run):
+    with run_lock(run):
         if plan.existing:
             with going_on(plan, script, earlier(run)[:2]):
                 return _hand_over(plan, backend, made), False

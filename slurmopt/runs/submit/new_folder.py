@@ -22,7 +22,7 @@ from slurmopt.run_folder.temporary import clear_drafts, drafts, temporary_name
 from slurmopt.runs.ownership import make_place, name_of
 from slurmopt.runs.submit.code_snapshot import copy_code
 from slurmopt.runs.submit.environment_file import environment_text
-from slurmopt.slow_notice import patience
+from slurmopt.slow_notice import slow_notice
 from slurmopt.slurm.script.job import Job
 
 _ADVICE = {
@@ -133,7 +133,7 @@ def _fill(
     if job.settings.task.python is not None:
         link_package(draft)
     if job.settings.environment.snapshot != "off":
-        with patience(f"copying the code from {snapshot_from}"):
+        with slow_notice(f"copying the code from {snapshot_from}"):
             copy_code(snapshot_from, draft.code, job.settings.environment.snapshot, skip=job.folder.path.parent.parent)
 
 

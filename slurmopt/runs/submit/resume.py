@@ -19,7 +19,7 @@ from slurmopt.runs.journal import read as read_journal
 from slurmopt.runs.ownership import refuse_foreign_run
 from slurmopt.runs.status.query import gather
 from slurmopt.runs.submit import unfinished_retry
-from slurmopt.runs.submit.exactly_once import alone, earlier, note_job
+from slurmopt.runs.submit.exactly_once import earlier, note_job, run_lock
 from slurmopt.runs.submit.new_folder import link_package
 from slurmopt.slurm.cluster.facts import in_cluster
 from slurmopt.slurm.states import is_over
@@ -118,7 +118,7 @@ def note_lost_submission(run: RunFolder) -> str | None:
     if not unfinished_retry.is_left(run) and not _is_lost(run):
         return None
     refuse_foreign_run(run)
-    with alone(run):  # which settles the claim of one that is dead
+    with run_lock(run):  # which settles the claim of one that is dead
         if not _is_lost(run):
             return None
         token, job, _ = earlier(run)
@@ -147,7 +147,7 @@ def broken_off_with_job(run: RunFolder) -> Unfinished | None:
 
 def end_broken_off(run: RunFolder) -> None:
     """A retry that broke off after Slurm had its job has done all that it was to do."""
-    with alone(run):
+    with run_lock(run):
         unfinished_retry.end(run)
 
 
@@ -215,7 +215,7 @@ def undo_broken_off(run: RunFolder, none_in_slurm: bool) -> None:
     for a job of which the journal does not know whether there is one."""
     if unfinished_retry.found(run) is None:
         return
-    with alone(run):
+    with run_lock(run):
         token, job, _ = earlier(run)
         broken_off = unfinished_retry.found(run)
         if broken_off is None:

@@ -76,7 +76,7 @@ def context(job: Job) -> dict[str, Any]:
         "limit": None if job.settings.resources.time is None else seconds(job.settings.resources.time),
         "lookout": _lookout(job),
         # A word for each of a thousand points would be noise.
-        "notify": None if job.sweep else job.settings.notify.as_word(),
+        "notify": None if job.sweep else job.settings.notify.to_json_arg(),
         "sweep": job.sweep,
         "container": environment.container.image is not None,
         "mounted_folders": mounted_folders(job, nodes(job)),
@@ -93,7 +93,7 @@ def _policy(job: Job) -> str:
         # A user error of the parent's is "3 of 40 points failed": it would be the same the next time.
         budgets = found.budgets | {causes.key(causes.USER_ERROR): 0}
         found = replace(found, budgets=budgets, no_progress=_NO_END, checkpoints=None)
-    return found.as_word()
+    return found.to_json_arg()
 
 
 def _lookout(job: Job) -> list[str]:

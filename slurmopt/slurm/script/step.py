@@ -107,7 +107,7 @@ def _packing(job: Job) -> list[str]:
     if (memory := _memory(job)) is not None:
         words += ["--memory", memory // side]
     words += ["--deadline", seconds(job.settings.checkpoint.deadline)]
-    words += ["--policy", policy(job).as_word(), *(["--search"] if job.sweep.search else [])]
+    words += ["--policy", policy(job).to_json_arg(), *(["--search"] if job.sweep.search else [])]
     return [shell(word) for word in words]
 
 
@@ -149,7 +149,7 @@ def task_arguments(settings: Settings, of_point: bool = False) -> list[str]:
         checkpoint = settings.checkpoint
         container = settings.environment.container.image is not None
         checks = checks_of(settings.health, checkpoint.scratch.path, checkpoint.shared.path, container)
-        words += ["--health", checks.as_word()]
+        words += ["--health", checks.to_json_arg()]
     if settings.restart.exit_after_signal != "continue":
         words += ["--exit-after-signal", settings.restart.exit_after_signal]
     if task.command is not None or of_point:

@@ -21,7 +21,7 @@ from slurmopt.sweeps.definition.base_configs import base_of, combinations
 from slurmopt.sweeps.definition.compose import Composer, composer
 from slurmopt.sweeps.definition.duplicates import refuse_equal_values
 from slurmopt.sweeps.definition.options import options, sweeper_params
-from slurmopt.sweeps.definition.parsed_sweep import Draft, draft
+from slurmopt.sweeps.definition.parsed_sweep import ParsedSweep, draft
 from slurmopt.sweeps.definition.shared_config import depends, needs, refuse_difference, refuse_influence, refuse_needs
 from slurmopt.sweeps.definition.skip import kept
 from slurmopt.sweeps.definition.unique_names import numbered
@@ -54,7 +54,7 @@ def describe(overrides: list[str], config_dir: str | None = None) -> Described:
         return _described(draft(session, overrides), session)
 
 
-def _described(sweep: Draft, session: Composer) -> Described:
+def _described(sweep: ParsedSweep, session: Composer) -> Described:
     now = time.time()
     for column in sweep.columns:
         refuse_needs(column)
@@ -78,7 +78,7 @@ def _described(sweep: Draft, session: Composer) -> Described:
     return Described(points, config, typed)
 
 
-def _picked(sweep: Draft, picks: dict[str, int]) -> list[Any]:
+def _picked(sweep: ParsedSweep, picks: dict[str, int]) -> list[Any]:
     return [column.value(picks[column.key]) for column in sweep.columns if column.group]
 
 
@@ -117,7 +117,7 @@ def _refuse_dependence(axes: list[Axis], config: DictConfig, first_needs: dict[s
 
 
 def _further(
-    sweep: Draft,
+    sweep: ParsedSweep,
     session: Composer,
     picks: dict[str, int],
     hydra: list[dict[str, Any]],
@@ -146,7 +146,7 @@ def _further(
     return base
 
 
-def _points(sweep: Draft, bases: list[Base], hydra: list[dict[str, Any]], now: float) -> Points:
+def _points(sweep: ParsedSweep, bases: list[Base], hydra: list[dict[str, Any]], now: float) -> Points:
     search = sweep.options.sweep.search is not None
     points = Points(
         axes=sweep.axes,
@@ -165,7 +165,7 @@ def _points(sweep: Draft, bases: list[Base], hydra: list[dict[str, Any]], now: f
     return replace(points, numbered=numbered(points))
 
 
-def _line(sweep: Draft) -> list[str | int]:
+def _line(sweep: ParsedSweep) -> list[str | int]:
     """What Hydra calls the task's overrides, for each point; a swept key stands there by its column's number."""
     places = {column.key: number for number, column in enumerate(sweep.columns)}
     found: list[str | int] = []

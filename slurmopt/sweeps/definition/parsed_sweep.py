@@ -18,7 +18,7 @@ from slurmopt.sweeps.definition.points_from_file import KEY, read_points
 
 
 @dataclass(frozen=True)
-class Draft:
+class ParsedSweep:
     """A sweep whose axes are known, and not checked yet."""
 
     parts: list[Part]
@@ -38,7 +38,7 @@ class Draft:
         return words(self.parts, picks)
 
 
-def draft(session: Composer, overrides: list[str]) -> Draft:
+def draft(session: Composer, overrides: list[str]) -> ParsedSweep:
     """Composes once; twice where the config itself adds choices that the first time did not know."""
     typed = split(overrides, session)
     file = _typed_file(typed, session)
@@ -58,7 +58,7 @@ def draft(session: Composer, overrides: list[str]) -> Draft:
     import_modules(found.imports)
     axes = arranged(parts, found.sweep.zip, file)
     _check_kind(axes, found)
-    return Draft(parts, axes, found, config, params)
+    return ParsedSweep(parts, axes, found, config, params)
 
 
 def words(parts: list[Part], picks: Mapping[str, int]) -> list[str]:

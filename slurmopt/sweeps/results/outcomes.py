@@ -18,7 +18,7 @@ from slurmopt.grid.records import Records
 from slurmopt.runs.journal import text
 from slurmopt.sweeps.results.importance import Tried, is_number
 from slurmopt.sweeps.status.ended_points import metrics_of
-from slurmopt.sweeps.status.point_states import Point, Standing
+from slurmopt.sweeps.status.point_states import Point, SweepStates
 
 SECONDS = "seconds"
 _MOST_NAMED = 12
@@ -47,7 +47,7 @@ class Table:
     A row is made when it is asked for: a million of them would fill the memory.
     """
 
-    def __init__(self, standing: Standing, points: Points, chosen: Ranges | None) -> None:
+    def __init__(self, standing: SweepStates, points: Points, chosen: Ranges | None) -> None:
         self.standing, self._points, self._chosen = standing, points, chosen
         self.axes = [column.key for column in points.columns]
         self._ends, self._ended = standing.ends, len(standing.ends)
@@ -174,7 +174,7 @@ def _metrics_of(point: Point) -> dict[str, float]:
     return metrics_of(end.get("metrics"), end.get("result"), end.get("outcome"))
 
 
-def table(standing: Standing, chosen: Ranges | None = None) -> Table:
+def table(standing: SweepStates, chosen: Ranges | None = None) -> Table:
     """The sweep's points, or `chosen` ones, with what is known of them. Raises ConfigError where points.json is
     damaged."""
     return Table(standing, points_file.load(standing.sweep.points_file), chosen)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from slurmopt.grid.point_ranges import Ranges
-from slurmopt.sweeps.status.point_states import BAD, Point, Rest, Standing
+from slurmopt.sweeps.status.point_states import BAD, Point, Rest, SweepStates
 
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?")
 _LONGEST = 300
@@ -30,7 +30,7 @@ class Group:
         return self.points[0]
 
 
-def groups(seen: Standing, among: Ranges | None = None, never_started: bool = True) -> list[Group]:
+def groups(seen: SweepStates, among: Ranges | None = None, never_started: bool = True) -> list[Group]:
     """The failed points by what they say, numbers in it aside, and (`never_started`) those whose array task failed
     before it came to them; the largest group first. `among`: of these points alone."""
     numbers: dict[tuple[str | None, str], array[int]] = {}

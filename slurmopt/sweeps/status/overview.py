@@ -18,7 +18,7 @@ from slurmopt.runs.status.view import page as page_of_run
 from slurmopt.runs.table import table, terminal_width
 from slurmopt.sweeps.status import view
 from slurmopt.sweeps.status.failures import groups
-from slurmopt.sweeps.status.point_states import Point, Standing
+from slurmopt.sweeps.status.point_states import Point, SweepStates
 from slurmopt.sweeps.status.query import readable, standing
 
 
@@ -28,7 +28,7 @@ class Seen:
 
     found: list[RunFolder | Selection]
     statuses: dict[str, Status]
-    standings: dict[str, Standing]
+    standings: dict[str, SweepStates]
     problem: str | None
     details: bool
 
@@ -124,7 +124,7 @@ def drawn(found: list[RunFolder | Selection]) -> tuple[str, list[str], bool]:
     return text, [text], seen.alive
 
 
-def sweep_dict(seen: Standing, points: Ranges | None = None) -> dict[str, Any]:
+def sweep_dict(seen: SweepStates, points: Ranges | None = None) -> dict[str, Any]:
     """A sweep, or `points` of it, as `--json` prints it."""
     counts, speed = seen.counts(points), view.pace(seen)
     every = points if points is not None else Ranges([(0, seen.count - 1)] if seen.count else [])

@@ -14,7 +14,7 @@ from slurmopt.run_folder import events
 from slurmopt.run_folder.attempts import number
 from slurmopt.run_folder.outcome import REQUEUE
 from slurmopt.runs import journal as journals
-from slurmopt.runs.journal import text, whole
+from slurmopt.runs.journal import as_int, text
 from slurmopt.sweeps.status.point_event import ABSENT, PointEvent
 
 _FEW = 5000
@@ -27,15 +27,15 @@ def of_event(event: dict[str, Any]) -> PointEvent:
         event=str(event["event"]),
         time=number(event.get("time")),
         job=_text(event.get("job")),
-        point=whole(event.get("point")),
+        point=as_int(event.get("point")),
         state=_text(event.get("state")),
-        attempt=whole(event.get("attempt")),
+        attempt=as_int(event.get("attempt")),
         outcome=_text(event.get("outcome")),
         cause=_text(event.get("cause")),
         next=_text(event["next"]) if "next" in event else ABSENT,
         error=_text(event.get("error")),
         reason=_text(event.get("reason")),
-        rank=whole(event.get("rank")),
+        rank=as_int(event.get("rank")),
         seconds=number(event.get("seconds")),
         pruned=bool(event.get("pruned")),
         by=_text(event["by"]) if "by" in event else ABSENT,

@@ -77,7 +77,7 @@ class Rest:
 
 
 @dataclass
-class Standing:
+class SweepStates:
     """How a sweep is at `now`."""
 
     sweep: SweepFolder

@@ -20,7 +20,7 @@ from slurmopt.grid.submissions import Submission
 from slurmopt.run_folder import events
 from slurmopt.run_folder.attempts import number
 from slurmopt.run_folder.sweep_layout import SweepFolder
-from slurmopt.runs.journal import Journal, whole
+from slurmopt.runs.journal import Journal, as_int
 from slurmopt.runs.status.progress import progress
 from slurmopt.runs.status.query import LOOKED_FOR, ask_slurm, sure
 from slurmopt.runs.status.state import ALIVE, Slurm, state
@@ -31,7 +31,7 @@ from slurmopt.sweeps.status.ended_points import Ends
 from slurmopt.sweeps.status.packed_points import Packed
 from slurmopt.sweeps.status.point_events import Reader
 from slurmopt.sweeps.status.point_journals import Task, Trace
-from slurmopt.sweeps.status.point_states import Point, Rest, Standing
+from slurmopt.sweeps.status.point_states import Point, Rest, SweepStates
 
 if TYPE_CHECKING:
     from slurmopt.slurm.queue_entry import Queue, QueueEntry
@@ -40,7 +40,7 @@ _SKEW = 5.0
 """Seconds by which Slurm's knowledge may lag behind the sweep's journal."""
 
 
-def standing(sweep: SweepFolder, fresh: bool = False, metrics: bool = False) -> Standing:
+def standing(sweep: SweepFolder, fresh: bool = False, metrics: bool = False) -> SweepStates:
     """How the sweep is. `fresh`: Slurm is asked now, not through the answer that all share; `metrics`: what the points
     came to is kept, too.
 
@@ -48,12 +48,12 @@ def standing(sweep: SweepFolder, fresh: bool = False, metrics: bool = False) -> 
     """
     tried = arrays.known(sweep) or submissions.read(sweep.sweep_file)  # a launch may have died between the two
     made = next(iter(events.read(sweep.events, "created")), {})
-    count = whole(made.get("points")) or max((one.points.spans[-1][1] + 1 for one in tried if one.points), default=0)
+    count = as_int(made.get("points")) or max((one.points.spans[-1][1] + 1 for one in tried if one.points), default=0)
     slurm, cancelled = None, submissions.cancelled(sweep)
     if has_lost(sweep, tried, cancelled, fresh):  # Slurm may have it all the same
         slurm = ask_slurm(fresh)
         tried = [_found(one, slurm) for one in tried]
-    found = Standing(sweep, count, tried, Ends(metrics), created=number(made.get("time")))
+    found = SweepStates(sweep, count, tried, Ends(metrics), created=number(made.get("time")))
     look = _Look(found, cancelled, _times(sweep))
     look.read(Reader(metrics))
     if slurm is not None or look.needs_slurm(count):
@@ -63,7 +63,7 @@ def standing(sweep: SweepFolder, fresh: bool = False, metrics: bool = False) -> 
     return found
 
 
-def readable(sweep: SweepFolder) -> Standing | None:
+def readable(sweep: SweepFolder) -> SweepStates | None:
     """`standing` where several are shown: of one that cannot be read a line on standard error, and None."""
     try:
         return standing(sweep)
@@ -106,7 +106,7 @@ def _times(sweep: SweepFolder) -> dict[str, float]:
 class _Look:
     """Judges points one submission after the other, the newest first."""
 
-    def __init__(self, found: Standing, cancelled: Ranges, submitted: dict[str, float]) -> None:
+    def __init__(self, found: SweepStates, cancelled: Ranges, submitted: dict[str, float]) -> None:
         self._found = found
         self._cancelled = cancelled
         self._submitted = submitted
@@ -300,7 +300,7 @@ class _Look:
                 self._found.rest.append(rest)
 
 
-def _newest(found: Standing) -> tuple[list[tuple[Submission, Ranges]], Ranges]:
+def _newest(found: SweepStates) -> tuple[list[tuple[Submission, Ranges]], Ranges]:
     """The array jobs, the newest first, each with the points that no newer one has; and the points that none has."""
     owned, left = [], Ranges([(0, found.count - 1)] if found.count else [])
     for one in reversed([one for one in found.submissions if one.job is not None]):

@@ -17,7 +17,7 @@ from slurmopt.runs.status.state import ALIVE, age
 from slurmopt.runs.status.view import whose
 from slurmopt.runs.table import cut, table
 from slurmopt.sweeps.status.failures import Group, groups
-from slurmopt.sweeps.status.point_states import BAD, Standing
+from slurmopt.sweeps.status.point_states import BAD, SweepStates
 from slurmopt.units import human_seconds
 
 _BAR = 40
@@ -48,7 +48,7 @@ def over(counts: dict[str, int]) -> int:
     return sum(counts.get(word, 0) for word in _OVER)
 
 
-def pace(standing: Standing) -> Pace:
+def pace(standing: SweepStates) -> Pace:
     """Ends a minute over the latest ends, up to now while points go on: a sweep that stands still slows down."""
     counts = standing.counts()
     ends = nlargest(_RECENT, _ends(standing))
@@ -62,7 +62,7 @@ def pace(standing: Standing) -> Pace:
     return Pace(rate * 60, left / rate if alive else None)
 
 
-def _ends(standing: Standing) -> Iterator[tuple[float, float]]:
+def _ends(standing: SweepStates) -> Iterator[tuple[float, float]]:
     """When points ended, and when they had started."""
     for ended, started in zip(standing.ends.ended, standing.ends.started, strict=True):
         if ended == ended:  # not nan
@@ -72,7 +72,7 @@ def _ends(standing: Standing) -> Iterator[tuple[float, float]]:
             yield point.ended, _NOBODY_KNOWS if point.started is None else point.started
 
 
-def cells(standing: Standing) -> list[str]:
+def cells(standing: SweepStates) -> list[str]:
     """As a line among runs: RUN, STATE, STEP, LEFT, TIME and a remark."""
     counts, seen = standing.counts(), pace(standing)
     left = human_seconds(seen.left) if seen.left is not None else ""
@@ -87,7 +87,7 @@ def cells(standing: Standing) -> list[str]:
     ]
 
 
-def cells_of_points(standing: Standing, points: Ranges) -> list[str]:
+def cells_of_points(standing: SweepStates, points: Ranges) -> list[str]:
     """Several points as a line among runs."""
     counts = standing.counts(points)
     return [f"{standing.label}/{short(points)}", "", f"{over(counts)}/{len(points)}", "", "", states(counts)]
@@ -98,7 +98,7 @@ def states(counts: dict[str, int]) -> str:
     return " · ".join(f"{counts[word]:,} {word}" for word in _ORDER if counts.get(word)) or "no points"
 
 
-def page(standing: Standing) -> str:
+def page(standing: SweepStates) -> str:
     """One sweep, with all that helps to understand it and what to do next."""
     counts, failed = standing.counts(), groups(standing)
     facts = [
@@ -126,7 +126,7 @@ def bar(done: int, count: int) -> str:
     return f"{'█' * full}{'░' * (_BAR - full)}  {int(share * 100)} %"
 
 
-def _pace(standing: Standing) -> str:
+def _pace(standing: SweepStates) -> str:
     seen = pace(standing)
     rate = f"{_rate(seen.per_minute)} points a minute" if seen.per_minute is not None else ""
     left = f"about {human_seconds(seen.left)} left" if seen.left is not None else ""
@@ -137,7 +137,7 @@ def _rate(number: float) -> str:
     return f"{number:,.0f}" if number >= _PLAIN else f"{number:.3g}"
 
 
-def _waits(standing: Standing) -> str:
+def _waits(standing: SweepStates) -> str:
     """Why most of those that wait do so."""
     waiting = [rest for rest in standing.rest if rest.state == "pending" and rest.detail]
     most = max(waiting, key=lambda rest: len(rest.points), default=None)
@@ -148,7 +148,7 @@ def _waits(standing: Standing) -> str:
     return "; ".join(said)
 
 
-def _then(standing: Standing) -> str:
+def _then(standing: SweepStates) -> str:
     """Why what follows the sweep is not launched yet, where that was tried."""
     if not standing.sweep.more.exists():
         return ""
@@ -156,7 +156,7 @@ def _then(standing: Standing) -> str:
     return f"sweep.then is not launched yet: {failed[-1].get('reason')}; slurmopt tend tries again" if failed else ""
 
 
-def _jobs(standing: Standing) -> str:
+def _jobs(standing: SweepStates) -> str:
     shown = [f"{one.job} ({short(one.points)})" for one in standing.submissions[-3:] if one.job]
     before = len(standing.submissions) - 3
     return ", ".join([*([f"{before} before"] if before > 0 else []), *shown])
@@ -185,7 +185,7 @@ def _group(group: Group) -> str:
     return f"{count} ({short(group.points)}): {cut(cause + group.error, 160)}"
 
 
-def next_steps(standing: Standing, failed: list[Group]) -> list[str]:
+def next_steps(standing: SweepStates, failed: list[Group]) -> list[str]:
     """The commands that help now."""
     label, steps = word_for(standing.sweep.run, standing.label), []
     if failed:
@@ -202,7 +202,7 @@ def next_steps(standing: Standing, failed: list[Group]) -> list[str]:
     return steps
 
 
-def points_table(standing: Standing, points: Ranges, width: int | None) -> str:
+def points_table(standing: SweepStates, points: Ranges, width: int | None) -> str:
     """Several points, a line each."""
     rows = []
     for number in points.slice(0, _MOST_POINTS):
@@ -217,7 +217,7 @@ def points_table(standing: Standing, points: Ranges, width: int | None) -> str:
     return "\n".join(lines)
 
 
-def unstarted_page(standing: Standing, number: int) -> str:
+def unstarted_page(standing: SweepStates, number: int) -> str:
     """A point that has no folder yet."""
     point, word = standing.of(number), word_for(standing.sweep.run, standing.label)
     step = f"slurmopt retry {word}/{number}" if point.state in _OVER else f"slurmopt cancel {word}/{number}"

@@ -28,8 +28,8 @@ from slurmopt.runs.recovery import changed_config as retries
 from slurmopt.runs.recovery.changed_config import Changed, More
 from slurmopt.runs.status.state import ALIVE
 from slurmopt.runs.submit import arrays, unfinished_retry
-from slurmopt.runs.submit.exactly_once import alone
-from slurmopt.sweeps.status.point_states import BAD, Standing
+from slurmopt.runs.submit.exactly_once import run_lock
+from slurmopt.sweeps.status.point_states import BAD, SweepStates
 from slurmopt.sweeps.status.query import standing
 from slurmopt.sweeps.status.view import short, states
 from slurmopt.sweeps.submit.cancelled_points import change
@@ -72,7 +72,7 @@ def settle(sweep: SweepFolder) -> None:
     if not unfinished_retry.is_left(sweep.run) and arrays.is_told(sweep):
         return
     refuse_foreign(sweep)
-    with alone(sweep.run):
+    with run_lock(sweep.run):
         arrays.note_found(sweep, load(sweep.config)[1])
         if (broken_off := unfinished_retry.found(sweep.run)) is None:
             return
@@ -123,7 +123,7 @@ def plan(chosen: Selection, words: list[str], more: More, failed_only: bool) -> 
 
 
 def _going(
-    seen: Standing, chosen: Selection, broken_off: unfinished_retry.Unfinished | None
+    seen: SweepStates, chosen: Selection, broken_off: unfinished_retry.Unfinished | None
 ) -> tuple[Ranges, list[str]]:
     """The chosen points that a retry that broke off has brought back, and that have not ended; and their jobs."""
     if broken_off is None:
@@ -143,7 +143,7 @@ def _left(sweep: SweepFolder, points: Ranges, settings: Settings) -> Ranges:
     return left_to_try(sweep, points)
 
 
-def to_retry(seen: Standing, chosen: Selection, failed_only: bool, going: Ranges, instead: str) -> Ranges:
+def to_retry(seen: SweepStates, chosen: Selection, failed_only: bool, going: Ranges, instead: str) -> Ranges:
     """Of the chosen points those that ended other than well. RunError where nobody can tell, and, with `instead` behind
     it, where there is none and none are `going`."""
     if seen.problem and seen.numbers("unknown", "pending", "running"):
@@ -181,7 +181,7 @@ def submit(again: Again, script: str | None) -> list[str]:
 
     sweep = again.sweep
     refuse_foreign(sweep)
-    with alone(sweep.run):
+    with run_lock(sweep.run):
         if not again.points:
             _end(sweep)
             return []

@@ -31,7 +31,7 @@ from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.journal import point_count
 from slurmopt.runs.ownership import refuse_taken
 from slurmopt.runs.submit import arrays
-from slurmopt.runs.submit.exactly_once import alone
+from slurmopt.runs.submit.exactly_once import run_lock
 from slurmopt.runs.submit.new_folder import discard, folder_errors, make_run
 from slurmopt.sweeps.definition.search import make_study
 from slurmopt.sweeps.submit.backlog import left, submit_what_fits
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from slurmopt.sweeps.submit.plan import SweepPlan
 
 
-def carry_out(plan: SweepPlan, script: str) -> int:
+def execute(plan: SweepPlan, script: str) -> int:
     """Submits the plan's sweep, and says so."""
     with holding([plan.sweep.path]):
         submissions, repeated = submit(plan, script)
@@ -75,7 +75,7 @@ def submit(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
     """
     made = _make(plan, script)
     sweep = plan.sweep
-    with alone(sweep.run):
+    with run_lock(sweep.run):
         make_study(sweep, plan.job.settings)
         before = _with_jobs(sweep)
         try:

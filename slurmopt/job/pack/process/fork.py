@@ -25,7 +25,7 @@ from slurmopt.errors import one_line
 from slurmopt.job import signals
 from slurmopt.job.pack.process.fresh import Imported, limit_gpu_memory
 from slurmopt.job.pack.process.shares import Share
-from slurmopt.job.rank_args import Call, parse
+from slurmopt.job.rank_args import RankArgs, parse
 from slurmopt.job.worker import current_run, point
 from slurmopt.job.worker import rank as ranks
 from slurmopt.run_folder.files import open_append
@@ -187,7 +187,7 @@ def _run(order: Order) -> Outcome:
     return ranks.run_call(call, order.attempt, partial(_prepare, order.began))
 
 
-def _prepare(began: Callable[[], None], call: Call, rank: int) -> Call:
+def _prepare(began: Callable[[], None], call: RankArgs, rank: int) -> RankArgs:
     """What `of_point` does, where the parent has made the config."""
     _refuse_unwritten()  # nor would anybody learn how it ended
     config = point.read(call.folder)

@@ -15,7 +15,7 @@ from slurmopt.job.facts.rank_facts import RankFacts, visible_gpus
 from slurmopt.job.health.check import check_gpu
 from slurmopt.job.health.kernel import kind_of
 from slurmopt.job.pack.process.fork import forked, release_signals
-from slurmopt.job.rank_args import Call
+from slurmopt.job.rank_args import RankArgs
 from slurmopt.run_folder.outcome import Outcome
 
 
@@ -33,7 +33,7 @@ def breaks_forks() -> bool:
     return _of_child(ask) is not None
 
 
-def check_gpus(call: Call, facts: RankFacts) -> Outcome | None:
+def check_gpus(call: RankArgs, facts: RankFacts) -> Outcome | None:
     """None where all GPUs of the array task compute right; once for all points, whose forks can use them."""
     count = visible_gpus(os.environ)
     if call.health is None or not call.health.gpus or not count:
