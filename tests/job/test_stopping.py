@@ -23,7 +23,7 @@ LOOP = """
 import json, os, random, signal, time
 import torch, torch.distributed as dist
 import slurmopt
-from slurmopt.job.worker.coordinated_stop import Stop
+from slurmopt.job.worker.coordinated_stop import CoordinatedStop
 
 def main(config):
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -89,7 +89,7 @@ def test_a_rank_with_neither_store_nor_run_folder_leaves_when_it_is_told_itself(
         "import os, time, torch.distributed as dist\nfrom slurmopt.job.worker.coordinated_stop import CoordinatedStop\n"
         "def main(config):\n"
         "    os.environ['SLURMOPT_RUN_FOLDER'] = '/not/mounted'\n"
-        "    stop, step = Stop(dist.get_rank(), 2, b'a key'), 0\n"
+        "    stop, step = CoordinatedStop(dist.get_rank(), 2, b'a key'), 0\n"
         "    while not stop.due(step):\n"
         "        step += 1\n"
         "        time.sleep(0.02)\n"
@@ -177,7 +177,7 @@ def test_a_rank_that_has_finished_keeps_nobody_waiting(runner: Runner) -> None:
         "import os, signal, time\nimport torch.distributed as dist\n"
         "from slurmopt.job.worker.coordinated_stop import CoordinatedStop\n"
         "def main(config):\n"
-        "    stop = Stop(dist.get_rank(), 2, b'a key')\n"
+        "    stop = CoordinatedStop(dist.get_rank(), 2, b'a key')\n"
         "    for step in range(1, 6):\n"
         "        if dist.get_rank() == 0:\n"
         "            time.sleep(0.3)\n"
