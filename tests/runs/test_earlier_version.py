@@ -1,0 +1,77 @@
+"""Runs of an earlier slurmopt, whose modules had other names: shown, gone on with, retried."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs.earlier_run import ID, put
+
+from slurmopt.old_names import MOVED
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return put(tmp_path, "local")
+
+
+def slurmopt(*words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "slurmopt", *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+
+
+def answer(*words: str) -> Any:
+    done = slurmopt(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_run_is_shown(run: Path) -> None:
+    (status,) = answer("status", "mine")
+    assert (status["state"], status["cause"], status["step"], status["job"]) == (
+        "failed",
+        "user error",
+        3,
+        "local-4242",
+    )
+    assert [attempt["error"] for attempt in answer("history", "mine")["attempts"]] == [
+        "ValueError: the first attempt fails"
+    ]
+    assert [listed["id"] for listed in answer("list")] == [ID]
+    assert "the first attempt fails" in slurmopt("logs", "mine", "--errors").stdout
+
+
+def test_its_own_script_goes_on(run: Path) -> None:
+    """The script starts every module by its old name: the ranks, the watchdog, the verdict and what it calls."""
+    script = (run / "job.sbatch").read_text()
+    assert "slurmopt.runtime.verdict" in script
+    done = slurmopt("launch", "launch.run=mine", "launch.wait=true")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (run / "job.sbatch").read_text() == script
+    assert json.loads((run / "result.json").read_text())["result"] == {"lr": 0.1}
+    assert [attempt["outcome"] for attempt in answer("history", "mine")["attempts"]] == ["user error", "finished"]
+
+
+def test_it_is_retried_with_another_value(run: Path) -> None:
+    done = slurmopt("retry", "mine", "resources.time=20m")
+    assert done.returncode == 0, done.stdout + done.stderr
+    slurmopt("status", "mine", "--watch")
+    assert answer("status", "mine")[0]["state"] == "finished"
+
+
+@pytest.mark.parametrize("name", [name for name in MOVED if name != "slurmopt.folder"])
+def test_each_old_name_starts_the_program_of_the_new_one(name: str, tmp_path: Path) -> None:
+    def start(module: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", module], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+        )
+        return done.returncode, done.stderr.strip().splitlines()[-1]
+
+    old, new = start(name), start(MOVED[name])
+    assert old == new
+    assert "No module" not in old[1]
