@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import operator
 import secrets
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn
 
+from slurmopt import log
 from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.device import wait_for_queued_work
 from slurmopt.checkpoint.format.ledger import checkpoint_name
@@ -220,12 +220,12 @@ class Checkpointer:
             self._restored = True  # said once
             if self._ranks.rank == 0:
                 line = f"this run has checkpoints up to step {self._crew.newest:,}, and restore() was not called"
-                print(f"slurmopt: {line}", file=sys.stderr, flush=True)
+                log.warning(line)
 
     def _tell_rhythm(self) -> None:
         if self._ranks.rank == 0:
             for line in self._schedule.news():
-                print(f"slurmopt: checkpoints to {line}", file=sys.stderr, flush=True)
+                log.info(f"checkpoints to {line}")
 
     def _unique(self) -> str:
         return f"a{self._run.attempt:04d}-{secrets.token_hex(4)}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
+from slurmopt import log
 from slurmopt.run_folder import events
 
 
@@ -15,4 +15,4 @@ def note(journal: Path, event: str, **fields: Any) -> None:
         events.append(journal, event, **fields)
     except OSError as error:
         words = " ".join(f"{name}={value}" for name, value in fields.items())
-        print(f"slurmopt: {event} {words}: the journal cannot be written: {error}", file=sys.stderr, flush=True)
+        log.warning(f"{event} {words}: the journal cannot be written: {error}")

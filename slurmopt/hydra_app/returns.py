@@ -7,6 +7,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from slurmopt import log
 from slurmopt.errors import JobError, one_line
 from slurmopt.grid.records import Records
 from slurmopt.hydra_app import pickles
@@ -36,7 +37,7 @@ def write(point: RunFolder, attempt: int, job: JobReturn) -> None:
     trace = "".join(traceback.format_exception(value)) if raised else None
     lost = _lost(value)
     if lost is not None:
-        print(f"slurmopt: {lost}", flush=True)
+        log.warning(lost)
         job._return_value = JobError(headline(value)) if raised else None
     pickles.place(point.returned, pickles.dumps(Returned(attempt, job, trace, lost)))
     job._return_value = value

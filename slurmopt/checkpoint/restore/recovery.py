@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from slurmopt import log
 from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.format import ledger
 from slurmopt.checkpoint.format.index import files_taken_on, opened
@@ -246,7 +246,7 @@ class Recovery:
 
     def _say(self, text: str) -> None:
         if self._ranks.rank == 0:
-            print(f"slurmopt: {text}", file=sys.stderr, flush=True)
+            log.info(text)
 
 
 def _was_due(tier: Tier, newest: int, step: int) -> bool:

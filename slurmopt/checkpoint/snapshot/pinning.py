@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import re
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from slurmopt import log
 from slurmopt.checkpoint.snapshot.arena import Arena
 
 _RUNTIMES = {"libcudart": "cudaGetLastError", "libamdhip64": "hipGetLastError"}
@@ -24,7 +24,7 @@ def pin(arena: Arena) -> None:
     cudart = torch.cuda.cudart()
     error = int(cudart.cudaHostRegister(arena.address, arena.total, 0))
     if error:
-        print(f"slurmopt: snapshots are not pinned: CUDA error {error}", file=sys.stderr, flush=True)
+        log.warning(f"snapshots are not pinned: CUDA error {error}")
         _forget_error()
     else:
         arena.before_close = partial(_unpin, cudart, arena.address)

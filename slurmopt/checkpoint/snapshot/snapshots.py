@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from slurmopt import log
 from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.format.rank_payload import Place
 from slurmopt.checkpoint.snapshot.arena import Arena, affordable, available_memory
@@ -191,7 +191,7 @@ class Snapshots:
         if names and self._ranks.rank == 0:
             named = ", ".join(f"state[{name!r}]" for name in names)
             line = f"{named}: differs between the ranks, so each rank's own is saved and restored"
-            print(f"slurmopt: {line}", file=sys.stderr, flush=True)
+            log.info(line)
 
     def _room_for(self, need: int) -> None:
         if self._arena is None or need > self._arena.size:
@@ -204,7 +204,7 @@ class Snapshots:
         buffers = affordable(size, self._buffers, available)
         folder = None if buffers else Path(tempfile.gettempdir())
         if buffers < self._buffers:
-            print(_told(size, self._buffers, available, folder), file=sys.stderr, flush=True)
+            log.warning(_told(size, self._buffers, available, folder))
         try:
             self._arena = Arena(size, buffers or 1, folder)
         except OSError as error:
@@ -250,7 +250,7 @@ def _told(size: int, wanted: int, available: int, folder: Path | None) -> str:
     else:
         instead = "there is one snapshot instead of two: a save that comes while it is being written is put off"
     have = f"{human_bytes(available)} of memory left for this rank"
-    return f"slurmopt: {human_bytes(size * wanted)} for snapshots do not fit into the {have}; {instead}"
+    return f"{human_bytes(size * wanted)} for snapshots do not fit into the {have}; {instead}"
 
 
 def _buffers(state: dict[str, Any]) -> set[str]:

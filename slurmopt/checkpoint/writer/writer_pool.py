@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from slurmopt import log
 from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.format import ledger
 from slurmopt.checkpoint.format.index import folded
@@ -333,7 +333,7 @@ class WriterPool:
 
     def _say(self, text: str) -> None:
         if self._ranks.rank == 0:
-            print(f"slurmopt: {text}", file=sys.stderr, flush=True)
+            log.warning(text)
 
 
 def _seen(tier: Tier, attempt: int) -> bool:

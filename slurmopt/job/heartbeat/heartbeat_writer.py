@@ -12,7 +12,6 @@ import os
 import select
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from slurmopt import log
 from slurmopt.job import signals
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.heartbeat.activity import EVERY, Activity
@@ -273,7 +273,7 @@ class HeartbeatWriter:
         except OSError as error:
             if not self._complained:
                 with contextlib.suppress(OSError):  # the log is on that file system too
-                    print(f"slurmopt: {what}: {error}", file=sys.stderr, flush=True)
+                    log.warning(f"{what}: {error}")
             self._complained = True
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
+from slurmopt import log
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.rendezvous import attempt_secret, store_server
 from slurmopt.job.rendezvous.addresses import listen, meeting_address
@@ -89,7 +90,7 @@ class Rendezvous:
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-            print(f"slurmopt: somebody else listens at port {port} of {self._facts.node}; rank 0 takes another one")
+            log.warning(f"somebody else listens at port {port} of {self._facts.node}; rank 0 takes another one")
             port = free_port({port})
         return listen(self._own)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from slurmopt import log
 from slurmopt.errors import JobError, RendezvousError, Requeue
 from slurmopt.job import signals
 from slurmopt.job.facts import open_files
@@ -79,7 +80,7 @@ class ProcessGroup:
                 f"{sys.executable} has no torch, and a function on {self._facts.world_size} ranks needs it: install it,"
                 " name another Python with task.python, or use one task"
             )
-        print("slurmopt: torch is not installed here: no process group")
+        log.info("torch is not installed here: no process group")
 
     def _bind_device(self) -> Any:
         import torch

@@ -25,6 +25,7 @@ import threading
 import time
 from typing import Any
 
+from slurmopt import log
 from slurmopt.errors import JobError
 from slurmopt.job import signals
 from slurmopt.job.worker import current_run
@@ -214,7 +215,7 @@ class CoordinatedStop:
 
 def _say(line: str) -> None:
     with contextlib.suppress(OSError):  # the log may be on a disk that is full
-        print(f"slurmopt: {line}", file=sys.stderr, flush=True)
+        log.warning(line)
 
 
 def _prefix() -> str:

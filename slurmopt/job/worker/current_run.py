@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from slurmopt import log
 from slurmopt.errors import JobError, Pruned, Requeue, one_line
 from slurmopt.job import failures, signals
 from slurmopt.job.facts.rank_facts import RankFacts, rank_facts
@@ -122,7 +123,7 @@ def _call_on_stop(callback: Callable[[], None]) -> None:
         _leave(str(error))
     except Exception as error:  # noqa: BLE001 - the boundary to the user's code
         line = one_line(f"{type(error).__name__}: {error}")
-        print(f"slurmopt: the on_stop callback failed, and the run goes on: {line}", file=sys.stderr, flush=True)
+        log.warning(f"the on_stop callback failed, and the run goes on: {line}")
 
 
 def _leave(why: str) -> None:
@@ -143,7 +144,7 @@ def leave_word() -> None:
     try:
         os.close(open_append(current_run().folder.requeue_wish()))
     except OSError as error:
-        print(f"slurmopt: the requeue file cannot be written: {error}", file=sys.stderr, flush=True)
+        log.warning(f"the requeue file cannot be written: {error}")
 
 
 def _take_uncaught() -> None:
@@ -158,7 +159,7 @@ def _take_uncaught() -> None:
             before(kind, error, trace)
             return
         leave_word()
-        print(f"slurmopt: {one_line(str(error))}", file=sys.stderr, flush=True)
+        log.info(one_line(str(error)))
         raise SystemExit(Requeue.exit_status)  # a hook's return would leave the status at 1
 
     sys.excepthook = _hook = hook
@@ -256,11 +257,9 @@ def _warn_of_thread() -> None:
     if not _warned and _is_free(signal.SIGTERM):
         _warned = True
         name = threading.current_thread().name
-        print(
-            f"slurmopt: first asked whether to stop in the thread {name!r}: SIGTERM will end this process before it can"
-            " save; make the Checkpointer, or call stop_requested() once, in the main thread",
-            file=sys.stderr,
-            flush=True,
+        log.warning(
+            f"first asked whether to stop in the thread {name!r}: SIGTERM will end this process before it can save; "
+            "make the Checkpointer, or call stop_requested() once, in the main thread"
         )
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from slurmopt import log
 from slurmopt.errors import JobError
 from slurmopt.job import failures
 from slurmopt.job.facts import environment_info
@@ -123,8 +124,6 @@ def _storable(result: Any) -> Any:
     try:
         json.dumps(result)
     except (TypeError, ValueError):
-        print(
-            f"slurmopt: the function returned a {type(result).__name__}, which result.json cannot hold; left out there"
-        )
+        log.warning(f"the function returned a {type(result).__name__}, which result.json cannot hold; left out there")
         return None
     return result

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.errors import JobError, SlurmoptError
-from slurmopt.grid import points_file
 from slurmopt.job.rank_args import RankArgs
 from slurmopt.run_folder.files import read_json, replace_json
 from slurmopt.run_folder.layout import RunFolder
@@ -53,7 +52,7 @@ def make(folder: RunFolder, number: int) -> None:
     sweep = sweep_of(folder)
     if sweep is None:
         return
-    from slurmopt.grid import submissions
+    from slurmopt.grid import points_file, submissions
     from slurmopt.grid.materialize import make_point
 
     points = points_file.load(sweep.points_file)

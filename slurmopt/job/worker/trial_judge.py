@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from slurmopt import log
 from slurmopt.grid.search.space import following
-from slurmopt.job.supervisor.attempt_end import say
 from slurmopt.job.worker import current_run
 from slurmopt.job.worker.trial_study import PRUNED, Study
 from slurmopt.run_folder.sweep_layout import SweepFolder
@@ -40,7 +40,7 @@ class Judge:
             return self._judge(step, total, metrics[self._metric])
         except OSError as error:
             if not self._complained:
-                say(f"the study cannot be told of this trial: {error}")
+                log.warning(f"the study cannot be told of this trial: {error}")
             self._complained = True
             return False
 
