@@ -81,7 +81,7 @@ def launch(multirun: Multirun) -> list[JobReturn]:
 
 
 def _launch(multirun: Multirun) -> list[JobReturn]:
-    from slurmopt.launch import ready
+    from slurmopt.launching.execute import ready
     from slurmopt.sweeps.submit import submission
 
     plan = planned(multirun)
@@ -105,14 +105,15 @@ def planned(multirun: Multirun) -> SweepPlan:
     """The sweep that the batch is; nothing is written yet."""
     from hydra_plugins.slurmopt_launcher._points import points_of
     from slurmopt.hydra_app.context import FILE
-    from slurmopt.launch import _run_folder as run_folder
-    from slurmopt.launch import sweep_plan, workdir
+    from slurmopt.launching.job_plan import workdir
+    from slurmopt.launching.run_name import new_run_folder
+    from slurmopt.launching.sweep_plan import sweep_plan
 
     stored, typed = settings_of(multirun)
     name = typed.launch.name or "run"
     words = [shlex.quote(word) for word in multirun.config.hydra.overrides.task]
     points = points_of(multirun.jobs, multirun.first, stored)
-    plan = sweep_plan(typed, points, run_folder(name, typed.launch), name, workdir(typed, Path.cwd()), words)
+    plan = sweep_plan(typed, points, new_run_folder(name, typed.launch), name, workdir(typed, Path.cwd()), words)
     return replace(plan, files={FILE: _context(multirun, plan.source)})
 
 
