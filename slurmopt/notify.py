@@ -39,13 +39,13 @@ def tell(run: RunFolder, attempt: int, hooks: Hooks, environ: Mapping[str, str])
 
     Nothing where the attempt has no `end` yet, or none of `hooks.when`, or where the hook has had its turn.
     """
-    found = next((one for one in attempts.attempts(run) if one.number == attempt and one.end is not None), None)
-    if found is None or state_of(found.end or {}) not in hooks.when:
+    ended = next((one for one in attempts.attempts(run) if one.number == attempt and one.end is not None), None)
+    if ended is None or state_of(ended.end or {}) not in hooks.when:
         return []
-    facts, told = facts_of(run, found), _told(run, attempt)
+    facts, notified = facts_of(run, ended), _told(run, attempt)
     failures = []
     for how, send in _sends(hooks, facts, environ).items():
-        if how not in told:
+        if how not in notified:
             failures += _send(run, attempt, how, send)
     return failures
 
@@ -83,9 +83,9 @@ def _line(run: RunFolder, attempt: int, state: str, end: Mapping[str, Any]) -> s
 def _told(run: RunFolder, attempt: int) -> set[str]:
     """The hooks that have had their turn after this attempt."""
     return {
-        str(one.get("how"))
-        for one in events.read(run.events, "notified", "notify-failed")
-        if one.get("attempt") == attempt
+        str(event.get("how"))
+        for event in events.read(run.events, "notified", "notify-failed")
+        if event.get("attempt") == attempt
     }
 
 
@@ -158,8 +158,8 @@ def _post(url: str, facts: dict[str, Any], environ: Mapping[str, str]) -> None:
         raise HookError(f"no answer within {WEBHOOK_SECONDS} s") from error
     except (URLError, OSError) as error:
         reason = getattr(error, "reason", error)
-        said = reason.strerror if isinstance(reason, OSError) else None
-        raise HookError(f"cannot be reached: {one_line((said or type(reason).__name__).lower())}") from error
+        why = reason.strerror if isinstance(reason, OSError) else None
+        raise HookError(f"cannot be reached: {one_line((why or type(reason).__name__).lower())}") from error
     except (HTTPException, ValueError) as error:  # their words have the URL in them
         raise HookError("is no URL, or what answers there is no web server") from error
 

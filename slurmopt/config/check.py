@@ -59,9 +59,9 @@ def readable(value: Any, parse: Callable[[Any], Any], key: str) -> None:
 
 def at_most_one(values: Mapping[str, Any], prefix: str) -> None:
     """Of options that exclude each other at most one may be set."""
-    given = [f"{prefix}.{name}" for name, value in values.items() if value is not None]
-    if len(given) > 1:
-        raise ConfigError(f"only one of these can be set: {', '.join(given)}")
+    set_keys = [f"{prefix}.{name}" for name, value in values.items() if value is not None]
+    if len(set_keys) > 1:
+        raise ConfigError(f"only one of these can be set: {', '.join(set_keys)}")
 
 
 def one_line_text(value: str | None, key: str) -> None:

@@ -126,13 +126,13 @@ def _plain(value: object) -> object:
 def _build(kind: Any, value: object, path: str) -> Any:
     if not isinstance(value, Mapping):
         raise ConfigError(f"is no group but a {type(value).__name__}; valid: the keys of the group", path)
-    known = {item.name: item.default_factory for item in fields(kind)}
+    defaults = {item.name: item.default_factory for item in fields(kind)}
     for name in map(str, value):
-        if name not in known:
+        if name not in defaults:
             raise ConfigError(
-                f"unknown key{did_you_mean(name, known)}; valid in {path!r}: {', '.join(known)}", f"{path}.{name}"
+                f"unknown key{did_you_mean(name, defaults)}; valid in {path!r}: {', '.join(defaults)}", f"{path}.{name}"
             )
-    nested = {name: inner for name, inner in known.items() if is_dataclass(inner)}
+    nested = {name: inner for name, inner in defaults.items() if is_dataclass(inner)}
     return kind(
         **{
             name: _build(nested[name], value[name], f"{path}.{name}") if name in nested else value[name]

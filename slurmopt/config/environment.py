@@ -89,5 +89,5 @@ class Environment:
             ["bash", "-n"], input="\n".join(self.setup), text=True, capture_output=True, errors="surrogateescape"
         )
         if done.returncode:
-            said = done.stderr.strip().splitlines() or ["bash cannot read it"]
-            raise ConfigError(one_line(said[0]), "environment.setup")
+            complaints = done.stderr.strip().splitlines() or ["bash cannot read it"]
+            raise ConfigError(one_line(complaints[0]), "environment.setup")

@@ -78,10 +78,10 @@ class Checks:
 
     def to_json_arg(self) -> str:
         """One word for the job script; what is not looked at is left out."""
-        asked = {name: value for name, value in asdict(self).items() if value is not None}
+        checks = {name: value for name, value in asdict(self).items() if value is not None}
         if not self.container:
-            del asked["container"]
-        return json.dumps(asked, separators=(",", ":"))
+            del checks["container"]
+        return json.dumps(checks, separators=(",", ":"))
 
 
 def checks_of(health: Health, scratch_path: str | None, shared_path: str | None, container: bool = False) -> Checks:
@@ -105,5 +105,5 @@ def from_word(word: str) -> Checks:
     value = json.loads(word)
     if not isinstance(value, dict):
         raise ValueError(f"not a set of checks: {word!r}")
-    known = {item.name for item in fields(Checks)}
-    return Checks(**{name: item for name, item in value.items() if name in known})
+    valid = {item.name for item in fields(Checks)}
+    return Checks(**{name: item for name, item in value.items() if name in valid})

@@ -28,12 +28,12 @@ def completed(jobs: Queue, wanted: Iterable[str]) -> Queue:
     """
     listed = {job.partition("_")[0] for job in jobs}
     absent = dict.fromkeys(job.partition("_")[0] for job in wanted if job not in jobs)
-    found = [entry for job in absent if job not in listed for entry in _show(job)]
-    if not found:
+    missing = [entry for job in absent if job not in listed for entry in _show(job)]
+    if not missing:
         return jobs
-    more = Queue({**jobs, **{entry.job_id: entry for entry in found}})
-    more.age = jobs.age
-    return more
+    merged = Queue({**jobs, **{entry.job_id: entry for entry in missing}})
+    merged.age = jobs.age
+    return merged
 
 
 def all_jobs() -> dict[str, QueueEntry]:
@@ -52,9 +52,9 @@ def _show(job: str) -> list[QueueEntry]:
     return [_entry(record) for record in _records(_said(job))]
 
 
-def _records(said: str) -> list[str]:
-    records = [record for record in said.split("\n\n") if _WHO.search(record)]
-    if said and not records and "No jobs in the system" not in said:
+def _records(output: str) -> list[str]:
+    records = [record for record in output.split("\n\n") if _WHO.search(record)]
+    if output and not records and "No jobs in the system" not in output:
         raise SlurmUnreachable("squeue does not list a job that was submitted, and scontrol says nothing; try again")
     return records
 

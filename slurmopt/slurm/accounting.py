@@ -38,6 +38,6 @@ def _sacct(fields: str, *options: str) -> list[tuple[str, ...]]:
         "sacct", "--noheader", "--allocations", "--parsable", f"--delimiter={mark}", f"--user={os.geteuid()}",
         f"--starttime={_SINCE}", f"--format={fields}", *options,
     ]  # fmt: skip
-    said = client.run(argv, _TIMEOUT, clean_environment(os.environ)).split(mark)
-    rows = zip(*[iter(said)] * (fields.count(",") + 1), strict=False)
+    cells = client.run(argv, _TIMEOUT, clean_environment(os.environ)).split(mark)
+    rows = zip(*[iter(cells)] * (fields.count(",") + 1), strict=False)
     return [(row[0].strip(), *row[1:]) for row in rows]

@@ -147,17 +147,17 @@ def _unconfigured(command: str, why: str) -> SlurmUnconfigured:
 
 
 def _error(command: str, code: int, answer: Answer) -> SlurmUnreachable | SlurmRefused:
-    said = answer.stderr.strip() or answer.stdout.strip()
-    why = reason(said) or f"exit status {code}"
-    if _UNCONFIGURED.search(said):
+    output = answer.stderr.strip() or answer.stdout.strip()
+    why = reason(output) or f"exit status {code}"
+    if _UNCONFIGURED.search(output):
         return _unconfigured(command, why)
-    if _UNREACHABLE.search(said) and not _NO_ACCOUNTING.search(said):
+    if _UNREACHABLE.search(output) and not _NO_ACCOUNTING.search(output):
         return SlurmUnreachable(f"{command}: Slurm does not answer ({why}); {_NEXT}")
     own_words = re.search(rf"^{command}: (error|fatal): ", answer.stderr, re.MULTILINE) is not None
     return SlurmRefused(f"{command}: {why}", sure=own_words and 0 < code < 128)
 
 
-def reason(said: str) -> str:
+def reason(output: str) -> str:
     """What a command complained of, as one line, without the words in front that every complaint has."""
-    lines = [_PREFIX.sub("", line.strip()).strip() for line in said.splitlines() if not line.startswith(_HINTS)]
+    lines = [_PREFIX.sub("", line.strip()).strip() for line in output.splitlines() if not line.startswith(_HINTS)]
     return one_line("; ".join(dict.fromkeys(line for line in lines if line)))

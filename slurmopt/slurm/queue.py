@@ -37,8 +37,8 @@ def queue(fresh: bool = False) -> Queue:
     stored = _stored(MAX_AGE)
     if stored is not None:
         return stored
-    with cache.lock("queue", 0) as mine:
-        if mine:
+    with cache.lock("queue", 0) as is_ours:
+        if is_ours:
             return _stored(MAX_AGE) or _ask()
     stored = _stored(_OLD_AGE)
     return _wait() if stored is None else stored
@@ -52,10 +52,10 @@ def _wait() -> Queue:
 
 
 def _stored(max_age: float) -> Queue | None:
-    found = cache.read("queue", max_age)
-    if found is None:
+    cached = cache.read("queue", max_age)
+    if cached is None:
         return None
-    value, age = found
+    value, age = cached
     try:
         if "error" in value:
             raise _ERRORS[value["error"]](value["message"])
@@ -70,22 +70,22 @@ _ERRORS: dict[str, type[SlurmError]] = {error.__name__: error for error in (Slur
 
 
 def _ask() -> Queue:
-    asked = time.time()
+    asked_at = time.time()
     try:
         entries = _squeue()
     except (SlurmUnreachable, SlurmRefused) as error:
         # From now on: waiting for it took longer than an answer is shared for.
         cache.write("queue", {"error": type(error).__name__, "message": str(error)}, time.time())
         raise
-    cache.write("queue", {"jobs": [astuple(entry) for entry in entries]}, asked)
+    cache.write("queue", {"jobs": [astuple(entry) for entry in entries]}, asked_at)
     return Queue({entry.job_id: entry for entry in entries})
 
 
 def _squeue() -> list[QueueEntry]:
     # Job names and comments may hold anything, newlines too, but not a word drawn after they were written.
     field, record = (f"<{os.urandom(8).hex()}>" for _ in range(2))
-    wanted = ",".join(f"{name}:0{record if name == _FIELDS[-1] else field}" for name in _FIELDS)
-    argv = ["squeue", "--me", "--states=all", "--noheader", "--Format", wanted]
+    columns = ",".join(f"{name}:0{record if name == _FIELDS[-1] else field}" for name in _FIELDS)
+    argv = ["squeue", "--me", "--states=all", "--noheader", "--Format", columns]
     # Without the variable squeue cuts the indices of an array at 64 characters.
     environment = {**clean_environment(os.environ), "SLURM_BITSTR_LEN": "0"}
     output = client.run(argv, _TIMEOUT, environment, time_format="%s")

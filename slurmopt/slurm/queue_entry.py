@@ -63,8 +63,8 @@ class Queue(dict[str, QueueEntry]):
     _arrays: dict[str, list[tuple[list[range], QueueEntry]]] | None = None
 
     def get(self, job: str, default: Any = None, /) -> Any:
-        found = super().get(job)
-        return self._of_array(job) or default if found is None else found
+        entry = super().get(job)
+        return self._of_array(job) or default if entry is None else entry
 
     def __contains__(self, job: object) -> bool:
         return super().__contains__(job) or (isinstance(job, str) and self._of_array(job) is not None)
@@ -97,8 +97,8 @@ _SPAN = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
 def indices(text: str) -> list[range]:
     """Of "0-9,12%3" or "0-98:2": what stands in the brackets of an array job's id. What is no index is left out."""
-    found = (_SPAN.fullmatch(part) for part in text.partition("%")[0].split(","))
-    return [range(int(one[1]), int(one[2] or one[1]) + 1, int(one[3] or 1) or 1) for one in found if one]
+    spans = (_SPAN.fullmatch(part) for part in text.partition("%")[0].split(","))
+    return [range(int(span[1]), int(span[2] or span[1]) + 1, int(span[3] or 1) or 1) for span in spans if span]
 
 
 def without_placeholder(value: str) -> str:

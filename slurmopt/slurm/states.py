@@ -48,8 +48,8 @@ def plain_state(word: str) -> str:
     A word that no table knows comes back as it is, in small letters.
     """
     first = (word.split() or [""])[0].rstrip("+").upper()
-    known = STATES.get(_LONG.get(first, first))
-    return known[1] if known else first.lower().replace("_", " ") or "unknown"
+    state = STATES.get(_LONG.get(first, first))
+    return state[1] if state else first.lower().replace("_", " ") or "unknown"
 
 
 def is_over(word: str) -> bool:

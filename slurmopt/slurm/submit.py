@@ -54,34 +54,34 @@ def submit_once(
     submitted, SubmissionUnknown where nobody can tell, RunError where the script, or its folder, is not this user's
     alone any more: nothing was submitted then.
     """
-    said = f"--comment={' '.join(filter(None, [comment, token]))}"
-    command = ["sbatch", "--parsable", said, *options, str(script), *words]
+    comment_option = f"--comment={' '.join(filter(None, [comment, token]))}"
+    command = ["sbatch", "--parsable", comment_option, *options, str(script), *words]
     environment = clean_environment(os.environ, read_script(script))
-    deadline, tries, wanted = time.monotonic() + timeout, 0, sought(script, token, words)
-    if retry and (found := look_up(wanted, deadline, sleep)) is not None:
-        return found
+    deadline, tries, job_sought = time.monotonic() + timeout, 0, sought(script, token, words)
+    if retry and (job := look_up(job_sought, deadline, sleep)) is not None:
+        return job
     while True:
         _refuse_swapped(script)  # which sbatch opens by its path, minutes after an earlier try
         tries += 1
         try:
-            return _sbatch(command, environment, wanted, deadline, sleep)
+            return _sbatch(command, environment, job_sought, deadline, sleep)
         except SlurmUnreachable as error:
             if isinstance(error, SlurmDown) or "connect failure" in str(error):  # slurmctld cannot have taken the job
                 raise SlurmDown(str(error)) from error
-            if (found := look_up(wanted, deadline, sleep)) is not None:
-                return found
+            if (job := look_up(job_sought, deadline, sleep)) is not None:
+                return job
             if tries == _TRIES or time.monotonic() >= deadline:
                 raise
 
 
 def sought(script: Path, token: str, words: Sequence[str] = ()) -> Sought:
     """The job of `script` with these arguments that was submitted with `token`."""
-    known: set[str] = set()
+    earlier_jobs: set[str] = set()
     for event in events.read(RunFolder(script.parent).events, "submitting", "submitted", "attempt"):
         if event["event"] == "submitting" and event.get("token") == token:
             break
-        known.add(str(event.get("job")).split("_")[0])
-    return Sought(token, " ".join([str(script), *words]), frozenset(known))
+        earlier_jobs.add(str(event.get("job")).split("_")[0])
+    return Sought(token, " ".join([str(script), *words]), frozenset(earlier_jobs))
 
 
 def _sbatch(
@@ -93,14 +93,14 @@ def _sbatch(
         with slow_notice("waiting for Slurm to take the job"):
             answer = client.run(command, _SBATCH_TIMEOUT, environment)
     except SlurmRefused as error:
-        if error.sure or (found := look_up(wanted, deadline, sleep)) is None:
+        if error.sure or (job := look_up(wanted, deadline, sleep)) is None:
             raise
-        return found
-    if (said := _JOB_ID.fullmatch(answer.strip())) is not None:
-        return said[1]
-    if (found := look_up(wanted, deadline, sleep)) is None:  # a site's wrapper, whose lines may have other numbers
+        return job
+    if (printed_id := _JOB_ID.fullmatch(answer.strip())) is not None:
+        return printed_id[1]
+    if (job := look_up(wanted, deadline, sleep)) is None:  # a site's wrapper, whose lines may have other numbers
         raise SlurmRefused(f"sbatch answered {answer.strip()!r}, and Slurm has no such job")
-    return found
+    return job
 
 
 def _refuse_swapped(script: Path) -> None:
@@ -129,8 +129,8 @@ def _look(wanted: Sought, deadline: float, sleep: Callable[[float], None]) -> st
     delay, answers = 1.0, 0
     while answers < _SURE_LOOKS:
         try:
-            if (found := find_job(wanted)) is not None:
-                return found
+            if (job := find_job(wanted)) is not None:
+                return job
             answers = 0 if _is_under_way(wanted.token) else answers + 1
             if not answers and time.monotonic() >= deadline:
                 raise SubmissionUnknown("an sbatch of an earlier try is still under way")

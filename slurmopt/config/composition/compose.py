@@ -156,13 +156,13 @@ def compose_errors(config_dir: str | None) -> Iterator[None]:
 
 def _not_utf8(folder: Path | None) -> list[str]:
     """The config files that Hydra stumbled over without naming them."""
-    found = []
+    undecodable = []
     for path in (path for path in sorted(folder.rglob("*.yaml")) if path.is_file()) if folder else ():
         try:
             path.read_bytes().decode()
         except UnicodeDecodeError as error:
-            found.append(f"{path} (byte {error.start})")
-    return found
+            undecodable.append(f"{path} (byte {error.start})")
+    return undecodable
 
 
 def split_command(config: DictConfig) -> None:

@@ -25,8 +25,8 @@ from slurmopt.errors import ConfigError, one_line
 def translate(error: BaseException) -> ConfigError:
     """The ConfigError for an error raised while composing or resolving."""
     if isinstance(error, OverrideParseException):
-        said = one_line(_first_lines(str(error)))
-        return ConfigError(f"{one_line(error.override)!r} is no override ({said}); quote the value: key='\"a[1-2]\"'")
+        why = one_line(_first_lines(str(error)))
+        return ConfigError(f"{one_line(error.override)!r} is no override ({why}); quote the value: key='\"a[1-2]\"'")
     where = _place(str(error))
     cause = _deepest(error)
     if isinstance(cause, MissingConfigException):

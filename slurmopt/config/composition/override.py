@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 def parse(words: list[str]) -> list[Override]:
     """The overrides. ConfigError for what is none, and for sweeps and config groups, which only a launch composes."""
-    found = [_parsed(word) for word in words]
-    for override in found:
+    overrides = [_parsed(word) for word in words]
+    for override in overrides:
         if not override.key_or_group:
             raise ConfigError(f"{override.input_line!r} is no override; valid: key=value")
         if override.is_sweep_override():
@@ -40,7 +40,7 @@ def parse(words: list[str]) -> list[Override]:
                 f"give single keys: {override.key_or_group}.KEY=VALUE",
                 override.key_or_group,
             )
-    return found
+    return overrides
 
 
 def _parsed(word: str) -> Override:
@@ -48,8 +48,8 @@ def _parsed(word: str) -> Override:
         with careful_yaml():
             return OverridesParser.create().parse_override(word)
     except HydraException as error:
-        said = one_line(str(error).partition("\nSee https")[0].replace("\n", " "))
-        raise ConfigError(f"{_shown(word)} is no override: {said}") from error
+        why = one_line(str(error).partition("\nSee https")[0].replace("\n", " "))
+        raise ConfigError(f"{_shown(word)} is no override: {why}") from error
     except RecursionError as error:
         raise ConfigError(f"{_shown(word)} is nested too deeply") from error
 

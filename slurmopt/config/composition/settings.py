@@ -60,9 +60,9 @@ def check_groups(config: DictConfig) -> None:
 
 
 def _check_keys(node: DictConfig, kind: Any, path: str) -> None:
-    known = {item.name for item in fields(kind)}
+    valid = {item.name for item in fields(kind)}
     for name in map(str, node):
-        if name not in known:
+        if name not in valid:
             raise ConfigError(unknown_key(kind, path, name), f"{path}.{name}")
         child = node._get_node(name)
         if isinstance(child, DictConfig) and is_dataclass(inner := OmegaConf.get_type(child)):

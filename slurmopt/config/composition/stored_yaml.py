@@ -44,11 +44,11 @@ def parse(text: str, exact: bool = True) -> Any:
     if text.count("\n") + text.count(",") > _MOST_WRITTEN:  # to build them would take minutes and gigabytes
         raise yaml.YAMLError(f"it has more than {_MOST_WRITTEN:,} lines and commas")
     try:
-        found = yaml.load(text, Loader=_loader(exact))  # noqa: S506 - a safe one
-        _unfolded(found, {}, set())
+        value = yaml.load(text, Loader=_loader(exact))  # noqa: S506 - a safe one
+        _unfolded(value, {}, set())
     except RecursionError as error:
         raise yaml.YAMLError(_TOO_DEEP) from error
-    return found
+    return value
 
 
 def not_allowed(node: yaml.Node) -> ConstructorError:
@@ -64,23 +64,23 @@ MISFITS = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
 """What PyYAML raises for such a value."""
 
 
-def _unfolded(value: Any, known: dict[int, tuple[int, int]], above: set[int]) -> tuple[int, int]:
+def _unfolded(value: Any, measured: dict[int, tuple[int, int]], above: set[int]) -> tuple[int, int]:
     """How many values there are once each alias is a copy of its own, as OmegaConf makes it, and how deep they lie."""
     if not isinstance(value, (dict, list)):
         return 1, 0
     if id(value) in above:
         raise yaml.YAMLError("its aliases lead in a circle")
-    if id(value) not in known:
+    if id(value) not in measured:
         above.add(id(value))
-        parts = [_unfolded(part, known, above) for part in (value.values() if isinstance(value, dict) else value)]
+        parts = [_unfolded(part, measured, above) for part in (value.values() if isinstance(value, dict) else value)]
         above.discard(id(value))
         size, depth = 1 + sum(each[0] for each in parts), 1 + max((each[1] for each in parts), default=0)
         if size > _MOST_NODES:
             raise yaml.YAMLError(f"its aliases unfold to more than {_MOST_NODES:,} values")
         if depth > _DEEPEST:
             raise yaml.YAMLError(_TOO_DEEP)
-        known[id(value)] = size, depth
-    return known[id(value)]
+        measured[id(value)] = size, depth
+    return measured[id(value)]
 
 
 @cache
@@ -105,20 +105,20 @@ def _loader(exact: bool) -> type[Any]:
                 raise not_allowed(node) from error
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
-            seen = set()
+            keys = set()
             for key, _ in node.value:
                 if key.tag == _MERGE:  # each level may double what is merged; slurmopt writes none
                     raise ConstructorError(None, None, "keys are not merged here by <<", key.start_mark)
                 if not isinstance(key.value, str):  # refused below
                     continue
-                if key.value in seen and key.tag == yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG:
+                if key.value in keys and key.tag == yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG:
                     raise ConstructorError(
                         "while constructing a mapping",
                         node.start_mark,
                         f"found duplicate key {key.value}",
                         key.start_mark,
                     )
-                seen.add(key.value)
+                keys.add(key.value)
             return super().construct_mapping(node, deep=deep)
 
     return Loader

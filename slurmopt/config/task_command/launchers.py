@@ -146,9 +146,9 @@ def _known(name: str | None, at: int, words: Sequence[str]) -> Launcher | None:
 
 def of_command(words: Sequence[Any], workdir: Path) -> Launcher | None:
     """The launcher that a command starts, itself or in the shell script that it names in `workdir`."""
-    found = of_words(words)
-    if found is not None:
-        return found
+    launcher = of_words(words)
+    if launcher is not None:
+        return launcher
     texts = [str(word) for word in words]
     inline = next((at for at, word in enumerate(texts[:-1]) if at and re.fullmatch(r"-[a-zA-Z]*c", word)), None)
     if PurePath(texts[0]).name in _SHELLS and inline is not None:
@@ -170,9 +170,9 @@ def shell_script(words: Sequence[str]) -> str | None:
 def of_shell(text: str, name: str) -> Launcher | None:
     """The launcher that a shell script calls; of several srun and its like, which start the others."""
     whole = re.sub(r"\\\n", " ", re.sub(r"(?m)^\s*#.*$", "", text))
-    found = [of_words(match["words"].split()) for match in _STARTS.finditer(whole)]
-    calls = [Launcher(one.name, script=name, per=one.per) for one in found if one is not None]
-    return next((one for one in calls if one.per == JOB), calls[0] if calls else None)
+    launchers = [of_words(match["words"].split()) for match in _STARTS.finditer(whole)]
+    calls = [Launcher(launcher.name, script=name, per=launcher.per) for launcher in launchers if launcher is not None]
+    return next((launcher for launcher in calls if launcher.per == JOB), calls[0] if calls else None)
 
 
 def _read(path: Path) -> str | None:

@@ -28,8 +28,8 @@ def with_per(settings: Settings, workdir: Path) -> Settings:
     """`settings` with `task.per=auto` decided. ConfigError where a container rules out what the command needs."""
     task, container = settings.task, settings.environment.container.image is not None
     if task.per == "auto" and task.command is not None:
-        found = launcher(settings, workdir)
-        settings = replace(settings, task=replace(task, per=found.per if found else "rank"))
+        starter = launcher(settings, workdir)
+        settings = replace(settings, task=replace(task, per=starter.per if starter else "rank"))
     if settings.task.per == "job" and container:
         raise ConfigError(
             "once per job a command runs beside Slurm's own commands, outside of environment.container; either leave "

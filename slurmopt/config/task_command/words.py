@@ -27,14 +27,14 @@ def command_word(value: Any) -> str:
 def _hide_interpolations(text: str, key: str) -> tuple[str, list[str]]:
     """`text` with each `${…}` replaced by a character that shlex takes for part of a word."""
     parts: list[str] = []
-    found: list[str] = []
+    interpolations: list[str] = []
     position = 0
     while (start := text.find("${", position)) >= 0:
         end = _closing(text, start, key)
-        parts += [text[position:start], _mark(len(found))]
-        found.append(text[start:end])
+        parts += [text[position:start], _mark(len(interpolations))]
+        interpolations.append(text[start:end])
         position = end
-    return "".join([*parts, text[position:]]), found
+    return "".join([*parts, text[position:]]), interpolations
 
 
 def _closing(text: str, start: int, key: str) -> int:

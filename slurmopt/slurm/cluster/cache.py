@@ -36,8 +36,8 @@ def place(name: str) -> Path | None:
 
 
 def _base() -> Path:
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(configured) if os.path.isabs(configured) else Path.home() / ".cache"
 
 
 def _cluster_key() -> str:
@@ -64,7 +64,7 @@ def read(name: str, max_age: float) -> tuple[Any, float] | None:
     return (value, age) if 0 <= age < max_age else None
 
 
-def write(name: str, value: Any, asked: float) -> None:
+def write(name: str, value: Any, asked_at: float) -> None:
     """Stores `value`, true at the time `asked`. A home that cannot be written is no error."""
     path = place(name)
     if path is None:
@@ -74,7 +74,7 @@ def write(name: str, value: Any, asked: float) -> None:
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
-            json.dump({"time": asked, "value": value}, file)
+            json.dump({"time": asked_at, "value": value}, file)
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):

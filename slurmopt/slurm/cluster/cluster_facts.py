@@ -80,7 +80,7 @@ class ClusterFacts:
     def from_json(cls, value: dict[str, Any]) -> ClusterFacts:
         """Raises TypeError or KeyError where `value` is not what `as_json` gave."""
         partitions = [
-            Partition(**{**one, "groups": [NodeGroup(**group) for group in one["groups"]]})
-            for one in value["partitions"]
+            Partition(**{**partition, "groups": [NodeGroup(**group) for group in partition["groups"]]})
+            for partition in value["partitions"]
         ]
         return cls(**{**value, "partitions": partitions})

@@ -45,11 +45,11 @@ def estimated_start(script: str, timeout: float = _TIMEOUT) -> Estimate:
     return parse_estimate(answer.stderr + answer.stdout, datetime.now())
 
 
-def parse_estimate(said: str, now: datetime) -> Estimate:
+def parse_estimate(output: str, now: datetime) -> Estimate:
     """The estimate in sbatch's answer, told relative to `now`."""
-    match = _ANSWER.search(said)
+    match = _ANSWER.search(output)
     if match is None:
-        return Estimate(None, one_line(client.reason(said)) or "unknown")
+        return Estimate(None, one_line(client.reason(output)) or "unknown")
     where = one_line(f"on {match[3] or 'unknown nodes'} in partition {match[4]}")
     try:
         start = datetime.fromisoformat(match[1])

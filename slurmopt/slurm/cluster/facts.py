@@ -30,10 +30,10 @@ def facts(fresh: bool = False) -> ClusterFacts:
             return ClusterFacts.from_json(stored[0])
         except (TypeError, KeyError, AttributeError):
             pass  # left by another version, or damaged: ask again
-    asked = time.time()
-    found = _ask()
-    cache.write("facts", found.as_json(), asked)
-    return found
+    asked_at = time.time()
+    answer = _ask()
+    cache.write("facts", answer.as_json(), asked_at)
+    return answer
 
 
 def cluster_name() -> str | None:

@@ -16,23 +16,24 @@ _UNUSABLE = ("down", "drain", "drng", "fail", "inval", "unk", "future", "maint",
 
 def cluster_facts(config: str, partitions: str, nodes: str, accounts: str | None) -> ClusterFacts:
     """All of it together; `accounts` is None where sacctmgr told nothing."""
-    said = parse_config(config)
-    enforced = set(said.get("AccountingStorageEnforce", "").lower().split(","))
-    cluster = said.get("ClusterName", "")
+    values = parse_config(config)
+    enforced = set(values.get("AccountingStorageEnforce", "").lower().split(","))
+    cluster = values.get("ClusterName", "")
     return ClusterFacts(
         cluster=cluster,
-        version=said.get("SLURM_VERSION", ""),
-        controllers=[value for key, value in said.items() if re.fullmatch(r"SlurmctldHost\[\d+\]", key)],
-        max_array_size=int(said.get("MaxArraySize", "1001")),
-        max_job_count=int(said.get("MaxJobCount", "10000")),
-        job_requeue=said.get("JobRequeue", "1") == "1",
-        requeue_in_doubt=said.get("JobRequeue") == "0" or said.get("JobSubmitPlugins", "(null)") not in ("(null)", ""),
-        accounting=said.get("AccountingStorageType", "").endswith("/slurmdbd"),
+        version=values.get("SLURM_VERSION", ""),
+        controllers=[value for key, value in values.items() if re.fullmatch(r"SlurmctldHost\[\d+\]", key)],
+        max_array_size=int(values.get("MaxArraySize", "1001")),
+        max_job_count=int(values.get("MaxJobCount", "10000")),
+        job_requeue=values.get("JobRequeue", "1") == "1",
+        requeue_in_doubt=values.get("JobRequeue") == "0"
+        or values.get("JobSubmitPlugins", "(null)") not in ("(null)", ""),
+        accounting=values.get("AccountingStorageType", "").endswith("/slurmdbd"),
         enforces_accounts=bool(enforced & {"associations", "limits", "qos", "safe", "all"}),
         enforces_limits=bool(enforced & {"limits", "safe", "all"}),
         enforces_qos=bool(enforced & {"qos", "all"}),
         accounts=None if accounts is None else parse_accounts(accounts, cluster),
-        partitions=parse_partitions(partitions, parse_nodes(nodes), said.get("PreemptType", "preempt/none")),
+        partitions=parse_partitions(partitions, parse_nodes(nodes), values.get("PreemptType", "preempt/none")),
     )
 
 
@@ -45,37 +46,37 @@ def parse_config(text: str) -> dict[str, str]:
 def parse_partitions(text: str, groups: dict[str, list[NodeGroup]], preemption: str = "") -> list[Partition]:
     """One line a partition, `Key=value` each. `preemption`: the cluster's PreemptType."""
     lines = (dict(re.findall(r"(\w+)=(\S*)", line)) for line in text.splitlines())
-    all_said = [said for said in lines if "PartitionName" in said]
-    highest = max((_tier(said) for said in all_said), default=0)
+    records = [fields for fields in lines if "PartitionName" in fields]
+    highest = max((_tier(fields) for fields in records), default=0)
     return [
-        _partition(said, groups.get(said["PartitionName"], []), _is_cancelled(said, preemption, highest))
-        for said in all_said
+        _partition(fields, groups.get(fields["PartitionName"], []), _is_cancelled(fields, preemption, highest))
+        for fields in records
     ]
 
 
-def _is_cancelled(said: dict[str, str], preemption: str, highest: int) -> bool:
+def _is_cancelled(fields: dict[str, str], preemption: str, highest: int) -> bool:
     """Whether preemption ends the partition's jobs for good. By partitions, those of the highest tier are safe."""
-    if "CANCEL" not in said.get("PreemptMode", "").upper() or preemption in ("", "preempt/none"):
+    if "CANCEL" not in fields.get("PreemptMode", "").upper() or preemption in ("", "preempt/none"):
         return False
-    return preemption != "preempt/partition_prio" or _tier(said) < highest
+    return preemption != "preempt/partition_prio" or _tier(fields) < highest
 
 
-def _tier(said: dict[str, str]) -> int:
-    return _number(said.get("PriorityTier")) or 0
+def _tier(fields: dict[str, str]) -> int:
+    return _number(fields.get("PriorityTier")) or 0
 
 
-def _partition(said: dict[str, str], groups: list[NodeGroup], preemption_cancels: bool) -> Partition:
+def _partition(fields: dict[str, str], groups: list[NodeGroup], preemption_cancels: bool) -> Partition:
     return Partition(
-        name=said["PartitionName"],
-        state=said.get("State", "UP").lower(),
-        default=said.get("Default") == "YES",
-        max_time=slurm_seconds(said.get("MaxTime")),
-        default_time=slurm_seconds(said.get("DefaultTime")),
-        max_nodes=_number(said.get("MaxNodes")),
-        allow_accounts=_names(said.get("AllowAccounts")),
-        deny_accounts=_names(said.get("DenyAccounts")) or [],
-        allow_qos=_names(said.get("AllowQos")),
-        deny_qos=_names(said.get("DenyQos")) or [],
+        name=fields["PartitionName"],
+        state=fields.get("State", "UP").lower(),
+        default=fields.get("Default") == "YES",
+        max_time=slurm_seconds(fields.get("MaxTime")),
+        default_time=slurm_seconds(fields.get("DefaultTime")),
+        max_nodes=_number(fields.get("MaxNodes")),
+        allow_accounts=_names(fields.get("AllowAccounts")),
+        deny_accounts=_names(fields.get("DenyAccounts")) or [],
+        allow_qos=_names(fields.get("AllowQos")),
+        deny_qos=_names(fields.get("DenyQos")) or [],
         preemption_cancels=preemption_cancels,
         groups=groups,
     )
@@ -138,22 +139,22 @@ def is_usable(state: str) -> bool:
 
 def parse_gpus(gres: str) -> dict[str, int]:
     """GPUs by type in a GRES text such as "gpu:h100:8(S:0-1),gpu:t4:1,craynetwork:4"."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for item in re.sub(r"\([^)]*\)", "", gres).split(","):
         name, *rest = [part for part in item.strip().split(":") if part != "no_consume"]
         if name != "gpu":
             continue
         count = rest.pop() if rest and re.fullmatch(r"\d+", rest[-1]) else "1"
         kind = rest[0] if rest else ""
-        found[kind] = found.get(kind, 0) + int(count)
-    return found
+        counts[kind] = counts.get(kind, 0) + int(count)
+    return counts
 
 
 def parse_accounts(text: str, cluster: str) -> dict[str, list[str]] | None:
     """Account → QOS, from lines `cluster|account|qos,qos`; None where this user has no account here."""
-    found: dict[str, set[str]] = defaultdict(set)
+    qos_by_account: dict[str, set[str]] = defaultdict(set)
     for line in text.splitlines():
         fields = line.split("|")
         if len(fields) == 3 and fields[0] == cluster and fields[1]:
-            found[fields[1]].update(filter(None, fields[2].split(",")))
-    return {account: sorted(qos) for account, qos in sorted(found.items())} or None
+            qos_by_account[fields[1]].update(filter(None, fields[2].split(",")))
+    return {account: sorted(qos) for account, qos in sorted(qos_by_account.items())} or None

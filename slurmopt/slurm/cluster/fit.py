@@ -31,17 +31,17 @@ class Need:
 
 def node_findings(partition: Partition, resources: Resources, facts: ClusterFacts) -> list[str]:
     """What keeps the nodes of `partition` from running the job, a line each."""
-    found = _wrong_nodes(partition, resources, facts)
+    findings = _wrong_nodes(partition, resources, facts)
     if not partition.groups:
-        return [*found, f"resources.partition: {partition.name} has no nodes; valid: {_with_nodes(facts)}"]
+        return [*findings, f"resources.partition: {partition.name} has no nodes; valid: {_with_nodes(facts)}"]
     needs = _needs(resources)
     if (missing := _missing_gpus(partition, resources, facts)) is not None:
-        found.append(missing)
+        findings.append(missing)
         needs = [need for need in needs if need.key != "gpus_per_node"]
     unmet = _smallest_unmet(needs, partition.groups)
-    found += [_explain(unmet_needs, partition) for unmet_needs in unmet]
+    findings += [_explain(unmet_needs, partition) for unmet_needs in unmet]
     # Where no node fits, the count is still held against all of them: everything is told at once.
-    return found + _too_many([] if unmet else needs, partition, resources)
+    return findings + _too_many([] if unmet else needs, partition, resources)
 
 
 def _needs(resources: Resources) -> list[Need]:
@@ -72,7 +72,7 @@ def _missing_gpus(partition: Partition, resources: Resources, facts: ClusterFact
         return None
     types = sorted({kind for group in partition.groups for kind in group.gpus})
     if not types:
-        others = [one.name for one in facts.partitions if any(group.gpus for group in one.groups)]
+        others = [other.name for other in facts.partitions if any(group.gpus for group in other.groups)]
         return f"resources.gpus_per_node: partition {partition.name} has no GPUs; with GPUs: {_listed(others)}"
     kind = resources.gpu_type
     if kind is None or kind in types:
@@ -80,7 +80,7 @@ def _missing_gpus(partition: Partition, resources: Resources, facts: ClusterFact
     if types == [""]:
         return f"resources.gpu_type: the GPUs of partition {partition.name} have no types; leave it out"
     named = [name for name in types if name]
-    others = [one.name for one in facts.partitions if any(kind in group.gpus for group in one.groups)]
+    others = [other.name for other in facts.partitions if any(kind in group.gpus for group in other.groups)]
     return (
         f"resources.gpu_type: {kind!r} is not in partition {partition.name}{did_you_mean(kind, named)}; "
         f"valid: {', '.join(named)}{f' (with {kind}: {_listed(others)})' if others else ''}"
@@ -104,11 +104,11 @@ def _explain(unmet: tuple[Need, ...], partition: Partition) -> str:
     if len(unmet) == 1:
         need = unmet[0]
         most = max(need.has(group) for group in partition.groups)
-        what = f"{need.show(need.amount)} a node is more than any node of partition {partition.name} has"
-        return f"resources.{need.key}: {what}; valid: up to {need.show(most)}{_sum(need)}"
+        mismatch = f"{need.show(need.amount)} a node is more than any node of partition {partition.name} has"
+        return f"resources.{need.key}: {mismatch}; valid: up to {need.show(most)}{_sum(need)}"
     keys = ", ".join(f"resources.{need.key}" for need in unmet)
-    wanted = " and ".join(need.show(need.amount) for need in unmet)
-    return f"{keys}: no node of partition {partition.name} has {wanted} at once; {_nearest(unmet, partition)}"
+    needs = " and ".join(need.show(need.amount) for need in unmet)
+    return f"{keys}: no node of partition {partition.name} has {needs} at once; {_nearest(unmet, partition)}"
 
 
 def _sum(need: Need) -> str:
@@ -150,23 +150,23 @@ def _too_many(needs: list[Need], partition: Partition, resources: Resources) -> 
     must be there."""
     fitting = _fitting(needs, partition)
     count, least, limit = _count(fitting, resources), resources.least_nodes, partition.max_nodes
-    wanted = f"resources.nodes: {least}{', the least of ' + str(resources.nodes) + ',' if resources.elastic else ''}"
+    requested = f"resources.nodes: {least}{', the least of ' + str(resources.nodes) + ',' if resources.elastic else ''}"
     if limit is not None and least > limit <= count:
-        return [f"{wanted} are more than partition {partition.name} allows; valid: up to {limit}"]
+        return [f"{requested} are more than partition {partition.name} allows; valid: up to {limit}"]
     if least <= count:
         return []
     usable = sum(group.usable for group in fitting)
     left = " and are not excluded" if _names(resources.exclude) else ""
     down = f" ({usable} in service now)" if usable < count else ""
     return [
-        f"{wanted} are more than the nodes of partition {partition.name} that fit{left}; valid: up to {count}{down}"
+        f"{requested} are more than the nodes of partition {partition.name} that fit{left}; valid: up to {count}{down}"
     ]
 
 
 def _wrong_nodes(partition: Partition, resources: Resources, facts: ClusterFacts) -> list[str]:
     """Nodes asked for by name that exist, but in another partition."""
     here = {name for group in partition.groups for name in expand(group.nodes)}
-    anywhere = {name for one in facts.partitions for group in one.groups for name in expand(group.nodes)}
+    anywhere = {name for other in facts.partitions for group in other.groups for name in expand(group.nodes)}
     wrong = [name for name in _names(resources.nodelist) if name in anywhere and name not in here]
     if not wrong:
         return []
@@ -185,7 +185,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def _with_nodes(facts: ClusterFacts) -> str:
-    return _listed([one.name for one in facts.partitions if one.groups])
+    return _listed([partition.name for partition in facts.partitions if partition.groups])
 
 
 def _listed(names: list[str]) -> str:

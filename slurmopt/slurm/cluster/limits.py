@@ -33,15 +33,15 @@ def with_site_defaults(resources: Resources, environ: Mapping[str, str]) -> Reso
 
 def findings(resources: Resources, facts: ClusterFacts, array_size: int = 1) -> list[str]:
     """One line for each thing that the cluster cannot give: key, value, what is wrong, what would be valid."""
-    found = _partition_findings(resources, facts)
-    found += _unknown_nodes(resources, facts)
-    found += _account_findings(resources, facts)
+    lines = _partition_findings(resources, facts)
+    lines += _unknown_nodes(resources, facts)
+    lines += _account_findings(resources, facts)
     if array_size > facts.max_array_size:
-        found.append(
+        lines.append(
             f"sweep: an array of {array_size} tasks is more than this cluster allows; "
             f"valid: up to {facts.max_array_size}"
         )
-    return [one_line(line) for line in dict.fromkeys(found)]
+    return [one_line(line) for line in dict.fromkeys(lines)]
 
 
 def remarks(resources: Resources, facts: ClusterFacts) -> list[str]:
@@ -64,7 +64,7 @@ def _few_cpus(resources: Resources, facts: ClusterFacts) -> list[str]:
     """A line where each rank with a GPU gets one CPU, because Slurm gives as many as are asked for."""
     if not resources.gpus_per_node or resources.cpus_per_task is not None or resources.exclusive:
         return []
-    groups = [group for one in _chosen(resources, facts) for group in one.groups if group.gpu_count]
+    groups = [group for partition in _chosen(resources, facts) for group in partition.groups if group.gpu_count]
     fair = min((group.cpus // group.gpu_count for group in groups), default=1)
     share = fair * resources.gpus_per_node // resources.ranks_per_node
     if share < 2:
@@ -106,56 +106,56 @@ def _partition_names(text: str) -> list[str]:
 
 
 def _partition_findings(resources: Resources, facts: ClusterFacts) -> list[str]:
-    known = {partition.name: partition for partition in facts.partitions}
+    partitions = {partition.name: partition for partition in facts.partitions}
     chosen = _chosen(resources, facts)
     if resources.partition is not None:
-        unknown = [name for name in _partition_names(resources.partition) if name not in known]
+        unknown = [name for name in _partition_names(resources.partition) if name not in partitions]
         if unknown:
             return [
-                f"resources.partition: {name!r} is no partition here{did_you_mean(name, known)}; "
-                f"valid: {_listed(known)}"
+                f"resources.partition: {name!r} is no partition here{did_you_mean(name, partitions)}; "
+                f"valid: {_listed(partitions)}"
                 for name in unknown
             ]
     elif not chosen:
-        return [f"resources.partition: is not set, and this cluster has no default; valid: {_listed(known)}"]
+        return [f"resources.partition: is not set, and this cluster has no default; valid: {_listed(partitions)}"]
     # Slurm takes the first of several partitions that can run the job, so only the best one's findings count.
     return min((_against(partition, resources, facts) for partition in chosen), key=len)
 
 
 def _against(partition: Partition, resources: Resources, facts: ClusterFacts) -> list[str]:
-    found = []
+    findings = []
     if partition.state != "up":
-        up = [one.name for one in facts.partitions if one.state == "up" and one.groups]
-        found.append(f"resources.partition: {partition.name} is {partition.state} now; up: {_listed(up)}")
-    found += _time_findings(partition, resources, facts)
-    found += _permission_findings(partition, resources, facts)
-    found += node_findings(partition, resources, facts)
-    return found
+        up = [other.name for other in facts.partitions if other.state == "up" and other.groups]
+        findings.append(f"resources.partition: {partition.name} is {partition.state} now; up: {_listed(up)}")
+    findings += _time_findings(partition, resources, facts)
+    findings += _permission_findings(partition, resources, facts)
+    findings += node_findings(partition, resources, facts)
+    return findings
 
 
 def _time_findings(partition: Partition, resources: Resources, facts: ClusterFacts) -> list[str]:
     if resources.time is None or partition.max_time is None:
         return []
-    wanted = seconds(resources.time)
-    if wanted <= partition.max_time:
+    requested = seconds(resources.time)
+    if requested <= partition.max_time:
         return []
-    open_ones = [one for one in facts.partitions if one.state == "up" and one.groups]
-    longer = [one.name for one in open_ones if one.max_time is None or one.max_time >= wanted]
+    up = [other for other in facts.partitions if other.state == "up" and other.groups]
+    longer = [other.name for other in up if other.max_time is None or other.max_time >= requested]
     return [
-        f"resources.time: {slurm_time(wanted)} is longer than partition {partition.name} allows; "
+        f"resources.time: {slurm_time(requested)} is longer than partition {partition.name} allows; "
         f"valid: up to {slurm_time(partition.max_time)}{f' (long enough: {_listed(longer)})' if longer else ''}"
     ]
 
 
 def _permission_findings(partition: Partition, resources: Resources, facts: ClusterFacts) -> list[str]:
-    found = []
+    findings = []
     if facts.enforces_accounts:  # without it Slurm does not look at a partition's lists
-        found += _permission(
+        findings += _permission(
             "account", resources.account, partition.name, partition.allow_accounts, partition.deny_accounts
         )
     if facts.enforces_qos:
-        found += _permission("qos", resources.qos, partition.name, partition.allow_qos, partition.deny_qos)
-    return found
+        findings += _permission("qos", resources.qos, partition.name, partition.allow_qos, partition.deny_qos)
+    return findings
 
 
 def _permission(key: str, value: str | None, partition: str, allowed: list[str] | None, denied: list[str]) -> list[str]:
@@ -192,7 +192,7 @@ def _account_findings(resources: Resources, facts: ClusterFacts) -> list[str]:
 
 
 def _unknown_nodes(resources: Resources, facts: ClusterFacts) -> list[str]:
-    found = []
+    findings = []
     for key in ("nodelist", "exclude"):
         text = getattr(resources, key)
         if text is None or "/" in text:  # with a slash sbatch reads the names from a file
@@ -200,16 +200,16 @@ def _unknown_nodes(resources: Resources, facts: ClusterFacts) -> list[str]:
         try:
             unknown = [name for name in expand(text) if name not in _all_nodes(facts)]
         except ValueError as error:
-            found.append(f"resources.{key}: {error}; valid: names such as node1,node[2-4]")
+            findings.append(f"resources.{key}: {error}; valid: names such as node1,node[2-4]")
             continue
         if unknown:
             hint = did_you_mean(unknown[0], _all_nodes(facts))
-            found.append(f"resources.{key}: no such nodes here: {_listed(unknown)}{hint}; valid: {_groups(facts)}")
-    return found
+            findings.append(f"resources.{key}: no such nodes here: {_listed(unknown)}{hint}; valid: {_groups(facts)}")
+    return findings
 
 
 def _all_nodes(facts: ClusterFacts) -> dict[str, None]:
-    return {name: None for one in facts.partitions for group in one.groups for name in expand(group.nodes)}
+    return {name: None for partition in facts.partitions for group in partition.groups for name in expand(group.nodes)}
 
 
 def _groups(facts: ClusterFacts) -> str:

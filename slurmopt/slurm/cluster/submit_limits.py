@@ -36,32 +36,36 @@ def submit_room(resources: Resources, facts: ClusterFacts) -> int | None:
     user = pwd.getpwuid(os.geteuid()).pw_name
     argv = ["scontrol", "--oneliner", "show", "assoc_mgr", "flags=assoc,qos", f"users={user}"]
     try:
-        said = client.run(argv, _TIMEOUT, clean_environment(os.environ))
+        output = client.run(argv, _TIMEOUT, clean_environment(os.environ))
     except SlurmError:
         return None
-    return parse_room(said, user, resources)
+    return parse_room(output, user, resources)
 
 
-def parse_room(said: str, user: str, resources: Resources) -> int | None:
+def parse_room(output: str, user: str, resources: Resources) -> int | None:
     """The same, from scontrol's answer."""
-    records = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in said.splitlines()]
-    associations = [one for one in records if "Account" in one]
+    records = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in output.splitlines()]
+    associations = [record for record in records if "Account" in record]
     own = _own(associations, user, resources.account)
-    rooms = [room for one in _with_parents(own, associations) for room in _rooms(one)]
-    for line in said.splitlines():
+    rooms = [room for record in _with_parents(own, associations) for room in _rooms(record)]
+    for line in output.splitlines():
         if line.startswith(f"QOS={resources.qos or 'normal'}("):
             rooms += _of_qos(line, own.get("Account", ""), os.geteuid())
     return min(rooms, default=None)
 
 
 def _own(associations: list[dict[str, str]], user: str, account: str | None) -> dict[str, str]:
-    mine = [one for one in associations if one.get("UserName", "").startswith(f"{user}(")]
-    wanted = [one for one in mine if (one["Account"] == account if account else one.get("DefAssoc") == "Yes")]
-    return next(iter(wanted or mine), {})
+    of_user = [association for association in associations if association.get("UserName", "").startswith(f"{user}(")]
+    of_account = [
+        association
+        for association in of_user
+        if (association["Account"] == account if account else association.get("DefAssoc") == "Yes")
+    ]
+    return next(iter(of_account or of_user), {})
 
 
 def _with_parents(own: Mapping[str, str], associations: list[dict[str, str]]) -> Iterator[Mapping[str, str]]:
-    accounts = {one["Account"]: one for one in associations if not one.get("UserName")}
+    accounts = {association["Account"]: association for association in associations if not association.get("UserName")}
     yield own
     name = own.get("Account", "")
     while (account := accounts.pop(name, None)) is not None:  # each once, whatever the answer says
@@ -79,6 +83,6 @@ def _of_qos(line: str, account: str, uid: int) -> Iterator[int]:
     groups = re.search(r"GrpSubmitJobs=(\S*)", line)
     user = re.search(rf"\b{uid}={{[^}}]*MaxSubmitJobsPU=([^\s}}]+)", line)
     whole = re.search(rf"\b{re.escape(account)}={{[^}}]*MaxSubmitJobsPA=([^\s}}]+)", line) if account else None
-    for found in (groups, user, whole):
-        if found is not None and (match := _COUNT.fullmatch(found[1])) is not None:
+    for limit in (groups, user, whole):
+        if limit is not None and (match := _COUNT.fullmatch(limit[1])) is not None:
             yield int(match[1]) - int(match[2])
