@@ -98,13 +98,13 @@ def outcome_of(error: BaseException) -> Outcome:
 def _of_full_disk(error: BaseException) -> Outcome:
     """Infrastructure, by that budget: others may make room. The disk is named, which most such errors do not."""
     full = places(error)
-    said = headline(error)
-    unnamed = [place for place in full if place not in said]
+    line = headline(error)
+    unnamed = [place for place in full if place not in line]
     return Outcome(
         INFRASTRUCTURE,
         time.time(),
         69,
-        error=f"{said}: {', '.join(unnamed)}" if unnamed else said,
+        error=f"{line}: {', '.join(unnamed)}" if unnamed else line,
         traceback=story(error),
         nodes=None if full and not is_shared(full) else [],
     )

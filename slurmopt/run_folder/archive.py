@@ -135,16 +135,16 @@ class TaskArchive:
     def find(self, number: int) -> Archived | None:
         """The point as its latest line tells; None where there is none. OSError where the file cannot be read."""
         self._look()
-        if not (told := self._told(number)):
+        if not (record := self._told(number)):
             return None
         try:
-            returned = told["return"]
+            returned = record["return"]
             return Archived(
                 self,
                 number,
-                [event for event in told["journal"] if isinstance(event, dict) and "event" in event],
-                [int(attempt) for attempt in told["attempts"]],
-                [(int(attempt), int(rank), int(place), int(size)) for attempt, rank, place, size in told["logs"]],
+                [event for event in record["journal"] if isinstance(event, dict) and "event" in event],
+                [int(attempt) for attempt in record["attempts"]],
+                [(int(attempt), int(rank), int(place), int(size)) for attempt, rank, place, size in record["logs"]],
                 None if returned is None else (int(returned[0]), int(returned[1])),
             )
         except (KeyError, TypeError, ValueError, IndexError, OverflowError):  # a foreign hand
@@ -167,9 +167,9 @@ class TaskArchive:
                     self._firsts.setdefault(int(match[1]), (self._size, len(line)))
                 self._size += len(line)
 
-    def _config(self, told: dict[str, Any], most: int) -> str | None:
+    def _config(self, record: dict[str, Any], most: int) -> str | None:
         """`most`: how many lines it may lead over."""
-        config, like = told.get("config"), told.get("like")
+        config, like = record.get("config"), record.get("like")
         if not isinstance(config, dict):
             return config if isinstance(config, str) else None
         place = self._firsts.get(like) if isinstance(like, int) and most else None
@@ -181,15 +181,15 @@ class TaskArchive:
 
     def _line(self, place: tuple[int, int]) -> dict[str, Any]:
         try:
-            told = json.loads(_piece(self.task.path / LINES, *place))
+            record = json.loads(_piece(self.task.path / LINES, *place))
         except (ValueError, RecursionError):
             return {}
-        return told if isinstance(told, dict) else {}
+        return record if isinstance(record, dict) else {}
 
 
 def _like(other: str, lines: dict[str, str]) -> str:
-    found = other.split("\n")
+    merged = other.split("\n")
     for at, line in lines.items():
-        if at.isdecimal() and int(at) < len(found):
-            found[int(at)] = str(line)
-    return "\n".join(found)
+        if at.isdecimal() and int(at) < len(merged):
+            merged[int(at)] = str(line)
+    return "\n".join(merged)

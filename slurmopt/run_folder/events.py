@@ -107,9 +107,9 @@ def read(path: Path, *words: str) -> list[dict[str, Any]]:
     hand) is left out. OSError; of many `words` TooLarge."""
     if not words:
         return list(parse(lines(path)))
-    wanted = re.compile(b'"(?:' + b"|".join(re.escape(word.encode()) for word in words) + b')"')
+    pattern = re.compile(b'"(?:' + b"|".join(re.escape(word.encode()) for word in words) + b')"')
     found = (
-        line for block in blocks(path) if wanted.search(block) for line in block.splitlines() if wanted.search(line)
+        line for block in blocks(path) if pattern.search(block) for line in block.splitlines() if pattern.search(line)
     )
     return [event for event in parse(few(found, path)) if event["event"] in words]
 

@@ -85,12 +85,12 @@ def open_append(path: Path, mode: int = 0o640) -> int:
 def _leave_to_owner(descriptor: int, path: Path) -> None:
     """Gives an empty file of root's to whom the file at `path` belongs, else to the folder's owner: that user's jobs
     must read it, as after `slurmopt cancel` by an administrator. Never one that has another name elsewhere."""
-    mine = os.fstat(descriptor)
-    if os.geteuid() or mine.st_uid or mine.st_size or mine.st_nlink > 1:
+    created = os.fstat(descriptor)
+    if os.geteuid() or created.st_uid or created.st_size or created.st_nlink > 1:
         return
     with contextlib.suppress(OSError):  # root is nobody on a file system that says so
-        before = path.lstat() if os.path.lexists(path) else mine
-        facts = path.parent.stat() if os.path.samestat(before, mine) else before
+        before = path.lstat() if os.path.lexists(path) else created
+        facts = path.parent.stat() if os.path.samestat(before, created) else before
         if facts.st_uid:
             os.fchown(descriptor, facts.st_uid, facts.st_gid)
 

@@ -56,8 +56,8 @@ def read(path: Path) -> Heartbeat | None:
     value = read_json(path)
     if value is None:
         return None
-    known = {f.name for f in fields(Heartbeat)}
+    valid = {f.name for f in fields(Heartbeat)}
     try:
-        return Heartbeat(**{key: item for key, item in value.items() if key in known})
+        return Heartbeat(**{key: item for key, item in value.items() if key in valid})
     except TypeError:  # written by a foreign hand: it lacks what every heartbeat has
         return None

@@ -47,25 +47,25 @@ def hold_as_told() -> bool:
 @contextlib.contextmanager
 def holding(folders: Sequence[Path]) -> Iterator[None]:
     """Holds them meanwhile, those that are made meanwhile too; what this process holds already it goes on to hold."""
-    mine = [folder for folder in folders if _find(folder) is None]
-    for folder in mine:
+    opened = [folder for folder in folders if _find(folder) is None]
+    for folder in opened:
         hold(folder)
     try:
         yield
     finally:
-        for folder in mine:
+        for folder in opened:
             release(folder)
 
 
 def release(folder: Path | None = None) -> None:
     """Closes it again; None: all."""
-    for one in [one for one in _held if folder in (None, one.folder)]:
-        os.close(int(one.way.name))
-        _held.remove(one)
+    for kept in [kept for kept in _held if folder in (None, kept.folder)]:
+        os.close(int(kept.way.name))
+        _held.remove(kept)
 
 
 def _find(folder: Path) -> _Held | None:
-    return next((one for one in _held if one.folder == folder), None)
+    return next((kept for kept in _held if kept.folder == folder), None)
 
 
 def _hold(folder: Path, way: str) -> bool:
@@ -100,16 +100,16 @@ def take_over(handed: Sequence[str] | None) -> None:
 
 def held(path: Path) -> Path:
     """`path`; where it is in a folder that this process holds, by way of that."""
-    for one in _held:
-        if path.is_relative_to(one.folder):
-            return one.way / path.relative_to(one.folder)
+    for kept in _held:
+        if path.is_relative_to(kept.folder):
+            return kept.way / path.relative_to(kept.folder)
     return path
 
 
 def renewed() -> bool:
     """Opens a folder anew where its descriptor is lost: the file server does not know it any more, or a training has
     closed all that it found open. False where none is, or where something else is in the folder's place."""
-    return any([_renew(one) for one in list(_held)])
+    return any([_renew(kept) for kept in list(_held)])
 
 
 def _renew(lost: _Held) -> bool:
@@ -130,31 +130,31 @@ def _renew(lost: _Held) -> bool:
 def is_swapped(folder: Path) -> bool:
     """Whether something else is in the place of a folder that this process holds. One that was moved away, with nothing
     in its place, counts as away."""
-    one = _find(folder)
-    if one is None:
+    kept = _find(folder)
+    if kept is None:
         return False
     try:
-        return _identity_of(folder.stat()) != one.identity
+        return _identity_of(folder.stat()) != kept.identity
     except PermissionError:  # somebody's closed folder; or one's own ticket has expired, which closes both
-        return os.access(f"{one.way}/.", os.X_OK)
+        return os.access(f"{kept.way}/.", os.X_OK)
     except (FileNotFoundError, NotADirectoryError):  # a file, or a link that leads nowhere, may be there or above
-        there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
-        return not there.is_dir()
+        nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+        return not nearest.is_dir()
     except OSError as error:
         return error.errno == errno.ELOOP
 
 
 def owner_of_held(folder: Path) -> int | None:
     """The user id that a folder had when this process opened it; None where it holds no such folder."""
-    one = _find(folder)
-    return None if one is None else one.identity[1]
+    kept = _find(folder)
+    return None if kept is None else kept.identity[1]
 
 
 def place_of_held(folder: Path) -> Path | None:
     """Where a folder that this process holds is now; None where nobody can tell, as after it was deleted."""
-    one = _find(folder)
+    kept = _find(folder)
     with contextlib.suppress(OSError):
-        if one is not None and _identity_of(os.stat(now := os.readlink(one.way))) == one.identity:
+        if kept is not None and _identity_of(os.stat(now := os.readlink(kept.way))) == kept.identity:
             return Path(now)
     return None
 

@@ -108,8 +108,8 @@ def alive(event: dict[str, Any], run: Path) -> bool | None:
     """Whether the local runner that a `submitted` event of `run` names lives; None where that cannot be seen from
     here. A journal can be edited: the process must be the runner of that very run."""
     pid = event.get("pid")
-    found = lives(pid, event.get("pid_started"), event.get("machine"), event.get("host"))
-    return str(run) in _words(pid) if found and isinstance(pid, int) else found
+    is_alive = lives(pid, event.get("pid_started"), event.get("machine"), event.get("host"))
+    return str(run) in _words(pid) if is_alive and isinstance(pid, int) else is_alive
 
 
 def _words(pid: int) -> list[str]:

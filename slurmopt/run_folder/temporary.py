@@ -54,15 +54,15 @@ def _abandoned(folder: Path) -> list[tuple[Path, int]]:
         names = os.listdir(folder)
     except OSError:
         return []
-    found = []
+    abandoned = []
     for name in names:
         if (match := _NAME.fullmatch(name)) is not None:
             with contextlib.suppress(OSError):
                 facts = (folder / name).lstat()
                 is_dead = match["machine"] == short_machine() and not _lives(int(match["pid"]))
                 if facts.st_uid == os.geteuid() and (is_dead or time.time() - facts.st_mtime > _OLD):
-                    found.append((folder / name, facts.st_mode))
-    return found
+                    abandoned.append((folder / name, facts.st_mode))
+    return abandoned
 
 
 def _lives(pid: int) -> bool:

@@ -18,10 +18,10 @@ def fill(text: str, environ: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         if match[1] is None:  # an escaped one stays text
             return "${"
-        found = environ.get(match[1])
-        if found is None and match[2] is None:
+        replacement = environ.get(match[1])
+        if replacement is None and match[2] is None:
             raise Unset(match[1])
-        return found if found is not None else _unquoted(match[2])
+        return replacement if replacement is not None else _unquoted(match[2])
 
     return _VARIABLE.sub(value, text)
 

@@ -54,11 +54,11 @@ def _is_bound(cpus: int, environ: Mapping[str, str]) -> bool:
 
 def _cpus_in_time(device: str) -> set[int]:
     """`_cpus_near`, or none where NVML does not answer: a dead driver never does, and the rank has no heartbeat yet."""
-    found: list[set[int]] = []
-    thread = threading.Thread(target=lambda: found.append(_cpus_near(device)), name="slurmopt-cpus", daemon=True)
+    answers: list[set[int]] = []
+    thread = threading.Thread(target=lambda: answers.append(_cpus_near(device)), name="slurmopt-cpus", daemon=True)
     thread.start()
     thread.join(_NVML_SECONDS)
-    return found[0] if found else set()
+    return answers[0] if answers else set()
 
 
 def _cpus_near(device: str) -> set[int]:

@@ -28,7 +28,7 @@ def note(folder: RunFolder, attempt: int, facts: RankFacts) -> None:
 
 def _facts(facts: RankFacts) -> dict[str, str]:
     system = os.uname()
-    known = {
+    versions = {
         "node of rank 0": facts.node,
         "nodes": str(facts.nodes),
         "ranks": str(facts.world_size),
@@ -36,11 +36,11 @@ def _facts(facts: RankFacts) -> dict[str, str]:
         "system": f"{system.sysname} {system.release} {system.machine}",
     }
     torch = sys.modules.get("torch")
-    return known if torch is None else known | _torch_facts(torch)
+    return versions if torch is None else versions | _torch_facts(torch)
 
 
 def _torch_facts(torch: Any) -> dict[str, str]:
-    known = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda)}
+    versions = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda)}
     if torch.cuda.is_initialized():
-        known["gpu"] = str(torch.cuda.get_device_name())
-    return known
+        versions["gpu"] = str(torch.cuda.get_device_name())
+    return versions

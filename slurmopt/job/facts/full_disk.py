@@ -61,27 +61,27 @@ def places(error: BaseException) -> list[str]:
     return [place for place in dict.fromkeys([*_shared(), *temporary]) if _has_little(place)]
 
 
-def is_shared(found: Iterable[str]) -> bool:
+def is_shared(full: Iterable[str]) -> bool:
     """Whether the disk of one of these is that of the run folder or of the working directory: of such a disk no node
     is at fault."""
     shared = {_device(place) for place in _shared()} - {None}
-    return any(_device(place) in shared for place in found)
+    return any(_device(place) in shared for place in full)
 
 
 def _shared() -> list[str]:
-    found = [os.environ.get("SLURMOPT_RUN_FOLDER")]
+    folders = [os.environ.get("SLURMOPT_RUN_FOLDER")]
     with contextlib.suppress(OSError):  # it was removed
-        found.append(os.getcwd())
-    return list(filter(None, found))
+        folders.append(os.getcwd())
+    return list(filter(None, folders))
 
 
 def _has_little(place: str) -> bool:
     try:
-        found = os.statvfs(place)
+        usage = os.statvfs(place)
     except OSError:
         return False
-    is_read_only = bool(found.f_flag & os.ST_RDONLY)  # such as squashfs, which has no free bytes
-    return not is_read_only and found.f_blocks > 0 and found.f_bavail * found.f_frsize < _LITTLE
+    is_read_only = bool(usage.f_flag & os.ST_RDONLY)  # such as squashfs, which has no free bytes
+    return not is_read_only and usage.f_blocks > 0 and usage.f_bavail * usage.f_frsize < _LITTLE
 
 
 def _device(place: str) -> int | None:

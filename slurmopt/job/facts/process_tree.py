@@ -53,13 +53,13 @@ def is_running(pid: int) -> bool:
 def descendants(pid: int) -> list[int]:
     """Process ids of all children of `pid`, their children and so on; zombies included."""
     children = _children()
-    found: list[int] = []
+    pids: list[int] = []
     todo = [pid]
     while todo:
         below = children.get(todo.pop(), [])
-        found += below
+        pids += below
         todo += below
-    return found
+    return pids
 
 
 def kill_below(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
@@ -87,14 +87,14 @@ def _parent(pid: str) -> int | None:
 def tell(pid: int, number: signal.Signals) -> list[int]:
     """Sends a signal to the processes that catch it, from `pid` downward, and to `pid` where none does: a shell that
     waits for a training would die of it, and the training hear nothing. Returns whom it was sent to."""
-    told = catching(pid, number) or [pid]
-    send(told, number)
-    return told
+    pids = catching(pid, number) or [pid]
+    send(pids, number)
+    return pids
 
 
 def tell_below(pid: int, number: signal.Signals) -> None:
     """Sends a signal to the processes below `pid` that catch it."""
-    send([one for child in _children().get(pid, []) for one in catching(child, number)], number)
+    send([process for child in _children().get(pid, []) for process in catching(child, number)], number)
 
 
 def send(pids: Collection[int], number: signal.Signals) -> None:
@@ -113,15 +113,15 @@ def catching(pid: int, number: signal.Signals, names: Collection[str] = ()) -> l
     """Of `pid` and the processes below it those that catch the signal, or have one of `names`; what is below one of
     them is left out."""
     children = _children()
-    found: list[int] = []
+    pids: list[int] = []
     todo = [pid]
     while todo:
-        one = todo.pop()
-        if name(one) in names or _catches(one, number):
-            found.append(one)
+        process = todo.pop()
+        if name(process) in names or _catches(process, number):
+            pids.append(process)
         else:
-            todo += children.get(one, [])
-    return found
+            todo += children.get(process, [])
+    return pids
 
 
 def name(pid: int) -> str:

@@ -102,20 +102,20 @@ def _facts(environ: Mapping[str, str], numbers: Mapping[str, int]) -> RankFacts:
 
 
 def _torchrun(environ: Mapping[str, str]) -> dict[str, int]:
-    found = {fact: int(environ[word]) for fact, (word, _) in _WORDS.items() if environ.get(word)}
-    found.setdefault("world_size", 1)
-    found.setdefault("local_world_size", found["world_size"] if found.get("nodes", 1) == 1 else 1)
-    found.setdefault("nodes", max(1, found["world_size"] // found["local_world_size"]))
-    found.setdefault("node_rank", int(environ.get("GROUP_RANK") or found["rank"] // found["local_world_size"]))
-    return _ALONE | found
+    facts = {fact: int(environ[word]) for fact, (word, _) in _WORDS.items() if environ.get(word)}
+    facts.setdefault("world_size", 1)
+    facts.setdefault("local_world_size", facts["world_size"] if facts.get("nodes", 1) == 1 else 1)
+    facts.setdefault("nodes", max(1, facts["world_size"] // facts["local_world_size"]))
+    facts.setdefault("node_rank", int(environ.get("GROUP_RANK") or facts["rank"] // facts["local_world_size"]))
+    return _ALONE | facts
 
 
 def _slurm(environ: Mapping[str, str]) -> dict[str, int]:
-    found = {fact: int(environ[word]) for fact, (_, word) in _WORDS.items() if word and environ.get(word)}
+    facts = {fact: int(environ[word]) for fact, (_, word) in _WORDS.items() if word and environ.get(word)}
     per_node = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", "1"))
-    node_rank = found.get("node_rank", 0)
-    found["local_world_size"] = per_node[min(node_rank, len(per_node) - 1)]
-    return _ALONE | found
+    node_rank = facts.get("node_rank", 0)
+    facts["local_world_size"] = per_node[min(node_rank, len(per_node) - 1)]
+    return _ALONE | facts
 
 
 def tasks_per_node(text: str) -> list[int]:

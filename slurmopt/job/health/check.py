@@ -36,16 +36,16 @@ def check(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter)
         return None
     checks = call.health
     live.enter(CHECKING)
-    found = [*_gpus_of_the_rank(checks, facts), *_node(call, checks, attempt, facts)]
+    findings = [*_gpus_of_the_rank(checks, facts), *_node(call, checks, attempt, facts)]
     waited = 0.0
-    if found and checks.wait and all(finding.passing for finding in found):
+    if findings and checks.wait and all(finding.passing for finding in findings):
         again = partial(_node, call, checks, attempt, facts)
-        found, waited = Waiting(call.folder, attempt, facts, live).until_passed(found, again, checks.wait)
-        if found and signals.requested():
-            return failures.left(f"it was told to leave while it waited: {_said(found)}")
-    if not found and facts.local_rank == 0 and facts.nodes > 1 and checks.reach:
-        found = [*_reached(call, attempt, facts, live, Budget(checks.within))]
-    return _failed(found, facts, waited) if found else None
+        findings, waited = Waiting(call.folder, attempt, facts, live).until_passed(findings, again, checks.wait)
+        if findings and signals.requested():
+            return failures.left(f"it was told to leave while it waited: {_said(findings)}")
+    if not findings and facts.local_rank == 0 and facts.nodes > 1 and checks.reach:
+        findings = [*_reached(call, attempt, facts, live, Budget(checks.within))]
+    return _failed(findings, facts, waited) if findings else None
 
 
 def _node(call: RankArgs, checks: Checks, attempt: int, facts: RankFacts) -> list[Finding]:
@@ -70,8 +70,8 @@ def check_gpu(call: RankArgs, facts: RankFacts) -> Outcome | None:
 
 def _gpus_of_the_rank(checks: Checks, facts: RankFacts) -> Iterator[Finding]:
     words = of_nvidia(os.environ) if checks.gpus else []
-    if words and (found := bounded("NVML", Budget(checks.within, _GPUS_TIMES), lambda: gpus.look(words, facts))):
-        yield found
+    if words and (finding := bounded("NVML", Budget(checks.within, _GPUS_TIMES), lambda: gpus.look(words, facts))):
+        yield finding
 
 
 _Part = tuple[str, Check, bool]
@@ -109,14 +109,14 @@ def _reached(
         yield finding
 
 
-def _said(found: list[Finding]) -> str:
-    return "; ".join(finding.text for finding in found)
+def _said(findings: list[Finding]) -> str:
+    return "; ".join(finding.text for finding in findings)
 
 
-def _failed(found: list[Finding], facts: RankFacts, waited: float = 0.0) -> Outcome:
-    own = [finding for finding in found if finding.nodes is None]
-    said = _said(found) + (f"; waited {human_seconds(waited)} (health.wait)" if waited else "")
-    error = f"health: {facts.node}: {said}" if own or not found[0].nodes else f"health: {said}"
+def _failed(findings: list[Finding], facts: RankFacts, waited: float = 0.0) -> Outcome:
+    own = [finding for finding in findings if finding.nodes is None]
+    summary = _said(findings) + (f"; waited {human_seconds(waited)} (health.wait)" if waited else "")
+    error = f"health: {facts.node}: {summary}" if own or not findings[0].nodes else f"health: {summary}"
     print(f"slurmopt: {error}", file=sys.stderr, flush=True)
-    nodes = None if own else sorted({name for finding in found for name in finding.nodes or ()})
+    nodes = None if own else sorted({name for finding in findings for name in finding.nodes or ()})
     return Outcome(INFRASTRUCTURE, time.time(), EXIT_STATUS[INFRASTRUCTURE], error=error, nodes=nodes)

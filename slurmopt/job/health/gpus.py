@@ -50,29 +50,29 @@ def _missing(nvml: Any, words: list[str]) -> Finding | None:
                 lost[word] = str(error)
     if not lost:
         return None
-    told = ", ".join(f"GPU {word}: {error}" for word, error in list(lost.items())[:4])
-    return Finding(f"{len(words) - len(lost)} of {len(words)} promised GPUs answer ({told})")
+    errors = ", ".join(f"GPU {word}: {error}" for word, error in list(lost.items())[:4])
+    return Finding(f"{len(words) - len(lost)} of {len(words)} promised GPUs answer ({errors})")
 
 
 def _faulty(nvml: Any, words: list[str]) -> Finding | None:
-    found = [f"GPU {word}: {fault}" for word in words for fault in _faults(nvml, word)]
-    return Finding(", ".join(found[:4])) if found else None
+    faults = [f"GPU {word}: {fault}" for word in words for fault in _faults(nvml, word)]
+    return Finding(", ".join(faults[:4])) if faults else None
 
 
 def _faults(nvml: Any, word: str) -> list[str]:
     """What takes a GPU out; what only warns of it is told."""
-    handle, found = gpus.device_handle(nvml, word), []
+    handle, faults = gpus.device_handle(nvml, word), []
     for question, takes_it_out in ((_ecc_errors, False), (_pages, False), (_rows, False), (_failed_rows, True)):
         try:
             fault = question(nvml, handle)
         except nvml.NVMLError as error:
-            found += [] if _is_no_answer(nvml, error) else [f"{error}"]
+            faults += [] if _is_no_answer(nvml, error) else [f"{error}"]
             continue
         if fault and takes_it_out:
-            found.append(fault)
+            faults.append(fault)
         elif fault:
             print(f"slurmopt: health: GPU {word}: {fault}; it is used all the same", file=sys.stderr, flush=True)
-    return found
+    return faults
 
 
 def _is_no_answer(nvml: Any, error: Any) -> bool:

@@ -16,16 +16,16 @@ def space(folder: str, least: int, key: str, shared: bool) -> Finding | None:
     others may make room there; what fills a node's own disk mostly stays."""
     path = _there(folder, key)
     try:
-        found = os.statvfs(path)
+        usage = os.statvfs(path)
     except PermissionError as error:
         raise NotChecked(f"the space of {path} is not known: {error.strerror}") from None
     except OSError as error:
         return Finding(f"{path} does not work: {error.strerror}", passing=shared)
-    if found.f_flag & os.ST_RDONLY:
+    if usage.f_flag & os.ST_RDONLY:
         return Finding(f"{path} is mounted read-only")
-    if found.f_blocks == 0:
+    if usage.f_blocks == 0:
         raise NotChecked(f"the space of {path} is not known: its file system tells none")
-    free = found.f_bavail * found.f_frsize
+    free = usage.f_bavail * usage.f_frsize
     if free >= least:
         return None
     text = f"{path} has {human_bytes(free)} free, less than {human_bytes(least)} ({key}; {key}=null skips this check)"

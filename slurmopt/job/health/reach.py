@@ -81,7 +81,7 @@ class Reach:
         try:
             self._gather(pool, dict(others))
             done, _ = wait(self._asked.values(), self._budget.left())
-            return {node: asked.result() for node, asked in self._asked.items() if asked in done}
+            return {node: answer.result() for node, answer in self._asked.items() if answer in done}
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -106,7 +106,7 @@ class Reach:
 
     def _is_over(self) -> bool:
         """Whether there is no point in waiting: the job is to end, or a node has failed already."""
-        return signals.requested() or any(asked.done() and asked.result() for asked in self._asked.values())
+        return signals.requested() or any(answer.done() and answer.result() for answer in self._asked.values())
 
     def _beat(self, rank: int) -> Heartbeat | None:
         try:
@@ -126,10 +126,10 @@ class Reach:
         return beat is None or beat.phase == CHECKING
 
     def _finding(self, failed: dict[int, str], asked: int) -> Finding:
-        told = [f"{self._beats[node].node} ({self._beats[node].address}): {why}" for node, why in failed.items()]
-        more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+        reasons = [f"{self._beats[node].node} ({self._beats[node].address}): {why}" for node, why in failed.items()]
+        more = f" and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
         alone = len(failed) == asked > 1  # none of several nodes is reached: it is this one that is cut off
-        text = f"{self._facts.node} cannot reach {'; '.join(told[:_NAMED])}{more} (health.reach)"
+        text = f"{self._facts.node} cannot reach {'; '.join(reasons[:_NAMED])}{more} (health.reach)"
         return Finding(text, None if alone else tuple(self._beats[node].node for node in failed))
 
     def _wait_for(self, listener: Listener, nodes: set[int]) -> None:

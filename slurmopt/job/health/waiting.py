@@ -25,35 +25,42 @@ class Waiting:
         self._folder, self._attempt, self._facts, self._live = folder, attempt, facts, live
 
     def until_passed(
-        self, found: list[Finding], look: Callable[[], list[Finding]], most: float
+        self, findings: list[Finding], look: Callable[[], list[Finding]], most: float
     ) -> tuple[list[Finding], float]:
         """What is still found once all has passed, a new finding is there that will not pass, the job is to end, or
         `most` seconds are over; and the seconds waited. Pauses grow."""
         start, pause = time.monotonic(), _FIRST_PAUSE
-        self._tell(found, time.time() + most)
-        while found and all(one.passing for one in found) and (left := start + most - time.monotonic()) > 0:
+        self._tell(findings, time.time() + most)
+        while (
+            findings and all(finding.passing for finding in findings) and (left := start + most - time.monotonic()) > 0
+        ):
             pause = min(pause, left)
-            self._live.tell_awaited(self._in_words(found, pause, left))
+            self._live.tell_awaited(self._in_words(findings, pause, left))
             if signals.wait(pause):
                 break
-            found, pause = look(), min(1.5 * pause, _LONGEST_PAUSE)
+            findings, pause = look(), min(1.5 * pause, _LONGEST_PAUSE)
         self._live.tell_awaited(None)
         waited = time.monotonic() - start
-        if not found:
+        if not findings:
             print(f"slurmopt: health: goes on after {waited:.0f} s", file=sys.stderr, flush=True)
-        return found, waited
+        return findings, waited
 
-    def _in_words(self, found: list[Finding], pause: float, left: float) -> str:
-        return f"{_said(found)}; looks again at {_clock(pause)}, until {_clock(left)}"
+    def _in_words(self, findings: list[Finding], pause: float, left: float) -> str:
+        return f"{_said(findings)}; looks again at {_clock(pause)}, until {_clock(left)}"
 
-    def _tell(self, found: list[Finding], until: float) -> None:
+    def _tell(self, findings: list[Finding], until: float) -> None:
         """One line in the log of each rank that waits. In the journal rank 0 speaks for all, and the first rank of a
         node for what is the node's own."""
-        said = f"waits for what may pass, until {_clock(until - time.time())} (health.wait): {_said(found)}"
-        print(f"slurmopt: health: {self._facts.node}: {said}", file=sys.stderr, flush=True)
-        own = any(one.nodes is None for one in found)
+        message = f"waits for what may pass, until {_clock(until - time.time())} (health.wait): {_said(findings)}"
+        print(f"slurmopt: health: {self._facts.node}: {message}", file=sys.stderr, flush=True)
+        own = any(finding.nodes is None for finding in findings)
         if self._facts.rank == 0 or (own and self._facts.local_rank == 0):
-            note = {"rank": self._facts.rank, "node": self._facts.node, "reason": _said(found), "until": round(until)}
+            note = {
+                "rank": self._facts.rank,
+                "node": self._facts.node,
+                "reason": _said(findings),
+                "until": round(until),
+            }
             # In a thread: the journal may be on the very file system that does not answer.
             threading.Thread(target=self._note, kwargs=note, name="slurmopt-health", daemon=True).start()
 
@@ -64,8 +71,8 @@ class Waiting:
             print(f"slurmopt: the journal cannot be written: {error}", file=sys.stderr, flush=True)
 
 
-def _said(found: list[Finding]) -> str:
-    return "; ".join(one.text for one in found)
+def _said(findings: list[Finding]) -> str:
+    return "; ".join(finding.text for finding in findings)
 
 
 def _clock(seconds: float) -> str:

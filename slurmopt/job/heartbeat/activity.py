@@ -39,10 +39,10 @@ class Activity:
         """Whether there was any since the last call; the first one only begins to measure."""
         now, own = time.monotonic(), os.getpid()
         before, since = self._bytes, self._looked
-        mine = _bytes_of(own)
+        own_bytes = _bytes_of(own)
         self._bytes = {pid: _bytes_of(pid) for pid in process_tree.descendants(own)}
         moved = sum(max(0, count - before.get(pid, 0)) for pid, count in self._bytes.items())
-        moved += mine - before.get(own, mine)
+        moved += own_bytes - before.get(own, own_bytes)
         self._bytes[own] = _bytes_of(own)  # without what this look itself has read
         self._looked = now
         if since is None or now <= since:

@@ -34,33 +34,33 @@ class DeviceMetrics:
     def take(self, metrics: dict[str, Any]) -> dict[str, float]:
         """The numbers that are known at once, those that have come by now included. Where a GPU is far behind, what has
         no room is left out: newer ones follow."""
-        known = self.come()
+        values = self.come()
         for name, value in metrics.items():
             if _is_on_gpu(value):
                 if len(self._coming) < _SLOTS:
                     self._copy(name, value)
                 continue
-            known[name] = float(value)
+            values[name] = float(value)
             with self._lock:  # what still comes under this name is older; its slot stays taken until then
                 self._coming = deque((None if each == name else each, slot) for each, slot in self._coming)
-        return known
+        return values
 
     def come(self, seconds: float = 0.0) -> dict[str, float]:
         """The numbers that have come since, the last of each name; waits for them up to `seconds`."""
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         deadline = time.monotonic() + seconds
         with self._lock:
             while self._coming:
                 name, slot = self._coming[0]
                 if int(self._bits[slot]) != _UNKNOWN:
                     if name is not None:
-                        found[name] = float(self._numbers[slot])
+                        values[name] = float(self._numbers[slot])
                     self._coming.popleft()
                 elif time.monotonic() < deadline:
                     time.sleep(_PAUSE)
                 else:
                     break
-        return found
+        return values
 
     def _copy(self, name: str, value: Any) -> None:
         torch: Any = sys.modules["torch"]

@@ -236,12 +236,12 @@ class HeartbeatWriter:
         with contextlib.suppress(ValueError, TypeError, KeyError):  # not one of ours
             self._take_report(json.loads(data))
 
-    def _take_report(self, told: Any) -> None:
-        if isinstance(told, dict):
-            if (phase := str(told["phase"])) != "ended":
+    def _take_report(self, report: Any) -> None:
+        if isinstance(report, dict):
+            if (phase := str(report["phase"])) != "ended":
                 self.enter(phase)
         else:
-            self.report(*told)
+            self.report(*report)
 
     def _beat(self) -> None:
         with self._writing:

@@ -45,10 +45,10 @@ def own_host(name: str | None, facts: RankFacts) -> str:
     Where both are loopback addresses (a hosts file that maps the name to 127.0.1.1), the name: other nodes resolve it
     differently.
     """
-    known = _resolved(name) if name else None
+    resolved = _resolved(name) if name else None
     towards = source_address(facts.master_addr, facts.master_port)
-    outside = [host for host in (known, towards) if host is not None and not is_loopback(host)]
-    return outside[0] if outside else (name if name and known else towards or "127.0.0.1")
+    outside = [host for host in (resolved, towards) if host is not None and not is_loopback(host)]
+    return outside[0] if outside else (name if name and resolved else towards or "127.0.0.1")
 
 
 def interface_to_peers(facts: RankFacts, environ: Mapping[str, str]) -> str | None:
@@ -57,8 +57,8 @@ def interface_to_peers(facts: RankFacts, environ: Mapping[str, str]) -> str | No
     That is the interface of the route to MASTER_ADDR. On the node of rank 0, where that name may be a loopback
     address, it is the interface of the route to the last node of the job.
     """
-    found = _address_to_peers(facts, environ)
-    return None if found is None else dict(_interface_addresses()).get(found)
+    address = _address_to_peers(facts, environ)
+    return None if address is None else dict(_interface_addresses()).get(address)
 
 
 def _address_to_peers(facts: RankFacts, environ: Mapping[str, str]) -> str | None:

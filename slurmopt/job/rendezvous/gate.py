@@ -64,14 +64,14 @@ def _connect(
     connection = socket.create_connection(address, timeout=max(0.001, deadline - time.monotonic()))
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        where, mine = _place(connection.getpeername()), os.urandom(_NONCE)
+        where, nonce = _place(connection.getpeername()), os.urandom(_NONCE)
         theirs = _exactly(connection, _NONCE, deadline)
-        connection.sendall(_ASKED.pack(me, mine, proof("ask", purpose, me, where, theirs + mine)))
+        connection.sendall(_ASKED.pack(me, nonce, proof("ask", purpose, me, where, theirs + nonce)))
         try:
             answer = _exactly(connection, _PROOF, deadline)
         except (Unproven, ConnectionResetError) as error:
             raise _Dropped("it closed the connection") from error
-        if not hmac.compare_digest(answer, proof("answer", purpose, peer, where, mine + theirs)):
+        if not hmac.compare_digest(answer, proof("answer", purpose, peer, where, nonce + theirs)):
             raise Unproven("the proof is wrong")
         connection.settimeout(None)
         _keep_alive(connection)
@@ -98,9 +98,9 @@ def _exactly(connection: socket.socket, size: int, deadline: float) -> bytes:
         if (left := deadline - time.monotonic()) <= 0:
             raise TimeoutError
         connection.settimeout(left)
-        if not (more := connection.recv(size - len(data))):
+        if not (chunk := connection.recv(size - len(data))):
             raise Unproven("it closed the connection")
-        data += more
+        data += chunk
     return data
 
 
@@ -151,8 +151,8 @@ class Gate:
         """Has `ready` called in this thread whenever something came, or, with `writes`, once more can be sent. Called
         in the thread of `admit`."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writes else 0)
-        known = connection in self._selector.get_map()
-        (self._selector.modify if known else self._selector.register)(connection, events, ready)
+        is_watched = connection in self._selector.get_map()
+        (self._selector.modify if is_watched else self._selector.register)(connection, events, ready)
 
     def forget(self, connection: socket.socket) -> None:
         """Watches it no longer, and closes it."""
@@ -232,11 +232,11 @@ class Gate:
 
     def _hear(self, connection: socket.socket, guest: _Guest) -> None:
         try:
-            more = connection.recv(_ASKED.size - len(guest.data))
-            guest.data += more
-            if more and len(guest.data) < _ASKED.size:
+            chunk = connection.recv(_ASKED.size - len(guest.data))
+            guest.data += chunk
+            if chunk and len(guest.data) < _ASKED.size:
                 return
-            answer = self._answer(connection, guest) if more else None
+            answer = self._answer(connection, guest) if chunk else None
             if answer is None:
                 return self._drop(connection)
             connection.send(answer)

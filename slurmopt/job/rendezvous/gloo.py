@@ -30,10 +30,10 @@ def gloo_exports(facts: RankFacts, environ: Mapping[str, str], ranks_each: int =
     - By default gloo takes the interface of the address to which the host name resolves. Debian maps it to 127.0.1.1,
       where no other node answers. The ranks of one node need no interface that other machines reach.
     """
-    found = {}
+    exports = {}
     if facts.world_size * ranks_each > _MOST_RANKS:
-        found[LAZY] = "1"
+        exports[LAZY] = "1"
     if INTERFACE not in environ and facts.world_size * ranks_each > 1:
         interface = "lo" if facts.nodes == 1 else interface_to_peers(facts, environ)
-        found |= {INTERFACE: interface} if interface else {}
-    return {name: value for name, value in found.items() if name not in environ}
+        exports |= {INTERFACE: interface} if interface else {}
+    return {name: value for name, value in exports.items() if name not in environ}

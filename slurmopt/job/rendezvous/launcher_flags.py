@@ -24,27 +24,27 @@ def completed(words: Sequence[str], facts: RankFacts, environ: Mapping[str, str]
 
     `facts`: of one process per node. The processes of each node are PET_NPROC_PER_NODE, as for torchrun.
     """
-    found = of_words(words)
-    if found is None:
+    launcher = of_words(words)
+    if launcher is None:
         return list(words)
     flags: list[str] = []
-    given = {option(word) for word in own_words(words, found.at)}
+    own_flags = {option(word) for word in own_words(words, launcher.at)}
     each = environ.get("PET_NPROC_PER_NODE", "")
-    if found.name == "accelerate":
-        flags = _of_accelerate(facts, int(each) if each.isdigit() else 1, given, environ)
-    elif found.name == "deepspeed":
-        flags = _of_deepspeed(found, facts, environ)
-    if "-H" in given:
-        given.add("--hostfile")
-    flags = [flag for flag in flags if option(flag) not in given]
-    return [*words[: found.at + 1], *flags, *words[found.at + 1 :]]
+    if launcher.name == "accelerate":
+        flags = _of_accelerate(facts, int(each) if each.isdigit() else 1, own_flags, environ)
+    elif launcher.name == "deepspeed":
+        flags = _of_deepspeed(launcher, facts, environ)
+    if "-H" in own_flags:
+        own_flags.add("--hostfile")
+    flags = [flag for flag in flags if option(flag) not in own_flags]
+    return [*words[: launcher.at + 1], *flags, *words[launcher.at + 1 :]]
 
 
-def _of_accelerate(facts: RankFacts, each: int, given: Set[str], environ: Mapping[str, str]) -> list[str]:
+def _of_accelerate(facts: RankFacts, each: int, own_flags: Set[str], environ: Mapping[str, str]) -> list[str]:
     total = facts.nodes * each
     flags = [f"--num_processes={total}", f"--num_machines={facts.nodes}", f"--machine_rank={facts.node_rank}"]
     flags += [f"--main_process_ip={facts.master_addr}", f"--main_process_port={facts.master_port}"]
-    if total > 1 and not given & _OWN_KIND and not _has_accelerate_config(environ):
+    if total > 1 and not own_flags & _OWN_KIND and not _has_accelerate_config(environ):
         flags.append("--multi_gpu")  # several processes, with GPUs or without
     return flags
 
@@ -56,9 +56,9 @@ def _has_accelerate_config(environ: Mapping[str, str]) -> bool:
     return any(os.path.isfile(home / f"default_config.{kind}") for kind in ("yaml", "json"))
 
 
-def _of_deepspeed(found: Launcher, facts: RankFacts, environ: Mapping[str, str]) -> list[str]:
+def _of_deepspeed(launcher: Launcher, facts: RankFacts, environ: Mapping[str, str]) -> list[str]:
     hostfile = [f"--hostfile={environ[HOSTFILE]}"] if HOSTFILE in environ else []
-    if found.per != NODE:
+    if launcher.per != NODE:
         return hostfile
     flags = [f"--master_addr={facts.master_addr}", f"--master_port={facts.master_port}"]
     if facts.nodes > 1:  # with a hostfile of one node it would want ssh to it

@@ -138,8 +138,8 @@ class ProcessGroup:
     def _wait_as_guest(self, store: Any) -> str:
         """Polls instead of blocking in the store, so that signals are seen while waiting."""
         try:
-            there = _seldom(lambda: store.check(["verdict"]), self._facts.world_size / _ASKED_PER_SECOND)
-            if not _gathered(there, self._timeout + _LINGER):
+            has_verdict = _seldom(lambda: store.check(["verdict"]), self._facts.world_size / _ASKED_PER_SECOND)
+            if not _gathered(has_verdict, self._timeout + _LINGER):
                 return "0"
             verdict = store.get("verdict").decode()
             store.add("told", 1)

@@ -119,9 +119,9 @@ def _answer(connection: socket.socket, deadline: float) -> list[bytes]:
         if (left := deadline - time.monotonic()) <= 0:
             raise TimeoutError
         connection.settimeout(left)
-        if not (more := connection.recv(_CHUNK)):
+        if not (chunk := connection.recv(_CHUNK)):
             raise ConnectionError("end of file")
-        data += more
+        data += chunk
     return answer
 
 

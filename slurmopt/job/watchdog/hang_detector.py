@@ -53,14 +53,14 @@ class Allowance:
     @property
     def _learned(self) -> float:
         """With `auto`. What was taken for a hang before may have been a slow step: it gets twice the time."""
-        seen = max(_TIMES_THE_SLOWEST * self.slowest, _TIMES_THE_FIRST * self.first)
-        return max(SHORTEST, self.collective + _AFTER_THE_COLLECTIVE, seen) * float(1 << self.hangs)
+        slowest = max(_TIMES_THE_SLOWEST * self.slowest, _TIMES_THE_FIRST * self.first)
+        return max(SHORTEST, self.collective + _AFTER_THE_COLLECTIVE, slowest) * float(1 << self.hangs)
 
     @property
     def patience(self) -> float:
         """Before the first step is done, and in the phases whose length has nothing to do with a step's."""
-        wanted = max(FIRST_STEP, self._learned) if self.hang_after is None else max(SHORTEST, self.hang_after)
-        return max(wanted, self.deadline, self.quiet)
+        configured = max(FIRST_STEP, self._learned) if self.hang_after is None else max(SHORTEST, self.hang_after)
+        return max(configured, self.deadline, self.quiet)
 
     @property
     def before_the_collective(self) -> Allowance | None:
@@ -180,8 +180,8 @@ class Ranks:
 
     def silent(self, allowed: Allowance, now: float) -> list[Seen]:
         """Those that do not beat, the longest silence first."""
-        found = [rank for rank in self.seen.values() if not rank.ended and now - rank.beaten >= allowed.quiet]
-        return sorted(found, key=lambda rank: (rank.beaten, rank.rank))
+        silent_ranks = [rank for rank in self.seen.values() if not rank.ended and now - rank.beaten >= allowed.quiet]
+        return sorted(silent_ranks, key=lambda rank: (rank.beaten, rank.rank))
 
     def unclear(self, since: float, allowed: Allowance, now: float) -> bool:
         """Whether it remains to be seen if some rank beats on, or is silent since before `since`."""

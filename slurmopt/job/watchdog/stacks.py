@@ -74,9 +74,9 @@ class Stacks:
     def answer(self, rank: int, step: int | None, phase: str) -> None:
         """Writes the stacks into this rank's log if the lookout asks for them, once for each time that it asks."""
         with contextlib.suppress(OSError):  # nobody asks; or the file system is away or full, and the rank lives on
-            asked = os.stat(held(self._request))
-            if self._answered != (asked.st_ino, asked.st_mtime_ns):
-                self._answered = (asked.st_ino, asked.st_mtime_ns)
+            request = os.stat(held(self._request))
+            if self._answered != (request.st_ino, request.st_mtime_ns):
+                self._answered = (request.st_ino, request.st_mtime_ns)
                 try:
                     self._write(rank, step, phase)
                 except Exception as error:  # noqa: BLE001 - the heartbeat, which calls this, outlives any diagnostics
@@ -86,9 +86,9 @@ class Stacks:
         say(self._log, f"stacks of rank {rank}, step {'none' if step is None else step}, phase {phase}")
         faulthandler.dump_traceback(self._log, all_threads=True)
         below = [pid for pid in process_tree.descendants(os.getpid()) if _is_python(pid)]
-        silent = [one for one in (read_json(self._request) or {}).get("silent", []) if one["speaker"] == rank]
+        silent = [beat for beat in (read_json(self._request) or {}).get("silent", []) if beat["speaker"] == rank]
         others = [(f"a process below rank {rank}", pid) for pid in below]
-        write_from_outside(others + [(silent_rank(one["rank"]), one["pid"]) for one in silent], self._log)
+        write_from_outside(others + [(silent_rank(beat["rank"]), beat["pid"]) for beat in silent], self._log)
         if self._also is not None:
             self._also()
 

@@ -81,7 +81,7 @@ class Watchdog:
     def _read_all(self) -> dict[int, Heartbeat]:
         """The heartbeats of those that have not ended; OSError where none can be read. Listing the folder also makes
         an NFS client see the files that were replaced."""
-        found, trouble = {}, None
+        beats, trouble = {}, None
         for rank in self._folder.ranks_with_heartbeats(self._attempt):
             if rank not in self._ranks.seen or self._ranks.seen[rank].ended:
                 continue
@@ -91,10 +91,10 @@ class Watchdog:
                 trouble = error
                 continue
             if beat is not None:
-                found[rank] = beat
-        if trouble is not None and not found:
+                beats[rank] = beat
+        if trouble is not None and not beats:
             raise trouble
-        return found
+        return beats
 
     def _hang(self) -> Hang | None:
         return self._ranks.hang(self._allowed, self._now)
@@ -145,13 +145,13 @@ class Watchdog:
         for rank in self._ranks.seen.values():
             if rank.rank not in silent and not rank.ended:
                 speakers.setdefault(rank.node, rank.rank)
-        known = [rank for rank in silent.values() if rank.time is not None]
+        beaten = [rank for rank in silent.values() if rank.time is not None]
         names = ("rank", "node", "pid")
-        about = [{n: getattr(rank, n) for n in names} | {"speaker": speakers.get(rank.node)} for rank in known]
+        about = [{n: getattr(rank, n) for n in names} | {"speaker": speakers.get(rank.node)} for rank in beaten]
         replace_json(self._folder.stacks_request(self._attempt), {"silent": about})
         here = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
         if here not in speakers:
-            alone = [(stacks.silent_rank(rank.rank), rank.pid) for rank in known if rank.node == here]
+            alone = [(stacks.silent_rank(rank.rank), rank.pid) for rank in beaten if rank.node == here]
             stacks.write_from_outside(alone, sys.stdout.fileno())
 
     def _wait_for_stacks(self) -> None:
@@ -176,8 +176,8 @@ class Watchdog:
         seconds = round(hang.seconds, 1)
         try:
             replace_json(self._folder.hang(self._attempt), {**asdict(hang), "seconds": seconds})
-            said = {"rank": hang.rank, "node": hang.node, "step": hang.step, "seconds": seconds}
-            events.append(self._folder.events, "hang", attempt=self._attempt, **said)
+            fields = {"rank": hang.rank, "node": hang.node, "step": hang.step, "seconds": seconds}
+            events.append(self._folder.events, "hang", attempt=self._attempt, **fields)
         except OSError as error:  # what hangs must end all the same
             print(f"slurmopt: the hang cannot be written into the run folder: {error}", flush=True)
 

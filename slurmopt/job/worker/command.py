@@ -65,13 +65,13 @@ class CommandTask:
             self._let_save(self._told)
         return outcome_of(status, words, self._call.folder, self._told)
 
-    def _let_save(self, told: signal.Signals) -> None:
+    def _let_save(self, stop_signal: signal.Signals) -> None:
         """A shell has died of the signal: what it waited for may save. One that caught it for the sake of its EXIT trap
         has kept it from the training."""
         if self._told_alone:
-            process_tree.tell_below(os.getpid(), told)
+            process_tree.tell_below(os.getpid(), stop_signal)
         deadline = time.monotonic() + _LONGEST_SAVE
-        while process_tree.has_catching(os.getpid(), told) and time.monotonic() < deadline:
+        while process_tree.has_catching(os.getpid(), stop_signal) and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
 
     def leave(self) -> None:
@@ -102,20 +102,21 @@ class CommandTask:
         return signal.Signals[f"SIG{self._call.forward}"] if self._call.forward else None
 
     def _pass_on(self, number: int) -> None:
-        wanted = signal.SIGTERM if number == signal.SIGTERM else self._forward
-        if wanted is None or self._process is None:
+        forwarded = signal.SIGTERM if number == signal.SIGTERM else self._forward
+        if forwarded is None or self._process is None:
             return
-        if wanted == self._told and time.monotonic() - self._told_at < signals.BURST:
+        if forwarded == self._told and time.monotonic() - self._told_at < signals.BURST:
             return
-        if wanted == number and not gets_signals_alone(os.environ):  # the command has got it, and may have left already
-            self._tell(wanted)
+        # The command has got it as well, and may have left already.
+        if forwarded == number and not gets_signals_alone(os.environ):
+            self._tell(forwarded)
         elif process_tree.is_running(self._process.pid):
-            self._tell(wanted)
+            self._tell(forwarded)
             if self._call.per == "job":
-                told = whole_job.send(self._process.pid, wanted, tasks_are_told=number == signal.SIGTERM)
+                signalled = whole_job.send(self._process.pid, forwarded, tasks_are_told=number == signal.SIGTERM)
             else:
-                told = process_tree.tell(self._process.pid, wanted)
-            self._told_alone = told == [self._process.pid]
+                signalled = process_tree.tell(self._process.pid, forwarded)
+            self._told_alone = signalled == [self._process.pid]
 
     def _tell(self, number: signal.Signals) -> None:
         self._told, self._told_at = number, time.monotonic()
@@ -146,18 +147,18 @@ def _cannot_start(program: str, error: OSError) -> str:
     return f"{where} cannot be started: {error.strerror}"
 
 
-def outcome_of(status: int, words: list[str], folder: RunFolder, told: signal.Signals | None = None) -> Outcome:
+def outcome_of(status: int, words: list[str], folder: RunFolder, stop_signal: signal.Signals | None = None) -> Outcome:
     """The outcome of a command that ended with `status` (negative: by a signal), as subprocess says it. `told`: the
     signal that it got from us before."""
     if status == 75 or os.path.isfile(held(folder.requeue_wish())):  # a folder of that name is somebody's mistake
         return failures.requeue("exit status 75" if status == 75 else "the requeue file is there")
     if status == 0:
         return failures.finished()
-    if status < 0 or status - 128 in (signal.SIGKILL, signal.SIGTERM, told):
+    if status < 0 or status - 128 in (signal.SIGKILL, signal.SIGTERM, stop_signal):
         number = -status if status < 0 else status - 128
         hint = " (out of memory?)" if number == signal.SIGKILL else ""
         return failures.killed(number, f"{words[0]} was killed by {signal.Signals(number).name}{hint}")
-    said = f"{words[0]} ended with exit status {status}"
-    if told is not None:  # the program's own way of leaving, or what followed when other ranks left
-        return failures.left(f"{said} after {told.name} had told it to leave", exit_code=status)
-    return failures.user_error(said, exit_code=status)
+    how = f"{words[0]} ended with exit status {status}"
+    if stop_signal is not None:  # the program's own way of leaving, or what followed when other ranks left
+        return failures.left(f"{how} after {stop_signal.name} had told it to leave", exit_code=status)
+    return failures.user_error(how, exit_code=status)

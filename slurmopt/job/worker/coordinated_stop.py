@@ -175,8 +175,8 @@ class CoordinatedStop:
         if self._rank == 0:
             promises = [f"promise/{rank}" for rank in range(self._world_size)]
             came = self._come(promises, deadline)
-            known = [self._number(each, self._store.get(each)) for each in promises] if came else [None]
-            at = self._settle(_NOWHERE if None in known else max(each for each in known if each is not None))
+            promised = [self._number(each, self._store.get(each)) for each in promises] if came else [None]
+            at = self._settle(_NOWHERE if None in promised else max(each for each in promised if each is not None))
         else:
             self._come(["at"], deadline)
             at = self._settle(_NOWHERE)

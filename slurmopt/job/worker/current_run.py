@@ -224,8 +224,8 @@ def _child_reports() -> ChildReports | None:
     name = os.environ.get(PROGRESS)
     # Under torchrun or a srun of the user's own several workers share one rank of ours: the one with its local rank
     # speaks for it. Where no variable tells them apart, there is one.
-    mine = os.environ.get(LOCAL_RANK)
-    if not name or os.environ.get("LOCAL_RANK", _slurm_local_rank(mine)) != mine:
+    own_rank = os.environ.get(LOCAL_RANK)
+    if not name or os.environ.get("LOCAL_RANK", _slurm_local_rank(own_rank)) != own_rank:
         return None
     reports = ChildReports(name)
     atexit.register(reports.close)

@@ -67,14 +67,14 @@ class FunctionTask:
 def locate(path: str) -> Callable[[Any], Any]:
     """The function at `package.module.function`; JobError where nothing callable is there."""
     module, rest = _import_longest(path)
-    found: Any = module
+    target: Any = module
     for name in rest:
-        if not hasattr(found, name):
-            raise JobError(f"task._target_: {path!r}: {getattr(found, '__name__', found)} has no {name!r}")
-        found = getattr(found, name)
-    if not callable(found):
-        raise JobError(f"task._target_: {path!r} is no function but a {type(found).__name__}")
-    return found  # type: ignore[no-any-return]
+        if not hasattr(target, name):
+            raise JobError(f"task._target_: {path!r}: {getattr(target, '__name__', target)} has no {name!r}")
+        target = getattr(target, name)
+    if not callable(target):
+        raise JobError(f"task._target_: {path!r} is no function but a {type(target).__name__}")
+    return target  # type: ignore[no-any-return]
 
 
 def _import_longest(path: str) -> tuple[Any, list[str]]:

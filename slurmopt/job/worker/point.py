@@ -64,7 +64,7 @@ def make(folder: RunFolder, number: int) -> None:
     if folder.records is not None:  # the same
         return
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    tokens = {one.job: one.token for one in submissions.read(sweep.sweep_file)}
+    tokens = {submission.job: submission.token for submission in submissions.read(sweep.sweep_file)}
     make_point(sweep, points, number, f"{array}_{task}", tokens.get(array))
 
 

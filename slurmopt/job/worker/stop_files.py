@@ -39,10 +39,10 @@ class StopFiles:
             with contextlib.suppress(OSError):  # a full disk, which can be read
                 self._refresh()
         try:
-            there = set(os.listdir(held(self._folder)))
+            present = set(os.listdir(held(self._folder)))
         except OSError:
             return False
-        return all(self._path(key).name in there for key in keys)
+        return all(self._path(key).name in present for key in keys)
 
     def get(self, key: str) -> bytes:
         """The value; b"" where it cannot be read just now."""

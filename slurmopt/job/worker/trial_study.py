@@ -103,17 +103,17 @@ class Study:
 
 def value_of(search: Search, metrics: Any, result: Any) -> float | str:
     """What the trial is worth; a text says why nobody can tell."""
-    told = metrics if isinstance(metrics, Mapping) else {}
+    reported = metrics if isinstance(metrics, Mapping) else {}
     returned = result if isinstance(result, Mapping) else {}
-    found = returned.get(search.metric, told.get(search.metric))
-    if found is None and not search.command:
-        found = result
-    if _is_number(found):
-        return f"{search.metric or 'the result'} is nan" if math.isnan(found) else float(found)
+    value = returned.get(search.metric, reported.get(search.metric))
+    if value is None and not search.command:
+        value = result
+    if _is_number(value):
+        return f"{search.metric or 'the result'} is nan" if math.isnan(value) else float(value)
     if search.metric is None:
         return f"the function returned a {type(result).__name__}; valid: a number, or a name of one in sweep.metric"
-    there = ", ".join(sorted({*map(str, told), *map(str, returned)})) or "nothing"
-    return f"no number {search.metric!r} was returned or given to progress(); there was: {there}"
+    available = ", ".join(sorted({*map(str, reported), *map(str, returned)})) or "nothing"
+    return f"no number {search.metric!r} was returned or given to progress(); there was: {available}"
 
 
 def _is_number(value: Any) -> bool:

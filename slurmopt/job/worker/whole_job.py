@@ -36,30 +36,30 @@ def send(pid: int, number: signal.Signals, tasks_are_told: bool) -> list[int]:
     them, unless it has done so by itself (`tasks_are_told`). The command itself gets the signal where nobody else does:
     a shell that waits for srun would die of it. Returns the processes of the command that it was sent to.
     """
-    found = process_tree.catching(pid, number, names=_SRUN)
-    sruns = [one for one in found if process_tree.name(one) in _SRUN]
+    catching = process_tree.catching(pid, number, names=_SRUN)
+    sruns = [process for process in catching if process_tree.name(process) in _SRUN]
     if not sruns:
         return process_tree.tell(pid, number)
-    told = found if number in _PASSED_ON_BY_SRUN else [one for one in found if one not in sruns]
-    process_tree.send(told, number)
+    signalled = catching if number in _PASSED_ON_BY_SRUN else [process for process in catching if process not in sruns]
+    process_tree.send(signalled, number)
     if number not in _PASSED_ON_BY_SRUN and not tasks_are_told:
         _signal_tasks(number)
-    return told
+    return signalled
 
 
 def _signal_tasks(number: signal.Signals) -> None:
     """Slurm tells all steps of the job; the batch step, which this process is part of, is left out."""
     word = number.name.removeprefix("SIG")
-    said = _slurm("scancel", f"--signal={word}")
-    if said is None or said.returncode:
-        why = "no answer" if said is None else one_line(said.stderr)
+    answer = _slurm("scancel", f"--signal={word}")
+    if answer is None or answer.returncode:
+        why = "no answer" if answer is None else one_line(answer.stderr)
         print(f"slurmopt: the tasks of srun cannot be sent SIG{word}: {why}", file=sys.stderr, flush=True)
 
 
 def is_preempted() -> bool:
     """Whether the job is in the grace time of a preemption, of which Slurm tells the steps alone."""
-    said = _slurm("scontrol", "show", "job", "--oneliner")
-    return said is not None and re.search(r"\bPreemptTime=\d", said.stdout) is not None
+    answer = _slurm("scontrol", "show", "job", "--oneliner")
+    return answer is not None and re.search(r"\bPreemptTime=\d", answer.stdout) is not None
 
 
 def _slurm(*command: str) -> subprocess.CompletedProcess[str] | None:
