@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from slurmopt.errors import RunError, plain_lines
 from slurmopt.grid.records import readable
+from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.find import Selection, pick, started
-from slurmopt.runs.journal import as_int
 from slurmopt.runs.logs import ranks as of_runs
 from slurmopt.runs.logs.ranks import parser
 from slurmopt.runs.ownership import owner_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.run_folder import events
+from slurmopt.run_folder.json_values import as_int, names, number, text
 from slurmopt.run_folder.layout import RunFolder
 
 Event = dict[str, Any]
@@ -20,7 +20,7 @@ _PASSED_OVER = re.compile(
 )
 
 
-@dataclass
+@dataclass(slots=True)
 class Attempt:
     """One start of the run, from its events."""
 
@@ -48,6 +48,11 @@ class Attempt:
     end: Event | None = None
     since_retry: bool = True
     """Whether it counts for the budgets: not, where the user has asked for a retry since."""
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the batch shell got SIGTERM: from scancel, `scontrol requeue`, preemption, a failing node."""
+        return "TERM" in self.signals or "SIGTERM" in self.signals
 
     @property
     def cause(self) -> str | None:
@@ -114,9 +119,7 @@ def of_events(journal: Iterable[Event]) -> list[Attempt]:
         if word in ("submitting", "submitted"):
             queued = when
         elif word == "attempt" and (claimed := as_int(event.get("attempt"))) is not None:
-            latest = found[claimed] = Attempt(
-                claimed, _text(event, "job"), _text(event, "nodes"), queued, when, as_int(event.get("log_from"))
-            )
+            latest = found[claimed] = begun(event, claimed, queued)
             queued = None  # where it dies without a word, nobody noted since when the next one waits
         elif word == "retry":
             for attempt in found.values():
@@ -128,10 +131,21 @@ def of_events(journal: Iterable[Event]) -> list[Attempt]:
             if word == "end" and about is None and (claimed := as_int(event.get("attempt"))) is not None:
                 about = found[claimed] = Attempt(claimed)  # its `attempt` line was lost; the verdict stands
             if about is not None:
-                _TAKE.get(word, _skip)(about, event)
+                take(about, event)
         if word in ("requeue", "end") and "by" not in event:
             queued = when
     return [found[claimed] for claimed in sorted(found)]
+
+
+def begun(event: Event, claimed: int, queued: float | None = None) -> Attempt:
+    """The attempt that an `attempt` event tells of; `claimed` is its number."""
+    job, nodes = text(event.get("job")), names(event.get("nodes"))
+    return Attempt(claimed, job, nodes, queued, _time(event), as_int(event.get("log_from")))
+
+
+def take(attempt: Attempt, event: Event) -> None:
+    """Adds what an event tells of the attempt that it is about."""
+    _TAKE.get(str(event["event"]), _skip)(attempt, event)
 
 
 def _skip(attempt: Attempt, event: Event) -> None:
@@ -184,28 +198,5 @@ _TAKE = {
 }
 
 
-def as_int(value: Any) -> int | None:
-    """`value`, if it is a whole number of a sane size."""
-    found = number(value)
-    return int(value) if found is not None and found == int(found) and abs(found) < 2**53 else None
-
-
-def number(value: Any) -> float | None:
-    """`value`, if it is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
-
-
 def _time(event: Event) -> float | None:
     return number(event.get("time"))
-
-
-def _text(event: Event, name: str) -> str | None:
-    value = event.get(name)
-    if isinstance(value, list):  # nodes, as somebody else might note them
-        return ",".join(str(item) for item in value if isinstance(item, (str, int))) or None
-    return str(value) if isinstance(value, (str, int)) else None

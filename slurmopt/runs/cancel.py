@@ -13,11 +13,12 @@ import time
 
 from slurmopt.errors import RunError, SlurmError, SlurmRefused
 from slurmopt.run_folder import events
+from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.process import alive
 from slurmopt.runs import options
 from slurmopt.runs.find import find
-from slurmopt.runs.journal import Journal, as_int, read
+from slurmopt.runs.journal import Journal, read
 from slurmopt.runs.ownership import owner_of, refuse_others
 from slurmopt.runs.status.query import Status, gather, of_the_run
 from slurmopt.runs.status.state import Slurm

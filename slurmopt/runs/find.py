@@ -19,6 +19,7 @@ from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records, lost, readable
 from slurmopt.run_folder import events
 from slurmopt.run_folder.files import read_start
+from slurmopt.run_folder.json_values import text
 from slurmopt.run_folder.layout import RunFolder, folder_name, is_run
 from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep, point_number, sweep_of
 from slurmopt.runs import journal
@@ -221,7 +222,7 @@ def _typed_name(run: RunFolder) -> str | None:
         told = list(events.parse(read_start(run.events, _FIRST_LINE).splitlines()))
     except OSError:
         return None
-    return next((journal.text(event.get("name")) for event in reversed(told) if event["event"] == "created"), None)
+    return next((text(event.get("name")) for event in reversed(told) if event["event"] == "created"), None)
 
 
 def _paths(word: str, folder: Path) -> Iterator[Path]:

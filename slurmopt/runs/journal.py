@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slurmopt.errors import one_line
 from slurmopt.restart import decision
-from slurmopt.run_folder import events
-from slurmopt.run_folder.attempts import number
+from slurmopt.run_folder import attempts, events
+from slurmopt.run_folder.attempts import Attempt
+from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE
@@ -24,23 +24,6 @@ OF_CHECKPOINTS = b'"event": "checkpoint'
 `slurmopt.runs.status.checkpoints` reads them."""
 _RETURNS = (decision.REQUEUE, decision.BY_SLURM, decision.SUBMIT)
 """What `next` of an `end` says where that is not the run's end."""
-
-
-@dataclass
-class Attempt:
-    """The latest attempt."""
-
-    number: int
-    started: float | None
-    nodes: str | None = None
-    signalled: bool = False
-    terminated: bool = False
-    """The batch shell got SIGTERM: from scancel, `scontrol requeue`, preemption, a failing node."""
-    requeued: bool = False
-    refused: bool = False
-    """Slurm refused to requeue it, or the batch shell did not ask, as the run's folder had been swapped."""
-    end: dict[str, Any] | None = None
-    """Its `end` event."""
 
 
 @dataclass
@@ -96,7 +79,7 @@ class Journal:
         """Whether only a fresh submission brings it back: the job's own, or that of `slurmopt tend`."""
         if self.local or self.attempt is None or self.attempt.end is None or self.ended is not None:
             return False
-        return self.attempt.refused or text(self.attempt.end.get("next")) == decision.SUBMIT
+        return self.attempt.refused is not None or text(self.attempt.end.get("next")) == decision.SUBMIT
 
     @property
     def may_return(self) -> bool:
@@ -183,9 +166,7 @@ def _new_job(journal: Journal, event: dict[str, Any]) -> None:
 def _attempt(journal: Journal, event: dict[str, Any]) -> None:
     _new_job(journal, event)
     claimed = as_int(event.get("attempt"))
-    journal.attempt = Attempt(
-        journal.attempts if claimed is None else claimed, number(event.get("time")), _nodes(event.get("nodes"))
-    )
+    journal.attempt = attempts.begun(event, journal.attempts if claimed is None else claimed)
     journal.attempts += 1
     journal.starts += 1
 
@@ -196,28 +177,15 @@ def _of_latest(journal: Journal, event: dict[str, Any]) -> Attempt | None:
     return attempt if attempt is None or about is None or about == attempt.number else None
 
 
-def _signal(journal: Journal, event: dict[str, Any]) -> None:
+def _about_attempt(journal: Journal, event: dict[str, Any]) -> None:
     if attempt := _of_latest(journal, event):
-        attempt.signalled = True
-        attempt.terminated = attempt.terminated or text(event.get("signal")) in ("TERM", "SIGTERM")
-
-
-def _requeue(journal: Journal, event: dict[str, Any]) -> None:
-    if attempt := _of_latest(journal, event):
-        attempt.requeued = True
-
-
-def _requeue_refused(journal: Journal, event: dict[str, Any]) -> None:
-    if attempt := _of_latest(journal, event):
-        attempt.refused = True
+        attempts.take(attempt, event)
 
 
 def _end(journal: Journal, event: dict[str, Any]) -> None:
-    """A verdict of somebody who came later never overrules the attempt's own."""
     if journal.attempt is None:  # the `attempt` line was lost; the verdict stands
-        journal.attempt = Attempt(as_int(event.get("attempt")) or 0, None)
-    if (attempt := _of_latest(journal, event)) and (attempt.end is None or "by" not in event):
-        attempt.end = event
+        journal.attempt = Attempt(as_int(event.get("attempt")) or 0)
+    _about_attempt(journal, event)
 
 
 def _cancel(journal: Journal, event: dict[str, Any]) -> None:
@@ -234,9 +202,9 @@ _TAKE = {
     "submitted": _submitted,
     "submit-failed": _submit_failed,
     "attempt": _attempt,
-    "signal": _signal,
-    "requeue": _requeue,
-    "requeue-refused": _requeue_refused,
+    "signal": _about_attempt,
+    "requeue": _about_attempt,
+    "requeue-refused": _about_attempt,
     "end": _end,
     "cancel": _cancel,
     "cancel-failed": _cancel_failed,
@@ -248,29 +216,9 @@ def returns(end: dict[str, Any]) -> bool:
     return text(end["next"]) in _RETURNS if "next" in end else end.get("outcome") == REQUEUE
 
 
-def as_int(value: Any) -> int | None:
-    """`value` as an int, if it is a whole number or the text of one, and no absurdly large one."""
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 16:
-        return int(value)
-    return int(value) if number(value) is not None and value == int(value) and abs(value) < 2**53 else None
-
-
-def text(value: Any) -> str | None:
-    """`value` as one line, if it is a text or a number."""
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        return None
-    return one_line(str(value)) or None
-
-
 def _job_id(value: Any) -> str | None:
     """`value` if it can be a job's id: it becomes part of a file's name, and a word of `scancel`."""
     return found if (found := text(value)) is not None and _JOB.fullmatch(found) else None
-
-
-def _nodes(value: Any) -> str | None:
-    if isinstance(value, list):
-        return ",".join(filter(None, map(text, value))) or None
-    return text(value)
 
 
 def point_count(sweep: SweepFolder) -> int:

@@ -21,6 +21,7 @@ from slurmopt.restart.policy import Policy
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
 from slurmopt.run_folder.attempts import Attempt
+from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE
@@ -195,7 +196,7 @@ def _place(journal: list[dict[str, Any]], attempt: int) -> tuple[str, int] | Non
     """In which array task's which attempt an attempt of a point ran."""
     for event in journal:
         if event["event"] == "attempt" and event.get("attempt") == attempt:
-            task, number = event.get("task"), story.as_int(event.get("task_attempt"))
+            task, number = event.get("task"), as_int(event.get("task_attempt"))
             return (task, number) if isinstance(task, str) and Path(task).name == task and number is not None else None
     return None
 

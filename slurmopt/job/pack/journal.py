@@ -9,6 +9,7 @@ from slurmopt.job.point_end import OVERTAKEN, End
 from slurmopt.restart import causes
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
+from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import FINISHED, INFRASTRUCTURE
 
@@ -24,7 +25,7 @@ class TaskJournal:
         self._outcomes: dict[int, str] = {}
         for event in events.read(folder.events):
             if event["event"] == "point" and event.get("state") == ENDED and event.get("next") is None:
-                point = story.as_int(event.get("point"))
+                point = as_int(event.get("point"))
                 if point is not None:
                     self._take(point, str(event.get("outcome")), event.get("cause"))
 

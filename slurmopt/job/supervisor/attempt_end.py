@@ -14,12 +14,12 @@ from slurmopt.errors import JobError
 from slurmopt.restart import causes, decision
 from slurmopt.restart.decision import Decision
 from slurmopt.restart.policy import Policy
-from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
 from slurmopt.run_folder.attempt_files import newest_mark
 from slurmopt.run_folder.attempts import Attempt
 from slurmopt.run_folder.files import read_text
 from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE
@@ -100,7 +100,7 @@ def has_begun(beats: Mapping[int, Heartbeat]) -> bool:
 
 def last_step(beats: Mapping[int, Heartbeat]) -> int | None:
     """The last step that any rank reported."""
-    return max((step for beat in beats.values() if (step := story.as_int(beat.step)) is not None), default=None)
+    return max((step for beat in beats.values() if (step := as_int(beat.step)) is not None), default=None)
 
 
 def wished_step(folder: RunFolder) -> int | None:
@@ -113,7 +113,8 @@ def wished_step(folder: RunFolder) -> int | None:
         if not text.strip():
             return None
         value = json.loads(text)
-        step = story.as_int(value.get("step")) if isinstance(value, dict) else None
+        given = value.get("step") if isinstance(value, dict) else None
+        step = None if isinstance(given, str) else as_int(given)
     except OSError:
         return None
     except (ValueError, RecursionError):

@@ -30,6 +30,7 @@ from slurmopt.run_folder import heartbeat
 from slurmopt.run_folder.attempt_files import tail
 from slurmopt.run_folder.files import replace_json, replace_text
 from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
@@ -273,7 +274,7 @@ def _name_who_stopped(verdict: Verdict, beats: Beats, evidence: Evidence) -> Non
     """By the lookout's finding; where a collective timed out first, it is the rank with the fewest steps."""
     if evidence.hang is not None:
         rank, node, seconds = (evidence.hang.get(name) for name in ("rank", "node", "seconds"))
-        verdict.rank, verdict.node = story.as_int(rank), str(node)
+        verdict.rank, verdict.node = as_int(rank), str(node)
         verdict.error = f"no step for {seconds} s; rank {rank} on {node} stopped first"
     elif (behind := furthest_behind(beats)) is not None:
         verdict.rank, verdict.node = behind, beats[behind].node

@@ -12,12 +12,12 @@ from slurmopt.errors import one_line
 from slurmopt.grid.records import readable
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
-from slurmopt.run_folder.attempts import Event, number
+from slurmopt.run_folder.attempts import Event
+from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import stored_config
 from slurmopt.runs.history import timeline
 from slurmopt.runs.history.timeline import Entry
-from slurmopt.runs.journal import as_int, text
 from slurmopt.runs.recovery.changed_config import for_people
 from slurmopt.runs.status.query import Status, gather
 

@@ -33,9 +33,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slurmopt.restart import causes
-from slurmopt.run_folder.attempts import Attempt, number
+from slurmopt.run_folder.attempts import Attempt
+from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.runs.journal import as_int, text
 from slurmopt.runs.status import progress
 from slurmopt.slurm.hostlist import expand
 

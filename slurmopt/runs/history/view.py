@@ -8,9 +8,9 @@ from typing import Any
 
 from slurmopt.errors import one_line
 from slurmopt.restart import causes
+from slurmopt.run_folder.json_values import as_int, text
 from slurmopt.runs.history.story import History, Note, hang_of, moment
 from slurmopt.runs.history.timeline import Entry
-from slurmopt.runs.journal import as_int, text
 from slurmopt.runs.table import terminal_width
 from slurmopt.units import human_seconds
 

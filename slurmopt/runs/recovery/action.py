@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurmopt.errors import one_line
+from slurmopt.run_folder.json_values import as_int, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.find import Selection
-from slurmopt.runs.journal import as_int, text
 from slurmopt.runs.options import word_for
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.recovery.orphans import Orphan, goes_on

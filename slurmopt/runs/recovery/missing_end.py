@@ -10,11 +10,10 @@ from slurmopt.restart import causes, decision
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
 from slurmopt.run_folder.attempt_files import hang_of, job_log, newest_mark
-from slurmopt.run_folder.attempts import number
 from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.json_values import as_int, number
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, USER_ERROR
-from slurmopt.runs.journal import as_int
 from slurmopt.runs.recovery.orphans import Orphan
 from slurmopt.runs.status.progress import read
 from slurmopt.slurm.states import plain_state

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 from slurmopt.errors import one_line
 from slurmopt.run_folder import events
-from slurmopt.run_folder.attempts import number
 from slurmopt.run_folder.files import read_end
+from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import journal as journals
-from slurmopt.runs.journal import Journal, returns, text
+from slurmopt.runs.journal import Journal, returns
 from slurmopt.runs.ownership import is_mine
 from slurmopt.runs.status.progress import read
 from slurmopt.runs.status.query import is_looked_for, of_the_run

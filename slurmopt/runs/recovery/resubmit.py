@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from slurmopt.errors import RunError
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.run_folder import events
-from slurmopt.run_folder.attempts import number
 from slurmopt.run_folder.files import read_script
+from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder, point_number, sweep_of
-from slurmopt.runs.journal import point_count, text
+from slurmopt.runs.journal import point_count
 from slurmopt.runs.submit import arrays
 from slurmopt.runs.submit.exactly_once import hand_over, run_lock
 from slurmopt.slurm.cluster.facts import in_cluster

@@ -36,12 +36,13 @@ from slurmopt.errors import (
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.restart import causes
 from slurmopt.run_folder import events
+from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder, point_number
 from slurmopt.runs import journal as journals
 from slurmopt.runs import options
 from slurmopt.runs.find import Selection, all_runs, all_sweeps, find, pick
-from slurmopt.runs.journal import as_int, returns
+from slurmopt.runs.journal import returns
 from slurmopt.runs.ownership import config_of, is_mine, owner_of, refuse_foreign_run
 from slurmopt.runs.recovery.action import Action, deed_of, left_alone
 from slurmopt.runs.recovery.orphans import Orphan, goes_on, may_stray, strays

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.run_folder import events
-from slurmopt.run_folder.attempts import number
+from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.runs.journal import as_int, text
 from slurmopt.runs.status.state import age
 
 TIERS = ("scratch", "shared", "s3")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmopt.run_folder.attempts import number
 from slurmopt.run_folder.files import read_json
+from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE
-from slurmopt.runs.journal import as_int, text
 from slurmopt.runs.status.progress import read
 from slurmopt.runs.status.query import Status
 from slurmopt.runs.tail import last_lines

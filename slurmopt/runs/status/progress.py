@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slurmopt.run_folder import heartbeat
-from slurmopt.run_folder.attempts import number
 from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.runs.journal import as_int, text
 
 
 @dataclass

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import SlurmError, one_line
 from slurmopt.grid.records import readable
-from slurmopt.run_folder.attempts import number
+from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import journal as journals
-from slurmopt.runs.journal import Journal, as_int, text
+from slurmopt.runs.journal import Journal
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.status import budgets, checkpoints
 from slurmopt.runs.status.progress import Progress, of_end, progress

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.restart import causes
-from slurmopt.run_folder.attempts import number
+from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import FINISHED, KILLED, REQUEUE
 from slurmopt.run_folder.process import alive, machine
-from slurmopt.runs.journal import Journal, as_int, returns, text
+from slurmopt.runs.journal import Journal, returns
 from slurmopt.runs.ownership import owner_of
 from slurmopt.slurm.states import OVER, plain_reason, plain_state
 from slurmopt.units import human_seconds
@@ -169,7 +169,7 @@ def _left(journal: Journal, joint: str) -> str:
 def _is_due(journal: Journal) -> bool:
     """Whether the latest attempt has ended, and another is to follow."""
     attempt = journal.attempt
-    return attempt is not None and (attempt.requeued or (attempt.end is not None and returns(attempt.end)))
+    return attempt is not None and (attempt.requeue is not None or (attempt.end is not None and returns(attempt.end)))
 
 
 def living(journal: Journal) -> str:
@@ -181,7 +181,7 @@ def living(journal: Journal) -> str:
         return "pending"
     if _is_due(journal):
         return "requeued"
-    return "stopping" if attempt.signalled else "running"
+    return "stopping" if attempt.signals else "running"
 
 
 def _unasked(journal: Journal, fresh: bool, problem: str) -> tuple[str, str | None]:

@@ -8,7 +8,7 @@ import time
 from slurmopt.errors import one_line, why_failed
 from slurmopt.restart import causes
 from slurmopt.run_folder.files import read_json
-from slurmopt.runs.journal import as_int, text
+from slurmopt.run_folder.json_values import as_int, text
 from slurmopt.runs.options import word_for
 from slurmopt.runs.status import budgets, checkpoints
 from slurmopt.runs.status.failure import failure

@@ -15,7 +15,7 @@ from slurmopt.grid import points_file
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.points import Points
 from slurmopt.grid.records import Records
-from slurmopt.runs.journal import text
+from slurmopt.run_folder.json_values import text
 from slurmopt.sweeps.results.importance import Tried, is_number
 from slurmopt.sweeps.status.ended_points import metrics_of
 from slurmopt.sweeps.status.point_states import Point, SweepStates

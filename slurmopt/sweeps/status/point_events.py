@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from slurmopt.run_folder import events
-from slurmopt.run_folder.attempts import number
+from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.outcome import REQUEUE
 from slurmopt.runs import journal as journals
-from slurmopt.runs.journal import as_int, text
 from slurmopt.sweeps.status.point_event import ABSENT, PointEvent
 
 _FEW = 5000

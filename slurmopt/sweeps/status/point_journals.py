@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurmopt.run_folder import attempts, events
+from slurmopt.run_folder import attempts, events, json_values
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import FINISHED
 from slurmopt.run_folder.sweep_layout import SweepFolder
@@ -123,7 +123,7 @@ def _ended(text: bytes, reader: Reader) -> Trace | None:
         return None
     if end.attempt != attempt.attempt or end.by != ABSENT:
         return None
-    return Trace(journals.text(attempt.job), attempt.attempt, attempt.time, end)
+    return Trace(json_values.text(attempt.job), attempt.attempt, attempt.time, end)
 
 
 def _open(folder: RunFolder, text: bytes) -> Trace:
@@ -141,7 +141,7 @@ def _finished(lines: list[bytes]) -> Trace | None:
     for attempt in attempts.of_events(events.parse(lines)):
         end = attempt.end
         if end is not None and end.get("outcome") == FINISHED and attempt.since_retry and not journals.returns(end):
-            return Trace(journals.text(attempt.job), attempt.number, attempt.started, of_event(end))
+            return Trace(json_values.text(attempt.job), attempt.number, attempt.started, of_event(end))
     return None
 
 

@@ -15,9 +15,8 @@ from typing import Any
 from slurmopt.errors import one_line
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.submissions import Submission
-from slurmopt.run_folder.attempts import number
+from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.sweep_layout import SweepFolder
-from slurmopt.runs.journal import text
 from slurmopt.runs.status.state import ALIVE
 from slurmopt.sweeps.status.ended_points import Ends
 

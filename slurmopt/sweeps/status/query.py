@@ -18,9 +18,9 @@ from slurmopt.grid import submissions
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.submissions import Submission
 from slurmopt.run_folder import events
-from slurmopt.run_folder.attempts import number
+from slurmopt.run_folder.json_values import as_int, number
 from slurmopt.run_folder.sweep_layout import SweepFolder
-from slurmopt.runs.journal import Journal, as_int
+from slurmopt.runs.journal import Journal
 from slurmopt.runs.status.progress import progress
 from slurmopt.runs.status.query import LOOKED_FOR, ask_slurm, sure
 from slurmopt.runs.status.state import ALIVE, Slurm, state
