@@ -1,4 +1,4 @@
-"""The `slurmopt` command: looks its subcommand up in the table of `slurmopt.commands`, and calls it.
+"""The `slurmopt` command: looks the subcommand up in the table of `slurmopt.commands`, and calls it.
 
 `slurmopt.exit_status` tells of the exit statuses.
 """

@@ -1,4 +1,4 @@
-"""Every error that slurmopt raises on purpose, in one tree.
+"""The errors that slurmopt raises, in one tree.
 
     SlurmoptError                     exit status 1
     ├── InputError                    2   what the user wrote or asked for

@@ -1,4 +1,4 @@
-"""Runs a command: errors that slurmopt or the system raised become their lines on stderr and an exit status.
+"""Runs a command, and turns errors into lines on standard error and an exit status.
 
 Exit statuses: 0 done · 1 it failed · 2 bad input · 130 interrupted · 141 nobody reads the output any more.
 """

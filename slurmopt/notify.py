@@ -1,4 +1,4 @@
-"""Telling the owner how an attempt ended, once for each end: by a command, a webhook. Its failure changes nothing."""
+"""Notifies the owner of a run, by a command or a webhook, once for each end of an attempt. Failures change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules that have moved, for the job scripts of earlier launches, which start them by name (`python -m NAME`)."""
+"""Leads from old module names to the new ones, for job scripts of earlier launches (`python -m NAME`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A word on standard error when something takes longer than a person likes to look at nothing."""
+"""Prints a notice to standard error if an operation takes longer than two seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slurm's texts for time and memory ⇄ plain numbers: "04:00:00" ⇄ 14400 s, "80GB" ⇄ bytes."""
+"""Converts between Slurm's notation for time and memory and numbers: "04:00:00" and 14400 s, "80GB" and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a job can be handed to: a table of module names, each loaded when it is used."""
+"""The backends to which a job can be submitted: a table of module names, each imported when it is used."""
 
 from __future__ import annotations
 

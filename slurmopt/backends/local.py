@@ -1,4 +1,4 @@
-"""The same script run as processes on this machine, signals and restarts included."""
+"""The local backend: runs the job script as processes on this machine, with signals and restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backend is."""
+"""The protocol that every backend implements."""
 
 from __future__ import annotations
 

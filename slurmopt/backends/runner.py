@@ -1,4 +1,4 @@
-"""`python -m slurmopt.backends.runner FOLDER`: what Slurm does for a job, done for one on this machine.
+"""Runs a local job as Slurm would: `python -m slurmopt.backends.runner FOLDER`.
 
 It runs the job script, sends the signal before the time limit and ends the job at it, ends it when told to by SIGTERM
 (`slurmopt cancel`), and starts the next attempt when the script asks to be requeued.

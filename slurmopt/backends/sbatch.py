@@ -1,4 +1,4 @@
-"""slurmopt's own script through `sbatch --parsable`."""
+"""The sbatch backend: submits the job script with `sbatch --parsable`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same script as a submitit job: `submitit.SlurmJob(run/submitit, job_id)` gives results, states and logs."""
+"""The submitit backend: `submitit.SlurmJob(run/submitit, job_id)` gives results, states and logs."""
 
 from __future__ import annotations
 

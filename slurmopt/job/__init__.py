@@ -1,1 +1,1 @@
-"""In the job: rank facts, signals, heartbeat, process group, the user's function or command, the verdict."""
+"""The job side: what runs on the compute nodes, from the start of a rank to the verdict on the attempt."""

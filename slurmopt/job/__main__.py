@@ -1,4 +1,4 @@
-"""`python -m slurmopt.job FOLDER …`: one rank of a run; see `slurmopt.job.rank_args` for its words."""
+"""Starts one rank of a run: `python -m slurmopt.job FOLDER …`; `slurmopt.job.rank_args` describes the arguments."""
 
 from slurmopt.job import signals
 

@@ -1,4 +1,4 @@
-"""What ended a task, as an outcome: the user's error, the infrastructure's, or a wish to be started again."""
+"""Turns the error that ended a task into an outcome: user error, infrastructure, or a request to be requeued."""
 
 from __future__ import annotations
 

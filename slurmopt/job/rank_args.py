@@ -1,4 +1,4 @@
-"""The words that the job script gives to a rank, as one value.
+"""The arguments that the job script passes to a rank.
 
 python -m slurmopt.job FOLDER [options] --function pkg.mod.fn
 python -m slurmopt.job FOLDER [options] -- word word …

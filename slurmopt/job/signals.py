@@ -1,4 +1,4 @@
-"""USR1 and TERM ask the training to save and stop: they set a flag, and tell the listeners.
+"""Handles USR1 and TERM, which ask the training to save and stop: sets a flag and calls the listeners.
 
 Slurm gives a signal that srun forwards to *every* process of the step: USR1 would kill each helper that the training
 started (compile workers, loggers, a command that was promised nothing). So USR1 is blocked, which children inherit

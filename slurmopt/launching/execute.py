@@ -1,4 +1,4 @@
-"""Carries a plan out: checks it, renders its script, and submits it or prints it."""
+"""Executes a plan: checks it, renders its script, and submits or prints it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `slurmopt retry` is about to submit: a run's plan, a sweep's script; and what an earlier try has submitted."""
+"""Plans what `slurmopt retry` submits: a run's plan or a sweep's script; finds what an earlier retry submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From overrides to the plan of one run: composed and validated; nothing is written and nobody is asked."""
+"""Makes the plan of one run from overrides: composes and validates; writes nothing and asks nobody."""
 
 from __future__ import annotations
 

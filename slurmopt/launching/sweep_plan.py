@@ -1,4 +1,4 @@
-"""From overrides to the plan of a sweep: its points are described, each choice of config groups composed once."""
+"""Makes the plan of a sweep from overrides: describes its points; composes each choice of config groups once."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Why attempts end and what follows: pure facts and arithmetic, used in the job and on the login side alike."""
+"""Why attempts end and what follows. Pure: used in the job and on the login side."""

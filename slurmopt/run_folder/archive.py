@@ -1,4 +1,4 @@
-"""What an array task that starts its points itself keeps of them.
+"""Reads the archived records of points that their array task started itself.
 
 tasks/S-T/
   points/00017/  config, journal, logs and heartbeats of point 17 while it runs; no other array task writes there

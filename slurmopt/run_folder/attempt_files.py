@@ -1,4 +1,4 @@
-"""What an attempt leaves behind besides the journal: logs, the lookout's finding, files of the training's own."""
+"""Files that an attempt leaves besides the journal: logs, the watchdog's finding, files that the training wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run's journal, `events.jsonl`: append-only, one JSON object a line.
+"""Appends to and reads the run's journal, `events.jsonl`: one JSON object a line.
 
 Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank` where they apply. The words:
 

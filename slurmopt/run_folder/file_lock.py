@@ -1,4 +1,4 @@
-"""The lock of an open file, waited for without blocking."""
+"""Takes the lock of an open file, with a timeout and without blocking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading files that a foreign hand may have put there, and writing small ones so that a reader never sees half."""
+"""Reads files that another user may have put there, and writes small files atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One small file a rank: how far it is, that it lives, and in the end its outcome."""
+"""The heartbeat file of a rank: its progress, that it is alive, and in the end its outcome."""
 
 from __future__ import annotations
 

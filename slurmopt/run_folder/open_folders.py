@@ -1,4 +1,4 @@
-"""The folders that a process keeps open: a job's process that of its run, who launches or watches runs theirs.
+"""Keeps folders open in a process, so that it notices when something else is put in their place.
 
 Who may rename what is above a run can put another folder, or a link, in its place meanwhile. What such a process reads
 and writes by `held` is in the folder that it opened when it started, wherever that is now.

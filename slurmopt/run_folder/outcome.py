@@ -1,4 +1,4 @@
-"""How a rank, an attempt and a run can end, and the exit status of each: one table for both sides."""
+"""The outcomes of ranks, attempts and runs, with their exit statuses: one table for both sides."""
 
 from __future__ import annotations
 

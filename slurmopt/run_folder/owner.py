@@ -1,4 +1,4 @@
-"""Whose a file is, and who may write it, as its file system shows that.
+"""Finds the owner of a file, and who may write to it, as its file system shows that.
 
 Some show another user, or other modes, than they were asked for: an EFS access point with a user of its own, mounts of
 SMB, NFS with another table of users, root where the server squashes it. A file that this process makes there tells.

@@ -1,4 +1,4 @@
-"""What no other user may have a hand in: files that may hold pickles, and all that slurmopt makes in a run folder."""
+"""Refuses files and folders that another user may write to, before anything in them is trusted."""
 
 from __future__ import annotations
 

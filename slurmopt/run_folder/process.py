@@ -1,4 +1,4 @@
-"""Processes of slurmopt's own: how their Python is started, and whether one that the journal names still lives."""
+"""Starts Python processes of slurmopt, and tells whether a process that the journal names is alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names for what is renamed into place once it is whole, and what becomes of those whose process was killed."""
+"""Names of temporary files that are renamed once complete; removes those whose process was killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`${oc.env:NAME}` in plain text, filled in where it is needed: the run folder itself never holds the value."""
+"""Replaces `${oc.env:NAME}` in plain text where the value is needed; the run folder never holds the value."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Slurm's language: its commands, states, limits, and the script it is given."""
+"""The interface to Slurm: its commands, states and limits, and the job script."""

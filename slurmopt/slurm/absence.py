@@ -1,5 +1,4 @@
-"""Before a job counts as gone: squeue may list nothing and exit 0, where a site's wrapper or cache is at fault; so
-scontrol is asked, which reads the same books on another way."""
+"""Asks scontrol before a job counts as gone: a site's wrapper or cache may answer for squeue with an empty list."""
 
 from __future__ import annotations
 

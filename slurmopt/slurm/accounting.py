@@ -1,4 +1,4 @@
-"""Jobs that squeue has forgotten, from Slurm's accounting by sacct."""
+"""Finds jobs that squeue has forgotten in Slurm's accounting, with sacct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one caller of Slurm's commands: what they print, or an error of ours with their own reason in it."""
+"""Runs Slurm's commands; all calls go through this module. Failures become errors with Slurm's own reason."""
 
 from __future__ import annotations
 

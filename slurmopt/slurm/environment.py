@@ -1,4 +1,4 @@
-"""The environment that sbatch is given, also when the launching shell is itself in a job.
+"""Prepares the environment for sbatch, also if the launching shell is itself in a job.
 
 Seen in a job's environment: SLURM_*, SLURMD_NODENAME, SRUN_* (in steps), PMI*, the variables that select its GPUs, and
 the login environment as it was exported, so a site's SBATCH_* defaults too; of those Slurm itself sets SBATCH_MEM_BIND*

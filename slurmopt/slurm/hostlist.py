@@ -1,4 +1,4 @@
-"""Slurm's short form for many nodes: "node[1-3,5],gpu-[01-02]" ⇄ their names."""
+"""Converts between Slurm's hostlist expressions, such as "node[1-3,5],gpu-[01-02]", and node names."""
 
 from __future__ import annotations
 

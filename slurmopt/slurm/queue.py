@@ -1,4 +1,4 @@
-"""This user's jobs as squeue knows them: one call for all, shared for 15 seconds by all that watch."""
+"""Lists this user's jobs with squeue: one call serves all commands for 15 seconds."""
 
 from __future__ import annotations
 

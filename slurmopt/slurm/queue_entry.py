@@ -1,4 +1,4 @@
-"""Jobs and array tasks as squeue lists them."""
+"""Dataclasses of jobs and array tasks as squeue lists them."""
 
 from __future__ import annotations
 

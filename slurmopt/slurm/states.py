@@ -1,4 +1,4 @@
-"""Slurm's words in ours: one table for job states, one for why a job waits."""
+"""Maps Slurm's states and reasons to slurmopt's words: one table for states, one for why a job waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submitting exactly once, although sbatch can break off after slurmctld has accepted the job."""
+"""Submits a job exactly once, although sbatch can fail after slurmctld has accepted the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training loop needs beside the model: so far, a sampler that goes on where it was, on any number of ranks.
+"""Helpers for training loops: a sampler that resumes at its position, on any number of ranks.
 
 Each name is loaded when first used, as the sampler imports torch.
 """

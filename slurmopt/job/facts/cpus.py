@@ -1,4 +1,4 @@
-"""Which CPUs a rank uses: those near its GPU, and as many threads as it has CPUs."""
+"""Chooses the CPUs of a rank: those near its GPU, and as many threads as it has CPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The versions a run worked with, for `environment.txt`."""
+"""Writes the versions that a run uses into `environment.txt`."""
 
 from __future__ import annotations
 

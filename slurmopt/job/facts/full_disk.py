@@ -1,4 +1,4 @@
-"""Disks and quotas that are full: which one it is, and whether a node is at fault."""
+"""Finds out which disk or quota is full, and whether a node is at fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which GPUs a process was given, and the way to NVML, which tells of NVIDIA's."""
+"""Finds the GPUs that a process was given, and loads NVML."""
 
 from __future__ import annotations
 

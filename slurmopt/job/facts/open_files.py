@@ -1,4 +1,4 @@
-"""The files that a rank has open: how many they may be, and who may write to its log."""
+"""Limits and permissions of a rank's open files: how many there may be, and who may write to its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes below a process, found in /proc: they may have left its process group and session (torchrun's do)."""
+"""Finds the processes below a process in /proc, also outside its process group and session (torchrun's workers)."""
 
 from __future__ import annotations
 

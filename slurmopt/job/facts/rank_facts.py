@@ -1,4 +1,4 @@
-"""Who am I among the ranks: one table from the environment's words to the facts.
+"""Reads rank, world size and the like from the environment: one table of variables.
 
 Slurm's words hold for a process that srun started. The batch shell has SLURM_PROCID and SLURM_NTASKS too, but is no
 rank.

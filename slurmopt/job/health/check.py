@@ -1,4 +1,4 @@
-"""The checks in their order, and what a failed one makes of the rank."""
+"""Runs the health checks in their order, and turns a failed one into the rank's outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check finds, and the time that it gets."""
+"""The result of a health check, and its time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the promised GPUs answer and can be used, as NVML tells of NVIDIA's.
+"""Checks that the promised NVIDIA GPUs answer and can be used, with NVML.
 
 That needs `pynvml` (the extra `gpu`); without it nothing is told.
 """

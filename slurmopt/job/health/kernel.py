@@ -1,4 +1,4 @@
-"""A small copy and a kernel on the rank's own GPU, by the torch that the task uses anyway."""
+"""Checks the rank's own GPU with a small copy and a kernel, using the torch of the task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One question between two nodes of an attempt: whether the other one answers.
+"""Asks another node of the attempt whether it answers, and answers such requests.
 
 Both prove that they know the attempt's secret, so that whoever else has got the port is told from the node; nothing
 but the proof is said.

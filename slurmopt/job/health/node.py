@@ -1,4 +1,4 @@
-"""What a node needs besides GPUs: space, and a clock that is right."""
+"""Checks the node apart from its GPUs: free disk space, and the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the nodes of an attempt reach each other, and who cannot reach whom.
+"""Checks that the nodes of an attempt reach each other, and names those that do not.
 
 The first rank of each node says in its heartbeat where it answers, and asks all others. It stays until they have asked
 it too: a rank that goes on to import its modules may be deaf for a while. A node that has not come is left to the

@@ -1,4 +1,4 @@
-"""Waiting inside the job for what may pass by itself: a shared file system that is full, or that does not answer."""
+"""Waits in the job for problems that may pass: a shared file system that is full or does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signs of life of a rank that reports no step: what its processes read and write, and its GPUs' memory traffic.
+"""Detects that a rank without progress reports is alive, by its processes' I/O and its GPUs' memory traffic.
 
 How busy a GPU says it is would be no sign: a collective that waits for a rank which never comes keeps it at 100 %,
 while its memory is idle.

@@ -1,4 +1,4 @@
-"""Metrics that a GPU still computes: copied towards host memory without waiting, and read once they have come.
+"""Metrics that are still on the GPU: copied to host memory without waiting, and read once they have arrived.
 
 `float(loss)` would wait until the GPU has done all that is queued, at each step. Here the training's thread queues a
 copy into pinned memory behind the work that makes the number, so that what changes in place afterwards is not in it.

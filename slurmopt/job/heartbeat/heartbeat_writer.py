@@ -1,4 +1,4 @@
-"""The rank's live state: one writer of its heartbeat file, fed by `progress` in this process and in its children.
+"""Writes a rank's heartbeat file; `progress` in this process and its children feeds it.
 
 Children (a command's own Python) send what they report to a socket of the rank's process instead of writing the file
 themselves: two writers of one file would lose each other's steps.

@@ -1,4 +1,4 @@
-"""`python -m slurmopt.job.pack SWEEP SUBMISSION POINTS PER_TASK …`: see `slurmopt.job.pack.pack_args`."""
+"""Starts the parent of a pack: `python -m slurmopt.job.pack …`; `slurmopt.job.pack.pack_args` has the arguments."""
 
 import signal
 

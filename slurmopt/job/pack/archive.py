@@ -1,4 +1,4 @@
-"""Moves the records of ended points into three files of their array task: see `slurmopt.run_folder.archive`."""
+"""Moves the records of ended points into three files of their array task; `slurmopt.run_folder.archive` reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives ended points, many at a time and beside the loop."""
+"""Archives ended points in batches, in a thread beside the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An attempt of a point, from the claim of its number to the verdict: what the batch shell does for other runs."""
+"""Starts and ends the attempts of a point, as the batch shell does for other runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The array task's own journal: which of its points have started and ended, one line each."""
+"""Writes and reads the array task's own journal: one line for each start and end of a point."""
 
 from __future__ import annotations
 

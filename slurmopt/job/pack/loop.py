@@ -1,4 +1,4 @@
-"""The parent's loop: fills free places with points, reaps them, and looks after those that run.
+"""The parent's loop: starts points in free slots, waits for them, and watches those that run.
 
 It sleeps until a child ends, a signal comes, or a second is over.
 """

@@ -1,4 +1,4 @@
-"""The words that the job script gives to the parent, as one value."""
+"""The arguments that the job script passes to the parent of a pack."""
 
 from __future__ import annotations
 

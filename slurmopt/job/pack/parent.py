@@ -1,4 +1,4 @@
-"""The parent from start to end: the rank of tasks/S-T that runs points instead of a task."""
+"""Runs the parent of a pack from start to end: the rank of tasks/S-T, which runs points instead of a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a pack takes its points from: the seam between the parent and what decides on the points.
+"""The protocol between the parent of a pack and what chooses its points.
 
 The parent knows nothing of grids and searches. It has one `PointSource`, and calls it in its main thread, which is the
 only one, so an answer should take milliseconds:

@@ -1,4 +1,4 @@
-"""What Slurm says of the array task when SIGTERM has come: that it is being preempted stands nowhere else."""
+"""Asks Slurm whether a SIGTERM means preemption; nothing else tells."""
 
 from __future__ import annotations
 

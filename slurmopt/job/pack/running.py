@@ -1,4 +1,4 @@
-"""One attempt of a point while it runs: its ranks, what was done to it, and what is left of it."""
+"""The state of one running attempt of a point: its ranks, the signals sent to it, and what it left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks out for hangs of one point: a process beside it, started once the point is old enough to hang."""
+"""Starts a watchdog process for a point once the point is old enough to hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which address and which network interface of this node the other nodes reach."""
+"""Finds the address and the network interface of this node that other nodes can reach."""
 
 from __future__ import annotations
 

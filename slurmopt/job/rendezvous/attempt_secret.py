@@ -1,4 +1,4 @@
-"""What the processes of one attempt share and nobody else knows: a file in the run folder that its owner alone reads.
+"""The secret that the processes of one attempt share: a file in the run folder that only its owner can read.
 
 The batch shell makes it before the ranks start, so that no rank looks for a file that is not there yet: NFS would
 remember that for seconds. Where it is missing, the first process that wants it makes it. Rank 0 appends the address at

@@ -1,4 +1,4 @@
-"""What the attempt's store sends and gets: lists of byte strings, each with its length before it."""
+"""The wire format of the attempt's store: lists of byte strings, each preceded by its length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections between the processes of an attempt: both ends prove that they know a secret before anything is said.
+"""Authenticated connections between the processes of an attempt: both ends prove that they know the secret first.
 
 The one that listens sends a number used once; the other answers with one of its own and a proof (HMAC-SHA256) over
 both, and gets a proof back. Each proof names the purpose, who proves, and the address and port of the connection, so

@@ -1,4 +1,4 @@
-"""What gloo is told by environment variables; a value of the user's own wins."""
+"""Environment variables for gloo; values that the user has set take precedence."""
 
 from __future__ import annotations
 

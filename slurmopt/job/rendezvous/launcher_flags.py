@@ -1,4 +1,4 @@
-"""Tells launchers that read no environment variables, once per node, where the others are: accelerate, deepspeed.
+"""Command-line flags for launchers that read no environment variables: accelerate and deepspeed.
 
 torchrun takes its flags' defaults from PET_*. These two take flags alone, and without them each node trains a copy of
 its own; so what the user has not said is put behind the program's name.

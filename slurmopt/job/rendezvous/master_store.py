@@ -1,5 +1,5 @@
-"""The store of rank 0 through which the ranks meet: at MASTER_PORT, or, where another process listens there, at a port
-of rank 0's choice, which it appends to the file of the attempt's secret.
+"""Starts or finds the store of rank 0, through which the ranks meet: at MASTER_PORT, or, if another process listens
+there, at a port that rank 0 chooses and appends to the file of the attempt's secret.
 
 Both ends prove that they know the secret before a word is said, so what else listens or connects there is passed by.
 """

@@ -1,4 +1,4 @@
-"""Ports for the ranks to meet at."""
+"""Chooses free ports for the rendezvous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch's process group, with a rendezvous that names the ranks which did not arrive."""
+"""Creates torch's process group; a rendezvous that fails names the ranks which did not arrive."""
 
 from __future__ import annotations
 

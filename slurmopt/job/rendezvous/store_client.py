@@ -1,4 +1,4 @@
-"""A rank's way to the keys and values of rank 0, and the same as a store of torch's."""
+"""Reads and writes the keys of rank 0's store, also as a `torch.distributed.Store`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rank 0's keys and values, for the ranks that have proved that they belong to the attempt.
+"""Serves rank 0's keys and values to the ranks that have proved that they belong to the attempt.
 
 torch's own TCPStore serves whoever connects, and lists all keys to them: any user who reaches the port could make the
 run stop, or end it.

@@ -1,4 +1,4 @@
-"""torch's flight recorder, which remembers the last collectives of each rank, in the attempt's logs.
+"""Writes torch's flight recorder, which holds the last collectives of each rank, to the attempt's logs.
 
 torch writes it when one of NCCL's collectives times out; what else hangs writes it with its stacks. It is read by
 `python -m torch.distributed.flight_recorder.fr_trace FOLDER --prefix flight-recorder-rank-`.

@@ -1,4 +1,4 @@
-"""Whether the ranks stand still, judged by their heartbeats as somebody on another node sees them change.
+"""Decides from heartbeats, as another node sees them change, whether the ranks hang.
 
 Times are seconds of the observer's own: nothing is reckoned between the clocks of two nodes.
 """

@@ -1,4 +1,4 @@
-"""Stack traces of what hangs, in the logs: a rank's own by faulthandler, those of other processes by py-spy.
+"""Writes stack traces of hanging processes to the logs: a rank's own by faulthandler, those of others by py-spy.
 
 faulthandler answers a signal from C, without the GIL. So a timer of the kernel's sends that signal to a rank whose
 heartbeat thread has not run for long: it holds the GIL. (`faulthandler.dump_traceback_later` would need no timer, but

@@ -1,4 +1,4 @@
-"""Looks out for hangs beside the batch shell: finds ranks that stand still, gets their stacks written, ends the step.
+"""Watches for hangs beside the batch shell: finds ranks that hang, has their stacks written, and ends the step.
 
 Where a rank has died, it ends the others too: after srun's own SIGTERM they have KillWait, 30 s by default, in which
 they can only wait for it.

@@ -1,4 +1,4 @@
-"""Runs the user's command as it is, without a shell, and reads how it ended."""
+"""Runs the user's command without a shell, and interprets how it ended."""
 
 from __future__ import annotations
 

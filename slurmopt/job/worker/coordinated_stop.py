@@ -1,4 +1,4 @@
-"""All ranks leave at the same step. Nothing is said about it until somebody asks, so it costs a step nothing.
+"""Makes all ranks stop at the same step. Ranks communicate only once a stop is requested.
 
 When a rank is asked to stop (a signal; another rank's word, looked for once a second, less often by hundreds of ranks),
 a thread of it promises in the

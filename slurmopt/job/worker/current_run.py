@@ -1,4 +1,4 @@
-"""What training code asks of the run it is in: `current_run`, `progress`, `stop_requested`, `on_stop`."""
+"""The API of training code on its run: `current_run`, `progress`, `stop_requested`, `on_stop`."""
 
 from __future__ import annotations
 

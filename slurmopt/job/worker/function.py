@@ -1,4 +1,4 @@
-"""Runs the user's function in this process: its module, the config, the process group, the call."""
+"""Runs the user's function in this process: imports its module, loads the config, makes the process group, calls it."""
 
 from __future__ import annotations
 

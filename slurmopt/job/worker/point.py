@@ -1,4 +1,4 @@
-"""A point of a sweep, as one of its ranks begins: its config is made here, and says what the rank is to do.
+"""Prepares a point of a sweep in one of its ranks: makes its config, and reads from it what to run.
 
 python -m slurmopt.job.worker.point FOLDER: makes it beforehand, for a rank whose Python may lack what that needs.
 """

@@ -1,4 +1,4 @@
-"""One rank from start to end: facts, signals, heartbeat, the task, the outcome."""
+"""Runs one rank from start to end: facts, signals, heartbeat, task, outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks as processes on this machine, as srun would start them: for the local backend.
+"""Starts the ranks as processes on this machine, as srun would, for the local backend.
 
 python -m slurmopt.job.worker.spawn --ranks N FOLDER … (--function pkg.mod.fn | -- word word …)
 """

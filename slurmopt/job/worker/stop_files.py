@@ -1,4 +1,4 @@
-"""Keys and values in the run folder, for ranks that agree on where to stop after rank 0's store is lost."""
+"""A key-value store in the run folder, for ranks that agree on a stop after rank 0's store is lost."""
 
 from __future__ import annotations
 

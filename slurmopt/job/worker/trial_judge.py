@@ -1,4 +1,4 @@
-"""In the process of a trial: reports its metric to the study, and asks whether to go on."""
+"""Reports the metric of a trial to the study, in the trial's process, and asks whether to continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study of a search as one process of the job sees it: asks it for trials, and tells it how they ended."""
+"""The study of a search as one process of the job uses it: asks for trials, and reports how they ended."""
 
 from __future__ import annotations
 

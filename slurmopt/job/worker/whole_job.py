@@ -1,4 +1,4 @@
-"""A command that runs once per job, where a batch script runs: its own srun or mpirun starts the ranks.
+"""Signals for a command that runs once per job, and whose own srun or mpirun starts the ranks.
 
 It sees what a batch script sees. Slurm's early signals go to the steps, not to this process, so it has to ask.
 """

@@ -1,4 +1,4 @@
-"""Answers of Slurm's that one user's commands share for a moment: small JSON files in a private folder.
+"""Caches Slurm's answers for a short time for all commands of one user: small JSON files in a private folder.
 
 Nothing here is worth an error: without a writable home Slurm is simply asked each time.
 """

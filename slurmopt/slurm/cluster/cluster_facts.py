@@ -1,4 +1,4 @@
-"""What the cluster has and allows, as plain values."""
+"""Dataclasses of what the cluster has and allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a job would start, if it were submitted now: `sbatch --test-only`."""
+"""Asks Slurm when a job would start if it were submitted now: `sbatch --test-only`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cluster has and allows, asked from Slurm once a minute and user."""
+"""Asks Slurm what the cluster has and allows, at most once a minute for each user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the text of `scontrol show config`, `scontrol show partition`, `sinfo` and `sacctmgr` to facts. Pure."""
+"""Parses the output of `scontrol show config`, `scontrol show partition`, `sinfo` and `sacctmgr`. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a partition has the nodes that a job asks for: enough of them, each with all that it needs at once. Pure."""
+"""Checks whether a partition has enough nodes that each meet all requirements at once. Pure."""
 
 from __future__ import annotations
 

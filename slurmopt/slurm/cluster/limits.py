@@ -1,4 +1,4 @@
-"""What is asked for against what the cluster has: every mismatch as one line. Pure."""
+"""Compares the requested resources with what the cluster has: one line for each mismatch. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many jobs the user may still submit: what slurmctld enforces, and what of it is used."""
+"""Computes how many jobs the user may still submit, from the limits that slurmctld enforces and their use."""
 
 from __future__ import annotations
 

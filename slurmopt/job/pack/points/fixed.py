@@ -1,4 +1,4 @@
-"""The points of a grid: those of the array task that have not ended yet, in their order."""
+"""Chooses the points of a grid: those of the array task that have not ended, in order."""
 
 from __future__ import annotations
 

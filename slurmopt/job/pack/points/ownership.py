@@ -1,4 +1,4 @@
-"""Whose the points of an array task are by now: the user may cancel them, or submit them again.
+"""Tells which points still belong to an array task: the user may have cancelled or resubmitted them.
 
 A point belongs to the newest submission that has it. Two array tasks with the same point would end each other's
 attempts in turns, so the older one leaves it alone.

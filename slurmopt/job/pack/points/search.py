@@ -1,4 +1,4 @@
-"""The points of a search: each array task asks the study for trials and tells it how they ended, on its own.
+"""Chooses the points of a search: each array task asks the study for trials, and reports how they ended.
 
 A trial's number is its point's. The study's attribute `worker` of a trial names the array task that runs it; it is
 written with the trial in one record. So a worker that starts again first goes on with its own trials that have not

@@ -1,4 +1,4 @@
-"""Forks one rank of a point, and what that process does from its first instruction to its last.
+"""Forks one rank of a point, and runs that process from its first instruction to its last.
 
 It dies with the parent, whatever becomes of that. How it ended it says twice: in its heartbeat file, and, for a full
 file system, through a pipe.

@@ -1,4 +1,4 @@
-"""What a forked rank must find as a Python of its own would: the parent has imported the user's modules."""
+"""Restores in a forked rank what a new Python process would have, although the parent has imported user modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parent learns of its GPUs from a forked process: whether forked ones can use them, and whether they compute.
+"""Tests in a forked process whether forked processes can use the GPUs, and whether these compute.
 
 The parent itself must never start CUDA.
 """

@@ -1,4 +1,4 @@
-"""What the parent imports once for all points."""
+"""Imports in the parent, once for all points."""
 
 from __future__ import annotations
 

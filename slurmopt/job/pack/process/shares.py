@@ -1,4 +1,4 @@
-"""What each of the points side by side gets of the array task: equal parts of its CPUs and GPUs, and a port."""
+"""Divides the CPUs and GPUs of the array task equally among the points that run side by side; gives each a port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of points, and the memory that they use, as /proc tells."""
+"""Finds the processes of points and the memory that they use, in /proc."""
 
 from __future__ import annotations
 
