@@ -7,6 +7,7 @@ many are in each.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from typing import Any
@@ -14,76 +15,99 @@ from typing import Any
 from slurmopt.errors import RunError, one_line
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
+from slurmopt.runs import options
 from slurmopt.runs.find import all_runs, all_sweeps, created
 from slurmopt.runs.ownership import owner_of
-from slurmopt.runs.status.list_row import as_dict, parser, row
-from slurmopt.runs.status.query import gather
+from slurmopt.runs.status.query import Status, gather
 from slurmopt.runs.status.state import age
 from slurmopt.runs.status.view import whose
 from slurmopt.runs.table import table, terminal_width
 from slurmopt.runs.unreadable_folders import refuse_closed
 from slurmopt.sweeps.status.point_states import SweepStates
 from slurmopt.sweeps.status.query import readable
-from slurmopt.sweeps.status.view import states
-
-__all__ = ["main", "parser"]
+from slurmopt.sweeps.status.view import state_counts
 
 _HEADER = ["NAME", "ID", "STATE", "LAUNCHED"]
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
-    given = parser().parse_args(argv)
-    runs, sweeps = all_runs(given.folder), all_sweeps(given.folder)
-    statuses, problem = gather(runs)
-    shown: dict[RunFolder, tuple[list[str], dict[str, Any]]] = {
-        status.folder: (row(status), as_dict(status)) for status in statuses
+    """Runs the command and returns its exit status."""
+    args = parser().parse_args(argv)
+    statuses, problem = gather(all_runs(args.folder))
+    entries: dict[RunFolder, tuple[list[str], dict[str, Any]]] = {
+        status.folder: (_run_row(status), _run_dict(status)) for status in statuses
     }
     problems = [problem]
-    for sweep in sweeps:
-        seen = readable(sweep)
-        problems.append(seen.problem if seen else None)
-        shown[sweep.run] = (_row(seen), _as_dict(seen)) if seen else (_broken_row(sweep), _broken(sweep))
+    for sweep in all_sweeps(args.folder):
+        states = readable(sweep)
+        problems.append(states.problem if states else None)
+        entries[sweep.run] = (_sweep_row(states), _sweep_dict(states)) if states else _unreadable(sweep)
     if problem := next(filter(None, problems), None):
         print(f"slurmopt: Slurm was not asked: {problem}", file=sys.stderr)
-    ordered = [shown[run] for run in sorted(shown, key=created, reverse=True)]
-    if given.json:
-        print(json.dumps([found for _, found in ordered]))
-    elif ordered:
-        print(table(_HEADER, [cells for cells, _ in ordered], terminal_width()))
-    else:
-        try:
-            refuse_closed(None, [], given.folder)
-        except RunError as error:  # others' runs: nobody has asked for one of them
-            print(f"slurmopt: {error}", file=sys.stderr)
-        print(f"no runs in {str(given.folder)!r}; start one with `slurmopt launch`", file=sys.stderr)
+    _print([entries[run] for run in sorted(entries, key=created, reverse=True)], args)
     return 0
 
 
-def _row(seen: SweepStates) -> list[str]:
-    launched = [age(seen.created, seen.now), whose(owner_of(seen.sweep.run))]
-    launched.append(f"{seen.count:,} points: {states(seen.counts())}")
-    return [one_line(seen.sweep.name), one_line(seen.sweep.id), seen.state, "  ".join(filter(None, launched))]
+def parser() -> argparse.ArgumentParser:
+    """The options of `slurmopt list`."""
+    parser = options.parser("list", "All runs and sweeps, newest first.")
+    options.add_json(parser)
+    return parser
 
 
-def _as_dict(seen: SweepStates) -> dict[str, Any]:
-    sweep = seen.sweep
+def _print(entries: list[tuple[list[str], dict[str, Any]]], args: argparse.Namespace) -> None:
+    if args.json:
+        print(json.dumps([as_dict for _, as_dict in entries]))
+    elif entries:
+        print(table(_HEADER, [cells for cells, _ in entries], terminal_width()))
+    else:
+        try:
+            refuse_closed(None, [], args.folder)
+        except RunError as error:  # the closed runs are other users': the command itself succeeds
+            print(f"slurmopt: {error}", file=sys.stderr)
+        print(f"no runs in {str(args.folder)!r}; start one with `slurmopt launch`", file=sys.stderr)
+
+
+def _run_row(status: Status) -> list[str]:
+    launched = (age(status.journal.created, status.now), whose(status.owner), status.journal.problem)
+    return [one_line(status.folder.name), one_line(status.folder.id), status.state, "  ".join(filter(None, launched))]
+
+
+def _run_dict(status: Status) -> dict[str, Any]:
+    folder = status.folder
+    return {
+        "name": folder.name,
+        "id": folder.id,
+        "folder": str(folder.path),
+        "owner": status.owner,
+        "state": status.state,
+        "created": status.journal.created,
+    }
+
+
+def _sweep_row(states: SweepStates) -> list[str]:
+    launched = [age(states.created, states.now), whose(owner_of(states.sweep.run))]
+    launched.append(f"{states.count:,} points: {state_counts(states.counts())}")
+    return [one_line(states.sweep.name), one_line(states.sweep.id), states.state, "  ".join(filter(None, launched))]
+
+
+def _sweep_dict(states: SweepStates) -> dict[str, Any]:
+    sweep = states.sweep
     return {
         "name": sweep.name,
         "id": sweep.id,
         "folder": str(sweep.path),
         "owner": owner_of(sweep.run),
-        "state": seen.state,
-        "created": seen.created,
-        "points": seen.count,
-        "states": seen.counts(),
+        "state": states.state,
+        "created": states.created,
+        "points": states.count,
+        "states": states.counts(),
     }
 
 
-def _broken_row(sweep: SweepFolder) -> list[str]:
-    return [one_line(sweep.name), one_line(sweep.id), "unknown", whose(owner_of(sweep.run)) or "-"]
-
-
-def _broken(sweep: SweepFolder) -> dict[str, Any]:
-    found = {"name": sweep.name, "id": sweep.id, "folder": str(sweep.path), "owner": owner_of(sweep.run)}
-    return {**found, "state": "unknown", "created": None, "points": None, "states": {}}
+def _unreadable(sweep: SweepFolder) -> tuple[list[str], dict[str, Any]]:
+    """The row and the object of a sweep that cannot be read."""
+    owner = owner_of(sweep.run)
+    row = [one_line(sweep.name), one_line(sweep.id), "unknown", whose(owner) or "-"]
+    known = {"name": sweep.name, "id": sweep.id, "folder": str(sweep.path), "owner": owner}
+    return row, {**known, "state": "unknown", "created": None, "points": None, "states": {}}

@@ -9,18 +9,16 @@ from slurmopt.errors import RunError, plain_lines
 from slurmopt.grid.records import readable
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs import options
 from slurmopt.runs.find import Selection, pick, started
-from slurmopt.runs.logs import ranks as of_runs
-from slurmopt.runs.logs.ranks import parser
+from slurmopt.runs.logs import ranks
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.status.failure import failure
 from slurmopt.runs.tail import last_lines
 from slurmopt.sweeps.status.failures import Group, groups
 from slurmopt.sweeps.status.point_states import Point, SweepStates
 from slurmopt.sweeps.status.query import standing
-from slurmopt.sweeps.status.view import short, states
-
-__all__ = ["main", "parser"]
+from slurmopt.sweeps.status.view import short, state_counts
 
 _LOOK_BACK = 2000
 _LONGEST = 60
@@ -31,55 +29,92 @@ _TRIES = 5
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
-    given = parser().parse_args(argv)
-    found = pick(given.run, given.folder)
-    if isinstance(found, RunFolder):
-        return of_runs.show(given, found)
-    if found.point is not None:
-        return of_runs.show(given, started(found))
-    if not given.errors:
-        label = f"{found.sweep.name}/{found.sweep.id}"
-        first = found.points[0] if found.points else 0
-        raise RunError(f"{found.label} has a log for each point; name one, such as {label}/{first}, or add --errors")
-    _refuse_of_one_run(given)
-    told = _errors(standing(found.sweep), found)
-    print(told if owner_of(found.sweep.run) is None else plain_lines(told))
+    """Runs the command and returns its exit status."""
+    args = parser().parse_args(argv)
+    selected = pick(args.run, args.folder)
+    if isinstance(selected, RunFolder):
+        _show_run(selected, args)
+    elif selected.point is not None:
+        _show_run(started(selected), args)
+    else:
+        _show_sweep(selected, args)
     return 0
 
 
-def _refuse_of_one_run(given: argparse.Namespace) -> None:
-    if given.attempt is not None:
+def parser() -> argparse.ArgumentParser:
+    """The options of `slurmopt logs`."""
+    parser = options.parser("logs", "What the ranks of a run wrote.")
+    options.add_run(parser)
+    parser.add_argument("--rank", type=_rank, default=0, metavar="N", help="which rank, or `all` (default: 0)")
+    parser.add_argument("--attempt", type=_natural, metavar="K", help="which attempt (default: the latest)")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--follow", action="store_true", help="go on until the run has ended")
+    output.add_argument(
+        "--errors", action="store_true", help="the first rank that failed: its traceback, its log's end"
+    )
+    return parser
+
+
+def _natural(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; valid: 0, 1, 2, …")
+    return int(text)
+
+
+def _rank(text: str) -> int | None:
+    return None if text == "all" else _natural(text)
+
+
+def _show_run(run: RunFolder, args: argparse.Namespace) -> None:
+    if args.errors:
+        ranks.show_errors(run, args.attempt)
+    elif args.follow:
+        ranks.follow(run, args.rank, args.attempt)
+    else:
+        ranks.show(run, args.rank, args.attempt)
+
+
+def _show_sweep(selection: Selection, args: argparse.Namespace) -> None:
+    """Prints the failures of a sweep's points; of their logs RunError."""
+    if not args.errors:
+        label = f"{selection.sweep.name}/{selection.sweep.id}"
+        first = selection.points[0] if selection.points else 0
+        raise RunError(
+            f"{selection.label} has a log for each point; name one, such as {label}/{first}, or add --errors"
+        )
+    if args.attempt is not None:
         raise RunError("--attempt is for one point; name it: SWEEP/17")
+    text = _errors(standing(selection.sweep), selection)
+    print(text if owner_of(selection.sweep.run) is None else plain_lines(text))
 
 
-def _errors(seen: SweepStates, chosen: Selection) -> str:
-    failed = groups(seen, chosen.points, never_started=False)
-    if not failed:
-        return f"{chosen.label}: no point has failed; {states(seen.counts(chosen.points))}"
-    parts = [_report(seen, group) for group in failed[:_MOST_GROUPS]]
-    if left := failed[_MOST_GROUPS:]:
-        parts.append(f"and {len(left)} more kinds of failure; slurmopt status {seen.label} --json lists them")
+def _errors(states: SweepStates, selection: Selection) -> str:
+    failures = groups(states, selection.points, never_started=False)
+    if not failures:
+        return f"{selection.label}: no point has failed; {state_counts(states.counts(selection.points))}"
+    parts = [_report(states, group) for group in failures[:_MOST_GROUPS]]
+    if omitted := failures[_MOST_GROUPS:]:
+        parts.append(f"and {len(omitted)} more kinds of failure; slurmopt status {states.label} --json lists them")
     return "\n\n".join(parts)
 
 
-def _report(seen: SweepStates, group: Group) -> str:
+def _report(states: SweepStates, group: Group) -> str:
     count = f"{len(group.points):,} point{'s' if len(group.points) != 1 else ''}"
     cause = f"{group.cause}: " if group.cause and group.cause not in group.error else ""
-    shown, lines = next(_told(seen, group), (group.example, []))
-    where = f"of point {shown}: slurmopt logs {seen.label}/{shown} --errors" if lines else "no log tells more"
+    shown, lines = next(_tracebacks(states, group), (group.example, []))
+    where = f"of point {shown}: slurmopt logs {states.label}/{shown} --errors" if lines else "no log tells more"
     return "\n".join([f"{count} ({short(group.points)}): {cause}{group.error}", f"  {where}", "", *lines]).rstrip()
 
 
-def _told(seen: SweepStates, group: Group) -> Iterator[tuple[int, list[str]]]:
-    """Of the first points that left any: their traceback."""
+def _tracebacks(states: SweepStates, group: Group) -> Iterator[tuple[int, list[str]]]:
+    """The numbers and tracebacks of those among the group's first points that left one."""
     for number in group.points.slice(0, _TRIES):
-        if lines := traceback_of(readable(seen.sweep.point(number)), seen.of(number)):
+        if lines := traceback_of(readable(states.sweep.point(number)), states.of(number)):
             yield number, lines
 
 
 def traceback_of(run: RunFolder, point: Point) -> list[str]:
-    """The traceback of a point that failed: as its rank told it, else the last in its log, else the log's end."""
+    """The traceback that a failed point's rank recorded, else the last one in its log, else the end of its log."""
     if point.attempt is None:
         return []
     account = failure(run, point.attempt)
@@ -90,5 +125,5 @@ def traceback_of(run: RunFolder, point: Point) -> list[str]:
         lines = last_lines(run.rank_log(point.attempt, rank), _LOOK_BACK)
     except FileNotFoundError:
         return []
-    begins = [at for at, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
-    return lines[begins[-1] :][:_LONGEST] if begins else lines[-20:]
+    starts = [index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    return lines[starts[-1] :][:_LONGEST] if starts else lines[-20:]

@@ -35,7 +35,7 @@ from slurmopt.sweeps.results.importance import Effect, shown
 from slurmopt.sweeps.results.outcomes import Row
 from slurmopt.sweeps.results.ranking import Ranking, rank
 from slurmopt.sweeps.status.query import standing
-from slurmopt.sweeps.status.view import states
+from slurmopt.sweeps.status.view import state_counts
 from slurmopt.units import human_seconds
 
 _SHOWN = 20
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
 def text(ranking: Ranking, most: int | None, width: int | None) -> str:
     """For people."""
     found, seen = ranking.found, ranking.found.standing
-    parts = [f"{seen.label}: {states(seen.counts())}"]
+    parts = [f"{seen.label}: {state_counts(seen.counts())}"]
     count = len(found.places)
     if count:
         parts.append(_rows(ranking, most, width))

@@ -45,52 +45,92 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import holding
 from slurmopt.runs import options
 from slurmopt.runs.find import Selection, all_runs, all_sweeps, created, pick
-from slurmopt.runs.replaced_folders import MOST
-from slurmopt.runs.status.show import show, warn
+from slurmopt.runs.replaced_folders import MOST, refuse_swapped, remarks
+from slurmopt.runs.status.query import Status, as_dict, gather
+from slurmopt.runs.status.view import page, rows
 from slurmopt.runs.status.watch import redraw
+from slurmopt.runs.table import terminal_width
 from slurmopt.sweeps.status.overview import drawn, look
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
-    given = parser().parse_args(argv)
-    found = _picked(given)
-    runs = [one for one in found if isinstance(one, RunFolder)]
-    if len(runs) == len(found):
-        return show(given, runs)
-    if given.watch:
-        with holding([_top(one).path for one in found[:MOST]]):
-            return redraw(lambda: drawn(found))
-    seen = look(found, details=not given.all)
-    warn(seen.problem)
-    print(json.dumps(seen.as_list(), allow_nan=False) if given.json else seen.text())
+    """Runs the command and returns its exit status."""
+    args = parser().parse_args(argv)
+    selected = _selected(args)
+    runs = [item for item in selected if isinstance(item, RunFolder)]
+    if len(runs) == len(selected):
+        return _show_runs(args, runs)
+    if args.watch:
+        with holding([_top_folder(item).path for item in selected[:MOST]]):
+            return redraw(lambda: drawn(selected))
+    overview = look(selected, details=not args.all)
+    _warn(overview.problem)
+    print(json.dumps(overview.as_list(), allow_nan=False) if args.json else overview.text())
     return 0
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt status`."""
-    made = options.parser("status", "How runs are: state, progress, why one waits or failed.")
-    made.add_argument("runs", nargs="*", metavar="RUN", help=options.RUN_HELP)
-    made.add_argument("--all", action="store_true", help="all runs, newest first")
-    how = made.add_mutually_exclusive_group()
-    options.add_json(how)
-    how.add_argument("--watch", action="store_true", help="redraw until all of them have ended")
-    return made
+    parser = options.parser("status", "How runs are: state, progress, why one waits or failed.")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=options.RUN_HELP)
+    parser.add_argument("--all", action="store_true", help="all runs, newest first")
+    output = parser.add_mutually_exclusive_group()
+    options.add_json(output)
+    output.add_argument("--watch", action="store_true", help="redraw until all of them have ended")
+    return parser
 
 
-def _picked(given: argparse.Namespace) -> list[RunFolder | Selection]:
-    if not given.all or given.runs:
-        return [pick(word, given.folder) for word in given.runs or [None]]
-    both = [*all_runs(given.folder), *[sweep.run for sweep in all_sweeps(given.folder)]]
-    sweeps = {sweep.path: Selection(sweep) for sweep in all_sweeps(given.folder)}
-    return [sweeps.get(run.path, run) for run in sorted(both, key=created, reverse=True)]
+def _selected(args: argparse.Namespace) -> list[RunFolder | Selection]:
+    if not args.all or args.runs:
+        return [pick(name, args.folder) for name in args.runs or [None]]
+    sweeps = {sweep.path: Selection(sweep) for sweep in all_sweeps(args.folder)}
+    folders = [*all_runs(args.folder), *(selection.sweep.run for selection in sweeps.values())]
+    return [sweeps.get(folder.path, folder) for folder in sorted(folders, key=created, reverse=True)]
 
 
-def _top(one: RunFolder | Selection) -> RunFolder:
-    """The run, or the sweep as one."""
-    return one if isinstance(one, RunFolder) else one.sweep.run
+def _top_folder(item: RunFolder | Selection) -> RunFolder:
+    return item if isinstance(item, RunFolder) else item.sweep.run
+
+
+def _show_runs(args: argparse.Namespace, folders: list[RunFolder]) -> int:
+    """Prints a page of one run, a line each of several."""
+    if args.watch:
+        return _watch_runs(folders)
+    statuses, problem = gather(folders, details=not args.all)
+    _warn(problem)
+    if args.json:
+        print(json.dumps([as_dict(status, details=not args.all) for status in statuses], allow_nan=False))
+    else:
+        print(_text(statuses))
+    return 0
+
+
+def _watch_runs(folders: list[RunFolder]) -> int:
+    def draw() -> tuple[str, list[str], bool]:
+        statuses, problem = gather(folders, details=True)
+        jobs = [(status.folder, [status.journal.job]) for status in statuses]
+        if len(jobs) == 1:
+            refuse_swapped(*jobs[0])
+        replaced = remarks(jobs)
+        text = _text(statuses) + (f"\n\nSlurm was not asked: {problem}" if problem else "") + replaced
+        alive = any(status.alive or status.state == "unknown" for status in statuses)
+        return text, [*(status.state for status in statuses), replaced], alive
+
+    with holding([run.top for run in folders[:MOST]]):
+        return redraw(draw)
+
+
+def _text(statuses: list[Status]) -> str:
+    return page(statuses[0]) if len(statuses) == 1 else rows(statuses, terminal_width())
+
+
+def _warn(problem: str | None) -> None:
+    """Says on standard error that Slurm was not asked, and why."""
+    if problem:
+        print(f"slurmopt: Slurm was not asked, so this is what journals and heartbeats say: {problem}", file=sys.stderr)

@@ -16,7 +16,6 @@ from typing import NoReturn
 
 import pytest
 
-from slurmopt.commands.cancel import _tell
 from slurmopt.errors import RunError
 from slurmopt.grid import submissions
 from slurmopt.grid.materialize import _link, unlink
@@ -30,6 +29,7 @@ from slurmopt.run_folder.archive import TaskArchive
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.find import Selection, started
+from slurmopt.sweeps.cancel import note_in_points
 from slurmopt.sweeps.status.ended_points import Ends
 from slurmopt.sweeps.status.point_states import Point, SweepStates
 
@@ -218,7 +218,7 @@ def test_a_cancel_of_a_point_that_ends_at_this_moment_goes_on(tmp_path: Path) ->
         sweep = make_sweep(tmp_path / str(due))
         seen = SweepStates(sweep, COUNT, [], Ends(with_metrics=False))
         seen.points = {number: Point(number, "running", job="7_0") for number in range(COUNT)}
-        pid = at_operation(due, lambda: _tell(seen, Ranges([(0, COUNT - 1)])), stop)  # noqa: B023
+        pid = at_operation(due, lambda: note_in_points(seen, Ranges([(0, COUNT - 1)])), stop)  # noqa: B023
         stopped = os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
         move(sweep)
         if stopped:

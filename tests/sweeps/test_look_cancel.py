@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.commands import cancel as command
+from slurmopt.commands.cancel import _sweep_line
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.run_folder import events
 from slurmopt.runs.find import Selection
+from slurmopt.sweeps import cancel
 from slurmopt.sweeps.status.query import standing
 
 
@@ -18,8 +19,8 @@ def words(made: Any, in_queue: Any, points: str, *jobs: tuple[str, str, str]) ->
     """What scancel would get for these points, as Slurm has the jobs."""
     in_queue(made, *jobs)
     seen = standing(made.folder)
-    going = command._going(seen, Selection(made.folder, Ranges.parse(points) if points else None))
-    return list(command._words(seen, going))
+    going = cancel._unfinished(seen, Selection(made.folder, Ranges.parse(points) if points else None))
+    return list(cancel._scancel_args(seen, going))
 
 
 def test_a_whole_sweep_is_its_array_jobs(make_sweep: Any, in_queue: Any) -> None:
@@ -51,7 +52,7 @@ def test_a_running_point_of_a_pack_is_asked_alone(make_sweep: Any, in_queue: Any
     made.task(0, 0, (0, "started"), (1, "started"))
     in_queue(made, ("7_0", "RUNNING", "None"))
     seen = standing(made.folder)
-    command.cancel(seen, Ranges.parse("1,4"))  # where there is no scancel, and none is needed
+    cancel._cancel(seen, Ranges.parse("1,4"))  # where there is no scancel, and none is needed
     assert made.folder.cancelled.read_text() == "1,4\n"
     in_queue(made, ("7_0", "RUNNING", "None"))
     assert {point: standing(made.folder).of(point).state for point in range(6)} == {
@@ -109,7 +110,7 @@ def test_many_cancelled_ranges_are_cut_and_what_to_type_next_is_not(make_sweep: 
     made.folder.cancelled.write_text(f"{chosen}\n")
     for point in range(0, 300, 2):
         made.ended(point, "killed", cause="cancelled")
-    said = command._said(standing(made.folder), chosen)
+    said = _sweep_line(cancel.Cancelled(chosen, [], standing(made.folder)))
     assert ",…: 150 points are cancelled" in said
     assert f"; slurmopt retry {made.label} goes on with them" in said
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from slurmopt.errors import InputError, one_line
 from slurmopt.run_folder.files import replace_bytes, replace_text
 from slurmopt.sweeps.results.importance import is_number, shown
-from slurmopt.sweeps.status.view import states
+from slurmopt.sweeps.status.view import state_counts
 
 if TYPE_CHECKING:
     from slurmopt.sweeps.results.ranking import Ranking
@@ -120,7 +120,7 @@ def page(ranking: Ranking, panels: list[Panel]) -> str:
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <style>{_STYLE}</style></head>
 <body><h1>{title}</h1>
-<p>{_text(states(seen.counts()))}; the {"largest" if ranking.maximize else "smallest"} is the best.</p>
+<p>{_text(state_counts(seen.counts()))}; the {"largest" if ranking.maximize else "smallest"} is the best.</p>
 {figures}
 <h2>The best points</h2>
 {_best(ranking)}

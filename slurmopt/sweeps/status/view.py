@@ -76,7 +76,7 @@ def cells(standing: SweepStates) -> list[str]:
     """As a line among runs: RUN, STATE, STEP, LEFT, TIME and a remark."""
     counts, seen = standing.counts(), pace(standing)
     left = human_seconds(seen.left) if seen.left is not None else ""
-    remark = [whose(owner_of(standing.sweep.run)), f"sweep: {states(counts)}"]
+    remark = [whose(owner_of(standing.sweep.run)), f"sweep: {state_counts(counts)}"]
     return [
         standing.label,
         standing.state,
@@ -90,10 +90,10 @@ def cells(standing: SweepStates) -> list[str]:
 def cells_of_points(standing: SweepStates, points: Ranges) -> list[str]:
     """Several points as a line among runs."""
     counts = standing.counts(points)
-    return [f"{standing.label}/{short(points)}", "", f"{over(counts)}/{len(points)}", "", "", states(counts)]
+    return [f"{standing.label}/{short(points)}", "", f"{over(counts)}/{len(points)}", "", "", state_counts(counts)]
 
 
-def states(counts: dict[str, int]) -> str:
+def state_counts(counts: dict[str, int]) -> str:
     """`7,300 finished · 12 failed · 64 running`."""
     return " · ".join(f"{counts[word]:,} {word}" for word in _ORDER if counts.get(word)) or "no points"
 
@@ -105,7 +105,7 @@ def page(standing: SweepStates) -> str:
         ("owner", whose(owner_of(standing.sweep.run)).removeprefix("of ")),
         ("points", f"{over(counts):,} of {standing.count:,} have ended"),
         ("", bar(over(counts), standing.count)),
-        ("states", states(counts)),
+        ("states", state_counts(counts)),
         ("pace", _pace(standing)),
         ("waits", _waits(standing)),
         ("then", _then(standing)),
@@ -210,7 +210,7 @@ def points_table(standing: SweepStates, points: Ranges, width: int | None) -> st
         took = human_seconds(point.seconds) if point.seconds is not None else ""
         again = f"attempt {point.attempt}" if point.attempt else ""
         rows.append([str(number), point.state, took, "; ".join(filter(None, (point.detail, again)))])
-    head = f"{standing.label}: {states(standing.counts(points))}"
+    head = f"{standing.label}: {state_counts(standing.counts(points))}"
     lines = [head, table(["POINT", "STATE", "TIME", ""], rows, width)]
     if len(points) > _MOST_POINTS:
         lines.append(f"… and {len(points) - _MOST_POINTS:,} more; --json lists them all")
@@ -224,5 +224,5 @@ def unstarted_page(standing: SweepStates, number: int) -> str:
     lines = [f"{standing.label}/{number}: {point.state}"]
     if point.detail:
         lines.append(f"  {'why':10} {point.detail}")
-    lines.append(f"  {'sweep':10} {states(standing.counts())}")
+    lines.append(f"  {'sweep':10} {state_counts(standing.counts())}")
     return "\n".join([*lines, f"  {'next':10} slurmopt status {word} --watch; {step}"])

@@ -16,7 +16,7 @@ from slurmopt.runs.status.query import gather
 from slurmopt.runs.submit import arrays
 from slurmopt.sweeps.status.point_states import BAD
 from slurmopt.sweeps.status.query import standing
-from slurmopt.sweeps.status.view import states
+from slurmopt.sweeps.status.view import state_counts
 
 
 def dependency(launch: Launch, home: Path) -> list[str]:
@@ -62,8 +62,9 @@ def _of_sweep(sweep: SweepFolder, any_end: bool) -> list[str]:
     bad = seen.numbers(*BAD, "cancelled")
     if bad and not any_end:
         raise RunError(
-            f"launch.after: {len(bad)} points of {seen.label} have ended other than well ({states(seen.counts())}); "
-            f"first: slurmopt retry {seen.label} --failed; or say launch.after_failure=true"
+            f"launch.after: {len(bad)} points of {seen.label} have ended other than well "
+            f"({state_counts(seen.counts())}); first: "
+            f"slurmopt retry {seen.label} --failed; or say launch.after_failure=true"
         )
     alive = {entry.job_id.split("_")[0] for entry in queue(fresh=True).values() if not is_over(entry.state)}
     return [one.job for one in arrays.known(sweep) if one.job in alive]

@@ -31,7 +31,7 @@ from slurmopt.runs.submit import arrays, unfinished_retry
 from slurmopt.runs.submit.exactly_once import run_lock
 from slurmopt.sweeps.status.point_states import BAD, SweepStates
 from slurmopt.sweeps.status.query import standing
-from slurmopt.sweeps.status.view import short, states
+from slurmopt.sweeps.status.view import short, state_counts
 from slurmopt.sweeps.submit.cancelled_points import change
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def to_retry(seen: SweepStates, chosen: Selection, failed_only: bool, going: Ran
     points = points if chosen.points is None else points.both(chosen.points)
     if not points and not going:
         what = "has failed" if failed_only else "has failed or was cancelled"
-        counts = states(seen.counts(chosen.points))
+        counts = state_counts(seen.counts(chosen.points))
         among = "" if chosen.points is None else f" of {short(chosen.points)}"
         raise RunError(f"no point{among} {what}, so there is nothing to retry: {counts}{instead}")
     return points
