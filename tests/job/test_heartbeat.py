@@ -21,7 +21,8 @@ import slurmopt
 from slurmopt.errors import JobError
 from slurmopt.job.facts.rank_facts import facts_from
 from slurmopt.job.failures import finished
-from slurmopt.job.heartbeat.heartbeat_writer import PROGRESS, ChildReports, HeartbeatWriter
+from slurmopt.job.heartbeat.child_reports import PROGRESS, ChildReports
+from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.run_folder import heartbeat
 from slurmopt.run_folder.heartbeat import Heartbeat
 

@@ -1,17 +1,10 @@
-"""Writes a rank's heartbeat file; `progress` in this process and its children feeds it.
-
-Children (a command's own Python) send what they report to a socket of the rank's process instead of writing the file
-themselves: two writers of one file would lose each other's steps.
-"""
+"""Writes a rank's heartbeat file; `progress` in this process and its children feeds it."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import select
-import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,25 +16,18 @@ from slurmopt import log
 from slurmopt.job import signals
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.heartbeat.activity import EVERY, Activity
+from slurmopt.job.heartbeat.child_reports import LAST_METRICS, PROGRESS, STOP_NOTICED, Inbox
 from slurmopt.job.heartbeat.device_metrics import DeviceMetrics
 from slurmopt.job.watchdog.stacks import Stacks
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import Outcome
 
-PROGRESS = "SLURMOPT_PROGRESS"
-"""Environment variable: the abstract socket's name, for the children."""
-_REPORTS_AT_ONCE = 100
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel vouches for them
-_TOLD = b"told"
-"""What a child says that has learned that it is to leave."""
 _AT_MOST_EVERY = 1.0
 _IDLE_SECONDS = 60.0
 """Without a step for so long, other signs of life are looked for."""
 _MOST_PHASES = 32
 _LONGEST_PHASE = 64
-_LAST_NUMBERS = 1.0
-"""Seconds that the end of a rank waits for metrics which a GPU still computes."""
 _NEWS_PER_SECOND = 100  # of all ranks together
 
 
@@ -71,19 +57,18 @@ class HeartbeatWriter:
         self._activity = None if stacks is None else Activity(facts)
         self._moved = self._looked = time.monotonic()
         self._hurry = False
-        self._closed = self._is_flooded = False
+        self._closed = False
         self._complained = self._has_folder = False
         self.unwritten: OSError | None = None
         """Why the last heartbeat could not be written; None where it was."""
-        self._numbers = DeviceMetrics()
-        self._inbox = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self._name = f"slurmopt-{self.pid}-{os.urandom(8).hex()}"
+        self._metrics = DeviceMetrics()
+        self._inbox = Inbox()
 
     def start(self) -> None:
         """Writes the first heartbeat, and goes on doing so from a thread."""
         self._write(self._heartbeat)  # a folder that cannot be written may be back for the next one
-        self._open_inbox()
-        os.environ[PROGRESS] = self._name
+        self._inbox.open()
+        os.environ[PROGRESS] = self._inbox.name
         if self._stacks is not None:
             self._stacks.wind()
         threading.Thread(target=self._keep, name="slurmopt-heartbeat", daemon=True).start()
@@ -122,13 +107,12 @@ class HeartbeatWriter:
 
     def _beat_now(self) -> None:
         self._hurry = True
-        with contextlib.suppress(OSError):  # its queue is full: the thread is awake
-            self._inbox.sendto(b"", "\0" + self._name)
+        self._inbox.wake()
 
     def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
         """Takes a step in; the thread writes it within about a second, where there are a hundred ranks at most. Of
         `metrics` a GPU may still compute some: they follow once they are there."""
-        numbers = self._numbers.take(metrics) if metrics else None
+        numbers = self._metrics.take(metrics) if metrics else None
         with self._lock:
             beat = self._heartbeat
             if beat.step is None or step > beat.step:
@@ -144,8 +128,10 @@ class HeartbeatWriter:
             self._news = True
 
     def catch_up(self) -> None:
-        """Takes in what the children have said until now."""
-        self._take_in()
+        """Reads the reports that the children have sent until now."""
+        with self._lock:
+            for report in self._inbox.reports():
+                self._take_report(report)
 
     def moved(self, count: int) -> None:
         """Adds to the bytes that were moved; it is written as steps are."""
@@ -158,8 +144,8 @@ class HeartbeatWriter:
         with self._writing, self._lock:
             if self._heartbeat.outcome is not None:
                 return
-            self._take_in()  # the last step of a command that has just ended
-            self._heartbeat.metrics.update(self._numbers.come(_LAST_NUMBERS))
+            self.catch_up()  # the last step of a command that has just ended
+            self._heartbeat.metrics.update(self._metrics.come(LAST_METRICS))
             self._heartbeat.phase = "ended"
             self._heartbeat.phases["ended"] = time.time()
             self._heartbeat.outcome = outcome.as_dict()
@@ -170,17 +156,13 @@ class HeartbeatWriter:
         """Ends the looks. Called once the rank waits for nobody any more."""
         self._closed = True
 
-    def _open_inbox(self) -> None:
-        self._inbox.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._inbox.bind("\0" + self._name)
-
     def _keep(self) -> None:
         written = time.monotonic()
         while not self._closed:
-            if select.select([self._inbox], [], [], _AT_MOST_EVERY)[0]:
-                self._take_in()
-            if self._is_flooded:
-                self._is_flooded = False
+            if self._inbox.wait(_AT_MOST_EVERY):
+                self.catch_up()
+            if self._inbox.is_flooded:
+                self._inbox.is_flooded = False
                 time.sleep(_AT_MOST_EVERY / 10)
             age = time.monotonic() - written
             if age >= self._every or (self._news and age >= self._news_every) or self._hurry:
@@ -194,8 +176,8 @@ class HeartbeatWriter:
                     self._watch()
 
     def _answer(self) -> None:
-        """Looks for the lookout's request where it may concern this rank: it made no step since its last heartbeat.
-        Before the heartbeat, so that the lookout knows by that what has been done."""
+        """Looks for the watchdog's request if it may concern this rank: it made no step since its last heartbeat.
+        Before the heartbeat, so that the watchdog knows by that what has been done."""
         if self._stacks is None:
             return
         self._stacks.wind()
@@ -220,35 +202,23 @@ class HeartbeatWriter:
         if self._activity.seen():
             self._heartbeat.active += 1
 
-    def _take_in(self) -> None:
-        """The reports that wait in the inbox. Any user may fill it: no more than so many at once, and a pause then."""
-        with self._lock, contextlib.suppress(BlockingIOError):
-            for _ in range(_REPORTS_AT_ONCE):
-                data, ancillary, _, _ = self._inbox.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
-                if _sender(ancillary) == os.getuid():  # abstract sockets are open to every user of the node
-                    self._hear(data)
-            self._is_flooded = True
-
-    def _hear(self, data: bytes) -> None:
-        if data == _TOLD:
+    def _take_report(self, data: bytes) -> None:
+        if data == STOP_NOTICED:
             signals.tell()
             return
         with contextlib.suppress(ValueError, TypeError, KeyError):  # not one of ours
-            self._take_report(json.loads(data))
-
-    def _take_report(self, report: Any) -> None:
-        if isinstance(report, dict):
-            if (phase := str(report["phase"])) != "ended":
+            report = json.loads(data)
+            if not isinstance(report, dict):
+                self.report(*report)
+            elif (phase := str(report["phase"])) != "ended":
                 self.enter(phase)
-        else:
-            self.report(*report)
 
     def _beat(self) -> None:
         with self._writing:
             with self._lock:
                 self._news = self._hurry = False
                 beat = self._heartbeat
-                beat.metrics.update(self._numbers.come())
+                beat.metrics.update(self._metrics.come())
                 now = replace(beat, metrics=dict(beat.metrics), phases=dict(beat.phases))
             if now.outcome is None:
                 self._write(now)
@@ -275,69 +245,3 @@ class HeartbeatWriter:
                 with contextlib.suppress(OSError):  # the log is on that file system too
                     log.warning(f"{what}: {error}")
             self._complained = True
-
-
-def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
-            return int(_CREDENTIALS.unpack(data)[1])
-    return None
-
-
-class ChildReports:
-    """In a child of the rank's process: sends it the steps, a few times a second at most, and the last one at exit."""
-
-    _AT_MOST_EVERY = 0.2
-    _PATIENCE = 0.2
-    """Seconds for what is told once: the kernel queues ten, and the reader needs microseconds for one."""
-
-    def __init__(self, name: str) -> None:
-        self._address = "\0" + name
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._sent = float("-inf")
-        self.phase = "running"
-        self._waiting: tuple[Any, ...] | None = None
-        self._numbers = DeviceMetrics()
-
-    def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
-        earlier = {} if self._waiting is None else self._waiting[2]
-        self._last = step, total
-        self._waiting = (step, total, {**earlier, **self._numbers.take(metrics)})
-        if time.monotonic() - self._sent >= self._AT_MOST_EVERY:
-            self.flush()
-
-    def enter(self, phase: str) -> None:
-        """Says what the training does now."""
-        self.phase = phase
-        self.flush(self._PATIENCE)
-        self._send(json.dumps({"phase": phase}).encode(), self._PATIENCE)
-
-    def close(self) -> None:
-        """At the end of the process: with the numbers that a GPU has not told yet."""
-        if late := self._numbers.come(_LAST_NUMBERS):
-            self._waiting = (*self._last, {**(self._waiting[2] if self._waiting else {}), **late})
-        self.flush(self._PATIENCE)
-
-    def flush(self, patience: float = 0.0) -> None:
-        """Sends what waits. A step does not wait for a queue that another user of the node may keep full: the next one
-        tries again."""
-        if self._waiting is None:
-            return
-        self._sent = time.monotonic()
-        if self._send(json.dumps(self._waiting).encode(), patience):
-            self._waiting = None
-
-    def tell(self) -> None:
-        """This child has learned that it is to leave."""
-        self._send(_TOLD, self._PATIENCE)
-
-    def _send(self, data: bytes, patience: float) -> bool:
-        """Whether nothing is left to be sent."""
-        self._socket.settimeout(patience)
-        try:
-            self._socket.sendto(data, self._address)
-        except (BlockingIOError, TimeoutError):
-            return False
-        except OSError:
-            pass  # the rank's process has ended: there is nobody left to tell
-        return True

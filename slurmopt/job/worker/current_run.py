@@ -18,7 +18,8 @@ from slurmopt import log
 from slurmopt.errors import JobError, Pruned, Requeue, one_line
 from slurmopt.job import failures, signals
 from slurmopt.job.facts.rank_facts import RankFacts, rank_facts
-from slurmopt.job.heartbeat.heartbeat_writer import PROGRESS, ChildReports, HeartbeatWriter
+from slurmopt.job.heartbeat.child_reports import PROGRESS, ChildReports
+from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.run_folder.files import open_append
 from slurmopt.run_folder.layout import RunFolder, run_folder
 from slurmopt.run_folder.open_folders import held

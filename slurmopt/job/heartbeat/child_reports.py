@@ -1,0 +1,128 @@
+"""Carries the reports of a rank's children to the rank's process, over a datagram socket.
+
+A command's own Python is a child. Two writers of one heartbeat file would lose each other's steps, so only the rank's
+process writes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from slurmopt.job.heartbeat.device_metrics import DeviceMetrics
+
+PROGRESS = "SLURMOPT_PROGRESS"
+"""Environment variable: the abstract socket's name, for the children."""
+STOP_NOTICED = b"told"
+"""What a child sends once it has learned that it is to stop."""
+LAST_METRICS = 1.0
+"""Seconds that the end of a process waits for metrics which a GPU still computes."""
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel vouches for them
+_REPORTS_AT_ONCE = 100
+
+
+class Inbox:
+    """The rank's end: reports from processes of the same user."""
+
+    def __init__(self) -> None:
+        self.name = f"slurmopt-{os.getpid()}-{os.urandom(8).hex()}"
+        self.is_flooded = False
+        """Whether more had come than is read at once: any user of the node may send."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+    def open(self) -> None:
+        """Begins to receive."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._socket.bind("\0" + self.name)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether there is something to read, after `seconds` at the latest."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
+
+    def wake(self) -> None:
+        """Ends a `wait` in another thread."""
+        with contextlib.suppress(OSError):  # the queue is full: that thread is awake
+            self._socket.sendto(b"", "\0" + self.name)
+
+    def reports(self) -> Iterator[bytes]:
+        """The reports that wait, up to a limit; sets `is_flooded` if the limit was reached."""
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_REPORTS_AT_ONCE):
+                data, ancillary, _, _ = self._socket.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
+                if _sender(ancillary) == os.getuid():  # abstract sockets are open to every user of the node
+                    yield data
+            self.is_flooded = True
+
+
+def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+    """The user id of the sending process."""
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+            return int(_CREDENTIALS.unpack(data)[1])
+    return None
+
+
+class ChildReports:
+    """The child's end: sends steps to the rank's process, a few times a second at most, and the last one at exit."""
+
+    _AT_MOST_EVERY = 0.2
+    _TIMEOUT = 0.2
+    """Seconds for what is told once: the kernel queues ten, and the reader needs microseconds for one."""
+
+    def __init__(self, name: str) -> None:
+        self._address = "\0" + name
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._sent = float("-inf")
+        self.phase = "running"
+        self._waiting: tuple[Any, ...] | None = None
+        self._metrics = DeviceMetrics()
+
+    def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
+        earlier = {} if self._waiting is None else self._waiting[2]
+        self._last = step, total
+        self._waiting = (step, total, {**earlier, **self._metrics.take(metrics)})
+        if time.monotonic() - self._sent >= self._AT_MOST_EVERY:
+            self.flush()
+
+    def enter(self, phase: str) -> None:
+        """Says what the training does now."""
+        self.phase = phase
+        self.flush(self._TIMEOUT)
+        self._send(json.dumps({"phase": phase}).encode(), self._TIMEOUT)
+
+    def close(self) -> None:
+        """At the end of the process: with the numbers that a GPU has not told yet."""
+        if late := self._metrics.come(LAST_METRICS):
+            self._waiting = (*self._last, {**(self._waiting[2] if self._waiting else {}), **late})
+        self.flush(self._TIMEOUT)
+
+    def flush(self, timeout: float = 0.0) -> None:
+        """Sends what waits. A step does not wait for a queue that another user of the node may keep full: the next one
+        tries again."""
+        if self._waiting is None:
+            return
+        self._sent = time.monotonic()
+        if self._send(json.dumps(self._waiting).encode(), timeout):
+            self._waiting = None
+
+    def tell(self) -> None:
+        """This child has learned that it is to leave."""
+        self._send(STOP_NOTICED, self._TIMEOUT)
+
+    def _send(self, data: bytes, timeout: float) -> bool:
+        """Whether nothing is left to be sent."""
+        self._socket.settimeout(timeout)
+        try:
+            self._socket.sendto(data, self._address)
+        except (BlockingIOError, TimeoutError):
+            return False
+        except OSError:
+            pass  # the rank's process has ended: there is nobody left to tell
+        return True
