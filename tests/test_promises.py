@@ -29,7 +29,7 @@ def test_importing_slurmopt_imports_nothing_else() -> None:
         [sys.executable, "-S", "-c", code], capture_output=True, text=True, env={"PYTHONPATH": _home()}
     )
     new = set(json.loads(done.stdout)) - {"json", "typing"}
-    assert {name for name in new if name.startswith("slurmopt")} == {"slurmopt"}
+    assert {name for name in new if name.startswith("slurmopt")} == {"slurmopt", "slurmopt.old_names"}
     assert not {"torch", "hydra", "omegaconf"} & new
 
 

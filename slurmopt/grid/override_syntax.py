@@ -12,7 +12,7 @@ _WHOLE = r"(?:0|[1-9](?:_?[0-9])*)"
 INT = re.compile(rf"[+-]?{_WHOLE}")
 FLOAT = re.compile(rf"[+-]?(?:(?:{_WHOLE}?\.{_DIGITS}|{_WHOLE}\.)(?:[eE][+-]?{_DIGITS})?|{_WHOLE}[eE][+-]?{_DIGITS})")
 _ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]")
-_BEFORE_QUOTE = re.compile(r"(\\+)(?='|$)")
+_BEFORE_QUOTE = re.compile(r"(\\+)(?='|\Z)")
 
 
 def word(value: Any) -> str:

@@ -173,7 +173,7 @@ def test_tensors_within_objects(tmp_path: Path, export: Export) -> None:
 
 _MEASURE = """
 import resource, sys
-from slurmopt.checkpoint.dcp.storage import export, export_dcp
+from slurmopt.checkpoint.dcp import export, export_dcp
 if len(sys.argv) > 1:
     from slurmopt.cli import main
     assert main(sys.argv[1:]) == 0

@@ -26,7 +26,7 @@ def sweep(tmp_path: Path) -> SweepFolder:
     path = tmp_path / "runs" / "x" / "id"
     path.mkdir(parents=True)
     path.chmod(0o750)
-    points().save(path / "points.json")
+    points_file.save(points(), path / "points.json")
     return SweepFolder(path)
 
 
@@ -91,7 +91,7 @@ def test_whatever_a_killed_process_left_is_completed(sweep: SweepFolder) -> None
     made = 0
     whole = SweepFolder(sweep.path.with_name("whole"))
     whole.path.mkdir()
-    points().save(whole.points_file)
+    points_file.save(points(), whole.points_file)
     make_point(whole, points(), 3, "7_0", "token")
     for step in range(20):
         subprocess.run([sys.executable, "-c", program, str(sweep.path), str(step)], check=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slurmopt.grid.codec import decode, encode
@@ -26,6 +26,7 @@ def read(text: str) -> Any:
 
 @settings(max_examples=150, deadline=None)
 @given(VALUES)
+@example("\\\n")
 def test_hydra_reads_back_what_we_write(value: Any) -> None:
     assert repr(read(word(value))) == repr(value)
 

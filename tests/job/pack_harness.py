@@ -14,6 +14,7 @@ from typing import Any
 
 from job.harness import DEADLINE, REPOSITORY
 
+from slurmopt.grid import points_file
 from slurmopt.grid.axes import Axis, Column
 from slurmopt.grid.base_configs import Base
 from slurmopt.grid.points import Points
@@ -47,7 +48,7 @@ class Packer:
         task = {"_target_": "train.main", "command": None}
         base = Base(picks=[], config={axis: 0, "task": task, **(config or {})}, choices={})
         axes = [Axis((Column(key=axis, values=range(count)),))]
-        Points(axes=axes, bases=[base], hydra=[{}], kind=kind).save(self.sweep.points_file)
+        points_file.save(Points(axes=axes, bases=[base], hydra=[{}], kind=kind), self.sweep.points_file)
 
     def module(self, text: str) -> None:
         """Writes the user's module; the parent finds it in its working directory."""

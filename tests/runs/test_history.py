@@ -7,7 +7,7 @@ import json
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.runs.history import story as command
+from slurmopt.commands import history as command
 from slurmopt.runs.history.timeline import Entry
 
 T = 1_790_000_000.0
