@@ -1,7 +1,7 @@
 """Watches for hangs beside the batch shell: finds ranks that hang, has their stacks written, and ends the step.
 
-Where a rank has died, it ends the others too: after srun's own SIGTERM they have KillWait, 30 s by default, in which
-they can only wait for it.
+If a rank has died, it ends the others too. Otherwise they would wait for the dead rank until KillWait is over (30 s by
+default), which starts with srun's own SIGTERM.
 
 python -m slurmopt.job.watchdog.watchdog FOLDER ATTEMPT RANKS --hang-after auto|SECONDS --deadline SECONDS
     --timeout SECONDS --heartbeat SECONDS --step-pid PID
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import signal
 import sys
 import time
@@ -24,6 +23,7 @@ from slurmopt.job.facts import process_tree
 from slurmopt.job.supervisor.attempt_end import in_one_line
 from slurmopt.job.watchdog import stacks
 from slurmopt.job.watchdog.hang_detector import Allowance, Hang, Ranks
+from slurmopt.job.watchdog.srun_deaths import GRACE_SECONDS, SrunDeaths
 from slurmopt.run_folder import events, heartbeat
 from slurmopt.run_folder.files import replace_json
 from slurmopt.run_folder.heartbeat import Heartbeat
@@ -33,27 +33,26 @@ from slurmopt.run_folder.private import hold_run
 
 _INTERVAL = 5.0
 _READS_PER_SECOND = 50.0
-"""The ranks write twice as many at most; so a thousand are looked at every 20 s."""
+"""Half of what the ranks write at most. The heartbeats of a thousand ranks are read every 20 s."""
 _PY_SPY_SECONDS = 15.0
-_GRACE_SECONDS = 5.0
 _SRUN_SECONDS = 60.0
-"""KillWait, 30 s by default, and some: so long srun waits for a node that does not answer."""
+"""A little more than KillWait, 30 s by default: so long srun waits for a node that does not answer."""
 _RANKS_OF_BEFORE = 16
 
 
 class Watchdog:
-    """Watches one attempt. `step` is the process id of srun, or of our spawn."""
+    """Watches one attempt. `step` is the process id of srun, or of `slurmopt.job.worker.spawn`."""
 
     def __init__(self, folder: RunFolder, attempt: int, ranks: int, step: int, allowed: Allowance) -> None:
         self._folder, self._attempt, self._step, self._allowance = folder, attempt, step, allowed
         self._ranks = Ranks(ranks, steps_expected=_reported_before(folder, attempt))
         self._now = 0.0
         self._looked = time.monotonic()
-        self._deaths = Deaths(folder)
+        self._deaths = SrunDeaths(folder)
         self._has_asked_early = False
 
     def watch(self) -> Hang | None:
-        """Until the step has ended, or hangs and has been ended."""
+        """Watches until the step has ended by itself, or has hung and was ended. Returns the hang."""
         while _lives(self._step):
             if _within(self._allowance.interval, self._deaths.long_ago, every=1.0):
                 self._end()
@@ -67,8 +66,8 @@ class Watchdog:
         return None
 
     def _look(self) -> None:
-        """Reads the heartbeats. Time counts only while they can be read, and while this process itself runs: it and
-        the ranks may have been suspended together."""
+        """Reads the heartbeats. Time counts only while they can be read and this process runs: it and the ranks may
+        have been suspended together."""
         now = time.monotonic()
         passed, self._looked = now - self._looked, now
         try:
@@ -79,7 +78,7 @@ class Watchdog:
         self._ranks.take(beats, self._now)
 
     def _read_all(self) -> dict[int, Heartbeat]:
-        """The heartbeats of those that have not ended; OSError where none can be read. Listing the folder also makes
+        """The heartbeats of the ranks that have not ended. OSError if none can be read. Listing the folder also makes
         an NFS client see the files that were replaced."""
         beats, trouble = {}, None
         for rank in self._folder.ranks_with_heartbeats(self._attempt):
@@ -104,7 +103,8 @@ class Watchdog:
         return replace(self._allowance, slowest=self._ranks.slowest, first=self._ranks.first)
 
     def _ask_early(self) -> None:
-        """Shortly before a collective's own timeout ends the ranks: then nobody is left to write stacks."""
+        """Asks for stacks shortly before a collective's own timeout ends the ranks, after which no rank can write
+        them."""
         early = self._allowed.before_the_collective
         if early is None:
             return
@@ -118,7 +118,7 @@ class Watchdog:
                 self._ask()
 
     def _make_sure(self) -> Hang | None:
-        """Asks for the stacks and waits for them; the hang, if it is one still."""
+        """Asks for the stacks and waits for them. Returns the hang if the ranks still hang then."""
         deadline, since = time.monotonic() + self._allowance.quiet, self._now
         while self._ranks.unclear(since, self._allowed, self._now) and time.monotonic() < deadline:
             self._pause()
@@ -139,7 +139,8 @@ class Watchdog:
         return hang
 
     def _ask(self) -> None:
-        """Each rank that beats writes its own stacks, and the lowest of a node tries to for the silent ones there."""
+        """Each rank that beats writes its own stacks; the lowest of a node also tries to write those of silent ranks
+        there."""
         silent = {rank.rank: rank for rank in self._ranks.silent(self._allowed, self._now)}
         speakers: dict[str | None, int] = {}
         for rank in self._ranks.seen.values():
@@ -155,7 +156,7 @@ class Watchdog:
             stacks.write_from_outside(alone, sys.stdout.fileno())
 
     def _wait_for_stacks(self) -> None:
-        """Until each rank that beats has beaten twice: one heartbeat may have been on its way already."""
+        """Waits until each rank that beats has beaten twice: one heartbeat may have been on its way already."""
         before = {rank.rank: rank.beats for rank in self._ranks.seen.values()}
         beat = max(self._allowance.heartbeat, 1.0)
         least, most = time.monotonic() + 2 * beat, time.monotonic() + 2 * beat + _PY_SPY_SECONDS
@@ -171,21 +172,22 @@ class Watchdog:
         self._look()
 
     def _tell(self, hang: Hang) -> None:
-        """Leaves the finding in the run folder, in the journal and in the job's log."""
+        """Writes the hang into the run folder, the journal and the job's log."""
         print(f"slurmopt: attempt {self._attempt}: {in_words(hang)}", flush=True)
         seconds = round(hang.seconds, 1)
         try:
             replace_json(self._folder.hang(self._attempt), {**asdict(hang), "seconds": seconds})
             fields = {"rank": hang.rank, "node": hang.node, "step": hang.step, "seconds": seconds}
             events.append(self._folder.events, "hang", attempt=self._attempt, **fields)
-        except OSError as error:  # what hangs must end all the same
+        except OSError as error:  # the step must end all the same
             print(f"slurmopt: the hang cannot be written into the run folder: {error}", flush=True)
 
     def _end(self) -> None:
-        """srun kills all tasks at SIGTERM, without grace, and waits for the nodes. Our spawn only passes it on, but its
-        ranks are below it on this machine. SIGKILL comes last: `wait` in the shell may return before the ranks died."""
+        """Ends the step. srun kills all tasks at SIGTERM and waits for the nodes; `spawn` only forwards the signal, but
+        its ranks are below it on this machine. SIGKILL comes last: after it `wait` in the shell may return before the
+        ranks have died."""
         _send(self._step, signal.SIGTERM)
-        if not _within(_GRACE_SECONDS, self._has_ended) and not _is_srun(self._step):
+        if not _within(GRACE_SECONDS, self._has_ended) and not _is_srun(self._step):
             process_tree.kill_below(self._step)
         if not _within(_SRUN_SECONDS, self._has_ended):
             _send(self._step, signal.SIGKILL)
@@ -194,39 +196,8 @@ class Watchdog:
         return not _lives(self._step)
 
 
-class Deaths:
-    """What srun says in the job's log of ranks that ended badly: a rank that is killed leaves no word itself."""
-
-    _LINE = re.compile(rb"^srun: error: \S+: tasks? [\d,\-\[\]]+: ", re.MULTILINE)
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._log = folder.job_log(os.environ.get("SLURM_JOB_ID", "-"))
-        self._read = self._size()
-        self._since: float | None = None
-
-    def long_ago(self) -> bool:
-        """Whether a rank died more than a few seconds ago: the others had the time to say what they lost."""
-        if self._since is None and self._size() > self._read and self._LINE.search(self._news()):
-            self._since = time.monotonic()
-        return self._since is not None and time.monotonic() - self._since > _GRACE_SECONDS
-
-    def _size(self) -> int:
-        try:
-            return self._log.stat().st_size
-        except OSError:
-            return 0
-
-    def _news(self) -> bytes:
-        try:
-            with self._log.open("rb") as file:
-                file.seek(self._read)
-                return file.read(65536)
-        except OSError:
-            return b""
-
-
 def in_words(hang: Hang) -> str:
-    """The finding in one line."""
+    """The hang in one line."""
     where = f"rank {hang.rank}" + (f" on {hang.node}" if hang.node else "")
     still = "is silent" if hang.rank in hang.silent else "made no step"
     step = "before its first step" if hang.step is None else f"step {hang.step}"
@@ -235,7 +206,7 @@ def in_words(hang: Hang) -> str:
 
 
 def _reported_before(folder: RunFolder, attempt: int) -> bool:
-    """Whether a rank of an earlier attempt reported a step: then one is to be expected in this one too."""
+    """Whether a rank of an earlier attempt reported a step, so that one is expected in this attempt too."""
     for before in range(attempt - 1, -1, -1):
         for rank in sorted(folder.ranks_with_heartbeats(before))[:_RANKS_OF_BEFORE]:
             with contextlib.suppress(OSError):
@@ -246,7 +217,7 @@ def _reported_before(folder: RunFolder, attempt: int) -> bool:
 
 
 def hangs_before(folder: RunFolder, attempt: int) -> int:
-    """How many attempts hung just before this one, one after the other."""
+    """How many attempts in a row hung just before this one."""
     hung = 0
     while attempt > hung and os.path.exists(held(folder.hang(attempt - hung - 1))):
         hung += 1
@@ -281,7 +252,7 @@ def _within(seconds: float, condition: Callable[[], bool], every: float = 0.05) 
 
 
 def interval(ranks: int, hang_after: float | None) -> float:
-    """Seconds between two looks: a few, fewer where `hang_after` is short, more where there are many files to read."""
+    """Seconds between two readings of the heartbeats: fewer if `hang_after` is short, more if there are many ranks."""
     return max(_INTERVAL if hang_after is None else min(_INTERVAL, hang_after / 4), ranks / _READS_PER_SECOND)
 
 
@@ -299,21 +270,21 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str]) -> int:
-    """Watches; the exit status is 0 when the step has ended by itself, 1 when it hung."""
-    words = _parser().parse_args(argv)
+    """Watches an attempt; the exit status is 0 if the step ended by itself, 1 if it hung."""
+    args = _parser().parse_args(argv)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # may be sent to all that belongs to the batch shell
-    every = interval(words.ranks, words.hang_after)
-    folder = RunFolder(Path(words.folder).absolute())
+    every = interval(args.ranks, args.hang_after)
+    folder = RunFolder(Path(args.folder).absolute())
     hold_run(folder)
     allowed = Allowance(
-        words.hang_after,
-        words.deadline,
-        words.heartbeat,
+        args.hang_after,
+        args.deadline,
+        args.heartbeat,
         every,
-        collective=words.timeout,
-        hangs=hangs_before(folder, words.attempt),
+        collective=args.timeout,
+        hangs=hangs_before(folder, args.attempt),
     )
-    return 0 if Watchdog(folder, words.attempt, words.ranks, words.step_pid, allowed).watch() is None else 1
+    return 0 if Watchdog(folder, args.attempt, args.ranks, args.step_pid, allowed).watch() is None else 1
 
 
 if __name__ == "__main__":
