@@ -51,7 +51,7 @@ _PEER_LOST_WORDS = (
     "watchdog caught collective operation timeout",
 )
 _USER_WORDS = ("ncclinvalidusage", "ncclinvalidargument", "duplicate gpu detected")
-"""A DistBackendError that no other node would cure."""
+"""Texts of a DistBackendError that would occur on any node."""
 
 
 def finished(result: object = None) -> Outcome:
@@ -66,7 +66,7 @@ POLITE = "it left without an error when a signal told it to, which is no end of 
 
 
 def left(how: str = POLITE, exit_code: int = 0) -> Outcome:
-    """Of a task that ended after it had been told to leave: a program that leaves politely ends no other way."""
+    """The outcome of a task that ended without an error after it had been told to stop."""
     return Outcome(REQUEUE, time.time(), exit_code, error=how, by_signal=True)
 
 
@@ -96,7 +96,7 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def _of_full_disk(error: BaseException) -> Outcome:
-    """Infrastructure, by that budget: others may make room. The disk is named, which most such errors do not."""
+    """Infrastructure: other users may free space. The outcome names the disk, which most such errors do not."""
     full = places(error)
     line = headline(error)
     unnamed = [place for place in full if place not in line]

@@ -27,13 +27,13 @@ from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE
 COMMAND = "SLURMOPT_COMMAND"
 """Environment variable: the words of the command as JSON. Unlike arguments, only the user and root can read it."""
 PATIENCE = 60.0
-"""Seconds: to a node that cannot map user ids for a while, all folders are somebody else's."""
+"""Seconds. On a node that temporarily cannot map user ids, all folders seem to belong to another user."""
 
 
 @dataclass(frozen=True)
 class RankArgs:
-    """What one rank is asked to do. `heartbeat` and `timeout` are seconds; one of `function` and `command` is set,
-    except where the config of a sweep's point says which."""
+    """What one rank is to run. `heartbeat` and `timeout` are seconds. Either `function` or `command` is set, except for
+    a point of a sweep whose config says which."""
 
     folder: RunFolder
     heartbeat: float
@@ -45,24 +45,24 @@ class RankArgs:
     function: str | None
     command: list[str] | None
     hang_after: float | None = None
-    """Seconds of `restart.hang_after`, None for auto; endless where nobody looks out for hangs."""
+    """Seconds of `restart.hang_after`, None for auto; infinite if no watchdog runs."""
     health: Checks | None = None
-    """What the node must pass first; None: nothing."""
+    """The health checks before the task; None for no checks."""
     cpu_bind: bool = True
-    """Whether a rank that Slurm has not bound keeps to the CPUs near its GPU."""
+    """Whether a rank that Slurm has not bound is bound to the CPUs near its GPU."""
     exit_after_signal: str = "continue"
-    """What an end without error is that follows a signal: `continue` or `finished`."""
+    """What an end without error after a signal means: `continue` or `finished`."""
     ranks_per_node: int = 1
     """With `per` node: how many ranks the command is to start there."""
     distributed: bool = True
-    """Whether the command gets RANK, WORLD_SIZE and their like."""
+    """Whether the command gets RANK, WORLD_SIZE and the like."""
     config: dict[str, Any] | None = None
     """Of a sweep's point, which has read it already: what its config.yaml holds."""
 
 
 def parse(argv: list[str]) -> RankArgs:
-    """Reads the words; a misspelt one ends the process with status 2 and the valid ones on standard error.
-    So does, with status 69, a run folder that stays another user's for PATIENCE seconds."""
+    """Parses the arguments. A misspelt one ends the process with status 2 and the valid ones on standard error; a run
+    folder that belongs to another user for PATIENCE seconds ends it with status 69."""
     words, command = _split(argv)
     options = _parser().parse_args(words)
     if command is None and options.function is None and not options.of_point:

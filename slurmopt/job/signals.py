@@ -24,9 +24,9 @@ from collections.abc import Callable
 from types import FrameType
 
 _MARK = b"\0"
-"""A number that no signal has."""
+"""A byte that is no signal number."""
 BURST = 1.0
-"""Slurm ends a job by TERM, CONT, TERM: what comes within this time (seconds) is one and the same word."""
+"""Seconds. Slurm ends a job by TERM, CONT, TERM: signals within this time count as one request."""
 
 _asked: str | None = None
 _asked_at = 0.0
@@ -36,7 +36,7 @@ _told = False
 _heard = threading.Event()
 _caught_up = threading.Event()
 _waits: dict[signal.Signals, int] = {}
-"""The process that waits for a signal: a forked one does not."""
+"""The process that waits for each signal; a forked process does not."""
 _listeners: list[Callable[[int], None]] = []
 _let_go_is_set = False
 _mask_before_fork: set[int] = set()
@@ -50,8 +50,8 @@ def install(*more: signal.Signals) -> None:
 
 
 def start_afresh() -> None:
-    """In a forked child that is to be a rank of its own: nobody has asked it for anything, and its threads are gone.
-    `install` comes next."""
+    """Resets the state in a forked child that becomes a rank: it has got no request, and its threads are gone.
+    `install` follows."""
     global _asked, _asked_at, _terms, _later, _told, _heard, _caught_up, _wakeup
     _asked, _asked_at, _terms, _later, _told = None, 0.0, 0, 0, False
     _heard, _caught_up, _wakeup = threading.Event(), threading.Event(), None
@@ -59,7 +59,8 @@ def start_afresh() -> None:
 
 
 def take_usr1(*more: signal.Signals) -> None:
-    """Makes USR1 (and `more`) a request to save and stop; what is taken stays as it is. Called in the main thread."""
+    """Makes USR1 (and `more`) a request to save and stop, unless the program has a handler. Called in the main
+    thread."""
     waited_for = {number for number in (signal.SIGUSR1, *more) if _waits.get(number) != os.getpid()}
     if not waited_for:
         return
@@ -72,7 +73,7 @@ def take_usr1(*more: signal.Signals) -> None:
 
 
 def take_term() -> None:
-    """Makes SIGTERM a request to save and stop; forked children get rid of that again. Called in the main thread."""
+    """Makes SIGTERM a request to save and stop, but not in forked children. Called in the main thread."""
     global _let_go_is_set, _wakeup
     if not _let_go_is_set:
         # A SIGTERM to a child so young that it still has our handler would be dropped: keep it until it has let go.
@@ -87,12 +88,12 @@ def take_term() -> None:
 
 
 def listen(listener: Callable[[int], None]) -> None:
-    """Calls `listener(signal number)` for every signal from now on, in whichever thread learns of it."""
+    """Calls `listener(signal number)` for every signal from now on, in the thread that receives it."""
     _listeners.append(listener)
 
 
 def requested() -> bool:
-    """Whether somebody asked this process to save and stop."""
+    """Whether this process was asked to save and stop."""
     return _asked is not None
 
 
@@ -102,20 +103,20 @@ def asked() -> str | None:
 
 
 def told() -> bool:
-    """Whether the training itself can know that it is to leave. SIGTERM reaches all of its processes; of everything
-    else it learns by asking (`tell`), by a handler of its own, or by a signal that was passed on to it."""
+    """Whether the training itself can know that it is to stop. SIGTERM reaches all of its processes; of other requests
+    it learns by asking (`tell`), by its own handler, or by a forwarded signal."""
     return _terms > 0 or _told
 
 
 def tell() -> None:
-    """The training has been told, or is being told now."""
+    """Notes that the training has been told to stop."""
     global _told
     _told = True
 
 
 def catch_up() -> None:
-    """Returns once each SIGTERM that has come is counted: what leaves because of one may be quicker than the thread
-    that hears of it."""
+    """Returns once every SIGTERM that has arrived is counted: a process that ends because of one may be quicker than
+    the thread that receives it."""
     if _wakeup is None:
         return
     _caught_up.clear()
@@ -125,7 +126,7 @@ def catch_up() -> None:
 
 
 def request(who: str) -> None:
-    """Sets the flag as a signal would: the request was found another way."""
+    """Sets the flag as a signal would, for a request that came another way."""
     global _asked, _asked_at, _later
     if _asked is None:
         _asked, _asked_at = who, time.monotonic()
@@ -135,17 +136,17 @@ def request(who: str) -> None:
 
 
 def wait(timeout: float) -> bool:
-    """Waits for a request at most `timeout` seconds; whether there is one."""
+    """Waits for a request at most `timeout` seconds. Returns whether there is one."""
     return _heard.wait(timeout)
 
 
 def terms() -> int:
-    """How many SIGTERM have come."""
+    """How many SIGTERMs have arrived."""
     return _terms
 
 
 def pressed() -> bool:
-    """Whether another signal followed the first, a while later: what is not done at once will not be done."""
+    """Whether another signal followed the first one after a while: only what is done at once will be done."""
     return _later > 0
 
 
@@ -159,7 +160,8 @@ def _wait(numbers: set[signal.Signals]) -> None:
 
 
 def _read(reader: socket.socket) -> None:
-    """What Python's handlers in C write: a byte a signal. A handler of the training's own may have replaced ours."""
+    """Reads what Python's C handlers write: one byte for each signal. The training's own handler may have replaced
+    ours."""
     while data := reader.recv(64):
         for number in data:
             if number == signal.SIGTERM:
@@ -173,7 +175,7 @@ def _is_the_trainings(number: signal.Signals) -> bool:
 
 
 def _on_term(number: int, frame: FrameType | None) -> None:
-    """The thread that reads the pipe has heard of it already, unless somebody took the pipe away."""
+    """The thread that reads the pipe has received it already, unless the program replaced the pipe."""
     assert _wakeup is not None
     before = signal.set_wakeup_fd(_wakeup.fileno(), warn_on_full_buffer=False)
     if before != _wakeup.fileno():

@@ -17,12 +17,13 @@ _VARIABLES = {
     ROCM: ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     XPU: ("ZE_AFFINITY_MASK",),
 }
-"""A kind of GPU → the variables that show them to a process; the first that is set counts. Slurm may set all."""
+"""The environment variables that list the GPUs of a process, by kind of GPU. The first that is set counts; Slurm may
+set all."""
 _DEVICE = re.compile(r"\d+(\.\d+)?|(GPU|MIG)-[0-9A-Za-z/-]+")
 
 
 def promised(environ: Mapping[str, str], kind: str = CUDA) -> list[str]:
-    """The GPUs that this process was given, in the words of that kind: numbers, UUIDs, or card.tile."""
+    """The GPUs that this process was given, as the variables of that kind name them: numbers, UUIDs, or card.tile."""
     devices = next((environ[name] for name in _VARIABLES[kind] if name in environ), None)
     if devices is None:
         return [str(number) for number in range(_on_node(environ, kind))]
@@ -33,7 +34,7 @@ def promised(environ: Mapping[str, str], kind: str = CUDA) -> list[str]:
 
 
 def any_promised(environ: Mapping[str, str]) -> bool:
-    """Whether this process was given any, of whatever kind."""
+    """Whether this process was given any GPU."""
     return any(promised(environ, kind) for kind in _VARIABLES)
 
 
@@ -43,7 +44,7 @@ def _on_node(environ: Mapping[str, str], kind: str) -> int:
 
 
 def of_nvidia(environ: Mapping[str, str]) -> list[str]:
-    """The promised GPUs that NVML can be asked of."""
+    """The promised GPUs that NVML knows."""
     others = [name for kind in (ROCM, XPU) for name in _VARIABLES[kind] if name in environ]
     if "CUDA_VISIBLE_DEVICES" not in environ and others:
         return []
@@ -53,7 +54,7 @@ def of_nvidia(environ: Mapping[str, str]) -> list[str]:
 
 
 def share(words: list[str], facts: RankFacts) -> list[str]:
-    """Those that this rank looks at closely: where the ranks of a node see the same ones, they part them."""
+    """The GPUs that this rank checks closely. If the ranks of a node see the same GPUs, they divide them."""
     return words[facts.local_rank :: facts.local_world_size] if len(words) >= facts.local_world_size else words
 
 
@@ -66,7 +67,7 @@ def nvml() -> Any | None:
 
 
 def device_handle(nvml: Any, word: str) -> Any:
-    """NVML's handle of a promised GPU; of a slice of one (MIG) the GPU's, for that has a memory to fail."""
+    """NVML's handle of a promised GPU. For a MIG slice that of its GPU, whose memory can fail."""
     if word.isdigit():
         return nvml.nvmlDeviceGetHandleByIndex(int(word))
     if word.startswith("MIG-GPU-"):  # the older form: MIG-GPU-UUID/instance/part

@@ -13,7 +13,7 @@ limit when they start, which takes minutes where the hard limit is in the millio
 
 
 def limit() -> int:
-    """How many files this process may have open."""
+    """The soft limit on open files of this process."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
@@ -30,8 +30,8 @@ def raise_limit() -> None:
 
 
 def close_logs_to_others() -> None:
-    """Takes the right to write from group and others where standard output and error are files of this user's: Slurm
-    and shells make them as the umask has it, and the umask is the training's own affair."""
+    """Removes the write permission of group and others from standard output and error, if they are files of this user.
+    Slurm and shells create them by the umask, which belongs to the training."""
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):  # closed, or a file system without modes
             facts = os.fstat(descriptor)

@@ -12,16 +12,18 @@ from collections.abc import Collection
 _PR_SET_CHILD_SUBREAPER = 36
 _WNOTHREAD = 0x20000000
 _WAITED_FOR = (signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that programs block and take by sigwait. srun blocks the others too, and kills its tasks at them."""
+"""Signals that programs block and receive with sigwait. srun blocks other signals too, but kills its tasks when they
+arrive."""
 
 
 def adopt_orphans() -> None:
-    """From now on orphans among the descendants of this process become its children, and not init's."""
+    """Makes orphans among the descendants of this process its children, instead of init's (PR_SET_CHILD_SUBREAPER)."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def clear_up() -> None:
-    """Ends all that is below this process, whatever session it went to; to be complete it must have adopted orphans."""
+    """Kills all descendants of this process, in whatever session they are. `adopt_orphans` must have been called
+    before."""
     while descendants(os.getpid()):
         kill_below(os.getpid())
         try:
@@ -33,9 +35,8 @@ def clear_up() -> None:
 
 
 def wait(pid: int) -> None:
-    """Waits until this thread's child `pid` has ended, and leaves its status to be read. Meanwhile the orphans that
-    this process has adopted are reaped: each would count against the limit of processes otherwise. Children of other
-    threads are theirs."""
+    """Waits until this thread's child `pid` has ended, and leaves its status unread. Meanwhile adopted orphans are
+    reaped, as each counts against the limit of processes. Children of other threads are left to them."""
     while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | _WNOTHREAD):
         if ended.si_pid == pid:
             return
@@ -43,7 +44,8 @@ def wait(pid: int) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a child of this process has not ended. Unlike Popen.poll it takes the status from nobody who waits."""
+    """Whether a child of this process has not ended. Unlike Popen.poll it leaves the status to those who wait for
+    it."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
     except ChildProcessError:  # its status has been read
@@ -85,8 +87,8 @@ def _parent(pid: str) -> int | None:
 
 
 def tell(pid: int, number: signal.Signals) -> list[int]:
-    """Sends a signal to the processes that catch it, from `pid` downward, and to `pid` where none does: a shell that
-    waits for a training would die of it, and the training hear nothing. Returns whom it was sent to."""
+    """Sends a signal to the processes that catch it, from `pid` downward, or to `pid` if none does: a shell that waits
+    for a training would die of it, and the training would not get it. Returns the process ids."""
     pids = catching(pid, number) or [pid]
     send(pids, number)
     return pids
@@ -98,7 +100,7 @@ def tell_below(pid: int, number: signal.Signals) -> None:
 
 
 def send(pids: Collection[int], number: signal.Signals) -> None:
-    """Sends a signal to those processes that are still there."""
+    """Sends a signal to those of the processes that still exist."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
@@ -110,8 +112,8 @@ def has_catching(pid: int, number: signal.Signals) -> bool:
 
 
 def catching(pid: int, number: signal.Signals, names: Collection[str] = ()) -> list[int]:
-    """Of `pid` and the processes below it those that catch the signal, or have one of `names`; what is below one of
-    them is left out."""
+    """Those of `pid` and its descendants that catch the signal or have one of `names`, without their own
+    descendants."""
     children = _children()
     pids: list[int] = []
     todo = [pid]
@@ -125,7 +127,7 @@ def catching(pid: int, number: signal.Signals, names: Collection[str] = ()) -> l
 
 
 def name(pid: int) -> str:
-    """The name of a process's program, at most 15 characters of it; empty where it has gone."""
+    """The first 15 characters of the name of a process's program; empty if the process has ended."""
     return _status(pid).get("Name", "")
 
 

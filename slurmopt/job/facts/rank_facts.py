@@ -26,7 +26,7 @@ _ALONE = {"rank": 0, "local_rank": 0, "world_size": 1, "local_world_size": 1, "n
 
 @dataclass(frozen=True)
 class RankFacts:
-    """One rank's place in the world, in torch.distributed's words."""
+    """The place of a rank in the job, in the terms of torch.distributed."""
 
     rank: int
     local_rank: int
@@ -35,14 +35,14 @@ class RankFacts:
     node_rank: int
     nodes: int
     node: str
-    """Slurm's name of the node, else the host name."""
+    """The node's name in Slurm, else the host name."""
     master_addr: str
     master_port: int
 
 
 def rank_facts() -> RankFacts:
-    """The facts of this process: torchrun's words where they are set (every slurmopt rank has them), then Slurm's,
-    else a world of one."""
+    """The facts of this process: from torchrun's variables if they are set (as in every rank of slurmopt), else from
+    Slurm's, else a world size of one."""
     return facts_from(os.environ)
 
 
@@ -54,8 +54,8 @@ def facts_from(environ: Mapping[str, str]) -> RankFacts:
 
 
 def launched_facts(environ: Mapping[str, str]) -> RankFacts:
-    """The facts of a process that the launcher just started: srun's words win over a RANK left in the user's
-    environment. Our own spawn removes srun's words."""
+    """The facts of a process that the launcher has just started: srun's variables take precedence over a RANK left in
+    the user's environment. `slurmopt.job.worker.spawn` removes srun's variables."""
     if in_slurm_step(environ):
         return _facts(environ, _slurm(environ))
     return _facts(environ, _torchrun(environ) if "RANK" in environ else _ALONE)
@@ -67,8 +67,8 @@ def in_slurm_step(environ: Mapping[str, str]) -> bool:
 
 
 def gets_signals_alone(environ: Mapping[str, str]) -> bool:
-    """Whether Slurm's signals reach this process alone, and nothing that it started: with proctrack/cgroup they go to
-    what slurmstepd itself has started."""
+    """Whether Slurm's signals reach only this process, and not those that it started: with proctrack/cgroup they go to
+    the processes that slurmstepd itself has started."""
     if not in_slurm_step(environ):
         return True
     with open("/proc/self/cgroup", errors="replace") as file:
@@ -81,14 +81,15 @@ def is_tracked_by_cgroup(cgroups: str) -> bool:
 
 
 def slurm_job(environ: Mapping[str, str]) -> str | None:
-    """The job as Slurm's commands take it; of an array A_a, for the bare id of its last task means the whole array."""
+    """The job id as Slurm's commands take it. For an array A_a, because the plain id of its last task means the whole
+    array."""
     if array := environ.get("SLURM_ARRAY_JOB_ID"):
         return f"{array}_{environ.get('SLURM_ARRAY_TASK_ID', 0)}"
     return environ.get("SLURM_JOB_ID")
 
 
 def one_per_node(facts: RankFacts) -> RankFacts:
-    """The facts where one process was started per node: rank and node rank are the same."""
+    """The facts if one process was started per node: rank and node rank are the same."""
     return replace(facts, node_rank=facts.rank, nodes=facts.world_size, local_rank=0, local_world_size=1)
 
 
@@ -130,7 +131,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def exports(facts: RankFacts) -> dict[str, str]:
-    """The facts in torchrun's words, for the environment of the task."""
+    """The facts as torchrun's variables, for the environment of the task."""
     numbers = {word: str(getattr(facts, fact)) for fact, (word, _) in _WORDS.items()}
     return {**numbers, "MASTER_ADDR": facts.master_addr, "MASTER_PORT": str(facts.master_port)}
 
@@ -160,7 +161,7 @@ def ranks_of_torchrun(environ: Mapping[str, str], ranks_per_node: int) -> int:
 
 
 def visible_gpus(environ: Mapping[str, str]) -> int:
-    """How many GPUs the environment shows to this process; 0 where it says nothing."""
+    """How many GPUs the environment shows to this process; 0 if it names none."""
     devices = environ.get("CUDA_VISIBLE_DEVICES")
     if devices is not None:
         return len([device for device in devices.split(",") if device.strip() and device.strip() != "-1"])

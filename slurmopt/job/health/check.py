@@ -22,15 +22,15 @@ from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE, Outcome
 from slurmopt.units import human_seconds
 
 _GPUS_TIMES = 6
-"""A cold start of the driver, or of CUDA, takes many seconds for each GPU, where nothing else keeps it awake."""
+"""A cold start of the driver or of CUDA takes many seconds for each GPU if no other process keeps the driver loaded."""
 
 
 def check(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> Outcome | None:
-    """What every task needs of its node: None where the rank may go on, else its outcome, which names node and check.
+    """Checks the node. Returns None if the rank may go on, else its outcome, which names the node and the check.
 
-    A look takes `health.within` at most, and the GPUs six times that. The first rank of each node looks at what the
-    node has but once; at what the nodes share all do, for none may start while another one waits. What may pass by
-    itself is waited for, for `health.wait` at most.
+    A check takes at most `health.within` seconds, that of the GPUs six times as long. The first rank of each node
+    checks what the node has once; all ranks check what the nodes share, because none may start while another one waits.
+    Problems that may pass are waited for, `health.wait` seconds at most.
     """
     if call.health is None:
         return None
@@ -49,7 +49,7 @@ def check(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter)
 
 
 def _node(call: RankArgs, checks: Checks, attempt: int, facts: RankFacts) -> list[Finding]:
-    """One look at the node, and at what all nodes share."""
+    """Checks the node once, and what all nodes share."""
     budget = Budget(checks.within)
     parts = _of_the_node(call, checks, attempt, facts) if facts.local_rank == 0 else _shared(call, checks)
     looks = [bounded(what, budget, part, passing) for what, part, passing in parts]
@@ -57,7 +57,8 @@ def _node(call: RankArgs, checks: Checks, attempt: int, facts: RankFacts) -> lis
 
 
 def check_gpu(call: RankArgs, facts: RankFacts) -> Outcome | None:
-    """What a function needs besides, once its own modules are imported: they may set what torch reads at its start."""
+    """Checks the rank's GPU with torch. Called once the function's modules are imported, as they may set what torch
+    reads at its start."""
     if call.health is None or not call.health.gpus or call.backend == "gloo" or not any_promised(os.environ):
         return None
     torch = kernel.torch_of_gpus()
@@ -75,7 +76,7 @@ def _gpus_of_the_rank(checks: Checks, facts: RankFacts) -> Iterator[Finding]:
 
 
 _Part = tuple[str, Check, bool]
-"""What is looked at, how, and whether it may answer later where it does not."""
+"""The name of a check, the check, and whether a problem may pass by itself."""
 
 
 def _of_the_node(call: RankArgs, checks: Checks, attempt: int, facts: RankFacts) -> list[_Part]:

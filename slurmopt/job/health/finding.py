@@ -11,24 +11,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong, in one line."""
+    """A problem that a health check has found, in one line."""
 
     text: str
     nodes: tuple[str, ...] | None = None
-    """The nodes at fault; None: the one that found it."""
+    """The nodes at fault; None for the node of this rank."""
     passing: bool = False
-    """Whether it may pass by itself, so that the same node is looked at again."""
+    """Whether the problem may pass by itself, so that the node is checked again."""
 
 
 class NotChecked(Exception):
-    """A check that cannot be made here, and why; no failure."""
+    """Raised by a check that cannot be made here, with the reason. This is no failure."""
 
 
 Check = Callable[[], Finding | None]
 
 
 class Budget:
-    """The time that several checks of a rank share: `times` as many seconds."""
+    """The time limit that several checks of a rank share: `times` times `seconds`."""
 
     def __init__(self, seconds: float, times: int = 1) -> None:
         self.seconds = seconds * times
@@ -40,10 +40,10 @@ class Budget:
 
 
 def bounded(what: str, budget: Budget, check: Check, passing: bool = False) -> Finding | None:
-    """What `check` finds within the time left, or that `what` did not answer: a dead disk or driver never returns.
-    `passing`: it may answer later.
+    """Runs `check` in a thread, because a dead disk or driver never returns. Returns its finding, or one saying that
+    `what` did not answer in time; `passing` is set in that one.
 
-    A check that cannot be made is told of on standard error.
+    If the check cannot be made, the reason is printed to standard error.
     """
     from concurrent import futures  # it brings logging along, which a command's rank does without
 

@@ -14,7 +14,7 @@ from slurmopt.job.health.finding import Finding, NotChecked
 
 
 def look(words: list[str], facts: RankFacts) -> Finding | None:
-    """Whether the GPUs answer and can be used. What is wrong with one that can be used is told on standard error."""
+    """Checks that the GPUs answer and can be used. Problems of a GPU that can be used are printed to standard error."""
     nvml = _load_nvml(len(words))
     try:
         nvml.nvmlInit()
@@ -60,7 +60,7 @@ def _faulty(nvml: Any, words: list[str]) -> Finding | None:
 
 
 def _faults(nvml: Any, word: str) -> list[str]:
-    """What takes a GPU out; what only warns of it is told."""
+    """The problems that make a GPU unusable. Others are printed to standard error."""
     handle, faults = gpus.device_handle(nvml, word), []
     for question, takes_it_out in ((_ecc_errors, False), (_pages, False), (_rows, False), (_failed_rows, True)):
         try:
@@ -76,30 +76,30 @@ def _faults(nvml: Any, word: str) -> list[str]:
 
 
 def _is_no_answer(nvml: Any, error: Any) -> bool:
-    """Whether this kind of GPU, driver or site tells nothing of that kind."""
+    """Whether the error says that this GPU, driver or site does not give that information."""
     silent = (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_NO_PERMISSION, nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     return error.value in silent
 
 
 def _ecc_errors(nvml: Any, handle: Any) -> str | None:
-    """Whom they hit has been ended by then; the GPU goes on without the place in its memory."""
+    """The processes that they hit have been ended by then; the GPU no longer uses that part of its memory."""
     count = nvml.nvmlDeviceGetTotalEccErrors(handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
     return f"{count} uncorrected ECC error{'s' * (count != 1)} since its last reset" if count else None
 
 
 def _pages(nvml: Any, handle: Any) -> str | None:
-    """GPUs before Ampere retire pages of memory."""
+    """Pending page retirements; GPUs before Ampere retire pages of memory."""
     pending = nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle)
     return "pages of its memory wait for retirement at the next reset" if pending else None
 
 
 def _rows(nvml: Any, handle: Any) -> str | None:
-    """GPUs since Ampere remap rows, and use none of those that wait for it."""
+    """Pending row remappings. GPUs since Ampere remap rows, and do not use rows whose remapping is pending."""
     _, _, pending, _ = nvml.nvmlDeviceGetRemappedRows(handle)
     return "rows of its memory wait to be remapped at the next reset" if pending else None
 
 
 def _failed_rows(nvml: Any, handle: Any) -> str | None:
-    """Without spare rows the next error hits again: NVIDIA takes such a GPU back."""
+    """Failed row remappings: there are no spare rows left, so the next error hits again. NVIDIA replaces such a GPU."""
     _, _, _, failed = nvml.nvmlDeviceGetRemappedRows(handle)
     return "a row of its memory could not be remapped" if failed else None

@@ -14,7 +14,7 @@ _NUMBERS = 1 << 20
 
 
 def torch_of_gpus() -> Any:
-    """The task's torch where it is made for GPUs; None where there is none, or a CPU build."""
+    """The torch of the task if it is built for GPUs, else None."""
     if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
         return None
     import torch
@@ -23,7 +23,7 @@ def torch_of_gpus() -> Any:
 
 
 def kind_of(torch: Any) -> str | None:
-    """What GPUs a torch is made for; None for a CPU build."""
+    """The kind of GPU that this torch is built for; None for a CPU build."""
     if getattr(torch.version, "hip", None):
         return ROCM
     if torch.version.cuda:
@@ -32,7 +32,7 @@ def kind_of(torch: Any) -> str | None:
 
 
 def run(torch: Any, local_rank: int) -> Finding | None:
-    """Whether torch sees all promised GPUs, and the rank's own one copies and computes."""
+    """Checks that torch sees all promised GPUs, and that the rank's own GPU copies and computes."""
     kind = kind_of(torch) or CUDA
     words, gpus = promised(os.environ, kind), torch.xpu if kind == XPU else torch.cuda
     count = gpus.device_count()
@@ -48,12 +48,12 @@ def run(torch: Any, local_rank: int) -> Finding | None:
 
 
 def _is_slice(gpus: Any, words: list[str]) -> bool:
-    """Of several slices of GPUs (MIG) a process can use but the first; numbers do not show that they are slices."""
+    """Whether the GPUs are MIG slices, of which a process can use only the first. Device numbers do not show this."""
     return any(word.startswith("MIG-") for word in words) or " MIG " in str(gpus.get_device_name(0))
 
 
 def _right(torch: Any, device: Any) -> bool:
-    """Whole numbers, so that the right result is one and the same everywhere; no random ones are used up."""
+    """Computes with integers, whose exact result is the same everywhere, and without consuming random numbers."""
     sent = torch.arange(_NUMBERS, dtype=torch.int64, device="cpu")
     got = (sent.to(device) * 3 + 1).to("cpu")
     return bool(torch.equal(got, sent * 3 + 1))

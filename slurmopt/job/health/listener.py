@@ -35,7 +35,7 @@ def ask(address: str, key: bytes, me: int, peer: int, seconds: float) -> str | N
 
 
 def silence(seconds: float) -> str:
-    """What `ask` says of a node that does not answer."""
+    """The answer of `ask` for a node that does not answer."""
     return f"no answer within {seconds:.3g} s"
 
 
@@ -52,7 +52,7 @@ class Listener:
         self._gate.start()
 
     def wait_for(self, nodes: set[int], seconds: float) -> bool:
-        """Waits until all of `nodes` have asked; whether they have."""
+        """Waits until all of `nodes` have asked. Returns whether they have."""
         with self._changed:
             return self._changed.wait_for(lambda: not nodes & self._missing, seconds)
 

@@ -12,8 +12,8 @@ from slurmopt.units import human_bytes
 
 
 def space(folder: str, least: int, key: str, shared: bool) -> Finding | None:
-    """Whether `least` bytes are free where `folder` is, or will be made. Of `shared` ones no node is at fault, and
-    others may make room there; what fills a node's own disk mostly stays."""
+    """Checks that `least` bytes are free where `folder` is or will be made. If it is `shared`, no node is at fault and
+    the problem may pass, as other users may free space; a node's own disk mostly stays full."""
     path = _there(folder, key)
     try:
         usage = os.statvfs(path)
@@ -33,7 +33,8 @@ def space(folder: str, least: int, key: str, shared: bool) -> Finding | None:
 
 
 def mounted(folder: str, key: str) -> Finding | None:
-    """Whether `folder` of a checkpoint tier outlives the container: not where it lies in the container's own root."""
+    """Checks that the `folder` of a checkpoint tier outlives the container: it must not lie in the container's own
+    root."""
     path = _there(folder, key).resolve()
     # Not by the device: the image of a container may be unpacked on the disk whose folder is mounted in it.
     lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
@@ -44,7 +45,7 @@ def mounted(folder: str, key: str) -> Finding | None:
 
 
 def _there(folder: str, key: str) -> Path:
-    """The folder, or the nearest one above it that exists."""
+    """The folder, or its nearest parent that exists."""
     try:
         path = Path(fill(folder, os.environ)).expanduser()
     except Unset as error:
@@ -56,9 +57,10 @@ def _there(folder: str, key: str) -> Path:
 
 
 def clock(path: Path, most: float) -> Finding | None:
-    """Whether this node's clock is at most `most` seconds off that of the file system, which stamps `path`.
+    """Checks that this node's clock differs by at most `most` seconds from that of the file system, which sets the time
+    of `path`.
 
-    A file system that takes the client's word for the time (Lustre, a local disk) shows no difference.
+    A file system that uses the client's time (Lustre, a local disk) shows no difference.
     """
     before = time.time()
     try:

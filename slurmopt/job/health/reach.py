@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ASKED_AT_ONCE = 16
 _FIRST_LOOK, _LONGEST_LOOK = 0.01, 2.0
 _READS_PER_SECOND = 5000.0
-"""Of heartbeats, by all nodes together."""
+"""Reads of heartbeat files, by all nodes together."""
 _ANSWER_SECONDS = 5.0
 _LEAST_SECONDS = 2.0
 _NAMED = 4
@@ -41,7 +41,7 @@ CHECKING = "checking"
 
 
 class Reach:
-    """One node's part of it."""
+    """This node's part of the check."""
 
     def __init__(
         self, folder: RunFolder, attempt: int, facts: RankFacts, live: HeartbeatWriter, budget: Budget
@@ -53,7 +53,7 @@ class Reach:
         self._asked: dict[int, Future[str | None]] = {}
 
     def run(self) -> Finding | None:
-        """Tells of this node, asks the others, and waits until they have asked."""
+        """Publishes this node's address, asks the other nodes, and waits until they have asked this one."""
         if self._budget.seconds < _LEAST_SECONDS:
             raise NotChecked(f"{self._facts.node}: there was no time left to ask the other nodes (health.within)")
         try:
@@ -74,7 +74,7 @@ class Reach:
         return None
 
     def _ask(self, others: dict[int, int]) -> dict[int, str | None]:
-        """What came of each node that was asked."""
+        """The answer of each node that was asked."""
         from concurrent.futures import ThreadPoolExecutor, wait  # it brings logging along
 
         pool = ThreadPoolExecutor(_ASKED_AT_ONCE, "slurmopt-reach")
@@ -86,7 +86,7 @@ class Reach:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _gather(self, pool: ThreadPoolExecutor, waiting: dict[int, int]) -> None:
-        """Asks each node as soon as it says where it answers. What comes too late to be answered is not asked."""
+        """Asks each node as soon as it publishes its address, if there is time left."""
         pause = between_looks(len(waiting), self._facts.nodes)
         while waiting and self._budget.left() > self._answer_seconds and not self._is_over():
             for node, rank in list(waiting.items()):
@@ -105,7 +105,7 @@ class Reach:
         return ask(address, self._key, self._facts.node_rank, node, self._answer_seconds)
 
     def _is_over(self) -> bool:
-        """Whether there is no point in waiting: the job is to end, or a node has failed already."""
+        """Whether waiting is pointless: the job is to end, or a node has failed already."""
         return signals.requested() or any(answer.done() and answer.result() for answer in self._asked.values())
 
     def _beat(self, rank: int) -> Heartbeat | None:
@@ -115,7 +115,8 @@ class Reach:
             return None
 
     def _is_excused(self, node: int, trouble: str) -> bool:
-        """Whether the node has ended, and its own account tells why; or has passed its check, and is deaf for now."""
+        """Whether the node's rank has ended and reports the reason itself, or has passed its check and no longer
+        answers."""
         beat = self._beat(self._beats[node].rank)
         if beat is None:
             return False
@@ -133,7 +134,7 @@ class Reach:
         return Finding(text, None if alone else tuple(self._beats[node].node for node in failed))
 
     def _wait_for(self, listener: Listener, nodes: set[int]) -> None:
-        """A node that has waited for this one in vain, and has gone on, will not ask any more."""
+        """Waits until the nodes have asked. A node that gave up waiting for this one will not ask any more."""
         pause = 0.25
         while not listener.wait_for(nodes, min(pause, self._budget.left())):
             if signals.requested() or not self._budget.left():
@@ -143,17 +144,18 @@ class Reach:
 
 
 def between_looks(waiting: int, nodes: int) -> float:
-    """Seconds, at least: each of `nodes` reads a file for each that it waits for, and one file server has them all."""
+    """The least seconds between two polls: each of `nodes` nodes reads one file for each node that it waits for, all
+    from one file server."""
     return min(_LONGEST_LOOK, max(_FIRST_LOOK, waiting * nodes / _READS_PER_SECOND))
 
 
 def _from_the_next_on(me: int, nodes: int) -> list[int]:
-    """The other nodes, from the next one round to the one before: so that not all ask the same one at once."""
+    """The other nodes in cyclic order, beginning with the next one, so that not all nodes ask the same one at once."""
     return [(me + step) % nodes for step in range(1, nodes)]
 
 
 def leaders(facts: RankFacts, environ: Mapping[str, str]) -> list[int]:
-    """The first rank of each node. NotChecked where Slurm laid them out in an order of its own."""
+    """The first rank of each node. Raises NotChecked if Slurm did not distribute the ranks in blocks."""
     if facts.world_size == facts.nodes or environ.get("SLURM_DISTRIBUTION", "").startswith("cyclic"):
         return list(range(facts.nodes))
     counts = [facts.local_world_size] * facts.nodes

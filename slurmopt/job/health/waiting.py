@@ -15,11 +15,11 @@ from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 30.0
-"""Seconds between two looks. The longest is far below what the watchdog takes for a hang."""
+"""Seconds between two checks. The longest is far below the time after which the watchdog reports a hang."""
 
 
 class Waiting:
-    """One rank that looks again, and says in its log, its heartbeat and the journal what it waits for."""
+    """Repeats the checks of one rank, and reports in its log, its heartbeat and the journal what it waits for."""
 
     def __init__(self, folder: RunFolder, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> None:
         self._folder, self._attempt, self._facts, self._live = folder, attempt, facts, live
@@ -27,8 +27,8 @@ class Waiting:
     def until_passed(
         self, findings: list[Finding], look: Callable[[], list[Finding]], most: float
     ) -> tuple[list[Finding], float]:
-        """What is still found once all has passed, a new finding is there that will not pass, the job is to end, or
-        `most` seconds are over; and the seconds waited. Pauses grow."""
+        """Waits until all problems have passed, a new one will not pass, the job is to end, or `most` seconds are over.
+        Returns the remaining findings and the seconds waited. The pauses grow."""
         start, pause = time.monotonic(), _FIRST_PAUSE
         self._tell(findings, time.time() + most)
         while (
@@ -49,8 +49,8 @@ class Waiting:
         return f"{_said(findings)}; looks again at {_clock(pause)}, until {_clock(left)}"
 
     def _tell(self, findings: list[Finding], until: float) -> None:
-        """One line in the log of each rank that waits. In the journal rank 0 speaks for all, and the first rank of a
-        node for what is the node's own."""
+        """Writes a line to the log of each rank that waits. Rank 0 writes to the journal for all ranks, and the first
+        rank of a node for problems of that node."""
         message = f"waits for what may pass, until {_clock(until - time.time())} (health.wait): {_said(findings)}"
         print(f"slurmopt: health: {self._facts.node}: {message}", file=sys.stderr, flush=True)
         own = any(finding.nodes is None for finding in findings)
@@ -76,5 +76,5 @@ def _said(findings: list[Finding]) -> str:
 
 
 def _clock(seconds: float) -> str:
-    """The time of day so many seconds from now."""
+    """The time of day in so many seconds."""
     return time.strftime("%H:%M:%S", time.localtime(time.time() + seconds))

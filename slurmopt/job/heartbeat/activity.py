@@ -14,15 +14,15 @@ from slurmopt.job.facts import gpus, process_tree
 from slurmopt.job.facts.rank_facts import RankFacts
 
 EVERY = 30.0
-"""Seconds between two looks: each reads the whole of /proc."""
+"""Seconds between two measurements, each of which reads all of /proc."""
 _LEAST_BYTES = 1 << 20
-"""In a second: heartbeats, logs and those who watch the machine stay far below."""
+"""Bytes per second. Heartbeats, logs and monitoring tools stay far below."""
 _LEAST_PERCENT = 5
-"""Of the time, in which a GPU's memory was read or written."""
+"""Percent of the time in which the GPU's memory was read or written."""
 
 
 class Activity:
-    """Of this process, those below it, and the GPUs of this rank."""
+    """The activity of this process, its descendants, and the GPUs of this rank."""
 
     def __init__(self, facts: RankFacts) -> None:
         self._facts = facts
@@ -32,11 +32,11 @@ class Activity:
         self._nvml: Any = None
 
     def forget(self) -> None:
-        """What was measured before says nothing any more."""
+        """Discards the last measurement."""
         self._looked = None
 
     def seen(self) -> bool:
-        """Whether there was any since the last call; the first one only begins to measure."""
+        """Whether there was activity since the last call. The first call only starts the measurement."""
         now, own = time.monotonic(), os.getpid()
         before, since = self._bytes, self._looked
         own_bytes = _bytes_of(own)

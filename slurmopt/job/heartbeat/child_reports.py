@@ -74,7 +74,7 @@ class ChildReports:
 
     _AT_MOST_EVERY = 0.2
     _TIMEOUT = 0.2
-    """Seconds for what is told once: the kernel queues ten, and the reader needs microseconds for one."""
+    """Seconds for messages that are sent once. The kernel queues ten; reading one takes microseconds."""
 
     def __init__(self, name: str) -> None:
         self._address = "\0" + name
@@ -92,20 +92,20 @@ class ChildReports:
             self.flush()
 
     def enter(self, phase: str) -> None:
-        """Says what the training does now."""
+        """Reports what the training does now."""
         self.phase = phase
         self.flush(self._TIMEOUT)
         self._send(json.dumps({"phase": phase}).encode(), self._TIMEOUT)
 
     def close(self) -> None:
-        """At the end of the process: with the numbers that a GPU has not told yet."""
+        """Sends the last step at the end of the process, with the metrics that a GPU still computes."""
         if late := self._metrics.come(LAST_METRICS):
             self._waiting = (*self._last, {**(self._waiting[2] if self._waiting else {}), **late})
         self.flush(self._TIMEOUT)
 
     def flush(self, timeout: float = 0.0) -> None:
-        """Sends what waits. A step does not wait for a queue that another user of the node may keep full: the next one
-        tries again."""
+        """Sends the waiting report. A step does not wait for the queue, which another user of the node may keep full;
+        the next step tries again."""
         if self._waiting is None:
             return
         self._sent = time.monotonic()
@@ -113,11 +113,11 @@ class ChildReports:
             self._waiting = None
 
     def tell(self) -> None:
-        """This child has learned that it is to leave."""
+        """Reports that this child knows that it is to stop."""
         self._send(STOP_NOTICED, self._TIMEOUT)
 
     def _send(self, data: bytes, timeout: float) -> bool:
-        """Whether nothing is left to be sent."""
+        """Sends one datagram. False if the queue stayed full."""
         self._socket.settimeout(timeout)
         try:
             self._socket.sendto(data, self._address)

@@ -16,13 +16,13 @@ from typing import Any
 
 _SLOTS = 256
 _UNKNOWN = 0x7FF8_5107_0B7A_11ED
-"""The bits of a NaN that no computation makes: what a slot holds until its number has come."""
+"""The bits of a NaN that no computation produces. A slot holds them until its number has arrived."""
 _PAUSE = 0.005
 
 
 class DeviceMetrics:
-    """`take` is the training's thread's, `come` anybody's. No lock is held while CUDA is called: where a GPU hangs, its
-    queue fills up and the call does not return, and the heartbeats must still be able to say so."""
+    """The training's thread calls `take`; any thread calls `come`. No lock is held during calls of CUDA: if a GPU
+    hangs, its queue fills up and the call does not return, but heartbeats must still be written."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # the second SIGTERM ends the rank from inside a signal handler
@@ -32,8 +32,8 @@ class DeviceMetrics:
         self._coming: deque[tuple[str | None, int]] = deque()
 
     def take(self, metrics: dict[str, Any]) -> dict[str, float]:
-        """The numbers that are known at once, those that have come by now included. Where a GPU is far behind, what has
-        no room is left out: newer ones follow."""
+        """Returns the numbers that are available now, including those that have arrived since. If a GPU is far behind
+        and no slot is free, a number is dropped: newer ones follow."""
         values = self.come()
         for name, value in metrics.items():
             if _is_on_gpu(value):
@@ -46,7 +46,7 @@ class DeviceMetrics:
         return values
 
     def come(self, seconds: float = 0.0) -> dict[str, float]:
-        """The numbers that have come since, the last of each name; waits for them up to `seconds`."""
+        """The numbers that have arrived since, the last of each name. Waits for them up to `seconds`."""
         values: dict[str, float] = {}
         deadline = time.monotonic() + seconds
         with self._lock:
@@ -75,7 +75,8 @@ class DeviceMetrics:
 
 
 def _is_on_gpu(value: Any) -> bool:
-    """Whether it is a tensor of one number on a GPU; not a DTensor, as FSDP2's gradient norm is: `float()` reads it."""
+    """Whether `value` is a tensor of one number on a GPU. Not a DTensor, such as FSDP2's gradient norm: `float()` reads
+    it."""
     if hasattr(value, "full_tensor") or not hasattr(value, "detach"):
         return False
     return getattr(getattr(value, "device", None), "type", None) == "cuda" and bool(value.numel() == 1)

@@ -25,20 +25,20 @@ from slurmopt.run_folder.outcome import Outcome
 
 _AT_MOST_EVERY = 1.0
 _IDLE_SECONDS = 60.0
-"""Without a step for so long, other signs of life are looked for."""
+"""After so many seconds without a step, other signs of life are measured."""
 _MOST_PHASES = 32
 _LONGEST_PHASE = 64
 _NEWS_PER_SECOND = 100  # of all ranks together
 
 
 class HeartbeatWriter:
-    """Keeps the heartbeat file of one rank true until `end`, and looks for what ends the rank from outside until
-    `close`. Times are seconds."""
+    """Writes the heartbeat file of one rank until `end`, and checks for external requests to stop until `close`. Times
+    are seconds."""
 
     def __init__(
         self, path: Path, facts: RankFacts, every: float, watch: Callable[[], None], stacks: Stacks | None = None
     ) -> None:
-        """`watch` is called with every heartbeat; `stacks`: None where nobody looks out for hangs."""
+        """`watch` is called with every heartbeat. `stacks` is None if no watchdog runs."""
         self.pid = os.getpid()
         self.local_rank = facts.local_rank
         self._path = path
@@ -60,12 +60,12 @@ class HeartbeatWriter:
         self._closed = False
         self._complained = self._has_folder = False
         self.unwritten: OSError | None = None
-        """Why the last heartbeat could not be written; None where it was."""
+        """Why the last heartbeat could not be written; None if it was written."""
         self._metrics = DeviceMetrics()
         self._inbox = Inbox()
 
     def start(self) -> None:
-        """Writes the first heartbeat, and goes on doing so from a thread."""
+        """Writes the first heartbeat, and starts the thread that writes the others."""
         self._write(self._heartbeat)  # a folder that cannot be written may be back for the next one
         self._inbox.open()
         os.environ[PROGRESS] = self._inbox.name
@@ -79,7 +79,7 @@ class HeartbeatWriter:
         return self._heartbeat.phase
 
     def enter(self, phase: str) -> None:
-        """Says what the rank does now: one of the phases of a heartbeat, or a name of the training's own."""
+        """Sets what the rank does now: one of the phases of a heartbeat, or a name that the training chose."""
         with self._lock:
             beat = self._heartbeat
             beat.phase = phase[:_LONGEST_PHASE]
@@ -88,19 +88,19 @@ class HeartbeatWriter:
             self._news = True
 
     def note_asked(self, who: str) -> None:
-        """Says at once who asked the rank to save and stop: `USR1`, `TERM` or `file`. The first one stands."""
+        """Writes at once who asked the rank to save and stop: `USR1`, `TERM` or `file`. The first one is kept."""
         with self._lock:
             self._heartbeat.asked = self._heartbeat.asked or who
         self._beat_now()
 
     def tell_address(self, address: str) -> None:
-        """Says at once where this node answers the others' health checks."""
+        """Writes at once the address at which this node answers the health checks of other nodes."""
         with self._lock:
             self._heartbeat.address = address
         self._beat_now()
 
     def tell_awaited(self, what: str | None) -> None:
-        """Says at once what this rank waits for before it starts its task; None: for nothing any more."""
+        """Writes at once what this rank waits for before it starts its task; None if it waits no more."""
         with self._lock:
             self._heartbeat.awaits = what
         self._beat_now()
