@@ -14,12 +14,12 @@ from slurmopt.job.facts.rank_facts import RankFacts
 
 _SINGLE_COMMA = re.compile(r",(?![^\[]*\])")
 _BACKLOG = 1024
-"""As many connections may wait as a large job has ranks that come at once; the kernel lowers it to its own limit."""
+"""The length of the accept queue: the ranks of a large job connect at once. The kernel lowers it to its own limit."""
 
 
 def listen(host: str, port: int = 0) -> socket.socket:
-    """Listens at `host`, an address of this node, and there alone; at all addresses where `host` is a name, or an
-    address of another machine's. Port 0: a free one. OSError where somebody else listens there."""
+    """Listens at `host` only, if it is an address of this node; at all addresses if `host` is a name or an address of
+    another machine. Port 0 chooses a free port. OSError if another process listens there."""
     try:
         family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -34,15 +34,15 @@ def listen(host: str, port: int = 0) -> socket.socket:
 
 
 def meeting_address(facts: RankFacts, environ: Mapping[str, str]) -> str:
-    """Where rank 0 listens: at the address of the route to the other nodes; where there are none, at 127.0.0.1. Where
-    the route is unknown, MASTER_ADDR."""
+    """The address at which rank 0 listens: that of the route to the other nodes, 127.0.0.1 if there are none, or
+    MASTER_ADDR if the route is unknown."""
     return "127.0.0.1" if facts.nodes == 1 else _address_to_peers(facts, environ) or facts.master_addr
 
 
 def own_host(name: str | None, facts: RankFacts) -> str:
-    """An address of this node for the others: its name's, else that of the route to MASTER_ADDR.
+    """An address of this node that other nodes can reach: that of its name, else that of the route to MASTER_ADDR.
 
-    Where both are loopback addresses (a hosts file that maps the name to 127.0.1.1), the name: other nodes resolve it
+    If both are loopback addresses (a hosts file that maps the name to 127.0.1.1), the name, which other nodes resolve
     differently.
     """
     resolved = _resolved(name) if name else None
@@ -52,7 +52,7 @@ def own_host(name: str | None, facts: RankFacts) -> str:
 
 
 def interface_to_peers(facts: RankFacts, environ: Mapping[str, str]) -> str | None:
-    """The name of the network interface over which this node reaches the others of its job; None where unknown.
+    """The network interface over which this node reaches the other nodes of its job; None if unknown.
 
     That is the interface of the route to MASTER_ADDR. On the node of rank 0, where that name may be a loopback
     address, it is the interface of the route to the last node of the job.
@@ -74,7 +74,7 @@ def last_node(nodelist: str) -> str:
 
 
 def source_address(host: str, port: int) -> str | None:
-    """The address of this node on the route to `host`; no packet is sent. None where there is no such host or route."""
+    """The address of this node on the route to `host`. No packet is sent. None if there is no such host or route."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

@@ -22,8 +22,8 @@ _LARGEST = 4096
 
 
 def attempt_secret(folder: RunFolder, attempt: int) -> bytes:
-    """The secret of an attempt; makes it where there is none. RendezvousError where the file is somebody else's,
-    OSError where the folder cannot be read or written."""
+    """The secret of an attempt; creates it if there is none. RendezvousError if the file belongs to another user,
+    OSError if the folder cannot be read or written."""
     path = folder.rendezvous(attempt)
     if (lines := _lines(path)) is None:
         _make(path)
@@ -38,7 +38,7 @@ def attempt_secret(folder: RunFolder, attempt: int) -> bytes:
 
 
 def publish(folder: RunFolder, attempt: int, host: str, port: int) -> None:
-    """Rank 0 listens there."""
+    """Publishes the address at which rank 0 listens."""
     descriptor = open_held(folder.rendezvous(attempt), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.write(descriptor, f"{host} {port}\n".encode())
@@ -47,7 +47,7 @@ def publish(folder: RunFolder, attempt: int, host: str, port: int) -> None:
 
 
 def published(folder: RunFolder, attempt: int) -> tuple[str, int] | None:
-    """Where rank 0 says that it listens; None where it has not said so, or the file cannot be read just now."""
+    """The address that rank 0 has published; None if it has not, or the file cannot be read now."""
     with contextlib.suppress(OSError, ValueError):
         lines = _lines(folder.rendezvous(attempt)) or []
         if len(lines) > 1:
@@ -57,7 +57,7 @@ def published(folder: RunFolder, attempt: int) -> tuple[str, int] | None:
 
 
 def _lines(path: Path) -> list[str] | None:
-    """The whole lines of the file; None where there is none."""
+    """The complete lines of the file; None if there is no file."""
     try:
         descriptor = open_held(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def _lines(path: Path) -> list[str] | None:
 
 
 def _make(path: Path) -> None:
-    """Puts it there whole, unless another process is quicker."""
+    """Creates the file atomically, unless another process is quicker."""
     path = held(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

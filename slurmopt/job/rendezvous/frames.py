@@ -14,7 +14,7 @@ def encoded(items: Iterable[bytes]) -> bytes:
 
 
 def decoded(data: bytearray) -> list[bytes] | None:
-    """Takes the first whole list off the beginning of `data`; None where none is whole yet."""
+    """Removes the first complete list from the beginning of `data` and returns it; None if none is complete."""
     if len(data) < _LENGTH.size:
         return None
     end = _LENGTH.size + _LENGTH.unpack_from(data)[0]

@@ -23,29 +23,30 @@ from typing import Any
 
 _NONCE = _PROOF = 32
 _ASKED = struct.Struct(f">I{_NONCE}s{_PROOF}s")
-"""Who asks, its number used once, its proof."""
+"""The rank that asks, its nonce, its proof."""
 _AT_ONCE = 64
-"""Connections that have not proved themselves yet. The others wait in the kernel's queue."""
+"""Connections that have not proved themselves yet; further ones wait in the kernel's queue."""
 _YOUNG = 0.25
-"""Seconds that a connection has for its proof while others wait behind it."""
+"""Seconds that a connection has for its proof while others wait."""
 _GREETING_SECONDS = 10.0
 _REST = 0.1
-"""Seconds without new connections where no file descriptor is left for one."""
+"""Seconds without new connections if no file descriptor is left."""
 
 
 class Unproven(ConnectionError):
-    """What answers does not know the secret."""
+    """The other end does not know the secret."""
 
 
 class _Dropped(Unproven):
-    """It has greeted, and closed the connection: it does not know the secret, or had no time for the proof."""
+    """The other end has sent its greeting and closed the connection: it does not know the secret, or had no time for
+    the proof."""
 
 
 def connect(address: tuple[str, int], key: bytes, purpose: str, me: int, peer: int, seconds: float) -> socket.socket:
-    """A connection to number `peer` of those that listen for `purpose`, proved from both ends within `seconds`.
+    """Connects to rank `peer`, which listens for `purpose`; both ends prove within `seconds` that they know the key.
 
-    Where strangers keep the other end busy it is tried again. TimeoutError where nobody answers in time, Unproven where
-    a stranger does, OSError for what else goes wrong.
+    Tries again if other processes keep the listener busy. TimeoutError if nobody answers in time, Unproven if the
+    listener does not know the key, OSError for other failures.
     """
     deadline, pause = time.monotonic() + seconds, 0.05
     while True:
@@ -92,7 +93,7 @@ def _place(address: Any) -> str:
 
 
 def _exactly(connection: socket.socket, size: int, deadline: float) -> bytes:
-    """TimeoutError after the deadline, however slowly it drips."""
+    """Receives exactly `size` bytes; TimeoutError after the deadline, also if bytes arrive slowly."""
     data = b""
     while len(data) < size:
         if (left := deadline - time.monotonic()) <= 0:
@@ -105,15 +106,15 @@ def _exactly(connection: socket.socket, size: int, deadline: float) -> bytes:
 
 
 def _keep_alive(connection: socket.socket) -> None:
-    """Has the kernel ask whether the other end is still there: after 20 s of silence, three times in 30 s. A node that
-    has lost its power closes nothing."""
+    """Enables TCP keepalive: after 20 s without data, three probes in 30 s. A node without power closes no
+    connection."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class _Guest:
-    """A connection that has not proved itself."""
+    """A connection that has not proved itself yet."""
 
     def __init__(self) -> None:
         self.since = time.monotonic()
@@ -122,8 +123,8 @@ class _Guest:
 
 
 class Gate:
-    """Accepts connections in one thread, whatever their number, and calls `admit(connection, number)` there for each
-    that proves itself. A stranger costs one file descriptor of at most 64, for at most 10 s."""
+    """Accepts any number of connections in one thread, and calls `admit(connection, rank)` there for each that proves
+    itself. Unproven connections take at most 64 file descriptors, each for at most 10 s."""
 
     def __init__(
         self,
@@ -148,20 +149,20 @@ class Gate:
         self._closed = True
 
     def watch(self, connection: socket.socket | int, ready: Callable[[], None], writes: bool = False) -> None:
-        """Has `ready` called in this thread whenever something came, or, with `writes`, once more can be sent. Called
-        in the thread of `admit`."""
+        """Calls `ready` in this thread whenever data has arrived or, with `writes`, more can be sent. Must be called in
+        the thread of `admit`."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writes else 0)
         is_watched = connection in self._selector.get_map()
         (self._selector.modify if is_watched else self._selector.register)(connection, events, ready)
 
     def forget(self, connection: socket.socket) -> None:
-        """Watches it no longer, and closes it."""
+        """Stops watching the connection, and closes it."""
         with contextlib.suppress(KeyError):
             self._selector.unregister(connection)
         connection.close()
 
     def run(self) -> None:
-        """Serves in this thread until `close`. However it ends, nothing listens afterwards."""
+        """Serves in this thread until `close`. The listening socket is closed however this ends."""
         self._listener.setblocking(False)
         try:
             while not self._closed:
@@ -177,14 +178,14 @@ class Gate:
                 self._drop(guest)
 
     def _pause(self, now: float) -> float | None:
-        """Until the oldest guest has had its time, or connections are accepted again."""
+        """Seconds until the oldest unproven connection times out, or connections are accepted again."""
         ends = [self._end()] if self._guests else []
         if self._rests_until > now:
             ends.append(self._rests_until)
         return max(0.0, min(ends) - now) if ends else None
 
     def _end(self) -> float:
-        """When the oldest guest has had its time."""
+        """When the oldest unproven connection times out."""
         return next(iter(self._guests.values())).since + (_GREETING_SECONDS if self._listens else _YOUNG)
 
     def _drop_slow(self, now: float) -> None:

@@ -9,21 +9,22 @@ from slurmopt.job.rendezvous.addresses import interface_to_peers
 
 INTERFACE, LAZY = "GLOO_SOCKET_IFNAME", "TORCH_GLOO_LAZY_INIT"
 _MOST_RANKS = 224
-"""Up to here each rank is connected with each other one from the start, and learns at once that one has ended. So many
-need 1,024 open files, which a rank may have nearly everywhere."""
+"""Up to this world size each rank is connected with every other rank from the start, and notices at once that one has
+ended. That many need 1,024 open files, which nearly every site allows."""
 _GROUPS, _OTHER_FILES = 4, 128
-"""The default group, two of the checkpointer and one of the user's own; and what else a rank has open."""
+"""Process groups: the default one, two of the checkpointer and one of the user. And the other files that a rank has
+open."""
 
 
 def lacks_files(world_size: int, open_files: int) -> bool:
-    """Whether a rank that may have so many files open cannot be connected with each other one. What follows from that
-    all ranks must do alike: where only some make connections lazily, gloo hangs."""
+    """Whether a rank with this limit on open files cannot be connected with every other rank. All ranks must act alike
+    on it: gloo hangs if only some make connections lazily."""
     return world_size * _GROUPS + _OTHER_FILES > open_files
 
 
 def gloo_exports(facts: RankFacts, environ: Mapping[str, str], ranks_each: int = 1) -> dict[str, str]:
-    """The variables that `environ` lacks. `ranks_each`: how many ranks each process of `facts` starts, as torchrun
-    does; the same number on all nodes.
+    """The variables that `environ` lacks. `ranks_each` is the number of ranks that each process of `facts` starts, as
+    torchrun does; it is the same on all nodes.
 
     - In a large world connections are made when a collective first needs them. Otherwise each group connects each rank
       with each other one: with 1,024 ranks that is a million connections and, in every rank, 1,023 file descriptors.

@@ -16,11 +16,11 @@ from slurmopt.job.facts.rank_facts import RankFacts
 HOSTFILE = "SLURMOPT_HOSTFILE"
 """Environment variable: a file with a line `node slots=N` for each node of the job."""
 _OWN_KIND = {"--config_file", "--multi_gpu", "--cpu", "--tpu", "--use_deepspeed", "--use_fsdp", "--use_megatron_lm"}
-"""accelerate's flags that say how its processes work together."""
+"""The flags of accelerate that choose how its processes work together."""
 
 
 def completed(words: Sequence[str], facts: RankFacts, environ: Mapping[str, str]) -> list[str]:
-    """The command with the flags that its launcher needs and that it does not have; as it is where it has no launcher.
+    """The command with the missing flags that its launcher needs; unchanged if it has no launcher.
 
     `facts`: of one process per node. The processes of each node are PET_NPROC_PER_NODE, as for torchrun.
     """

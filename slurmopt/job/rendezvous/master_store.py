@@ -26,14 +26,14 @@ _OTHER_PORTS = 8
 _AGAIN = 0.2
 _WAIT = 0.25
 _RARELY = 5.0
-"""Seconds between two looks for rank 0's address in the run folder, in the end: many ranks look, and it is hardly ever
-needed."""
+"""The longest time between two reads of rank 0's address in the run folder, in seconds: many ranks read it, and it is
+rarely needed."""
 _FIRST_PATIENCE, _LONGEST_PATIENCE = 1.0, 5.0
-"""Seconds that whoever listens has for its proof: rank 0 may be busy, and a stranger never answers."""
+"""Seconds that the listener has for its proof: rank 0 may be busy, and another process never answers."""
 
 
 class Rendezvous:
-    """One attempt's; `timeout` is in seconds. The secret's errors are those of `attempt_secret`."""
+    """The rendezvous of one attempt. `timeout` is in seconds. Errors of the secret are those of `attempt_secret`."""
 
     def __init__(self, folder: RunFolder, attempt: int, facts: RankFacts, timeout: float) -> None:
         self._folder, self._attempt, self._facts, self._timeout = folder, attempt, facts, timeout
@@ -42,7 +42,7 @@ class Rendezvous:
         self._server: IO[bytes] | None = None
 
     def host(self) -> Any:
-        """The store, in rank 0. OSError where it can listen nowhere."""
+        """The store in rank 0. OSError if it can listen nowhere."""
         listener = self._listen()
         host, port = listener.getsockname()[:2]
         self._server = store_server.start(listener, self._key)
@@ -52,7 +52,7 @@ class Rendezvous:
         return self._met(connected((host, port), self._key, 0, self._timeout, self._timeout), port)
 
     def guest(self, told: Callable[[], bool]) -> Any:
-        """The store, in another rank; None once `told` says to wait no longer. OSError where it was not found."""
+        """The store in another rank; None once `told()` says to wait no longer. OSError if it was not found."""
         now = time.monotonic()
         deadline, looks, patience = now + self._timeout, _growing(now), _FIRST_PATIENCE
         why = ""
@@ -74,7 +74,7 @@ class Rendezvous:
         raise OSError(why)
 
     def _expected(self) -> tuple[str, int]:
-        """Where rank 0 listens, if it found its port free. Its own node may know MASTER_ADDR by a loopback address."""
+        """The address of rank 0 if its port was free. On its own node MASTER_ADDR may resolve to a loopback address."""
         host = self._own if self._facts.node_rank == 0 else self._facts.master_addr
         return host, self._facts.master_port
 
@@ -96,7 +96,7 @@ class Rendezvous:
 
 
 def _in_words(error: OSError) -> str:
-    """Why nobody was met; not the words that tell of a rank which was lost later."""
+    """Why no store was found, in other words than those for a rank that was lost later."""
     if isinstance(error, Unproven):
         return "what answers there is no rank of this attempt"
     if isinstance(error, TimeoutError):
@@ -105,7 +105,7 @@ def _in_words(error: OSError) -> str:
 
 
 def _growing(now: float) -> Iterator[float]:
-    """Points in time, ever further apart."""
+    """Points in time with growing distances."""
     pause = _WAIT
     while True:
         now += pause

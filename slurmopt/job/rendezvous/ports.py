@@ -6,11 +6,11 @@ import os
 import socket
 
 _PORTS = range(15000, 30000)
-"""Below those that the kernel gives to clients."""
+"""Below the ephemeral ports that the kernel assigns to clients."""
 
 
 def free_port(taken: set[int]) -> int:
-    """A port that nobody listens at; other array tasks of this node look for theirs too, so not the next best one."""
+    """A free port, chosen at random, as other array tasks on this node choose ports at the same time."""
     first = int.from_bytes(os.urandom(4), "little")
     for step in range(len(_PORTS)):
         port = _PORTS[(first + step) % len(_PORTS)]

@@ -23,16 +23,17 @@ from slurmopt.run_folder.layout import RunFolder
 
 _ALL_HERE = "all"
 _LACKS_FILES = "lacks-files"
-"""How many ranks may not have enough files open to be connected with each other one."""
+"""The store's key for the number of ranks whose limit on open files is too low for all connections."""
 _NAMED = 8
 _ASKED_PER_SECOND = 1000.0
-"""How often guests ask rank 0's store, all together."""
+"""Requests per second to rank 0's store, by all ranks together."""
 _LINGER = 3.0
 _TOLD = "told to stop before all ranks had arrived"
 
 
 class ProcessGroup:
-    """Joins and leaves the group of all ranks. Without torch a world of one goes without."""
+    """Joins and leaves the process group of all ranks. With a world size of one and no torch, no process group is
+    created."""
 
     def __init__(self, folder: RunFolder, attempt: int, facts: RankFacts, timeout: float, backend: str) -> None:
         self._folder, self._attempt, self._facts = folder, attempt, facts
@@ -41,7 +42,8 @@ class ProcessGroup:
         self._rendezvous: Rendezvous | None = None
 
     def join(self) -> None:
-        """Binds the device, waits for all ranks and makes the group. RendezvousError names who did not come."""
+        """Binds the device, waits for all ranks and creates the group. RendezvousError names the ranks that did not
+        arrive."""
         if not _has_torch():
             return self._go_without()
         dist = _distributed()
@@ -65,7 +67,8 @@ class ProcessGroup:
         return "nccl" if device is not None and self._facts.local_world_size <= _gpus_of_node() else "gloo"
 
     def leave(self) -> None:
-        """Takes the group down. Rank 0 holds the store, so it stays until the others are gone, or `timeout` is over."""
+        """Destroys the group. Rank 0 holds the store, so it waits until the other ranks have left, or `timeout` is
+        over."""
         if self._store is None:
             return
         dist = _distributed()
@@ -122,7 +125,7 @@ class ProcessGroup:
         return store
 
     def _wait_as_host(self, store: Any) -> str:
-        """Until all have arrived: then tells everybody so, or who is missing."""
+        """Waits until all ranks have arrived, and publishes that or the missing ranks."""
         world = self._facts.world_size
         if _gathered(lambda: store.add("arrivals", 0) >= world, self._timeout):
             store.set("verdict", _ALL_HERE)
@@ -179,7 +182,7 @@ class ProcessGroup:
 
 
 def _gpus_of_node() -> int:
-    """How many GPUs this node's ranks share; where Slurm binds one to each task, torch sees that one alone."""
+    """The number of GPUs that this node's ranks share. If Slurm binds one to each task, torch sees only that one."""
     import torch
 
     of_job = os.environ.get("SLURM_GPUS_ON_NODE", "")
@@ -200,15 +203,15 @@ def _has_torch() -> bool:
 
 
 def _gathered(condition: Any, timeout: float) -> bool:
-    """`_wait_until`, unless Slurm ends the job: nothing has been done yet, so there is nothing to save."""
+    """As `_wait_until`, but raises Requeue if Slurm ends the job: nothing has been computed yet."""
     if _wait_until(lambda: signals.terms() or condition(), timeout) and not condition():
         raise Requeue(_TOLD)
     return bool(condition())
 
 
 def _seldom(condition: Callable[[], bool], seconds: float) -> Callable[[], bool]:
-    """Asks no more often than every `seconds`, and a little off that, so that many ranks do not ask at once. What was
-    true stays true."""
+    """Evaluates the condition at most every `seconds`, with a random offset, so that many ranks do not ask at once.
+    Once true, it stays true."""
     following, answer = 0.0, False
 
     def ask() -> bool:

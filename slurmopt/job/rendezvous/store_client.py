@@ -16,16 +16,16 @@ from slurmopt.job.rendezvous.store_server import DONE, PURPOSE, give_up_unacknow
 
 _CHUNK = 2**18
 _RECONNECT_SECONDS = 10.0
-"""For one more connection to a store that has answered before."""
+"""Seconds for a further connection to a store that has answered before."""
 _KEPT = 2
-"""Connections that are kept where nobody asks: each costs the store a file descriptor."""
+"""Idle connections that are kept. Each takes a file descriptor of the store."""
 
 
 class StoreClient:
-    """Requests to rank 0. Any thread may ask: who finds all connections busy, with one that waits for a key, makes
-    another. `timeout` is in seconds.
+    """Sends requests to rank 0. Any thread may use it: if all connections are busy, as when one waits for a key,
+    another is made. `timeout` is in seconds.
 
-    torch.distributed.DistStoreError where a key does not come in time, DistNetworkError where rank 0 is gone.
+    Raises torch.distributed.DistStoreError if a key is not set in time, DistNetworkError if rank 0 has ended.
     """
 
     def __init__(self, first: socket.socket, again: Callable[[float], socket.socket], timeout: float) -> None:
@@ -110,7 +110,7 @@ class StoreClient:
 
 
 class _Late(Exception):
-    """The answer did not come in time."""
+    """The answer did not arrive in time."""
 
 
 def _answer(connection: socket.socket, deadline: float) -> list[bytes]:

@@ -29,14 +29,15 @@ _CHUNK = 2**18
 _KEY_BYTES = 32
 _UNACKNOWLEDGED_MS = 60_000
 DONE, _REFUSED = b"done", b"refused"
-"""What each answer begins with; after the second there is why, in words."""
+"""The first item of an answer. After the second of these the reason follows."""
 _FOR_THE_RANK = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that Slurm sends to all processes of a step. The ranks need the store while they save."""
+"""Signals that Slurm sends to all processes of a step. They are ignored, as the ranks need the store while they
+save."""
 
 
 def start(listener: socket.socket, key: bytes) -> IO[bytes]:
-    """Has a process answer at `listener`, which is closed here, until this process ends, or closes what is returned.
-    `key`: 32 bytes. OSError where no process can be started."""
+    """Starts a process that answers at `listener`, until this process ends or closes the returned file. `listener` is
+    closed in this process. `key` has 32 bytes. OSError if no process can be started."""
     own = _own_pidfd()
     descriptors = [listener.fileno(), *own]
     words = [sys.executable, *module_words("slurmopt.job.rendezvous.store_server"), *map(str, descriptors)]
@@ -60,14 +61,14 @@ def start(listener: socket.socket, key: bytes) -> IO[bytes]:
 
 
 def give_up_unacknowledged(connection: socket.socket) -> None:
-    """What the other end's kernel has not acknowledged for a minute ends the connection, and not after a quarter of an
-    hour: its node is gone, or the network between."""
+    """Closes the connection after a minute without acknowledgement instead of a quarter of an hour: the other node or
+    the network is down."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
 
 
 def _own_pidfd() -> list[int]:
-    """Tells the store when this process ends. The pipe's end does not, as long as a process that was forked here lives;
-    it is all there is on kernels before Linux 5.3."""
+    """A descriptor that becomes readable when this process ends. The end of the pipe does not show this while a forked
+    child lives; kernels before Linux 5.3 have only that."""
     try:
         return [os.pidfd_open(os.getpid())]
     except OSError:
@@ -75,20 +76,20 @@ def _own_pidfd() -> list[int]:
 
 
 class _Member:
-    """One connection: what came of a request, and what is still to be sent."""
+    """One connection: what has arrived of a request, and what is still to be sent."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.came, self.leaving = bytearray(), bytearray()
         self.awaited: list[bytes] | None = None
-        """Keys, not all there yet."""
+        """The keys that it waits for, not all of them set yet."""
         self.is_full = False
-        """Whether the other end takes no more for now."""
+        """Whether the send buffer is full."""
         self.answer: Callable[[], list[bytes]] = list
 
 
 class StoreServer:
-    """What it holds ends with the process."""
+    """The keys and values, in the memory of this process."""
 
     def __init__(self, listener: socket.socket, key: bytes) -> None:
         self._values: dict[bytes, bytes] = {}
@@ -96,7 +97,7 @@ class StoreServer:
         self._gate = Gate(listener, key, PURPOSE, self._admit)
 
     def run(self, lives: Iterable[int]) -> None:
-        """Answers in this thread, and ends the process once something comes from one of the descriptors `lives`."""
+        """Answers in this thread, and ends the process once one of the descriptors `lives` becomes readable."""
         for descriptor in lives:
             self._gate.watch(descriptor, partial(os._exit, 0))
         self._gate.run()
@@ -173,7 +174,7 @@ class StoreServer:
         return []
 
     def _do_compare_set(self, key: bytes, expected: bytes, desired: bytes) -> list[bytes]:
-        """As torch's: a key that is not there is set where nothing is expected."""
+        """As in torch: a missing key is set if nothing is expected."""
         if key not in self._values and expected:
             return [expected]
         if key not in self._values or self._values[key] == expected:
@@ -194,7 +195,7 @@ class StoreServer:
         self._send(member)
 
     def _send(self, member: _Member) -> None:
-        """As much as the other end takes; the rest once it takes more."""
+        """Sends as much as possible now, and the rest once the connection is writable."""
         try:
             del member.leaving[: member.connection.send(member.leaving)]
         except BlockingIOError:
@@ -207,8 +208,8 @@ class StoreServer:
 
 
 def main(argv: list[str]) -> int:
-    """The words are descriptors: of the listening socket, and what ends with rank 0. The key comes on standard input,
-    which ends with rank 0 too."""
+    """Runs the server. The arguments are descriptors: of the listening socket, and those that end with rank 0. The key
+    is read from standard input, which ends with rank 0 as well."""
     if os.fork():
         os._exit(0)
     listener, *lives = map(int, argv)

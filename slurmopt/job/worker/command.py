@@ -25,10 +25,10 @@ from slurmopt.run_folder.variables import Unset, fill
 
 _PR_SET_PDEATHSIG = 1
 _SIGNAL_DELAY = 0.05
-"""Seconds between the first and the last process of a node that get the same signal of Slurm's."""
+"""Seconds within which all processes of a node get the same signal from Slurm."""
 _LOOK_SECONDS = 0.2
 _LONGEST_SAVE = 900
-"""Seconds that what a command left behind may take to save, where no end of the job comes before."""
+"""Seconds that processes which the command left behind may take to save, unless the job ends earlier."""
 
 
 class CommandTask:
@@ -66,8 +66,8 @@ class CommandTask:
         return outcome_of(status, words, self._call.folder, self._told)
 
     def _let_save(self, stop_signal: signal.Signals) -> None:
-        """A shell has died of the signal: what it waited for may save. One that caught it for the sake of its EXIT trap
-        has kept it from the training."""
+        """Lets the processes below a shell save after the shell has died of the signal. A shell that caught it for its
+        EXIT trap has not forwarded it to the training."""
         if self._told_alone:
             process_tree.tell_below(os.getpid(), stop_signal)
         deadline = time.monotonic() + _LONGEST_SAVE
@@ -75,7 +75,7 @@ class CommandTask:
             time.sleep(_LOOK_SECONDS)
 
     def leave(self) -> None:
-        """Nothing to take down: what the command left behind ends with the step."""
+        """Does nothing: processes that the command left behind end with the step."""
 
     def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
         process_tree.adopt_orphans()
@@ -148,8 +148,8 @@ def _cannot_start(program: str, error: OSError) -> str:
 
 
 def outcome_of(status: int, words: list[str], folder: RunFolder, stop_signal: signal.Signals | None = None) -> Outcome:
-    """The outcome of a command that ended with `status` (negative: by a signal), as subprocess says it. `told`: the
-    signal that it got from us before."""
+    """The outcome of a command that ended with `status`, as in subprocess (negative: by a signal). `stop_signal` is the
+    signal that it got before."""
     if status == 75 or os.path.isfile(held(folder.requeue_wish())):  # a folder of that name is somebody's mistake
         return failures.requeue("exit status 75" if status == 75 else "the requeue file is there")
     if status == 0:

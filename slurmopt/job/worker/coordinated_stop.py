@@ -34,23 +34,23 @@ from slurmopt.job.worker.stop_files import StopFiles
 _LOOK_EVERY = 1.0
 _LONGEST_LOOK = 10.0
 _ASKED_PER_SECOND = 100.0
-"""How often rank 0's store is asked by all ranks together, where that leaves each a question in ten seconds."""
+"""Requests per second to rank 0's store by all ranks together, as long as each rank has one in ten seconds."""
 _PATIENCE = 30.0
-"""Seconds that a rank waits for the others' promises: one that is not heard of by then has a trouble of its own. Well
-below `restart.lead`, so that the training makes use of the rest."""
+"""Seconds that a rank waits for the promises of the others. A rank that has not answered by then has a problem of its
+own. Well below `restart.lead`, so that the training can use the rest."""
 _LOST = 3.0
-"""Seconds after which a rank whose store is gone takes it that the attempt goes on."""
+"""Seconds after which a rank that has lost the store assumes that the attempt continues."""
 _NOWHERE = sys.maxsize
 _DIGITS = len(str(_NOWHERE))
 _generation = 0
 
 
 class CoordinatedStop:
-    """One rank's part in leaving together. Times are seconds."""
+    """One rank's part in stopping at a common step. Times are seconds."""
 
     def __init__(self, rank: int, world_size: int, key: bytes) -> None:
-        """Called by all ranks in their main threads, torch's default group being there. `key` is the same on all, and
-        nobody else knows it."""
+        """Called by all ranks in their main threads, after torch's default group was created. `key` is the same secret
+        on all ranks."""
         current_run.take_signals()
         self._rank, self._world_size, self._key = rank, world_size, key
         self._store: Any = None
@@ -67,7 +67,7 @@ class CoordinatedStop:
             threading.Thread(target=self._agree, name="slurmopt-stop", daemon=True).start()
 
     def due(self, step: int) -> bool:
-        """Whether all ranks leave now, after `step`. Waits only where somebody asked and this rank has promised."""
+        """Whether all ranks stop now, after `step`. Waits only if a stop was requested and this rank has promised."""
         with self._turn:
             if step > self._step:
                 self._step = step
@@ -84,7 +84,7 @@ class CoordinatedStop:
         return True
 
     def close(self) -> None:
-        """This rank takes no more steps: the others do not leave without it, and do not wait for it."""
+        """Declares that this rank makes no more steps. The others then neither stop without it nor wait for it."""
         self._closed.set()
         if self._store is not None and self._promise is None:
             with contextlib.suppress(RuntimeError, OSError):  # the store is gone with rank 0: there is nobody to tell
@@ -104,7 +104,7 @@ class CoordinatedStop:
                 self._files().compare_set("at", "", self._signed("at", self._at))
 
     def _agreed(self) -> int:
-        """Where all leave, once somebody has asked."""
+        """The step at which all ranks stop, once a stop is requested."""
         self._wait_for_request()
         if self._closed.is_set():
             return _NOWHERE
@@ -120,7 +120,8 @@ class CoordinatedStop:
             return self._promise
 
     def _agree_without_store(self) -> None:
-        """Mostly rank 0 has ended, and the attempt with it: nothing is said until this rank is seen to live on."""
+        """Agrees by files. Mostly rank 0 has ended, and the attempt with it; so nothing is printed until this rank
+        lives on."""
         if self._promise is None and self._closed.wait(_LOST):
             return
         try:
@@ -152,7 +153,7 @@ class CoordinatedStop:
             self._at = self._promised()
 
     def _files(self) -> StopFiles:
-        """The same on all ranks. JobError, OSError where this one has no run folder."""
+        """The file store, the same on all ranks. JobError or OSError if this rank has no run folder."""
         here = current_run.current_run()
         return StopFiles(here.folder.stop_agreement(here.attempt, self._prefix.rpartition("/")[2]))
 
@@ -165,12 +166,12 @@ class CoordinatedStop:
                     signals.request("rank")
 
     def _pause(self) -> float:
-        """Between two questions to the store; not the same on all ranks, so that they do not come all at once."""
+        """Seconds between two requests to the store. They differ between the ranks, so that not all ask at once."""
         longest = min(_LONGEST_LOOK, max(_LOOK_EVERY, self._world_size / _ASKED_PER_SECOND))
         return 0.0 if longest == _LOOK_EVERY else random.uniform(0.75, 1.25) * longest  # noqa: S311 - hides nothing
 
     def _where(self) -> int:
-        """The step at which all leave."""
+        """The step at which all ranks stop."""
         deadline = time.monotonic() + _PATIENCE
         if self._rank == 0:
             promises = [f"promise/{rank}" for rank in range(self._world_size)]
@@ -185,7 +186,8 @@ class CoordinatedStop:
         return at
 
     def _settle(self, at: int) -> int:
-        """What is settled: `at`, unless somebody was quicker. What no rank has written settles that all go on."""
+        """Settles the step: `at`, unless another rank was quicker. A value that no rank has written means that all go
+        on."""
         settled = self._number("at", self._store.compare_set("at", "", self._signed("at", at)))
         return _NOWHERE if settled is None else settled
 
@@ -193,16 +195,16 @@ class CoordinatedStop:
         return f"{number} {hmac.digest(self._key, f'{self._prefix}{key} {number}'.encode(), 'sha256').hex()}"
 
     def _number(self, key: str, value: bytes) -> int | None:
-        """None where no rank has written it: torch's own store takes anybody's word."""
+        """The number if a rank has written it, else None: torch's own store accepts values from anybody."""
         number = value.partition(b" ")[0]
         if not number.isdigit() or len(number) > _DIGITS:
             return None
         return int(number) if hmac.compare_digest(value, self._signed(key, int(number)).encode()) else None
 
     def _come(self, keys: list[str], deadline: float) -> bool:
-        """Whether all `keys` are there; False where all is settled without them, or the time is over. Polls: a blocking
-        read would keep the store from everybody else in this process. One question for all keys; of many ranks each
-        asks less often, and rank 0, whose answer they wait for, as often as ever."""
+        """Whether all `keys` are set; False if the step is settled without them, or the time is over. Polls, because a
+        blocking read would block the store for this whole process. One request asks for all keys. If there are many
+        ranks, each asks less often, except for rank 0, whose answer they wait for."""
         share = 1 if self._rank == 0 else max(1, self._world_size / _ASKED_PER_SECOND)
         pause = 0.001 * share
         while not self._store.check(keys):
@@ -219,14 +221,14 @@ def _say(line: str) -> None:
 
 
 def _prefix() -> str:
-    """Of keys that are not used twice: all ranks count their calls alike."""
+    """A prefix for keys that are not used twice: all ranks count their calls alike."""
     global _generation
     _generation += 1
     return f"slurmopt/stop/{_generation}"
 
 
 def _store(prefix: str) -> Any:
-    """The store of torch's default group, whoever made that: slurmopt, torchrun, the user."""
+    """The store of torch's default group, which slurmopt, torchrun or the user has created."""
     dist = importlib.import_module("torch.distributed")
     store = importlib.import_module("torch.distributed.distributed_c10d")._get_default_store()
     return dist.PrefixStore(prefix, store)

@@ -54,11 +54,12 @@ def current_run() -> CurrentRun:
 
 
 def progress(step: int, total: int | None = None, **metrics: float) -> None:
-    """Tells `slurmopt status` how far the training is. Cheap enough for every step; a no-op outside a slurmopt job.
+    """Reports the progress of the training, as `slurmopt status` shows it. Cheap enough for every step; a no-op outside
+    a slurmopt job.
 
-    `metrics` are numbers, or what `float()` makes one of. A tensor on a GPU is not waited for: its value as of this
-    call is shown once the GPU has it. Only the search of a trial needs it at once. Raises `Pruned` in a trial that its
-    search gives up.
+    `metrics` are numbers, or values that `float()` converts. A tensor on a GPU is not waited for: its value at this
+    call is shown once the GPU has computed it. Only the search of a trial needs it at once. Raises `Pruned` in a trial
+    that its search gives up.
     """
     reports = _reports()
     if reports is None:
@@ -72,10 +73,10 @@ def progress(step: int, total: int | None = None, **metrics: float) -> None:
 
 
 def stop_requested() -> bool:
-    """Whether the job is about to end (time limit, preemption): save, and raise `Requeue`.
+    """Whether the job is about to end (time limit, preemption). If so, save and raise `Requeue`.
 
-    A training with a `Checkpointer` need not ask: its `save` does all that, on all ranks at the same step. Without one,
-    ranks may see it a moment apart: let rank 0 decide and broadcast before all leave the loop together.
+    A training with a `Checkpointer` need not ask: `save` does this on all ranks at the same step. Without one, ranks
+    may see the request a moment apart: let rank 0 decide and broadcast, so that all leave the loop together.
     """
     if not is_stop_requested():
         return False
@@ -84,7 +85,7 @@ def stop_requested() -> bool:
 
 
 def is_stop_requested() -> bool:
-    """`stop_requested()`, asked by slurmopt itself: the training does not learn of it."""
+    """As `stop_requested()`, but for slurmopt itself: the training does not count as notified."""
     if FOLDER not in os.environ:
         return False
     if _is_rank_process():  # it learns of everything by itself
@@ -94,7 +95,7 @@ def is_stop_requested() -> bool:
 
 
 def tell() -> None:
-    """The training learns now that it is to leave, so that the end of this attempt is no end of the run."""
+    """Notes that the training knows of the stop, so that the end of this attempt does not end the run."""
     if signals.told():
         return
     signals.tell()
@@ -105,8 +106,8 @@ def tell() -> None:
 def on_stop(callback: Callable[[], None]) -> None:
     """Calls `callback` once, in a thread of its own, when the job is about to end: for loops without steps.
 
-    It may save and then raise `Requeue`, which ends this rank at once, as saved. Any other error of its own is told in
-    one line, and the run goes on until its time is over. A no-op outside a slurmopt job.
+    The callback may save and then raise `Requeue`, which ends this rank at once as saved. Any other error is logged in
+    one line, and the run continues until its time is over. A no-op outside a slurmopt job.
     """
     if FOLDER not in os.environ:
         return
@@ -138,8 +139,8 @@ def _leave(why: str) -> None:
 
 
 def leave_word() -> None:
-    """Before a child of the run leaves as saved: the requeue file says so where its exit status goes astray, as under
-    torchrun, and where its exception does, as under a library that catches all of them."""
+    """Makes the requeue file before a child of the rank ends as saved, because its exit status can be lost (under
+    torchrun) and its exception be caught (by a library that catches all)."""
     if FOLDER not in os.environ or _is_rank_process():
         return
     try:
@@ -149,7 +150,8 @@ def leave_word() -> None:
 
 
 def _take_uncaught() -> None:
-    """An uncaught `Requeue` of a child is no failure: it ends the process with its own exit status."""
+    """Installs a hook by which an uncaught `Requeue` of a child is no failure, but ends the process with its own exit
+    status."""
     global _hook
     if FOLDER not in os.environ or sys.excepthook is _hook:
         return
@@ -168,7 +170,7 @@ def _take_uncaught() -> None:
 
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Says what the training does while the block runs, such as `evaluation`: it may take longer than a step before it
+    """Names what the training does in the block, such as `evaluation`. A phase may take longer than a step before it
     counts as a hang. A no-op outside a slurmopt job."""
     if name == "ended":
         raise JobError("phase: 'ended' is what a rank is at its very end; valid: another name, such as 'evaluation'")
@@ -185,8 +187,8 @@ def phase(name: str) -> Iterator[None]:
 
 
 def moved(count: int) -> None:
-    """Tells whoever looks out for hangs that `count` bytes were read or written: a restore may take longer than any
-    phase is given, as long as it goes on."""
+    """Reports to the watchdog that `count` bytes were read or written. A restore may take longer than other phases, as
+    long as it moves data."""
     if _is_rank_process() and _live is not None:
         _live.moved(count)
 
@@ -198,12 +200,12 @@ def become(live: HeartbeatWriter) -> None:
 
 
 def unwritten() -> OSError | None:
-    """Why this rank's last heartbeat could not be written; None where it was."""
+    """Why this rank's last heartbeat could not be written; None if it was written."""
     return None if _live is None else _live.unwritten
 
 
 def judge_by(judge: Callable[[int, int | None, dict[str, float]], bool]) -> None:
-    """From now on `progress` asks `judge`, with step, total and metrics, whether this trial is to be given up."""
+    """Makes `progress` ask `judge`, with step, total and metrics, whether to give up this trial."""
     global _judge
     _judge = judge
 
@@ -234,12 +236,12 @@ def _child_reports() -> ChildReports | None:
 
 
 def _slurm_local_rank(otherwise: str | None) -> str | None:
-    """Within a step of the user's own srun its local rank, or of ours, which is the same."""
+    """The local rank within a step of srun, the user's own or slurmopt's."""
     return os.environ.get("SLURM_LOCALID", otherwise) if "SLURM_STEP_ID" in os.environ else otherwise
 
 
 def take_signals() -> None:
-    """A script that asks is a script that saves: from its first question on, USR1 and TERM do not kill it."""
+    """Takes USR1 and TERM, so that they do not kill a script that asks whether to stop and so is able to save."""
     global _asked
     if FOLDER not in os.environ or _is_rank_process() or _asked == os.getpid():
         return

@@ -29,7 +29,7 @@ class FunctionTask:
         self._group = ProcessGroup(call.folder, attempt, facts, call.timeout, call.backend)
 
     def run(self) -> Outcome:
-        """Everything up to and including the call; whatever it raises becomes the outcome."""
+        """Prepares and calls the function. Whatever it raises becomes the outcome."""
         try:
             self._live.enter("importing")
             function, config = self._prepare()
@@ -49,11 +49,13 @@ class FunctionTask:
             return outcome
 
     def _alone_without_torch(self) -> bool:
-        """A small point of a sweep whose module does without torch does not wait for seconds until that is imported."""
+        """Whether torch need not be imported: a point of a sweep with one rank, whose module does not import it, starts
+        seconds earlier."""
         return self._facts.world_size == 1 and "torch" not in sys.modules and self._call.folder.in_sweep
 
     def leave(self) -> None:
-        """Takes the process group down; only after the function ended well, for it waits for the other ranks."""
+        """Destroys the process group. Called only after the function ended well, because this waits for the other
+        ranks."""
         self._group.leave()
 
     def _prepare(self) -> tuple[Callable[[Any], Any], Any]:
@@ -65,7 +67,7 @@ class FunctionTask:
 
 
 def locate(path: str) -> Callable[[Any], Any]:
-    """The function at `package.module.function`; JobError where nothing callable is there."""
+    """The function at `package.module.function`. JobError if nothing callable is there."""
     module, rest = _import_longest(path)
     target: Any = module
     for name in rest:
@@ -109,7 +111,7 @@ def load_config(call: RankArgs) -> Any:
 
 
 def _unresolved(config: Any) -> str | None:
-    """What cannot be resolved, with its key, which `OmegaConf.resolve` does not tell and `to_container` does."""
+    """What cannot be resolved, with its key, which `to_container` reports and `OmegaConf.resolve` does not."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 

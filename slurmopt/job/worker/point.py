@@ -27,7 +27,7 @@ _PATIENCE = 120.0
 
 
 def of_point(call: RankArgs, rank: int) -> RankArgs:
-    """The call with the point's own task; the variables of its config are set. The call itself where it is no point.
+    """The arguments with the point's own task, its config's variables being set; unchanged if the run is no point.
 
     Rank 0 makes the point's config, and the others wait for it. Raises JobError, ConfigError.
     """
@@ -48,7 +48,7 @@ def of_point(call: RankArgs, rank: int) -> RankArgs:
 
 
 def make(folder: RunFolder, number: int) -> None:
-    """Makes the point's config, where no earlier attempt did, and notes its array task."""
+    """Makes the point's config, unless an earlier attempt did, and notes its array task."""
     sweep = sweep_of(folder)
     if sweep is None:
         return
@@ -69,7 +69,7 @@ def make(folder: RunFolder, number: int) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Makes the point's config, and says without YAML what a rank has to know of it."""
+    """Makes the point's config, and writes as JSON what a rank has to know of it."""
     folder = RunFolder(Path(argv[0]).absolute())
     hold_run(folder)
     number = point_number(folder)
@@ -107,7 +107,7 @@ def read(folder: RunFolder) -> dict[str, Any]:
 
 
 def with_task(call: RankArgs, config: Mapping[str, Any]) -> RankArgs:
-    """The call with the function or command of a point's config."""
+    """The arguments with the function or command of a point's config."""
     task = config.get("task") or {}
     command = task.get("command")
     if command is None:
@@ -120,7 +120,7 @@ def _word(value: Any) -> str:
 
 
 def set_variables(config: Mapping[str, Any], environ: MutableMapping[str, str]) -> None:
-    """Sets the point's `environment.variables`: the script has set those of the first point. Raises JobError."""
+    """Sets the point's `environment.variables`; the script has set those of the first point. Raises JobError."""
     variables = (config.get("environment") or {}).get("variables") or {}
     for name, value in variables.items():
         if value is None:
