@@ -18,7 +18,8 @@ from pathlib import Path
 
 from slurmopt.errors import JobError
 from slurmopt.job.facts import process_tree
-from slurmopt.restart import causes
+from slurmopt.restart import classify
+from slurmopt.restart.evidence import Evidence
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
 from slurmopt.run_folder.files import open_append
@@ -119,7 +120,7 @@ class Runner:
             outcome=KILLED,
             exit_code=EXIT_STATUS[KILLED],
             error=f"the batch shell was ended by {name}",
-            cause=causes.CANCELLED if self.cancelled else causes.KILLED,
+            cause=classify.of_killed_shell(Evidence(cancelled=self.cancelled)),
             next=None,
             reason=f"the batch shell, which brings the run back, was ended by {name}",
         )

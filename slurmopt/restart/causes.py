@@ -23,6 +23,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from slurmopt.run_folder import outcome
+
 FINISHED = "finished"
 TIME_LIMIT = "time limit"
 PREEMPTION = "preemption"
@@ -37,6 +39,15 @@ KILLED = "killed"
 USER_ERROR = "user error"
 CANCELLED = "cancelled"
 UNKNOWN = "unknown"
+
+OUTCOMES = {
+    FINISHED: outcome.FINISHED,
+    USER_ERROR: outcome.USER_ERROR,
+    GPU_OUT_OF_MEMORY: outcome.USER_ERROR,
+    INFRASTRUCTURE: outcome.INFRASTRUCTURE,
+    NODE_FAILURE: outcome.INFRASTRUCTURE,
+}
+"""The outcome of an attempt that left none, by its cause; after all others it is KILLED."""
 
 SLURM_RETURNS = frozenset({PREEMPTION, REQUEUED, NODE_FAILURE})
 """After these Slurm starts the job again by itself, unless the site cancels what it preempts."""
@@ -174,6 +185,12 @@ def _of_reason(reason: str | None) -> str:
     if reason is None:
         return CANCELLED
     return next((cause for words, cause in _SLURM_SAYS.items() if reason.strip().startswith(words)), UNKNOWN)
+
+
+def failed_node(log: str) -> str | None:
+    """The node that srun says has failed. One that comes back soon may still get what Slurm had to say to it."""
+    nodes = re.findall(r"^srun: error: Node failure on (\S+)", log, re.MULTILINE)
+    return nodes[-1] if nodes else None
 
 
 def of_state(state: str) -> str | None:

@@ -15,7 +15,7 @@ from slurmopt.job.supervisor import verdict
 from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, last_step, say
 from slurmopt.job.supervisor.previous_attempts import lives
 from slurmopt.job.supervisor.verdict import Beats, Verdict, follow_up, verdict_on
-from slurmopt.restart import causes, decision
+from slurmopt.restart import causes, classify, decision
 from slurmopt.restart.decision import Decision
 from slurmopt.restart.policy import Policy
 from slurmopt.run_folder import attempts as story
@@ -95,12 +95,10 @@ class Attempts:
     def _cause_of_task(self, place: tuple[str, int] | None) -> str:
         """What ended the attempt of the array task that the point's ran in."""
         if place is None:
-            return causes.UNKNOWN
+            return classify.of_point(None)
         folder = RunFolder(self._pack.sweep.tasks / place[0])
-        cause = next((one.cause for one in story.attempts(folder) if one.number == place[1]), None)
-        if cause == causes.CANCELLED:  # somebody wanted it back
-            return causes.REQUEUED
-        return causes.UNKNOWN if cause in (None, causes.FINISHED, causes.USER_ERROR) else cause
+        task = (one.cause for one in story.attempts(folder) if one.number == place[1])
+        return classify.of_point(next(task, None))
 
     def end_of_running(self, running: Running, beats: Beats, seconds: float) -> End:
         """The verdict on an attempt of this array task, when its ranks have ended."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from slurmopt.errors import one_line
 from slurmopt.job.failures import is_peer_lost
-from slurmopt.job.supervisor.evidence import Evidence
 from slurmopt.restart import causes
+from slurmopt.restart.evidence import Evidence
 from slurmopt.run_folder.attempt_files import tail
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.layout import RunFolder
@@ -57,7 +57,7 @@ def who_began(
     None where srun does not tell, and where nobody aborted or all that did only miss a rank that died otherwise.
     """
     dead = [rank for rank in range(ranks) if _died(beats.get(rank))]
-    first, later = _deaths(evidence.log)
+    first, later = _deaths(evidence.job_log)
     ordered = [*(rank for rank in first if rank in dead), *(rank for rank in dead if rank not in first)]
     found = _aborts(folder, attempt, ordered)
     if (told := next((abort for abort in found if not abort.is_symptom), None)) is not None:

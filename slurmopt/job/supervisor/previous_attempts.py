@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 
 from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, in_one_line, note, say
+from slurmopt.job.supervisor.evidence import collect_previous
 from slurmopt.job.supervisor.stop_lead_time import needed
 from slurmopt.job.supervisor.verdict import read_all
-from slurmopt.restart import causes, decision
+from slurmopt.restart import causes, classify, decision
 from slurmopt.restart.policy import Policy, from_word
 from slurmopt.run_folder import attempts as story
-from slurmopt.run_folder.attempt_files import hang_of, job_log
 from slurmopt.run_folder.attempts import Attempt
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import held
@@ -32,21 +32,6 @@ _FRESH = 60.0
 """Seconds after which a heartbeat no longer shows that a rank lives."""
 
 
-def cause_of(folder: RunFolder, attempt: Attempt, back: Attempt) -> str:
-    """Why an attempt ended that left no word, given that the run is `back`."""
-    told = causes.of_job_log(job_log(folder, attempt, until=back.log_from))
-    if hang_of(folder, attempt) is not None and told != causes.CANCELLED:
-        return causes.HANG
-    if told in (causes.REQUEUED, causes.CANCELLED):  # of the latter: somebody wanted the job back
-        ours = told == causes.REQUEUED and "USR1" in attempt.signals
-        return causes.TIME_LIMIT if ours else causes.REQUEUED
-    if told is not None:
-        return told
-    if attempt.job != back.job:
-        return causes.UNKNOWN
-    return causes.NODE_FAILURE  # Slurm started the same job again, and nothing on its batch host could say so
-
-
 def look_back(folder: RunFolder, number: int, policy: Policy) -> Conclusion | None:
     """Writes the missing `end` events; the conclusion on the latest of them, if it is about the attempt before."""
     attempts = [one for one in story.attempts(folder) if one.number <= number]
@@ -56,7 +41,8 @@ def look_back(folder: RunFolder, number: int, policy: Policy) -> Conclusion | No
     for index, attempt in enumerate(attempts[:-1]):
         conclusion = None
         if attempt.end is None and not _lives_elsewhere(folder, attempt, attempts[-1]):
-            cause = cause_of(folder, attempt, attempts[-1])
+            evidence = collect_previous(folder, attempt, attempts[-1])
+            cause = classify.by_next_attempt(evidence, attempt.job == attempts[-1].job)
             beats = read_all(folder, attempt.number)
             conclusion = conclude(folder, attempts[: index + 1], cause, None, beats, policy, decision.BY_SLURM)
             _note_end(folder, attempt.number, conclusion, f"it left no word; {_how(cause)}")

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from slurmopt.job.facts.full_disk import cannot_write, filled, is_told
 from slurmopt.job.failures import is_peer_lost, requeue
 from slurmopt.job.supervisor.aborted_ranks import furthest_behind, who_began
 from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, in_one_line, note, say
-from slurmopt.job.supervisor.evidence import Evidence, cause_of, collect, failed_node
+from slurmopt.job.supervisor.evidence import collect
 from slurmopt.job.supervisor.log_tail import LAUNCHERS, last_traceback
-from slurmopt.restart import causes
+from slurmopt.restart import causes, classify
+from slurmopt.restart.evidence import Evidence
 from slurmopt.restart.policy import Policy, from_word
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import heartbeat
@@ -243,25 +244,40 @@ def follow_up(
         last.job, last.log_from = shell[0], int(shell[1])
     evidence = collect(folder, last, beats)
     _look_for_aborts(verdict, beats, ranks, folder, evidence, policy)
-    concerned = {0, *([] if verdict.rank is None else [verdict.rank])} & set(range(ranks))
-    logs = "\n".join(tail(folder.rank_log(verdict.attempt, rank)) for rank in sorted(concerned))
-    said = f"{verdict.error or ''}\n{verdict.traceback or ''}"
-    cause = known or cause_of(verdict.outcome, said, logs, evidence, policy.patterns)
+    evidence = _with_accounts(evidence, verdict, beats, ranks, folder, known)
+    cause = classify.at_end(evidence, policy.patterns)
     if cause == causes.HANG:
         _name_who_stopped(verdict, beats, evidence)
-    elif cause == causes.KILLED and _left_no_word(verdict, beats) and (full := filled(folder)) is not None:
-        cause = causes.INFRASTRUCTURE
-        _blame_disk(verdict, full)
-    node = failed_node(evidence.log) if cause == causes.NODE_FAILURE else verdict.node
-    if "EADDRINUSE" in said or (is_told(said) and filled(folder) is not None):
+    elif cause == causes.INFRASTRUCTURE and evidence.full_disk is not None:
+        _blame_disk(verdict, evidence.full_disk)
+    node = causes.failed_node(evidence.job_log) if cause == causes.NODE_FAILURE else verdict.node
+    error = str(evidence.error)
+    if "EADDRINUSE" in error or (is_told(error) and filled(folder) is not None):
         node = None  # somebody was quicker with the port, or the shared disk is full: no fault of the node's
     conclusion = conclude(folder, attempts, cause, node, beats, policy)
-    conclusion.returns = cause != causes.FINISHED and evidence.told in causes.SLURM_RETURNS
+    conclusion.returns = classify.is_requeued_by_slurm(cause, evidence)
     return conclusion
 
 
-def _left_no_word(verdict: Verdict, beats: Beats) -> bool:
-    return verdict.rank is not None and (verdict.rank not in beats or beats[verdict.rank].outcome is None)
+def _with_accounts(
+    evidence: Evidence, verdict: Verdict, beats: Beats, ranks: int, folder: RunFolder, ended_by: str | None
+) -> Evidence:
+    """The evidence with what the ranks say themselves. Whether the disk is full is looked up only where it matters."""
+    concerned = {0, *([] if verdict.rank is None else [verdict.rank])} & set(range(ranks))
+    return replace(
+        evidence,
+        outcome=verdict.outcome,
+        error=f"{verdict.error or ''}\n{verdict.traceback or ''}",
+        rank_logs="\n".join(tail(folder.rank_log(verdict.attempt, rank)) for rank in sorted(concerned)),
+        ended_by=ended_by,
+        full_disk=filled(folder) if ended_by is None and _was_killed_without_word(verdict, beats) else None,
+    )
+
+
+def _was_killed_without_word(verdict: Verdict, beats: Beats) -> bool:
+    if verdict.outcome != KILLED or verdict.rank is None:
+        return False
+    return verdict.rank not in beats or beats[verdict.rank].outcome is None
 
 
 def _blame_disk(verdict: Verdict, full: str) -> None:
@@ -273,9 +289,8 @@ def _blame_disk(verdict: Verdict, full: str) -> None:
 def _name_who_stopped(verdict: Verdict, beats: Beats, evidence: Evidence) -> None:
     """By the lookout's finding; where a collective timed out first, it is the rank with the fewest steps."""
     if evidence.hang is not None:
-        rank, node, seconds = (evidence.hang.get(name) for name in ("rank", "node", "seconds"))
-        verdict.rank, verdict.node = as_int(rank), str(node)
-        verdict.error = f"no step for {seconds} s; rank {rank} on {node} stopped first"
+        verdict.rank, verdict.node = as_int(evidence.hang.get("rank")), str(evidence.hang.get("node"))
+        verdict.error = evidence.hang_error
     elif (behind := furthest_behind(beats)) is not None:
         verdict.rank, verdict.node = behind, beats[behind].node
         verdict.error = f"rank {behind} on {verdict.node} stopped first; {verdict.error}"
@@ -290,7 +305,7 @@ def _look_for_aborts(
     rank, abort = who_began(folder, verdict.attempt, beats, ranks, evidence)
     if abort is not None:
         verdict.error, verdict.traceback = f"the process aborted: {abort.error}", None
-        verdict.outcome = _outcome_of_abort(causes.of_text(abort.error, policy.patterns))
+        verdict.outcome = classify.outcome_of_abort(abort.error, policy.patterns)
         verdict.exit_code = EXIT_STATUS[verdict.outcome]
     if rank is not None and rank != verdict.rank:
         verdict.rank, verdict.node = rank, beats[rank].node if rank in beats else None
@@ -300,12 +315,6 @@ def _look_for_aborts(
 def _is_without_words(verdict: Verdict) -> bool:
     """Whether a traceback is missing, or is the launcher's own alone."""
     return verdict.traceback is None or LAUNCHERS in verdict.traceback.strip().splitlines()[-1]
-
-
-def _outcome_of_abort(cause: str | None) -> str:
-    if cause is None:
-        return KILLED
-    return INFRASTRUCTURE if cause in (causes.INFRASTRUCTURE, causes.HANG) else USER_ERROR
 
 
 def write_verdict(folder: RunFolder, attempt: int) -> None:

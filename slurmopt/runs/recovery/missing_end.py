@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.restart import causes, decision
+from slurmopt.restart import causes, classify, decision
+from slurmopt.restart.evidence import Evidence
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
 from slurmopt.run_folder.attempt_files import hang_of, job_log, newest_mark
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, number
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, USER_ERROR
+from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
 from slurmopt.runs.recovery.orphans import Orphan
 from slurmopt.runs.status.progress import read
 from slurmopt.slurm.states import plain_state
@@ -22,14 +23,6 @@ if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
 
 _LOG_TAIL = 65536
-_OUTCOMES = {
-    causes.FINISHED: FINISHED,
-    causes.USER_ERROR: USER_ERROR,
-    causes.GPU_OUT_OF_MEMORY: USER_ERROR,
-    causes.INFRASTRUCTURE: INFRASTRUCTURE,
-    causes.NODE_FAILURE: INFRASTRUCTURE,
-}
-"""All others are kills."""
 _CANNOT_TELL = "the job is gone and never began, and nobody can tell whether it was cancelled: slurmopt retry goes on"
 
 Beats = Mapping[int, Heartbeat]
@@ -44,7 +37,8 @@ def late_end(stray: Orphan, settings: Settings) -> dict[str, Any]:
     attempts = story.attempts(run)
     latest = _latest(stray, attempts)
     beats = _beats(run, latest.number) if began else {}
-    cause, error = _cause(stray, latest, beats, policy.patterns) if began else _cause_before_start(stray)
+    evidence = _evidence(stray, latest, beats) if began else Evidence(state=stray.state)
+    cause = classify.by_login_side(evidence, policy.patterns) if began else classify.before_start(evidence)
     end = {
         "cause": cause,
         "step": _last_step(beats),
@@ -54,12 +48,12 @@ def late_end(stray: Orphan, settings: Settings) -> dict[str, Any]:
     decided = decision.decide(attempts, cause, policy.budgets, policy.no_progress, decision.SUBMIT)
     if not began and stray.state is None:
         decided = decision.Decision(None, _CANNOT_TELL)
-    outcome = _OUTCOMES.get(cause, KILLED)
+    outcome = causes.OUTCOMES.get(cause, KILLED)
     head = {"attempt": latest.number, "outcome": outcome, "exit_code": EXIT_STATUS[outcome], "rank": None, "node": None}
     durable = max((one.durable for one in attempts if one.durable is not None), default=None)
     return {
         **head,
-        "error": error,
+        "error": _error(stray, evidence, cause) if began else _error_before_start(stray),
         **end,
         "durable": durable,
         "next": decided.next,
@@ -78,29 +72,29 @@ def _latest(stray: Orphan, attempts: list[story.Attempt]) -> story.Attempt:
     return attempts[-1]
 
 
-def _cause(stray: Orphan, attempt: story.Attempt, beats: Beats, patterns: Mapping[str, str]) -> tuple[str, str | None]:
-    """The cause and what to say of it. The ranks' own accounts count only where all of them have left one: those of a
-    dead node left none, and the others then only tell of a lost connection."""
-    said, log = _slurm_said(stray), job_log(stray.run, attempt)
-    by_state, told = causes.of_state(stray.state or ""), causes.of_job_log(log)
-    if attempt.cancelled or causes.CANCELLED in (by_state, told):
-        return causes.CANCELLED, said
-    if (hang := hang_of(stray.run, attempt)) is not None:
-        rank, node, seconds = (hang.get(name) for name in ("rank", "node", "seconds"))
-        return causes.HANG, f"no step for {seconds} s; rank {rank} on {node} stopped first"
-    if (found := by_state or told) is not None:
-        return found, said
-    if (account := _account(beats, patterns)) is not None:
-        cause, error = account
-        return (causes.of_slurm_lines(log, patterns) or cause if cause == causes.KILLED else cause), error
-    return (causes.NODE_FAILURE if stray.state is None else causes.UNKNOWN), said
+def _evidence(stray: Orphan, attempt: story.Attempt, beats: Beats) -> Evidence:
+    outcome, error = _account(beats)
+    return Evidence(
+        outcome=outcome,
+        error=error,
+        cancelled=attempt.cancelled,
+        hang=hang_of(stray.run, attempt),
+        job_log=job_log(stray.run, attempt),
+        state=stray.state,
+    )
 
 
-def _cause_before_start(stray: Orphan) -> tuple[str, str]:
-    """Of a job that ended before its batch shell could claim an attempt: where it was Slurm, its nodes, their disks."""
-    if stray.state is None:
-        return causes.UNKNOWN, _slurm_said(stray)
-    return causes.of_state(stray.state) or causes.INFRASTRUCTURE, f"{_slurm_said(stray)} before it began"
+def _error(stray: Orphan, evidence: Evidence, cause: str) -> str | None:
+    """What to say of the end: by whoever gave the cause."""
+    if cause == causes.HANG and evidence.hang is not None:
+        return evidence.hang_error
+    if evidence.outcome is not None and evidence.by_slurm is None and not evidence.cancelled:
+        return evidence.error
+    return _slurm_said(stray)
+
+
+def _error_before_start(stray: Orphan) -> str:
+    return _slurm_said(stray) + ("" if stray.state is None else " before it began")
 
 
 def _slurm_said(stray: Orphan) -> str:
@@ -110,22 +104,18 @@ def _slurm_said(stray: Orphan) -> str:
     return f"Slurm ended job {job} ({plain_state(stray.state)})"
 
 
-def _account(beats: Beats, patterns: Mapping[str, str]) -> tuple[str, str | None] | None:
-    """What the ranks said themselves: all finished, or what the first that failed said."""
+def _account(beats: Beats) -> tuple[str | None, str | None]:
+    """What the ranks said themselves, where all of them did: the outcome and the error of the first that failed, else
+    the outcome of all."""
     size = max((as_int(beat.world_size) or 0 for beat in beats.values()), default=0)
     accounts = [beat.outcome for beat in beats.values() if isinstance(beat.outcome, dict)]
     if not size or len(accounts) < size:
-        return None
+        return None, None
     failed = [account for account in accounts if account.get("outcome") in (USER_ERROR, INFRASTRUCTURE, KILLED)]
     if not failed:
-        finished = all(account.get("outcome") == FINISHED for account in accounts)
-        return (causes.FINISHED, None) if finished else (causes.ASKED, None)
+        return FINISHED if all(account.get("outcome") == FINISHED for account in accounts) else REQUEUE, None
     first = min(failed, key=lambda account: number(account.get("time")) or 0.0)
-    error = str(first.get("error") or "")
-    if first["outcome"] == KILLED:  # slurmopt's own words, which ask whether memory was short
-        return causes.KILLED, error or None
-    plain = {USER_ERROR: causes.USER_ERROR, INFRASTRUCTURE: causes.INFRASTRUCTURE}
-    return causes.of_text(error, patterns) or plain[str(first["outcome"])], error or None
+    return str(first["outcome"]), str(first.get("error") or "") or None
 
 
 def _beats(run: RunFolder, attempt: int) -> dict[int, Heartbeat]:

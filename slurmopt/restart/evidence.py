@@ -1,0 +1,60 @@
+"""What is known of the end of an attempt: a value that the job, the local backend and the login side gather."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from slurmopt.restart import causes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Of one attempt's end. A field that nobody could look up keeps its default."""
+
+    outcome: str | None = None
+    """What the ranks' own accounts come to, a word of `slurmopt.run_folder.outcome`; None: some rank left none."""
+    error: str | None = None
+    """The error and the traceback of the rank that ended it."""
+    rank_logs: str = ""
+    """The ends of the logs of rank 0 and of that rank."""
+    ended_by: str | None = None
+    """The cause, where whoever ended the attempt knows it."""
+    full_disk: str | None = None
+    """Why a rank that left no word could write none, where that is for want of space."""
+    signals: tuple[str, ...] = ()
+    """The signals that the batch shell got: USR1, TERM."""
+    asked: frozenset[str] = frozenset()
+    """What first asked the ranks to save and stop: USR1, TERM, rank, or file (the batch shell's)."""
+    cancelled: bool = False
+    """Whether the user cancelled the run during it."""
+    hang: Mapping[str, Any] | None = None
+    """The watchdog's finding: rank, node, seconds."""
+    job_log: str = ""
+    """The end of the job's log, of this attempt alone: slurmstepd's and srun's lines."""
+    slurm: Mapping[str, str] = field(default_factory=dict)
+    """`scontrol show job`, field by field, when the attempt ended."""
+    restarts: int = 0
+    """How often Slurm had restarted the job when this attempt began."""
+    state: str | None = None
+    """Slurm's word for the end of a job that is over, such as NODE_FAIL; None: Slurm has forgotten the job."""
+
+    @cached_property
+    def told(self) -> str | None:
+        """The cause that slurmstepd's line in the job's log gives."""
+        return causes.of_job_log(self.job_log)
+
+    @cached_property
+    def by_slurm(self) -> str | None:
+        """The cause that Slurm gives for the end of a job that is over: by its state, else by its line in the log."""
+        return causes.of_state(self.state or "") or self.told
+
+    @property
+    def hang_error(self) -> str | None:
+        """The watchdog's finding in one line."""
+        if self.hang is None:
+            return None
+        rank, node, seconds = (self.hang.get(name) for name in ("rank", "node", "seconds"))
+        return f"no step for {seconds} s; rank {rank} on {node} stopped first"
