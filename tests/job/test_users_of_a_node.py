@@ -29,7 +29,7 @@ import os, pathlib, time
 import torch.distributed as dist
 from slurmopt import current_run
 from slurmopt.checkpoint import Checkpointer
-from slurmopt.job.worker.coordinated_stop import Stop
+from slurmopt.job.worker.coordinated_stop import CoordinatedStop
 
 def main(config):
     if os.environ.get("OWN_GROUP"):
@@ -37,7 +37,7 @@ def main(config):
     rank, attacked, left = dist.get_rank(), pathlib.Path("attacked"), 25
     key = [os.urandom(32)]
     dist.broadcast_object_list(key)
-    stop, state = Stop(rank, 2, key[0]), {"step": 0}
+    stop, state = CoordinatedStop(rank, 2, key[0]), {"step": 0}
     with Checkpointer({"shared": {"every": 1}}, current_run()) as checkpointer:
         for step in range(1, 100_000):
             seen = [attacked.exists()]

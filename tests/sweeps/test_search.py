@@ -49,9 +49,8 @@ def new_sweep(root: Path, name: str = "hunt/1", **search: Any) -> SweepFolder:
     folder.path.mkdir(parents=True)
     described = {"method": "random", "trials": 12, "metric": "loss", "seed": 1, **search}
     config = {"x": 0.0, "steps": 3, "returns": True}
-    Points(axes=[X], bases=[Base(picks=[], config=config, choices={})], hydra=[{}], kind="search", trials=12).save(
-        folder.points_file
-    )
+    points = Points(axes=[X], bases=[Base(picks=[], config=config, choices={})], hydra=[{}], kind="search", trials=12)
+    points_file.save(points, folder.points_file)
     make(folder.study, name, Search(**described))
     return folder
 
