@@ -17,7 +17,8 @@ _HOMES = {
 
 
 def choose(name: str) -> str:
-    """`auto`: sbatch where it knows of a cluster, else local. SlurmMissing where a backend needs what is not there."""
+    """Resolves `auto`: sbatch if it is configured for a cluster, else local. SlurmMissing if the backend's programs are
+    missing."""
     installed = shutil.which("sbatch") is not None
     if name == "auto":
         return "sbatch" if installed and _configured() else "local"

@@ -15,9 +15,9 @@ from slurmopt.units import seconds
 
 
 class Local:
-    """Starts `slurmopt.backends.runner`, which outlives the launcher and stands in for Slurm.
+    """Starts `slurmopt.backends.runner`, which outlives the launcher and does what Slurm would do.
 
-    Of a range of nodes it starts the ranks of the least: one machine has to carry them all, whatever a cluster could.
+    Of a range of nodes it uses the smallest number, because one machine runs all ranks.
     """
 
     slurm = False

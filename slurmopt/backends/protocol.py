@@ -10,23 +10,24 @@ from slurmopt.slurm.script.job import Job
 
 @dataclass(frozen=True)
 class Submission:
-    """A job that was handed over."""
+    """A job that was submitted."""
 
     job_id: str
     details: dict[str, Any] = field(default_factory=dict)
-    """What the journal keeps beside the id."""
+    """Further fields for the journal."""
 
 
 class Backend(Protocol):
-    """Turns a job into a script, and hands that script over exactly once."""
+    """Renders a job's script, and submits that script exactly once."""
 
     slurm: bool
-    """Whether it submits to Slurm, so that the cluster's limits hold."""
+    """Whether it submits to Slurm, so that the cluster's limits apply."""
 
     def script(self, job: Job) -> str:
-        """The text that `submit` hands over, byte for byte."""
+        """The text that `submit` submits, byte for byte."""
         ...
 
     def submit(self, job: Job, token: str, retry: bool) -> Submission:
-        """Hands over `job.folder.script`. With `retry` an earlier try may have got through: look `token` up first."""
+        """Submits `job.folder.script`. With `retry` an earlier try may have succeeded, so `token` is looked up
+        first."""
         ...

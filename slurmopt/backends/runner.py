@@ -33,7 +33,7 @@ _POLL = 0.2
 
 
 class Runner:
-    """One run's attempts, one after the other."""
+    """Runs the attempts of one run, one after the other."""
 
     def __init__(self, folder: RunFolder, limit: float | None, lead: float) -> None:
         self.folder = folder
@@ -42,7 +42,8 @@ class Runner:
         self.cancelled = False
 
     def run(self) -> int:
-        """Runs attempts until one ends for good; returns its exit status. Nothing where another runner has the run."""
+        """Runs attempts until one ends for good, and returns its exit status. Does nothing if another runner has the
+        run."""
         signal.signal(signal.SIGTERM, self._cancel)
         with open(self.folder.overrides, "r+b") as mine:  # the lock lives as long as this process, however it ends
             try:
@@ -78,7 +79,7 @@ class Runner:
         return shell.returncode
 
     def _hold_off(self) -> None:
-        """Until the next attempt may start, as the end of the last one says."""
+        """Waits until the next attempt may start, as the end of the last one says."""
         attempts = story.attempts(self.folder)
         last = attempts[-1] if attempts else None
         while last is not None and time.time() < (last.ended or 0.0) + last.pause and not self.cancelled:
@@ -106,7 +107,7 @@ class Runner:
             os.killpg(shell.pid, signal.SIGTERM)
 
     def _tell_killed(self, returncode: int) -> None:
-        """The batch shell itself was killed: unless it had given its verdict, nobody else does."""
+        """Writes the end of an attempt whose batch shell was killed before its verdict."""
         numbers = self.folder.attempts()
         number = numbers[-1] if numbers else 0
         told = [one.end for one in story.attempts(self.folder) if one.number == number and one.end is not None]

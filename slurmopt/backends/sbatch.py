@@ -10,7 +10,7 @@ from slurmopt.units import seconds
 
 
 class Sbatch:
-    """Submits the rendered script; nothing else is written."""
+    """Submits the rendered script, and writes nothing else."""
 
     slurm = True
 
@@ -22,7 +22,7 @@ class Sbatch:
 
 
 def hand_over(job: Job, token: str, retry: bool) -> str:
-    """The id that Slurm gave the job's script."""
+    """Submits the job's script, and returns the job id."""
     settings = job.settings
     timeout = seconds(settings.launch.submit_timeout)
     return submit_once(job.folder.script, settings.resources.comment, token, timeout, retry, job.after)

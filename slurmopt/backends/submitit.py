@@ -16,7 +16,7 @@ from slurmopt.slurm.script.step import rank_arguments
 
 
 class Submitit:
-    """Hands the job over as a submitit submission whose function enters slurmopt's runtime."""
+    """Submits the job with submitit; the submitted function runs a rank of slurmopt."""
 
     slurm = True
 
@@ -51,7 +51,7 @@ def executor(job: Job, token: str, retry: bool) -> Any:
         ) from error
 
     class RunExecutor(SlurmExecutor):
-        """Its pickle has a fixed name, which the batch shell links to its job's: no job ever waits for it."""
+        """An executor whose pickle has a fixed name, which the batch shell links to the name with its job id."""
 
         def _make_submission_file_text(self, command: str, uid: str) -> str:
             return read_script(job.folder.script)

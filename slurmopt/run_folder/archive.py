@@ -35,16 +35,16 @@ _NUMBER = re.compile(rb'\{"point": (\d{1,12}), ')
 
 @dataclass(frozen=True)
 class Archived:
-    """A point as the files of its array task hold it."""
+    """A point in the files of its array task."""
 
     archive: TaskArchive
     number: int
     journal: list[dict[str, Any]]
     attempts: list[int]
     logs: list[tuple[int, int, int, int]]
-    """Attempt, rank, place and size in the log."""
+    """Attempt, rank, offset and size in the log."""
     returned: tuple[int, int] | None
-    """Place and size in the file of returns."""
+    """Offset and size in the file of returns."""
 
     @property
     def config(self) -> str:
@@ -53,7 +53,7 @@ class Archived:
 
     @property
     def log(self) -> Path:
-        """Where the logs of all points of the array task stand."""
+        """The file with the logs of all points of the array task."""
         return self.archive.task.path / LOG
 
     @property
@@ -71,7 +71,7 @@ class Archived:
 
 
 def _piece(path: Path, place: int, size: int) -> bytes:
-    """Empty where the file does not have it: a log that somebody has deleted hides no verdict."""
+    """Part of a file; empty if the file does not have it: a log that somebody has deleted hides no verdict."""
     with _opened(path) as file:
         if file is None or not _has(file, place, size):
             return b""
@@ -80,7 +80,7 @@ def _piece(path: Path, place: int, size: int) -> bytes:
 
 
 def _copy_piece(path: Path, place: int, size: int, target: BinaryIO) -> None:
-    """As `_piece`, into a file; what nobody has written there, which can be a terabyte, stays a hole."""
+    """As `_piece`, into a file. Holes, which can be a terabyte, stay holes."""
     with _opened(path) as file:
         if file is None or not _has(file, place, size):
             return
@@ -102,7 +102,7 @@ def _has(file: BinaryIO, place: int, size: int) -> bool:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO | None]:
-    """None where there is no such file. What is no regular one is waited for by nobody."""
+    """The file; None if there is none. Does not wait for a FIFO."""
     try:
         file = open_regular(path)
     except (FileNotFoundError, NotADirectoryError, NotRegular):
@@ -113,27 +113,27 @@ def _opened(path: Path) -> Iterator[BinaryIO | None]:
 
 
 class TaskArchive:
-    """The lines of one array task, by point. It remembers where they stand, and reads each when it is asked for."""
+    """The lines of one array task, by point. Keeps their offsets, and reads a line when it is asked for."""
 
     def __init__(self, task: RunFolder) -> None:
         self.task = task
         self._places: dict[int, tuple[int, int]] = {}
-        """Where the last line of a point stands, and its size."""
+        """The offset of a point's last line, and its size."""
         self._firsts: dict[int, tuple[int, int]] = {}
-        """The same of its first line, which is what lines of others mean by `like`."""
+        """The same for its first line, to which `like` in the lines of other points refers."""
         self._size = self._inode = 0
 
     def points(self) -> Iterable[int]:
-        """The numbers of those that it has."""
+        """The numbers of the points that it has."""
         self._look()
         return self._places
 
     def config(self, number: int) -> str:
-        """The text of a point's config.yaml; empty where a foreign hand has taken away what tells it."""
+        """The text of a point's config.yaml; empty if another program has removed the lines it is made from."""
         return self._config(self._told(number), len(self._places)) or ""
 
     def find(self, number: int) -> Archived | None:
-        """The point as its latest line tells; None where there is none. OSError where the file cannot be read."""
+        """The point from its latest line; None if it has none. OSError if the file cannot be read."""
         self._look()
         if not (record := self._told(number)):
             return None
@@ -151,7 +151,7 @@ class TaskArchive:
             return None
 
     def _look(self) -> None:
-        """Takes in the lines that have come since the last look."""
+        """Reads the lines that were added since the last call."""
         with _opened(self.task.path / LINES) as file:  # even for its size alone: NFS asks its server then
             if file is None:
                 return
@@ -168,7 +168,7 @@ class TaskArchive:
                 self._size += len(line)
 
     def _config(self, record: dict[str, Any], most: int) -> str | None:
-        """`most`: how many lines it may lead over."""
+        """The config of a record. `most` limits the number of `like` references that are followed."""
         config, like = record.get("config"), record.get("like")
         if not isinstance(config, dict):
             return config if isinstance(config, str) else None

@@ -14,7 +14,7 @@ _TAIL = 65536
 
 
 def hang_of(folder: RunFolder, attempt: Attempt) -> Mapping[str, Any] | None:
-    """What the lookout found, from its file or its event."""
+    """The hang that the watchdog found, from its file or its event."""
     try:
         return read_json(folder.hang(attempt.number)) or attempt.hang
     except OSError:
@@ -22,14 +22,15 @@ def hang_of(folder: RunFolder, attempt: Attempt) -> Mapping[str, Any] | None:
 
 
 def job_log(folder: RunFolder, attempt: Attempt, until: int | None = None) -> str:
-    """The end of what the batch shell and slurmstepd said during this attempt; `until`: where the next one's begins."""
+    """The end of the lines of the batch shell and slurmstepd during this attempt. `until` is the offset at which the
+    next attempt begins."""
     if attempt.job is None:
         return ""
     return tail(folder.job_log(attempt.job), attempt.log_from or 0, until)
 
 
 def tail(path: Path, start: int = 0, end: int | None = None) -> str:
-    """The end of a log from `start` to `end` (bytes); "" where it cannot be read."""
+    """The end of a log between the offsets `start` and `end`; "" if it cannot be read."""
     try:
         with open_regular(path) as file:
             size = file.seek(0, 2)

@@ -56,18 +56,19 @@ from slurmopt.run_folder.files import TooLarge, next_data, open_append, open_reg
 
 _LOCK_TRIES = 50
 _LARGEST = 4 << 30
-"""Bytes: no journal has as many."""
+"""Bytes. No journal is as large."""
 _MOST = 64 << 20
-"""Bytes of those events of a journal that are kept in memory at once. Of checkpoints a long run has more."""
+"""Bytes of events that are kept in memory at once. A long run has more events on checkpoints."""
 _PIECE = 4 << 20
 _LONGEST = 16 << 20
 
 
 def append(path: Path, event: str, **fields: Any) -> None:
-    """Adds one line. Several writers on several nodes never tear a line.
+    """Appends one line. Concurrent writers on several nodes never tear a line.
 
-    One `write` to a file opened with O_APPEND is whole on local file systems and Lustre. NFS clients can overwrite
-    each other, so a lock is taken too, where the file system has locks; a lock held for over a second is a dead node's.
+    One `write` to a file opened with O_APPEND is atomic on local file systems and Lustre. NFS clients can overwrite
+    each other, so a lock is taken too if the file system has locks. A lock held for over a second belongs to a dead
+    node and is ignored.
     """
     line = json.dumps({"time": round(time.time(), 3), "event": event, **fields}, default=str) + "\n"
     descriptor = open_append(path)
@@ -84,7 +85,7 @@ def append(path: Path, event: str, **fields: Any) -> None:
 
 @contextlib.contextmanager
 def locked(descriptor: int) -> Iterator[None]:
-    """Holds the lock of an open file, where the file system has locks, until it is closed."""
+    """Holds the lock of an open file until the file is closed, if the file system has locks."""
     for _ in range(_LOCK_TRIES):
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,14 +98,14 @@ def locked(descriptor: int) -> Iterator[None]:
 
 
 def torn(descriptor: int) -> bool:
-    """Whether a file's last line has no end."""
+    """Whether the last line of a file lacks its newline."""
     end = os.lseek(descriptor, 0, os.SEEK_END)
     return end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
 
 
 def read(path: Path, *words: str) -> list[dict[str, Any]]:
-    """All events, or those that are one of `words`, oldest first. A line that is no JSON object (a torn one, a foreign
-    hand) is left out. OSError; of many `words` TooLarge."""
+    """All events, or those whose word is one of `words`, oldest first. Lines that are no JSON objects (torn or foreign
+    ones) are skipped. Raises OSError; TooLarge if they do not fit into the limit on memory."""
     if not words:
         return list(parse(lines(path)))
     pattern = re.compile(b'"(?:' + b"|".join(re.escape(word.encode()) for word in words) + b')"')
@@ -115,13 +116,13 @@ def read(path: Path, *words: str) -> list[dict[str, Any]]:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """The lines as they stand, oldest first, a few MiB of them in memory at a time. OSError."""
+    """The raw lines, oldest first, with a few MiB in memory at a time. Raises OSError."""
     for block in blocks(path):
         yield from block.splitlines()
 
 
 def blocks(path: Path) -> Iterator[bytes]:
-    """The same, some thousand lines at a time. The ends of lines of more than 16 MiB are left out. OSError."""
+    """The same in blocks of some thousand lines. Lines over 16 MiB are cut. Raises OSError."""
     try:
         file = open_regular(path, _LARGEST)
     except FileNotFoundError:
@@ -142,7 +143,7 @@ def blocks(path: Path) -> Iterator[bytes]:
 
 
 def few(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:
-    """The lines, of which whoever asks keeps what they tell. TooLarge where that is more than any run has."""
+    """The lines, for callers that keep them. Raises TooLarge if they are larger than those of any run."""
     size = 0
     for line in lines:
         size += len(line)

@@ -7,7 +7,8 @@ import time
 
 
 def held(descriptor: int, deadline: float, pause: float = 0.1) -> bool | None:
-    """Whether this process got the lock before `deadline`, of time.monotonic(); None where the file system has none.
+    """Takes the lock of an open file. Returns whether it was free before `deadline` (of time.monotonic()); None if the
+    file system has no locks.
 
     `pause`: seconds between two tries. The lock ends with the descriptor.
     """

@@ -16,7 +16,7 @@ from slurmopt.run_folder.owner import is_trusted
 from slurmopt.run_folder.temporary import temporary_name
 
 _LARGEST = 16 << 20
-"""Bytes: no config, script, heartbeat or verdict has as many."""
+"""Bytes. No config, script, heartbeat or verdict is as large."""
 _PAGE = 1 << 16
 _MOST_PIECES = 1000
 
@@ -29,8 +29,8 @@ def replace_text(path: Path, text: str, mode: int = 0o640) -> None:
 def replace_bytes(path: Path, data: bytes, mode: int = 0o640) -> None:
     """Writes `data` beside `path` and renames it into place.
 
-    Where others may write to the folder they cannot foresee the temporary name, and what they put there is not
-    followed: the file is a new one or the open fails. What root writes into another user's folder is that user's.
+    Others who may write to the folder cannot predict the temporary name, and links of theirs are not followed: the file
+    is new or the open fails. A file that root writes into another user's folder belongs to that user.
     """
     temporary = temporary_name(path)
     descriptor = open_held(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
@@ -47,7 +47,7 @@ def replace_bytes(path: Path, data: bytes, mode: int = 0o640) -> None:
 
 
 def open_held(path: Path, flags: int, mode: int = 0o777) -> int:
-    """`os.open`; of a path in the folder that this process holds, in that folder."""
+    """As `os.open`. A path in a folder that this process keeps open is opened relative to that folder."""
     try:
         try:
             return os.open(held(path), flags, mode)
@@ -61,10 +61,9 @@ def open_held(path: Path, flags: int, mode: int = 0o777) -> int:
 
 
 def open_append(path: Path, mode: int = 0o640) -> int:
-    """The descriptor of a file that is added to, made where it is missing: journals, logs, lock files.
+    """Opens a file for appending, and creates it if it is missing: journals, logs, lock files.
 
-    Raises OSError where something else has the name: a link, which might lead anywhere; a FIFO, which would be waited
-    for; a device.
+    Raises OSError if the name is taken by a link, which might lead anywhere, a FIFO, which would block, or a device.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -83,8 +82,8 @@ def open_append(path: Path, mode: int = 0o640) -> int:
 
 
 def _leave_to_owner(descriptor: int, path: Path) -> None:
-    """Gives an empty file of root's to whom the file at `path` belongs, else to the folder's owner: that user's jobs
-    must read it, as after `slurmopt cancel` by an administrator. Never one that has another name elsewhere."""
+    """Changes the owner of an empty file of root to that of the file at `path`, else of the folder: that user's jobs
+    must read it, as after `slurmopt cancel` by an administrator. Not if the file has another hard link."""
     created = os.fstat(descriptor)
     if os.geteuid() or created.st_uid or created.st_size or created.st_nlink > 1:
         return
@@ -96,12 +95,12 @@ def _leave_to_owner(descriptor: int, path: Path) -> None:
 
 
 def replace_json(path: Path, value: Any) -> None:
-    """`replace_text` of one JSON document; what JSON does not know is written as its text."""
+    """As `replace_text`, for one JSON document. Values that JSON lacks are written as their text."""
     replace_text(path, json.dumps(value, default=str) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in `path`, or None where there is none yet, or where a foreign hand left something else."""
+    """The JSON object in `path`; None if there is no file, or if it holds something else."""
     try:
         value = json.loads(read_text(path))
     except (FileNotFoundError, ValueError, RecursionError):
@@ -110,14 +109,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 class NotRegular(OSError):
-    """A FIFO, which would be waited for, a device, which may never end, or a folder."""
+    """The path is a FIFO, which would block, a device, which may never end, or a folder."""
 
 
 _NEVER_FILES = {
     errno.ENXIO: "no regular file but a socket",
     errno.ELOOP: "no file but a link that leads to itself",
 }
-"""What opening a file answers that is none."""
+"""The errors of opening something that is no file."""
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
 
 
@@ -126,38 +125,38 @@ def _kind(mode: int) -> str:
 
 
 class TooLarge(OSError):
-    """More bytes than such a file ever has: read whole, it would fill the memory."""
+    """The file is larger than such a file ever is; reading it would fill the memory."""
 
 
 class NotMine(PermissionError):
-    """It belongs to another user, who may write there whatever they like."""
+    """The file belongs to another user, who may write anything to it."""
 
 
 def open_regular(path: str | Path, most: int | None = None, mine: bool = False) -> BinaryIO:
-    """Opens a file to read its bytes, without waiting for anything: every file that a foreign hand may have put there.
+    """Opens a file for reading without blocking. To be used for every file that another user may have put there.
 
-    `most`: the bytes it may have, for who reads it whole; who reads its end, or pieces of it, needs no limit. `mine`:
-    whether it must belong to this user or root, because what it says is going to be carried out. OSError: NotRegular,
-    TooLarge, NotMine, or what the system answers.
+    `most` limits its size in bytes, for callers that read all of it. `mine` requires that it belongs to this user or
+    root, because its content is going to be executed or obeyed. Raises OSError: NotRegular, TooLarge, NotMine, or the
+    system's error.
     """
     return os.fdopen(_opened(path, most, mine), "rb")
 
 
 def read_whole(path: str | Path, most: int = _LARGEST, mine: bool = False) -> bytes:
-    """The bytes of a file of at most `most`. OSError, as `open_regular` raises it."""
+    """All bytes of a file of at most `most` bytes. Raises OSError as `open_regular` does."""
     with _closing(_opened(path, most, mine)) as descriptor:
         # Files of the kernel say that they have nothing.
         return _read(descriptor, 0, min(most, os.fstat(descriptor).st_size or _PAGE))
 
 
 def read_start(path: str | Path, size: int) -> bytes:
-    """The first `size` bytes of a file, or all. OSError, as `open_regular` raises it."""
+    """The first `size` bytes of a file, or all. Raises OSError as `open_regular` does."""
     with _closing(_opened(path)) as descriptor:
         return _read(descriptor, 0, size)
 
 
 def read_end(path: str | Path, size: int) -> bytes:
-    """The last `size` bytes of a file, or all. OSError, as `open_regular` raises it."""
+    """The last `size` bytes of a file, or all. Raises OSError as `open_regular` does."""
     with _closing(_opened(path)) as descriptor:
         return _read(descriptor, max(0, os.fstat(descriptor).st_size - size), size)
 
@@ -192,7 +191,7 @@ def _closing(descriptor: int) -> Iterator[int]:
 
 
 def _read(descriptor: int, place: int, size: int) -> bytes:
-    """`size` bytes from `place` on, or as many as there are. One system call gives no more than 2 GiB."""
+    """`size` bytes from offset `place`, or as many as there are. One system call returns at most 2 GiB."""
     data = os.pread(descriptor, size, place)
     while len(data) < size and (piece := os.pread(descriptor, size - len(data), place + len(data))):
         data += piece
@@ -200,14 +199,14 @@ def _read(descriptor: int, place: int, size: int) -> bytes:
 
 
 def read_script(path: Path) -> str:
-    """The text of a job script of one's own; bytes that are no UTF-8 are kept as `replace_text` writes them again.
-    OSError."""
+    """The text of the user's own job script. Bytes that are no UTF-8 are kept such that `replace_text` writes them
+    again. Raises OSError."""
     return read_whole(path, mine=True).decode("utf-8", "surrogateescape")
 
 
 def read_text(path: Path, mine: bool = False) -> str:
-    """The text of a small file. ValueError for what is no regular file, for a huge one and for one that is no UTF-8.
-    `mine`: as in `open_regular`."""
+    """The text of a small file. Raises ValueError if it is no regular file, huge, or no UTF-8. `mine` as in
+    `open_regular`."""
     try:
         return read_whole(path, mine=mine).decode("utf-8")
     except (NotRegular, TooLarge) as error:
@@ -215,7 +214,7 @@ def read_text(path: Path, mine: bool = False) -> str:
 
 
 def data_to_read(descriptor: int) -> int:
-    """How many bytes there are to read in a file without those that `next_data` passes over."""
+    """The number of bytes in a file without its holes."""
     facts = os.fstat(descriptor)
     with contextlib.suppress(OSError):
         if os.lseek(descriptor, 0, os.SEEK_HOLE) < facts.st_size:
@@ -224,8 +223,8 @@ def data_to_read(descriptor: int) -> int:
 
 
 def data_end(descriptor: int) -> int:
-    """Where the last bytes end that somebody has written; the file's end where this file system does not tell, or where
-    they are in too many pieces to look for."""
+    """The offset at which the last written data ends; the file's size if the file system does not tell, or the data is
+    in too many pieces."""
     size, end = os.fstat(descriptor).st_size, 0
     with contextlib.suppress(OSError):
         for _ in range(_MOST_PIECES):
@@ -236,9 +235,9 @@ def data_end(descriptor: int) -> int:
 
 
 def next_data(descriptor: int, place: int) -> int:
-    """Where the next bytes stand that somebody has written, from `place` on; the file's end where there are none.
+    """The offset of the next written data from `place` on; the file's size if there is none.
 
-    A file can say that it has a terabyte and hold nothing: reading that takes minutes."""
+    A sparse file can have a size of a terabyte and hold nothing; reading it takes minutes."""
     try:
         return max(place, os.lseek(descriptor, place, os.SEEK_DATA))
     except OSError as error:

@@ -8,7 +8,7 @@ from typing import Any
 from slurmopt.errors import one_line
 
 _LARGEST = 2**53
-"""Up to here a float holds every whole number."""
+"""Up to this value a float represents every integer."""
 
 
 def number(value: Any) -> float | None:

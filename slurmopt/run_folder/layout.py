@@ -46,7 +46,7 @@ class RunFolder:
 
     @property
     def id(self) -> str:
-        """Of point 17 of a sweep `ID/17`, so that NAME/ID names it everywhere."""
+        """The id of the run; `ID/17` for point 17 of a sweep, so that NAME/ID names it everywhere."""
         if not self.in_sweep:
             return self.path.name
         number, sweep = self.path.name, self.path.parent.parent.name
@@ -64,20 +64,20 @@ class RunFolder:
 
     @property
     def top(self) -> Path:
-        """The run's folder; of a point or array task that of its sweep: what its processes keep open."""
+        """The folder that the run's processes keep open: the run's, or for a point or array task that of its sweep."""
         return self.path.parent.parent if self.in_sweep else self.path
 
     def lacks(self) -> list[str]:
-        """The names of the files that every launch makes and that are not there."""
+        """The names of the missing ones of the files that every launch makes."""
         return [path.name for path in (self.config, self.script, self.events) if not os.path.lexists(path)]
 
     @property
     def kept(self) -> Path:
-        """The folder that has config, journal, logs and heartbeats."""
+        """The folder that contains config, journal, logs and heartbeats."""
         return self.records or self.path
 
     def told(self, path: Path) -> Path:
-        """Where people find what this process reads at `path`, in this folder."""
+        """The path at which people find what this process reads at `path`, in this folder."""
         return path
 
     @property
@@ -130,7 +130,7 @@ class RunFolder:
 
     @property
     def task(self) -> Path:
-        """What a point's ranks are to do, where their Python may lack what reading its config needs."""
+        """What the ranks of a point run, for a Python that may lack what reading the config needs."""
         return self.kept / "task.json"
 
     @property
@@ -144,7 +144,7 @@ class RunFolder:
 
     @property
     def submission(self) -> Path:
-        """Its lock is held while the run is being submitted: its own file, because the script can be replaced then."""
+        """The lock file of a submission. It is a file of its own, because the script can be replaced meanwhile."""
         return self.path / ".submission"
 
     @property
@@ -154,12 +154,12 @@ class RunFolder:
 
     @property
     def unfinished(self) -> Path:
-        """What a retry found: it is there while one is under way, and where one broke off."""
+        """The state before a retry: present while a retry runs, and after one that was interrupted."""
         return self.path / ".unfinished"
 
     def job_log(self, job: str) -> Path:
-        """What the batch shell and slurmstepd said; `job` is Slurm's id, or `%j` in a directive. Of a sweep's array
-        task it lies with the sweep: a point's folder is not there yet when Slurm opens it."""
+        """The output of the batch shell and slurmstepd. `job` is Slurm's id, or `%j` in a directive. For an array task
+        it lies in the sweep's folder, because a point's folder does not exist yet when Slurm opens it."""
         return (self.path.parent.parent / "logs" if self.in_sweep else self.logs) / f"job-{job}.log"
 
     def rank_log(self, attempt: int, rank: int) -> Path:
@@ -169,7 +169,7 @@ class RunFolder:
         return self.heartbeats / f"attempt-{attempt}" / f"rank-{rank}.json"
 
     def stop_request(self, attempt: int) -> Path:
-        """Exists once the batch shell has been told that this attempt must end soon: for ranks that start later."""
+        """Exists once the batch shell knows that this attempt must end soon; for ranks that start later."""
         return self.heartbeats / f"attempt-{attempt}" / "stop"
 
     def stop_agreement(self, attempt: int, which: str) -> Path:
@@ -177,11 +177,11 @@ class RunFolder:
         return self.heartbeats / f"attempt-{attempt}" / f"stop-agreement-{which}"
 
     def rendezvous(self, attempt: int) -> Path:
-        """The attempt's secret, and in the next line where rank 0 listens; for the owner's eyes only."""
+        """The attempt's secret, and in the next line the address of rank 0. Only its owner can read it."""
         return self.heartbeats / f"attempt-{attempt}" / "rendezvous"
 
     def hang(self, attempt: int) -> Path:
-        """What the lookout found when no rank made a step any more."""
+        """The hang that the watchdog found."""
         return self.heartbeats / f"attempt-{attempt}" / "hang.json"
 
     def stacks_request(self, attempt: int) -> Path:
@@ -189,15 +189,15 @@ class RunFolder:
         return self.heartbeats / f"attempt-{attempt}" / "stacks"
 
     def slurm_said(self, attempt: int) -> Path:
-        """What `scontrol show job` answered when the attempt ended other than well."""
+        """The output of `scontrol show job` after an attempt that did not end well."""
         return self.heartbeats / f"attempt-{attempt}" / "slurm"
 
     def verdict(self, attempt: int) -> Path:
-        """The verdict of a rank that was alone, for the batch shell."""
+        """The verdict that a single rank gave itself, for the batch shell."""
         return self.heartbeats / f"attempt-{attempt}" / "verdict"
 
     def requeue_wish(self) -> Path:
-        """A command's way to say that it has saved and wants another attempt: {"step": N}."""
+        """Made by a command that has saved and asks for another attempt: {"step": N}."""
         return self.path / "requeue"
 
     def attempt_logs(self, attempt: int) -> Path:
@@ -205,7 +205,7 @@ class RunFolder:
         return self.logs / f"attempt-{attempt}"
 
     def flight_recorder(self, attempt: int) -> Path:
-        """What the names of an attempt's dumps of torch's flight recorder begin with; a rank's number follows."""
+        """The prefix of an attempt's dumps of torch's flight recorder; the rank follows."""
         return self.attempt_logs(attempt) / "flight-recorder-rank-"
 
     def attempts(self) -> list[int]:
@@ -219,7 +219,8 @@ class RunFolder:
         return sorted(_numbers(self.heartbeats / f"attempt-{attempt}", _RANK_FILE))
 
     def make(self, group_access: bool = False, of_sweep: bool = False) -> None:
-        """Makes the folder, private to the user; FileExistsError where it stands already. A sweep's has points."""
+        """Makes the folder, private to the user. FileExistsError if it exists. That of a sweep has a folder for
+        points."""
         mode = 0o750 if group_access else 0o700
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.mkdir(mode=mode)
@@ -249,8 +250,8 @@ def run_folder(path: Path, environ: Mapping[str, str]) -> RunFolder:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder is a run's: the journal is the first file a launch writes. Something else can have its name by
-    now: whoever reads it says so."""
+    """Whether a folder is that of a run: the journal is the first file that a launch writes. It may be something else
+    than a file by now; those who read it report that."""
     return os.path.lexists(path / "events.jsonl")
 
 

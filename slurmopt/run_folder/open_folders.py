@@ -20,18 +20,18 @@ HELD = "SLURMOPT_HELD"
 class _Held(NamedTuple):
     folder: Path
     way: Path
-    """The way to it, through its descriptor."""
+    """The path of the folder through its descriptor."""
     identity: tuple[int, int]
-    """Its inode and owner: mounted anew, it has another device number."""
+    """Its inode and owner. The device number changes when the file system is mounted again."""
 
 
 _held: list[_Held] = []
-"""A job's own is the first."""
+"""The folders that this process keeps open. That of a job's own run is the first."""
 
 
 def hold(folder: Path, at: Path | None = None) -> bool:
-    """Opens `folder` for this process; where its file system is away, it is found by its path as before. False where
-    the process holds it already, as one that was forked does. `at`: where it is before it gets its name."""
+    """Keeps `folder` open in this process; if its file system is away, it is used by its path. False if the process has
+    it open already, as a forked one does. `at` is its place before it gets its name."""
     if _find(folder) is not None:
         return False
     _hold(folder, str(at or folder))
@@ -39,14 +39,15 @@ def hold(folder: Path, at: Path | None = None) -> bool:
 
 
 def hold_as_told() -> bool:
-    """Holds what the batch shell holds, which has looked whose it is; False where none started this process."""
+    """Keeps open what the batch shell keeps open and has checked; False if no batch shell started this process."""
     way, _, folder = os.environ.get(HELD, "").partition(" ")
     return bool(folder) and _hold(Path(folder), way)
 
 
 @contextlib.contextmanager
 def holding(folders: Sequence[Path]) -> Iterator[None]:
-    """Holds them meanwhile, those that are made meanwhile too; what this process holds already it goes on to hold."""
+    """Keeps the folders open during the block, also those that are made in it. Those that were open before stay
+    open."""
     opened = [folder for folder in folders if _find(folder) is None]
     for folder in opened:
         hold(folder)
@@ -58,7 +59,7 @@ def holding(folders: Sequence[Path]) -> Iterator[None]:
 
 
 def release(folder: Path | None = None) -> None:
-    """Closes it again; None: all."""
+    """Closes the folder; None closes all."""
     for kept in [kept for kept in _held if folder in (None, kept.folder)]:
         os.close(int(kept.way.name))
         _held.remove(kept)
@@ -79,7 +80,7 @@ def _hold(folder: Path, way: str) -> bool:
 
 
 def _keep(new: _Held) -> None:
-    """Instead of one with a lost descriptor, whose number may be another file's by now."""
+    """Replaces an entry whose descriptor is lost; the number may be that of another file by now."""
     old = _find(new.folder)
     if old is None:
         _held.append(new)
@@ -88,18 +89,19 @@ def _keep(new: _Held) -> None:
 
 
 def handed_on() -> tuple[str, str] | None:
-    """For `take_over` in a process that this one starts: the folder, and the way to it while this one lives."""
+    """The arguments of `take_over` for a process that this one starts: the folder, and its path while this process
+    lives."""
     return (str(_held[0].folder), f"/proc/{os.getpid()}/fd/{_held[0].way.name}") if _held else None
 
 
 def take_over(handed: Sequence[str] | None) -> None:
-    """Holds what another process holds."""
+    """Keeps open what another process keeps open."""
     if handed is not None:
         _hold(Path(handed[0]), handed[1])
 
 
 def held(path: Path) -> Path:
-    """`path`; where it is in a folder that this process holds, by way of that."""
+    """`path`, through the descriptor if it is in a folder that this process keeps open."""
     for kept in _held:
         if path.is_relative_to(kept.folder):
             return kept.way / path.relative_to(kept.folder)
@@ -107,8 +109,8 @@ def held(path: Path) -> Path:
 
 
 def renewed() -> bool:
-    """Opens a folder anew where its descriptor is lost: the file server does not know it any more, or a training has
-    closed all that it found open. False where none is, or where something else is in the folder's place."""
+    """Opens folders again whose descriptors are lost: the file server no longer knows the handle, or the training has
+    closed all descriptors. False if none is lost, or if something else is in the folder's place."""
     return any([_renew(kept) for kept in list(_held)])
 
 
@@ -128,8 +130,8 @@ def _renew(lost: _Held) -> bool:
 
 
 def is_swapped(folder: Path) -> bool:
-    """Whether something else is in the place of a folder that this process holds. One that was moved away, with nothing
-    in its place, counts as away."""
+    """Whether something else is in the place of a folder that this process keeps open. A folder that was moved away
+    with nothing in its place counts as absent, not as replaced."""
     kept = _find(folder)
     if kept is None:
         return False
@@ -145,13 +147,13 @@ def is_swapped(folder: Path) -> bool:
 
 
 def owner_of_held(folder: Path) -> int | None:
-    """The user id that a folder had when this process opened it; None where it holds no such folder."""
+    """The owner's user id when this process opened the folder; None if it does not keep it open."""
     kept = _find(folder)
     return None if kept is None else kept.identity[1]
 
 
 def place_of_held(folder: Path) -> Path | None:
-    """Where a folder that this process holds is now; None where nobody can tell, as after it was deleted."""
+    """The present path of a folder that this process keeps open; None if that is unknown, as after it was deleted."""
     kept = _find(folder)
     with contextlib.suppress(OSError):
         if kept is not None and _identity_of(os.stat(now := os.readlink(kept.way))) == kept.identity:

@@ -12,12 +12,12 @@ INFRASTRUCTURE = "infrastructure"
 REQUEUE = "requeue"
 
 EXIT_STATUS = {FINISHED: 0, USER_ERROR: 1, KILLED: 137, INFRASTRUCTURE: 69, REQUEUE: 75}
-"""75 (EX_TEMPFAIL) and 69 (EX_UNAVAILABLE) are sysexits' words; 137 is what a shell shows for SIGKILL."""
+"""75 (EX_TEMPFAIL) and 69 (EX_UNAVAILABLE) are from sysexits.h; 137 is a shell's status for SIGKILL."""
 
 
 @dataclass
 class Outcome:
-    """A rank's own account of its end."""
+    """How a rank ended, in its own view."""
 
     outcome: str
     time: float
@@ -26,13 +26,13 @@ class Outcome:
     """One line: the exception, or how the command ended."""
     traceback: str | None = None
     result: Any = None
-    """What the function returned, where JSON can hold it; the command's exit code otherwise."""
+    """What the function returned, if JSON can hold it; for a command its exit code."""
     nodes: list[str] | None = None
-    """The nodes at fault, where that is not the rank's own: others that it cannot reach; [] where no node is."""
+    """The nodes at fault if that is not the rank's own, such as nodes that it cannot reach; [] if no node is."""
     pruned: bool = False
     """Whether it finished because its search gave the trial up."""
     by_signal: bool = False
-    """Of a requeue: whether it ended because it had been told to leave, and asked for nothing."""
+    """For the outcome requeue: whether the task ended because of a stop signal, without asking for a requeue."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -16,8 +16,8 @@ _shown: dict[int, os.stat_result] = {}
 
 
 def is_own(facts: os.stat_result, folder: Path) -> bool:
-    """Whether what `facts` tell of, in `folder`, belongs to this user. Only where the user ids say that it does not, a
-    file is made in `folder` to see what they are worth there."""
+    """Whether the file with these `facts` in `folder` belongs to this user. If the user ids differ, a file is made in
+    `folder` to find out which user id the file system shows for this user's files."""
     if facts.st_uid == os.geteuid():
         return True
     shown = _probe(folder)
@@ -25,18 +25,18 @@ def is_own(facts: os.stat_result, folder: Path) -> bool:
 
 
 def is_trusted(facts: os.stat_result, folder: Path) -> bool:
-    """Whether it belongs to this user, or to root, who can do anything as this user already."""
+    """Whether the file belongs to this user or to root, who can act as any user anyway."""
     return facts.st_uid == 0 or is_own(facts, folder)
 
 
 def keeps_modes(folder: Path) -> bool:
-    """Whether files in `folder` have the modes that are asked for; also where that cannot be tried."""
+    """Whether files in `folder` get the modes that are requested; also True if that cannot be tried."""
     shown = _probe(folder)
     return shown is None or not shown.st_mode & 0o077
 
 
 def _probe(folder: Path) -> os.stat_result | None:
-    """What the file system shows of a new file, through the file's descriptor: nobody can swap it meanwhile."""
+    """The facts of a new file, read through its descriptor, so that nobody can replace it meanwhile."""
     try:
         device = folder.stat().st_dev
         if device in _shown:

@@ -20,7 +20,7 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 @contextlib.contextmanager
 def written_by_nobody_else() -> Iterator[None]:
-    """What this process makes meanwhile is not writable for group and others, whatever the umask."""
+    """Files that this process makes in the block are not writable for group and others, whatever the umask."""
     before = os.umask(0o077)
     os.umask(before | 0o022)
     try:
@@ -32,7 +32,7 @@ def written_by_nobody_else() -> Iterator[None]:
 def hold_run(run: RunFolder) -> None:
     """Keeps the run's folder open in this process, or that of its sweep; see `slurmopt.run_folder.open_folders`.
 
-    JobError where that, or the run, belongs to another user, or where others may write to it."""
+    JobError if that folder or the run belongs to another user, or if others may write to it."""
     if hold_as_told():
         return
     place = run.top
@@ -48,8 +48,8 @@ def hold_run(run: RunFolder) -> None:
 
 
 def refuse_foreign_folder(path: Path) -> None:
-    """JobError where the folder or file, or the link in its place, is neither this user's nor root's: what is in it is
-    run. Nothing where there is none yet.
+    """Raises JobError if the folder or file, or a link in its place, belongs neither to this user nor to root, because
+    its content is executed. Does nothing if it does not exist yet.
     """
     here = held(path)
     for facts in (path.lstat(), path.stat(), here.stat()) if os.path.lexists(path) and here.exists() else ():
@@ -58,8 +58,8 @@ def refuse_foreign_folder(path: Path) -> None:
 
 
 def refuse_open_folder(path: Path) -> None:
-    """JobError where others may write to a run or sweep folder of this user's: slurmopt never makes such a one, so
-    somebody may have put it there, and what they like into it. Nothing where the file system has no modes of its own.
+    """Raises JobError if others may write to a run or sweep folder of this user. slurmopt never makes such a folder, so
+    somebody else may have filled it. Does nothing if the file system has no modes.
     """
     here = held(path)
     mode = stat.S_IMODE(here.stat().st_mode) if here.exists() else 0
@@ -68,8 +68,8 @@ def refuse_open_folder(path: Path) -> None:
 
 
 def read(path: Path, place: int = 0, size: int = -1) -> bytes:
-    """The bytes of a file that only this user, or root, can have written, or `size` of them from `place` on. JobError
-    where that is not so."""
+    """All bytes of a file, or `size` bytes from offset `place`. Raises JobError if anybody else than this user and root
+    can have written it."""
     descriptor = open_held(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         refuse_strangers(path, descriptor)
@@ -78,7 +78,7 @@ def read(path: Path, place: int = 0, size: int = -1) -> bytes:
 
 
 def refuse_strangers(path: Path, descriptor: int) -> None:
-    """JobError where the open file is no regular one, or where others can have written to it or to its folder."""
+    """Raises JobError if the open file is not regular, or if others can have written to it or to its folder."""
     facts = os.fstat(descriptor)
     if not stat.S_ISREG(facts.st_mode):
         raise JobError(f"{path} is no regular file; it is not read")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 EXEC_SECONDS = 0.5
-"""An exec takes milliseconds; what has no words for longer is a thread of the kernel."""
+"""Seconds. An exec takes milliseconds; an empty command line that persists belongs to a kernel thread."""
 _FIRST_SPACE = "pid:[4026531836]"
-"""The PID namespace outside of all containers: Linux's PROC_PID_INIT_INO."""
+"""The initial PID namespace, outside of all containers (PROC_PID_INIT_INO in Linux)."""
 
 
 _WITHOUT_CWD = (
@@ -24,22 +24,21 @@ _WITHOUT_CWD = (
 
 
 def module_words(module: str) -> list[str]:
-    """What follows `sys.executable` to run a module of slurmopt's as `-m` does, but with no file of the working
-    directory in place of a module: a training may write a `token.py` there, and others may where it is open to them.
+    """The arguments after `sys.executable` that run a module of slurmopt as `-m` does, but without the working
+    directory in sys.path: a training may write a `token.py` there, and so may others if it is writable for them.
     """
     return [*module_start(), module]
 
 
 def module_start(any_python: bool = False) -> list[str]:
-    """The words before the module's name; those after it are its own. `any_python`: another Python than this one may
-    run them."""
+    """The arguments before the module's name. `any_python`: another Python than this one may run them."""
     return ["-P", "-m"] if sys.version_info >= (3, 11) and not any_python else ["-c", _WITHOUT_CWD]
 
 
 @functools.cache
 def machine() -> str:
-    """Where process ids mean the same: this boot of the machine, and this container's PID namespace. Host names do not
-    tell: two machines can both be called localhost, and a container can have its host's name."""
+    """Identifies where process ids have the same meaning: this boot of the machine and this PID namespace. Host names
+    do not: two machines can be called localhost, and a container can have its host's name."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -48,7 +47,7 @@ def machine() -> str:
 
 
 def started_at(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot (field 22 of /proc/PID/stat); None where there is none."""
+    """When the process started, in clock ticks since boot (field 22 of /proc/PID/stat); None if it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -58,10 +57,10 @@ def started_at(pid: int) -> int | None:
 
 
 def lives(pid: object, started: object, machine_told: object, host: object = None) -> bool | None:
-    """Whether a process lives that a record names; None where that cannot be seen from here.
+    """Whether the process that a record names is alive; None if that cannot be told from here.
 
-    `machine_told`: `machine()` of that process; None in records of earlier versions, which have the host's name alone.
-    `host`: its name, for who may take an equal name and another boot for this machine before it was started again.
+    `machine_told` is `machine()` of that process; None in records of earlier versions, which have only the host's name.
+    With `host`, an equal host name and another boot count as this machine before its last boot.
     """
     if (machine_told is None and host != socket.gethostname()) or (
         machine_told is not None and machine_told != machine()
@@ -73,8 +72,8 @@ def lives(pid: object, started: object, machine_told: object, host: object = Non
 
 
 def _is_earlier_boot(machine_told: object, host: object) -> bool:
-    """Whether it was this very machine before it was started again. Only outside of containers, which have each
-    other's host names, and for a name that is no machine's own less than another's."""
+    """Whether the record is of this machine before its last boot. Only outside of containers, whose host names may be
+    equal, and for host names that are not as common as localhost."""
     boot, _, space = str(machine_told).partition(" ")
     here, _, ours = machine().partition(" ")
     is_name = host == socket.gethostname() and not str(host).startswith("localhost")
@@ -82,14 +81,14 @@ def _is_earlier_boot(machine_told: object, host: object) -> bool:
 
 
 def mark() -> str:
-    """This process among all others, in one word: what `marked` reads."""
+    """An identifier of this process among all others; `marked` reads it."""
     pid = os.getpid()
     return f"{socket.gethostname()}:{pid}:{started_at(pid)}:{os.urandom(4).hex()}:{short_machine()}"
 
 
 def marked(word: object) -> int | None:
-    """The id of the process that `mark` named, where it is another one of this machine and lives. Marks of earlier
-    versions lack the machine: theirs is the host's name."""
+    """The id of the process that `mark` named, if it is another process of this machine and alive. Marks of earlier
+    versions have the host's name instead of the machine."""
     host, *rest = str(word).split(":")
     if len(rest) not in (3, 4) or not rest[0].isdecimal() or not rest[1].isdecimal():
         return None
@@ -105,16 +104,16 @@ def short_machine() -> str:
 
 
 def alive(event: dict[str, Any], run: Path) -> bool | None:
-    """Whether the local runner that a `submitted` event of `run` names lives; None where that cannot be seen from
-    here. A journal can be edited: the process must be the runner of that very run."""
+    """Whether the local runner that a `submitted` event of `run` names is alive; None if that cannot be told from here.
+    Journals can be edited, so the process must be the runner of this run."""
     pid = event.get("pid")
     is_alive = lives(pid, event.get("pid_started"), event.get("machine"), event.get("host"))
     return str(run) in _words(pid) if is_alive and isinstance(pid, int) else is_alive
 
 
 def _words(pid: int) -> list[str]:
-    """The command line. In the midst of exec a process has its new name but no words yet, and its parent already goes
-    on: so no words are waited out while the process lives."""
+    """The command line. During exec a process has its new name but no command line yet, while its parent already
+    continues, so an empty command line is read again while the process is alive."""
     deadline = time.monotonic() + EXEC_SECONDS
     while started_at(pid) is not None:
         try:

@@ -39,7 +39,7 @@ class SweepFolder:
 
     @property
     def run(self) -> RunFolder:
-        """The same folder as a run's: journal, config and script have the same names."""
+        """The same folder as that of a run: journal, config and script have the same names."""
         return RunFolder(self.path)
 
     @property
@@ -102,12 +102,12 @@ class SweepFolder:
         return RunFolder(self.points / f"{number:05d}")
 
     def packed_point(self, number: int, task: str) -> RunFolder:
-        """A point that the array task `task`, such as 0-3, starts itself."""
+        """The folder of a point that the array task `task`, such as 0-3, starts itself."""
         name = f"{number:05d}"
         return RunFolder(self.points / name, self.tasks / task / "points" / name)
 
     def packed_points(self, task: str) -> list[int]:
-        """The points whose records the array task `task` keeps as files of their own."""
+        """The points whose records the array task `task` keeps in separate files."""
         try:
             names = os.listdir(held(self.tasks / task / "points"))
         except FileNotFoundError:
@@ -119,7 +119,7 @@ class SweepFolder:
 
 
 def is_sweep(path: Path) -> bool:
-    """Whether a folder is a sweep's: what the points are is written before anything is submitted."""
+    """Whether a folder is that of a sweep: its points are written before anything is submitted."""
     return (path / "points.json").is_file()
 
 

@@ -13,24 +13,24 @@ from pathlib import Path
 from slurmopt.run_folder.process import short_machine
 
 _OLD = 86400.0
-"""Seconds after which nobody still writes one, whatever its process is."""
+"""Seconds after which a temporary file is abandoned, whatever its process is."""
 _NAME = re.compile(r"\..+\.(?P<machine>[0-9a-f]{12})-(?P<pid>[0-9]{1,7})-[0-9a-f]{8}", re.DOTALL)
 
 
 def temporary_name(path: Path) -> Path:
-    """A hidden name in `path`'s folder that nobody can foresee, and that tells which process it belongs to."""
+    """A hidden, unpredictable name in the folder of `path` that contains an identifier of this process."""
     return path.with_name(f".{path.name}.{short_machine()}-{os.getpid()}-{os.urandom(4).hex()}")
 
 
 def drafts(folder: Path) -> Path:
-    """Where this user's launches make the run folders of `folder`, runs/NAME. It is there while one does so: to look
-    for what a killed one left takes no list of all runs."""
+    """The folder in which this user's launches make run folders before they are moved to `folder`, runs/NAME. It exists
+    while a launch does so; what a killed launch left is found without listing all runs."""
     return folder / f".drafts-{os.geteuid()}"
 
 
 def clear(folder: Path) -> None:
-    """Removes from `folder` the temporary files of this user's processes that were killed while they wrote them: of
-    this machine those that are gone, of others what is a day old. Nothing here is worth an error."""
+    """Removes from `folder` the temporary files of this user's processes that were killed while writing: processes of
+    this machine that have ended, and files older than a day of other machines. Errors are ignored."""
     for path, mode in _abandoned(folder):
         if not stat.S_ISDIR(mode):
             with contextlib.suppress(OSError):
@@ -38,7 +38,7 @@ def clear(folder: Path) -> None:
 
 
 def clear_drafts(folder: Path) -> None:
-    """The same for the run folders that launches of `folder`, runs/NAME, left half-made."""
+    """The same for run folders that killed launches left incomplete in `folder`, runs/NAME."""
     place = drafts(folder)
     for path, mode in _abandoned(place):
         # One that was submitted is no draft, whoever gave it such a name.
@@ -49,7 +49,7 @@ def clear_drafts(folder: Path) -> None:
 
 
 def _abandoned(folder: Path) -> list[tuple[Path, int]]:
-    """What in `folder` has a temporary name, is this user's and not being written any more; each with its mode."""
+    """The abandoned temporary files of this user in `folder`, with their modes."""
     try:
         names = os.listdir(folder)
     except OSError:
