@@ -26,18 +26,18 @@ class HookError(Exception):
 
 @dataclass(frozen=True)
 class Hooks:
-    """What is to be told, and how. Words and URL may hold `${oc.env:NAME}`."""
+    """When and how to notify. The command's arguments and the URL may contain `${oc.env:NAME}`."""
 
     when: Sequence[str]
-    """At which states; see `state_of`."""
+    """The states to notify of; see `state_of`."""
     command: Sequence[str] | None = None
     webhook: str | None = None
 
 
 def tell(run: RunFolder, attempt: int, hooks: Hooks, environ: Mapping[str, str]) -> list[str]:
-    """Tells of the attempt's end, as the journal has it, and notes that; a line for each hook that failed.
+    """Notifies of the attempt's end in the journal, and notes that. Returns a line for each hook that failed.
 
-    Nothing where the attempt has no `end` yet, or none of `hooks.when`, or where the hook has had its turn.
+    Does nothing if the attempt has no `end` yet, its state is not in `hooks.when`, or the hook was run before.
     """
     ended = next((one for one in attempts.attempts(run) if one.number == attempt and one.end is not None), None)
     if ended is None or state_of(ended.end or {}) not in hooks.when:
@@ -63,7 +63,7 @@ def state_of(end: Mapping[str, Any]) -> str:
 
 
 def facts_of(run: RunFolder, attempt: attempts.Attempt) -> dict[str, Any]:
-    """What the hooks are told. `text` says all of it in one line."""
+    """The facts that the hooks get. `text` is all of it in one line."""
     end = attempt.end or {}
     state = state_of(end)
     names = ("cause", "reason", "outcome", "exit_code", "rank", "node", "error", "step", "time")
@@ -81,7 +81,7 @@ def _line(run: RunFolder, attempt: int, state: str, end: Mapping[str, Any]) -> s
 
 
 def _told(run: RunFolder, attempt: int) -> set[str]:
-    """The hooks that have had their turn after this attempt."""
+    """The hooks that were run after this attempt."""
     return {
         str(event.get("how"))
         for event in events.read(run.events, "notified", "notify-failed")

@@ -11,7 +11,7 @@ _WORD = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 _STEPS = re.compile(r"(\d{1,15})(?:\s*steps?)?")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", re.IGNORECASE)
 _LONGEST = 10 * 366 * 86400
-"""Ten years: more is a slip, and too much for what counts in 32 bits."""
+"""Ten years. More is a mistake, and overflows 32-bit counters."""
 TIME_FORMS = 'minutes, "MM:SS", "HH:MM:SS", "D-HH", "D-HH:MM:SS", or words such as "90m", "4h", "1d 12h"'
 INTERVAL_FORMS = 'a number of steps such as 50, a time with a unit such as "10min", or auto'
 MEMORY_FORMS = 'a number with K, M, G or T such as "80GB" (powers of 1024, as in Slurm; a bare number is megabytes)'
@@ -32,7 +32,7 @@ def seconds(text: str | int | float) -> int:
 
 
 def steps_or_seconds(value: str | int) -> tuple[Literal["steps", "seconds", "auto"], int]:
-    """How often something is done: ("steps", 50), ("seconds", 600), or ("auto", 0).
+    """Parses an interval: ("steps", 50), ("seconds", 600), or ("auto", 0).
 
     A bare number is steps here, other than in `seconds`. Raises ValueError naming the valid forms.
     """

@@ -21,9 +21,10 @@ _LINE = re.compile(r"^   (NodeList|BatchHost|Command|Comment)=(.*)$", re.MULTILI
 
 
 def completed(jobs: Queue, wanted: Iterable[str]) -> Queue:
-    """`jobs` with those of `wanted` that squeue has left out and scontrol has, one question for each job or array.
+    """`jobs`, completed by those of `wanted` that squeue lacks and scontrol has. One call of scontrol for each job or
+    array.
 
-    `wanted`: ids such as `7`, `7_3`, or of a whole array. Raises what keeps scontrol from answering.
+    `wanted` has ids such as `7`, `7_3`, or of a whole array. Raises scontrol's failure.
     """
     listed = {job.partition("_")[0] for job in jobs}
     absent = dict.fromkeys(job.partition("_")[0] for job in wanted if job not in jobs)
@@ -36,18 +37,18 @@ def completed(jobs: Queue, wanted: Iterable[str]) -> Queue:
 
 
 def all_jobs() -> dict[str, QueueEntry]:
-    """This user's jobs, as scontrol has them, which lists everybody's: only asked where squeue lists none, or lacks
-    one."""
+    """This user's jobs as scontrol lists them. It lists the jobs of all users, so it is called only if squeue lists
+    none or lacks one."""
     return {entry.job_id: entry for entry in map(_entry, filter(_is_mine, _records(_said())))}
 
 
 def users_of(job: str) -> set[int]:
-    """The user id that the job belongs to, as Slurm says; none where it has no such job."""
+    """The user ids that own the job according to Slurm; empty if Slurm has no such job."""
     return {int(user) for user in _USER.findall(_said(job))}
 
 
 def _show(job: str) -> list[QueueEntry]:
-    """The job, or the tasks of the array, as scontrol has them. None where Slurm has no such job."""
+    """The job, or the tasks of the array, as scontrol lists them; empty if Slurm has no such job."""
     return [_entry(record) for record in _records(_said(job))]
 
 
@@ -63,7 +64,7 @@ def _is_mine(record: str) -> bool:
 
 
 def _said(*job: str) -> str:
-    """What `scontrol show job` answers; "" where there is no such job, or no scontrol."""
+    """The output of `scontrol show job`; "" if there is no such job, or no scontrol."""
     environment = {**clean_environment(os.environ), "SLURM_BITSTR_LEN": "0"}
     try:
         return client.run(["scontrol", "show", "job", *job], _TIMEOUT, environment, time_format="%s") or "\n"
@@ -98,7 +99,7 @@ def _entry(record: str) -> QueueEntry:
 
 
 def _job_id(who: re.Match[str]) -> str:
-    """As squeue's JobArrayID."""
+    """The id in the form of squeue's JobArrayID."""
     job, array, task = who.groups()
     if array is None:
         return str(job)

@@ -22,17 +22,18 @@ def job_with_token(token: str) -> str | None:
 
 
 def states_in_accounting(scripts: Mapping[str, str]) -> dict[str, str]:
-    """Slurm's words for how jobs ended that squeue has forgotten: job id → the script that it ran, one sacct for all.
+    """The final Slurm states of jobs that squeue has forgotten, by one call of sacct. `scripts` maps job ids to their
+    scripts.
 
-    A job that accounting does not know, or knows with another script (its number was used again), is left out.
-    Raises what kept sacct from answering.
+    Jobs that accounting does not know, or knows with another script (the id was used again), are left out. Raises
+    sacct's failure.
     """
     rows = _sacct("JobID,State,SubmitLine", f"--jobs={','.join(scripts)}")
     return {job_id: state for job_id, state, line in rows if job_id in scripts and scripts[job_id] in line}
 
 
 def _sacct(fields: str, *options: str) -> list[tuple[str, ...]]:
-    """This user's jobs of the last weeks, a row of `fields` each; JobID is the first."""
+    """This user's jobs of the last weeks, one row of `fields` each. The first field is JobID."""
     mark = f"<{os.urandom(8).hex()}>"
     argv = [
         "sacct", "--noheader", "--allocations", "--parsable", f"--delimiter={mark}", f"--user={os.geteuid()}",

@@ -34,7 +34,7 @@ _CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/usr/
 
 
 class Answer(NamedTuple):
-    """What a command printed. `sbatch --test-only` speaks on standard error alone."""
+    """The output of a command. `sbatch --test-only` prints to standard error only."""
 
     stdout: str
     stderr: str
@@ -95,7 +95,8 @@ def ask(
 
 
 def configured() -> bool:
-    """Whether Slurm's commands know of a cluster; asked only where no configuration file lies in its usual places."""
+    """Whether Slurm's commands are configured for a cluster. They are called only if no configuration file is in a
+    usual place."""
     if os.environ.get("SLURM_CONF") or any(map(os.path.exists, _CONFIGURATIONS)):
         return True
     try:
@@ -113,7 +114,7 @@ def _text(output: bytes) -> str:
 
 
 def _environment(command: str, env: Mapping[str, str], time_format: str) -> dict[str, str]:
-    """What a command sees. A job inherits sbatch's environment, so there nothing is changed."""
+    """The environment of a command. A job inherits that of sbatch, so it is not changed there."""
     if command == "sbatch":
         return dict(env)
     # SQUEUE_PARTITION, SINFO_FORMAT, SCANCEL_INTERACTIVE, … would change what is asked.
@@ -158,6 +159,6 @@ def _error(command: str, code: int, answer: Answer) -> SlurmUnreachable | SlurmR
 
 
 def reason(output: str) -> str:
-    """What a command complained of, as one line, without the words in front that every complaint has."""
+    """The error message of a command in one line, without its usual prefix."""
     lines = [_PREFIX.sub("", line.strip()).strip() for line in output.splitlines() if not line.startswith(_HINTS)]
     return one_line("; ".join(dict.fromkeys(line for line in lines if line)))

@@ -19,7 +19,7 @@ _OF_A_JOB = re.compile(
 _KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"})
 _GPU_CHOICE = frozenset({"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"})
 _NEVER = frozenset({"SBATCH_WAIT", "SBATCH_ARRAY_INX"})
-"""They make sbatch wait for the job's end, or an array of a single run."""
+"""Variables that make sbatch wait for the end of the job, or make an array of a single run."""
 _VARIABLES = {
     "array": ["ARRAY_INX"],
     "time": ["TIMELIMIT"],
@@ -29,11 +29,11 @@ _VARIABLES = {
     **{option: ["MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU"] for option in ("mem", "mem-per-cpu", "mem-per-gpu")},
     **{option: ["GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK"] for option in ("gpus", "gpus-per-node", "gpus-per-task")},
 }
-"""sbatch's options whose SBATCH_ variables are called otherwise, or exclude each other."""
+"""Options of sbatch whose SBATCH_ variables have other names, or that exclude each other."""
 
 
 def clean_environment(environ: Mapping[str, str], script: str = "") -> dict[str, str]:
-    """`environ` without what an enclosing job put there, and without defaults for options that `script` states."""
+    """`environ` without the variables of an enclosing job, and without defaults for options that `script` sets."""
     dropped = _NEVER | {variable for option in stated_options(script) for variable in _variables(option)}
     kept = {name: value for name, value in environ.items() if name not in dropped}
     if "SLURM_JOB_ID" not in environ:

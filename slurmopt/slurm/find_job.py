@@ -14,32 +14,32 @@ from slurmopt.slurm.states import is_over
 
 @dataclass(frozen=True)
 class Sought:
-    """What tells the job of one submission from all others."""
+    """What identifies the job of one submission."""
 
     token: str
-    """In its comment, unless the site rewrites comments."""
+    """Part of the job's comment, unless the site rewrites comments."""
     command: str | None = None
-    """The script and its arguments, as squeue shows them; None where the token alone is to tell."""
+    """The script and its arguments as squeue shows them; None to identify the job by the token only."""
     known: frozenset[str] = frozenset()
-    """Jobs of that command from earlier submissions."""
+    """Jobs with the same command from earlier submissions."""
 
     def is_job(self, entry: QueueEntry) -> bool:
-        """Whether `entry` is it. A job that Slurm took into its books only to refuse it is not."""
+        """Whether `entry` is that job. A job that Slurm recorded but refused is not."""
         if self.token in entry.comment:
             return not entry.never_ran
         return entry.command.strip() == self.command and not is_over(entry.state) and _plain(entry) not in self.known
 
 
 def find_token(token: str) -> str | None:
-    """As `find_job`, by the token alone."""
+    """As `find_job`, by the token only."""
     return find_job(Sought(token))
 
 
 def find_job(sought: Sought) -> str | None:
-    """The job's id, as sbatch would have said it: of an array, the array's.
+    """The job id as sbatch would have printed it; of an array that of the array.
 
-    Asks squeue, then scontrol, as a site's wrapper or cache may answer for squeue, and sacct where accounting runs, for
-    jobs that both have forgotten. Raises what kept Slurm from answering.
+    Asks squeue; then scontrol, as a site's wrapper or cache may answer for squeue; and, if accounting runs, sacct for
+    jobs that both have forgotten. Raises Slurm's failure.
     """
     job = _found(queue(fresh=True), sought) or _found(all_jobs(), sought)
     if job is not None:
@@ -50,7 +50,7 @@ def find_job(sought: Sought) -> str | None:
 
 
 def with_token(jobs: Mapping[str, QueueEntry], token: str) -> str | None:
-    """As `find_token`, among what squeue has said already."""
+    """As `find_token`, among jobs that squeue has listed already."""
     return _found(jobs, Sought(token))
 
 
@@ -59,5 +59,5 @@ def _found(jobs: Mapping[str, QueueEntry], sought: Sought) -> str | None:
 
 
 def _plain(entry: QueueEntry) -> str:
-    """The number of the job, or of the array or the heterogeneous job that it is a part of."""
+    """The id of the job, or of the array or the heterogeneous job to which it belongs."""
     return entry.job_id.split("_")[0].split("+")[0]

@@ -6,7 +6,7 @@ import re
 from itertools import product
 
 MAX_HOSTS = 65536
-"""As many as Slurm itself takes in one expression."""
+"""The most names in one expression, as in Slurm."""
 
 _LONGEST = 60
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
@@ -14,7 +14,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def expand(text: str) -> list[str]:
-    """The names in `text`, in their order. Raises ValueError where it is no such expression."""
+    """The names in `text`, in order. Raises ValueError if it is no hostlist expression."""
     names: list[str] = []
     for item in _items(text):
         names += _expand_item(item, MAX_HOSTS - len(names))

@@ -14,10 +14,10 @@ from slurmopt.slurm.environment import clean_environment
 from slurmopt.slurm.queue_entry import Queue, QueueEntry, without_placeholder
 
 MAX_AGE = 15.0
-"""Seconds for which an answer serves."""
+"""Seconds for which an answer is used."""
 
 _OLD_AGE = 60.0
-"""Seconds for which it serves while another is asking."""
+"""Seconds for which an answer is used while another process asks."""
 _TIMEOUT = 30.0
 
 # Without a size squeue cuts at 20 characters; with 0 it never does. In the order of QueueEntry's fields.
@@ -28,9 +28,10 @@ _FIELDS = (
 
 
 def queue(fresh: bool = False) -> Queue:
-    """This user's jobs, those that ended a few minutes ago too, not older than 15 s; `fresh`: asked from Slurm now.
+    """This user's jobs, including those that ended a few minutes ago. At most 15 s old; with `fresh` Slurm is asked
+    now.
 
-    Raises what squeue's failure was, which is shared for as long: a slurmctld in trouble is not asked more often.
+    Raises squeue's failure. Failures are cached for as long, so that a slurmctld in trouble is not asked more often.
     """
     if fresh:
         return _ask()
@@ -45,7 +46,8 @@ def queue(fresh: bool = False) -> Queue:
 
 
 def _wait() -> Queue:
-    """Another is asking, and there is no older answer. It may also have been stopped by Ctrl-Z, for ever."""
+    """Waits for the answer of another process, as there is no older one. That process may have been stopped by
+    Ctrl-Z."""
     with cache.lock("queue", _TIMEOUT + 5):
         stored = _stored(MAX_AGE)
         return _ask() if stored is None else stored
@@ -93,7 +95,7 @@ def _squeue() -> list[QueueEntry]:
 
 
 def parse_queue(output: str, field: str, record: str) -> list[QueueEntry]:
-    """squeue's answer, whose fields end in `field` and jobs in `record`."""
+    """Parses squeue's output, whose fields end with `field` and jobs with `record`."""
     rows = [row.split(field) for row in output.split(record)]
     return [_entry(row) for row in rows if len(row) == len(_FIELDS)]
 

@@ -14,13 +14,13 @@ class QueueEntry:
     """A job or array task."""
 
     job_id: str
-    """`A`, or `A_a` for a task of an array, or `A_[0-9,12%8]` for those that have not started."""
+    """`A`; `A_a` for a task of an array; `A_[0-9,12%8]` for the tasks that have not started."""
     state: str
-    """Slurm's long word, such as RUNNING; `slurmopt.slurm.states` has ours."""
+    """Slurm's long form, such as RUNNING; `slurmopt.slurm.states` maps it to slurmopt's words."""
     reason: str
-    """Slurm's word for why it waits or failed, or ""."""
+    """Slurm's reason why it waits or failed, or ""."""
     nodes: str
-    """In Slurm's short form; "" before the start."""
+    """A hostlist expression; "" before the start."""
     start: float | None
     """When it started, or is expected to; seconds since 1970."""
     time_used: int | None
@@ -35,29 +35,29 @@ class QueueEntry:
     end: float | None = None
     """When it ended, or will at the latest; seconds since 1970."""
     requeue: bool | None = None
-    """Whether Slurm may start it again; None where it does not say."""
+    """Whether Slurm may requeue it; None if Slurm does not tell."""
 
     def runs(self, script: str) -> bool:
-        """Whether it was submitted with `script`; squeue shows the script's arguments behind it, without quotes."""
+        """Whether it was submitted with `script`. squeue shows the script's arguments after it, without quotes."""
         return f"{self.command} ".startswith(f"{script} ")
 
     @property
     def tasks(self) -> int:
-        """How many jobs it stands for: of an array all those that wait have one entry."""
+        """The number of jobs in this entry: the waiting tasks of an array share one."""
         several = _SEVERAL.fullmatch(self.job_id)
         return sum(map(len, indices(several[2]))) if several else 1
 
     @property
     def never_ran(self) -> bool:
-        """Whether Slurm refused it: sbatch says no, and yet a FAILED job without nodes is in the books."""
+        """Whether Slurm refused the job: sbatch failed, but Slurm lists a FAILED job without nodes."""
         return self.state == "FAILED" and not self.nodes
 
 
 class Queue(dict[str, QueueEntry]):
-    """Job id → entry, as it was `age` seconds ago.
+    """Maps job ids to entries, as they were `age` seconds ago.
 
-    The tasks of an array that have not started share one entry, such as `A_[0-99%8]`: ten thousand cost no more than
-    one. `get` and `in` find it by the id of each of its tasks."""
+    The tasks of an array that have not started share one entry, such as `A_[0-99%8]`. `get` and `in` find it by the id
+    of each of its tasks."""
 
     age: float = 0.0
     _arrays: dict[str, list[tuple[list[range], QueueEntry]]] | None = None
@@ -70,7 +70,7 @@ class Queue(dict[str, QueueEntry]):
         return super().__contains__(job) or (isinstance(job, str) and self._of_array(job) is not None)
 
     def waiting(self, array: str) -> list[tuple[list[range], QueueEntry]]:
-        """Of the array job `array` the entries of several tasks, each with the indices of these."""
+        """The entries of several tasks of the array job `array`, each with their indices."""
         if self._arrays is None:
             self._arrays = {}
             for entry in self.values():
@@ -96,7 +96,7 @@ _SPAN = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
 
 def indices(text: str) -> list[range]:
-    """Of "0-9,12%3" or "0-98:2": what stands in the brackets of an array job's id. What is no index is left out."""
+    """The indices in "0-9,12%3" or "0-98:2", the part in brackets of an array job's id. Other text is skipped."""
     spans = (_SPAN.fullmatch(part) for part in text.partition("%")[0].split(","))
     return [range(int(span[1]), int(span[2] or span[1]) + 1, int(span[3] or 1) or 1) for span in spans if span]
 

@@ -34,18 +34,18 @@ STATES = {
     "POWER_UP_NODE": ("PU", "configuring"),
     "EXPEDITING": ("EX", "pending"),
 }
-"""Slurm's long word → its compact one, and ours."""
+"""Slurm's long form of a state → its compact form, and slurmopt's word."""
 
 OVER = frozenset({"finished", "failed", "cancelled", "timeout", "preempted", "node failure", "out of memory"})
-"""Our words for a job that has ended; all others may still run."""
+"""slurmopt's words for jobs that have ended; all others may still run."""
 
 _LONG = {compact: word for word, (compact, _) in STATES.items()}
 
 
 def plain_state(word: str) -> str:
-    """Our word for a state as squeue or sacct prints it: "R", "RUNNING", "CANCELLED by 1000", "CANCELLED+".
+    """slurmopt's word for a state that squeue or sacct prints: "R", "RUNNING", "CANCELLED by 1000", "CANCELLED+".
 
-    A word that no table knows comes back as it is, in small letters.
+    An unknown state is returned in lower case.
     """
     first = (word.split() or [""])[0].rstrip("+").upper()
     state = STATES.get(_LONG.get(first, first))
@@ -53,7 +53,7 @@ def plain_state(word: str) -> str:
 
 
 def is_over(word: str) -> bool:
-    """Whether a job in this state of Slurm's has ended."""
+    """Whether a job in this Slurm state has ended."""
     return plain_state(word) in OVER
 
 
@@ -96,7 +96,7 @@ REASONS = {
         "nodes that it needs are down, drained or reserved for others"
     ),
 }
-"""Slurm's reason → plain words."""
+"""Slurm's reason → an explanation."""
 
 # QOSMaxJobsPerUserLimit, AssocGrpGRES, MaxGRESPerAccount, … and dozens of siblings.
 _LIMIT = re.compile(
@@ -111,7 +111,8 @@ _SUBJECTS = {
 
 
 def plain_reason(reason: str | None) -> str | None:
-    """Why a job waits, Slurm's own word behind it; Slurm's word alone where no table knows it, None without one."""
+    """Why a job waits, with Slurm's own word in parentheses; only Slurm's word if it is unknown, None without a
+    reason."""
     word = (reason or "").strip().strip("()").strip()
     if word in ("", "N/A", "null"):
         return None

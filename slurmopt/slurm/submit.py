@@ -30,9 +30,10 @@ from slurmopt.slurm.find_job import Sought, find_job
 
 _SBATCH_TIMEOUT = 60.0
 _SURE_LOOKS = 3
-"""A submission that slurmctld had received but not yet handled can show up a moment after it answers again."""
+"""Lookups without the job before it counts as absent: a submission that slurmctld had received but not processed can
+appear a moment after it answers again."""
 _TRIES = 2
-"""Where slurmctld's answers get lost, further tries are the user's to make."""
+"""The most tries if slurmctld's answers are lost; further ones are left to the user."""
 _JOB_ID = re.compile(r"([0-9]+)\s*(?:;.*)?")
 
 
@@ -48,11 +49,11 @@ def submit_once(
 ) -> str:
     """Runs sbatch on `script` until Slurm has one job with `token`, and returns its id.
 
-    The token goes behind the user's `comment`; `options` win over the script's own; `words` are the script's
-    arguments. With `retry` an earlier try may have got through, so it is looked up first. `timeout` (seconds) bounds
-    the search for a lost answer. Raises SlurmRefused with Slurm's reason, SlurmDown and SlurmMissing where nothing was
-    submitted, SubmissionUnknown where nobody can tell, RunError where the script, or its folder, is not this user's
-    alone any more: nothing was submitted then.
+    The token is appended to the user's `comment`; `options` take precedence over those in the script; `words` are the
+    script's arguments. With `retry` an earlier try may have succeeded, so its job is looked up first. `timeout`
+    (seconds) bounds the search for a lost answer. Raises SlurmRefused with Slurm's reason; SlurmDown and SlurmMissing
+    if nothing was submitted; SubmissionUnknown if that cannot be told; RunError if the script or its folder was
+    replaced or became writable for others, in which case nothing was submitted.
     """
     comment_option = f"--comment={' '.join(filter(None, [comment, token]))}"
     command = ["sbatch", "--parsable", comment_option, *options, str(script), *words]
@@ -75,7 +76,7 @@ def submit_once(
 
 
 def sought(script: Path, token: str, words: Sequence[str] = ()) -> Sought:
-    """The job of `script` with these arguments that was submitted with `token`."""
+    """What identifies the job of `script` with these arguments and this `token`."""
     earlier_jobs: set[str] = set()
     for event in events.read(RunFolder(script.parent).events, "submitting", "submitted", "attempt"):
         if event["event"] == "submitting" and event.get("token") == token:
@@ -87,8 +88,8 @@ def sought(script: Path, token: str, words: Sequence[str] = ()) -> Sought:
 def _sbatch(
     command: list[str], environment: dict[str, str], wanted: Sought, deadline: float, sleep: Callable[[float], None]
 ) -> str:
-    """One try: the job's id, looked up where sbatch has not said it and nothing else. What `client.run` raises, where
-    there is none."""
+    """Calls sbatch once, and returns the job id. It is looked up unless sbatch printed an id and nothing else. Raises
+    as `client.run` if there is no job."""
     try:
         with slow_notice("waiting for Slurm to take the job"):
             answer = client.run(command, _SBATCH_TIMEOUT, environment)
@@ -120,7 +121,7 @@ def _refuse_swapped(script: Path) -> None:
 def look_up(wanted: Sought, deadline: float, sleep: Callable[[float], None] = time.sleep) -> str | None:
     """The job, or None once Slurm has said several times that it has none.
 
-    SubmissionUnknown where Slurm has not answered by `deadline`, of time.monotonic()."""
+    SubmissionUnknown if Slurm has not answered by `deadline` (of time.monotonic())."""
     with slow_notice("Slurm's answer was lost; looking up whether it took the job"):
         return _look(wanted, deadline, sleep)
 
@@ -148,8 +149,8 @@ def _look(wanted: Sought, deadline: float, sleep: Callable[[float], None]) -> st
 
 
 def _is_under_way(token: str) -> bool:
-    """Whether an sbatch of this submission lives on this machine: it outlives a launcher that is killed, and a site's
-    wrapper can hold it back for long."""
+    """Whether an sbatch of this submission runs on this machine: it outlives a killed launcher, and a site's wrapper
+    can delay it."""
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             with contextlib.suppress(OSError):  # it has just ended

@@ -19,11 +19,11 @@ from slurmopt.run_folder.file_lock import held
 from slurmopt.run_folder.temporary import clear, temporary_name
 
 _FORMAT = "1"
-"""Part of each file's name; to be raised when what is stored changes."""
+"""Part of each file's name. Increased when the stored format changes."""
 
 
 def place(name: str) -> Path | None:
-    """The file for `name`, of this user and this cluster; None where there is no private folder to keep it in."""
+    """The file for `name` of this user and cluster; None if there is no private folder for it."""
     try:
         folder = _base() / "slurmopt"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -47,7 +47,8 @@ def _cluster_key() -> str:
 
 
 def read(name: str, max_age: float) -> tuple[Any, float] | None:
-    """What was stored under `name`, and how many seconds ago; None where that is nothing, too old, or not ours."""
+    """The value stored under `name` and its age in seconds; None if there is none, or it is too old or of another
+    user."""
     path = place(name)
     if path is None:
         return None
@@ -65,7 +66,7 @@ def read(name: str, max_age: float) -> tuple[Any, float] | None:
 
 
 def write(name: str, value: Any, asked_at: float) -> None:
-    """Stores `value`, true at the time `asked`. A home that cannot be written is no error."""
+    """Stores `value` with the time of asking. A home folder that cannot be written is no error."""
     path = place(name)
     if path is None:
         return
@@ -83,9 +84,9 @@ def write(name: str, value: Any, asked_at: float) -> None:
 
 @contextlib.contextmanager
 def lock(name: str, seconds: float) -> Iterator[bool]:
-    """Holds the lock of `name`; False where another has held it for `seconds`.
+    """Holds the lock of `name`. Yields False if another process has held it for `seconds`.
 
-    A file system without locks counts as having it: asking Slurm twice is better than not at all.
+    Yields True on a file system without locks: asking Slurm twice is better than not at all.
     """
     path = place(name)
     try:

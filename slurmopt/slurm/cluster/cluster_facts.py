@@ -8,18 +8,18 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGroup:
-    """Nodes of one partition that are alike."""
+    """Equal nodes of one partition."""
 
     nodes: str
-    """Their names, in Slurm's short form."""
+    """Their names, as a hostlist expression."""
     count: int
     usable: int
-    """How many of them are neither down nor drained."""
+    """The number of nodes that are neither down nor drained."""
     cpus: int
     memory: int
     """MiB."""
     gpus: dict[str, int]
-    """How many of each type; GPUs without a type are under ""."""
+    """Number by type; GPUs without a type are under ""."""
 
     @property
     def gpu_count(self) -> int:
@@ -44,13 +44,13 @@ class Partition:
     allow_qos: list[str] | None = None
     deny_qos: list[str] = field(default_factory=list)
     preemption_cancels: bool = False
-    """Whether a job of higher priority ends its jobs for good, instead of sending them back into the queue."""
+    """Whether preemption cancels the partition's jobs instead of requeueing them."""
     groups: list[NodeGroup] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFacts:
-    """One cluster, as this user sees it."""
+    """The cluster as this user sees it."""
 
     cluster: str
     version: str
@@ -58,19 +58,19 @@ class ClusterFacts:
     max_array_size: int
     """The largest index of an array's task, plus one."""
     max_job_count: int = 10_000
-    """How many jobs slurmctld keeps at once, of all users; sbatch blocks for minutes where there would be more."""
+    """The most jobs of all users that slurmctld keeps; beyond that sbatch blocks for minutes."""
     job_requeue: bool
-    """Whether jobs are requeued where they say nothing about it."""
+    """Whether jobs are requeued by default."""
     requeue_in_doubt: bool = False
-    """Whether one that asks for it may not get it: it is off here, or a plugin of the site's rewrites what is asked."""
+    """Whether a job that asks for requeueing may not get it: it is off, or a job submit plugin may change it."""
     accounting: bool
-    """Whether sacct and sacctmgr have a database behind them."""
+    """Whether sacct and sacctmgr have a database."""
     enforces_accounts: bool
     enforces_qos: bool
     enforces_limits: bool = False
-    """Whether limits of users, accounts and QOS hold."""
+    """Whether limits of users, accounts and QOS are enforced."""
     accounts: dict[str, list[str]] | None
-    """This user's accounts, and the QOS of each; None is unknown."""
+    """This user's accounts, with the QOS of each; None if unknown."""
     partitions: list[Partition]
 
     def as_json(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class ClusterFacts:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ClusterFacts:
-        """Raises TypeError or KeyError where `value` is not what `as_json` gave."""
+        """Raises TypeError or KeyError if `value` was not made by `as_json`."""
         partitions = [
             Partition(**{**partition, "groups": [NodeGroup(**group) for group in partition["groups"]]})
             for partition in value["partitions"]

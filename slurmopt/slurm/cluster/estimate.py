@@ -15,15 +15,16 @@ from slurmopt.units import human_seconds
 _TIMEOUT = 30.0
 _ANSWER = re.compile(r"Job \S+ to start at (\S+)(?: a)? using (\d+) processors on nodes (\S*) in partition (\S+)")
 _NOT_NOW = "Requested node configuration is not available"
-"""Also the answer while nodes are down or drained; sbatch itself would take the job, and it would wait for them."""
+"""Slurm's answer also while nodes are down or drained; sbatch itself would accept the job, which would wait for
+them."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Slurm's guess."""
+    """Slurm's estimate of the start."""
 
     start: datetime | None
-    """Local time; None where Slurm cannot tell."""
+    """Local time; None if Slurm cannot tell."""
     text: str
     """For people."""
 
@@ -46,7 +47,7 @@ def estimated_start(script: str, timeout: float = _TIMEOUT) -> Estimate:
 
 
 def parse_estimate(output: str, now: datetime) -> Estimate:
-    """The estimate in sbatch's answer, told relative to `now`."""
+    """Parses sbatch's answer; the text is relative to `now`."""
     match = _ANSWER.search(output)
     if match is None:
         return Estimate(None, one_line(client.reason(output)) or "unknown")

@@ -15,11 +15,11 @@ from slurmopt.slurm.cluster.facts_parse import NODE_FORMAT, cluster_facts
 from slurmopt.slurm.environment import clean_environment
 
 MAX_AGE = 60.0
-"""Seconds for which an answer serves."""
+"""Seconds for which an answer is used."""
 
 _ASK_TIMEOUT = 20.0
 _ACCOUNTS_TIMEOUT = 5.0
-"""Who may use which account is worth less than a quick launch: without an answer it is unknown."""
+"""Association limits are fetched with a short timeout; a launch does not wait for them."""
 
 
 def facts(fresh: bool = False) -> ClusterFacts:
@@ -37,18 +37,19 @@ def facts(fresh: bool = False) -> ClusterFacts:
 
 
 def cluster_name() -> str | None:
-    """The cluster's name as a job knows it, or as it was last asked for; Slurm is not asked."""
+    """The cluster's name, from the environment of a job or the last answer; Slurm is not asked."""
     return os.environ.get("SLURM_CLUSTER_NAME") or _last_known().get("cluster") or None
 
 
 def in_cluster() -> dict[str, str]:
-    """What a journal keeps beside a job's number, which means nothing on another cluster; {} where no name is known."""
+    """Fields for the journal beside a job id, which has no meaning on another cluster; {} if the cluster's name is
+    unknown."""
     name = cluster_name()
     return {"cluster": name} if name else {}
 
 
 def requeue_in_doubt() -> bool:
-    """`ClusterFacts.requeue_in_doubt`, as it was last asked for; Slurm is not asked."""
+    """`ClusterFacts.requeue_in_doubt` from the last answer; Slurm is not asked."""
     return bool(_last_known().get("requeue_in_doubt"))
 
 
@@ -74,7 +75,7 @@ def _ask() -> ClusterFacts:
 
 
 def _accounts(environment: dict[str, str]) -> str | None:
-    """This user's associations; None where there is no accounting, no permission, or no answer in time."""
+    """This user's associations; None without accounting, permission, or an answer in time."""
     import pwd
 
     try:

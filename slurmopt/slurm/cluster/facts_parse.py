@@ -9,13 +9,13 @@ from slurmopt.slurm.cluster.cluster_facts import ClusterFacts, NodeGroup, Partit
 from slurmopt.units import seconds
 
 NODE_FORMAT = "%R|%D|%c|%m|%T|%N|%G"
-"""sinfo's fields: partition, count, CPUs, MiB, state, names, GRES. None but the last may hold a bar."""
+"""sinfo's fields: partition, count, CPUs, MiB, state, names, GRES. Only the last may contain a bar."""
 
 _UNUSABLE = ("down", "drain", "drng", "fail", "inval", "unk", "future", "maint", "reserved", "perfctrs", "n/a")
 
 
 def cluster_facts(config: str, partitions: str, nodes: str, accounts: str | None) -> ClusterFacts:
-    """All of it together; `accounts` is None where sacctmgr told nothing."""
+    """Combines the parsed outputs. `accounts` is None if sacctmgr printed nothing."""
     values = parse_config(config)
     enforced = set(values.get("AccountingStorageEnforce", "").lower().split(","))
     cluster = values.get("ClusterName", "")
@@ -44,7 +44,7 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def parse_partitions(text: str, groups: dict[str, list[NodeGroup]], preemption: str = "") -> list[Partition]:
-    """One line a partition, `Key=value` each. `preemption`: the cluster's PreemptType."""
+    """Parses one line of `Key=value` for each partition. `preemption` is the cluster's PreemptType."""
     lines = (dict(re.findall(r"(\w+)=(\S*)", line)) for line in text.splitlines())
     records = [fields for fields in lines if "PartitionName" in fields]
     highest = max((_tier(fields) for fields in records), default=0)
@@ -55,7 +55,8 @@ def parse_partitions(text: str, groups: dict[str, list[NodeGroup]], preemption: 
 
 
 def _is_cancelled(fields: dict[str, str], preemption: str, highest: int) -> bool:
-    """Whether preemption ends the partition's jobs for good. By partitions, those of the highest tier are safe."""
+    """Whether preemption cancels the partition's jobs. With preempt/partition_prio those of the highest tier are
+    safe."""
     if "CANCEL" not in fields.get("PreemptMode", "").upper() or preemption in ("", "preempt/none"):
         return False
     return preemption != "preempt/partition_prio" or _tier(fields) < highest
@@ -101,7 +102,7 @@ def _names(text: str | None) -> list[str] | None:
 
 
 def parse_nodes(text: str) -> dict[str, list[NodeGroup]]:
-    """Each partition's nodes; those that differ in nothing but their state are one group."""
+    """The nodes of each partition; nodes that differ only in state are one group."""
     alike: dict[tuple[str, int, int, str], list[tuple[str, int, bool]]] = defaultdict(list)
     for line in text.splitlines():
         fields = line.split("|", 6)
@@ -138,7 +139,7 @@ def is_usable(state: str) -> bool:
 
 
 def parse_gpus(gres: str) -> dict[str, int]:
-    """GPUs by type in a GRES text such as "gpu:h100:8(S:0-1),gpu:t4:1,craynetwork:4"."""
+    """The number of GPUs by type in a GRES text such as "gpu:h100:8(S:0-1),gpu:t4:1,craynetwork:4"."""
     counts: dict[str, int] = {}
     for item in re.sub(r"\([^)]*\)", "", gres).split(","):
         name, *rest = [part for part in item.strip().split(":") if part != "no_consume"]
@@ -151,7 +152,7 @@ def parse_gpus(gres: str) -> dict[str, int]:
 
 
 def parse_accounts(text: str, cluster: str) -> dict[str, list[str]] | None:
-    """Account → QOS, from lines `cluster|account|qos,qos`; None where this user has no account here."""
+    """Account → QOS, from lines `cluster|account|qos,qos`; None if this user has no account on this cluster."""
     qos_by_account: dict[str, set[str]] = defaultdict(set)
     for line in text.splitlines():
         fields = line.split("|")

@@ -17,20 +17,20 @@ _MIB = 1024**2
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that each node must have."""
+    """A requirement that each node must meet."""
 
     key: str
     amount: int
     has: Callable[[NodeGroup], int]
     show: Callable[[int], str]
-    """An amount, for people: "8 h100 GPUs"."""
+    """Formats an amount for people: "8 h100 GPUs"."""
 
     def met_by(self, group: NodeGroup) -> bool:
         return self.has(group) >= self.amount
 
 
 def node_findings(partition: Partition, resources: Resources, facts: ClusterFacts) -> list[str]:
-    """What keeps the nodes of `partition` from running the job, a line each."""
+    """Why the nodes of `partition` cannot run the job, one line for each reason."""
     findings = _wrong_nodes(partition, resources, facts)
     if not partition.groups:
         return [*findings, f"resources.partition: {partition.name} has no nodes; valid: {_with_nodes(facts)}"]
@@ -67,7 +67,7 @@ def _memory(amount: int) -> str:
 
 
 def _missing_gpus(partition: Partition, resources: Resources, facts: ClusterFacts) -> str | None:
-    """The finding for GPUs, or a type of them, that the partition has not at all."""
+    """The finding for GPUs, or a GPU type, that the partition lacks."""
     if not resources.gpus_per_node:
         return None
     types = sorted({kind for group in partition.groups for kind in group.gpus})
@@ -88,7 +88,7 @@ def _missing_gpus(partition: Partition, resources: Resources, facts: ClusterFact
 
 
 def _smallest_unmet(needs: list[Need], groups: list[NodeGroup]) -> list[tuple[Need, ...]]:
-    """The needs that no node meets, alone first; then those that no node meets together."""
+    """The smallest sets of needs that no node meets: single needs first, then combinations."""
     for size in range(1, len(needs) + 1):
         unmet = [
             chosen
@@ -118,7 +118,7 @@ def _sum(need: Need) -> str:
 
 
 def _nearest(unmet: tuple[Need, ...], partition: Partition) -> str:
-    """What the nodes have that meet the first of the needs."""
+    """Describes the nodes that meet the first of the needs."""
     options = [
         f"{short_names(group)} with {', '.join(need.show(need.has(group)) for need in unmet)}"
         for group in partition.groups
@@ -128,7 +128,7 @@ def _nearest(unmet: tuple[Need, ...], partition: Partition) -> str:
 
 
 def most_nodes(partition: Partition, resources: Resources) -> int:
-    """How many nodes of `partition` can ever work on the job at the same time."""
+    """The most nodes of `partition` that can run the job at the same time."""
     count = _count(_fitting(_needs(resources), partition), resources)
     return count if partition.max_nodes is None else min(count, partition.max_nodes)
 
@@ -146,8 +146,8 @@ def _count(groups: list[NodeGroup], resources: Resources) -> int:
 
 
 def _too_many(needs: list[Need], partition: Partition, resources: Resources) -> list[str]:
-    """The finding for more nodes than there are of the fitting ones, or than the partition allows. Of a range the least
-    must be there."""
+    """The finding for a job that needs more nodes than fit, or than the partition allows. Of a range the minimum
+    counts."""
     fitting = _fitting(needs, partition)
     count, least, limit = _count(fitting, resources), resources.least_nodes, partition.max_nodes
     requested = f"resources.nodes: {least}{', the least of ' + str(resources.nodes) + ',' if resources.elastic else ''}"
@@ -164,7 +164,7 @@ def _too_many(needs: list[Need], partition: Partition, resources: Resources) -> 
 
 
 def _wrong_nodes(partition: Partition, resources: Resources, facts: ClusterFacts) -> list[str]:
-    """Nodes asked for by name that exist, but in another partition."""
+    """The finding for named nodes that exist, but in another partition."""
     here = {name for group in partition.groups for name in expand(group.nodes)}
     anywhere = {name for other in facts.partitions for group in other.groups for name in expand(group.nodes)}
     wrong = [name for name in _names(resources.nodelist) if name in anywhere and name not in here]
@@ -175,7 +175,7 @@ def _wrong_nodes(partition: Partition, resources: Resources, facts: ClusterFacts
 
 
 def _names(text: str | None) -> list[str]:
-    """The nodes of a list; none where it is a file's path, or unreadable, which is another finding."""
+    """The names of a nodelist; empty if it is a file's path or malformed, which is another finding."""
     if text is None or "/" in text:
         return []
     try:
@@ -193,5 +193,5 @@ def _listed(names: list[str]) -> str:
 
 
 def short_names(group: NodeGroup) -> str:
-    """The group's names, cut where a large cluster's list would fill the screen."""
+    """The group's names, shortened on large clusters."""
     return group.nodes if len(group.nodes) <= 60 else f"{group.nodes[:57]}…"

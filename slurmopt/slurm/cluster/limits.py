@@ -22,7 +22,7 @@ _SITE_DEFAULTS = {
 
 
 def with_site_defaults(resources: Resources, environ: Mapping[str, str]) -> Resources:
-    """`resources` with what the site's SBATCH_ variables add where the config says nothing."""
+    """`resources`, with the site's SBATCH_ variables for what the config does not set."""
     added = {
         name: environ[variable]
         for name, variable in _SITE_DEFAULTS.items()
@@ -32,7 +32,7 @@ def with_site_defaults(resources: Resources, environ: Mapping[str, str]) -> Reso
 
 
 def findings(resources: Resources, facts: ClusterFacts, array_size: int = 1) -> list[str]:
-    """One line for each thing that the cluster cannot give: key, value, what is wrong, what would be valid."""
+    """One line for each mismatch: key, value, what is wrong, what would be valid."""
     lines = _partition_findings(resources, facts)
     lines += _unknown_nodes(resources, facts)
     lines += _account_findings(resources, facts)
@@ -45,12 +45,12 @@ def findings(resources: Resources, facts: ClusterFacts, array_size: int = 1) -> 
 
 
 def remarks(resources: Resources, facts: ClusterFacts) -> list[str]:
-    """What is worth a line although the job can run, of resources without findings: nodes that it can never have."""
+    """Remarks on resources without findings, such as nodes that the job can never get."""
     return [*_unreachable_nodes(resources, facts), *_few_cpus(resources, facts)]
 
 
 def idle_gpus(resources: Resources) -> list[str]:
-    """A line where a node has more GPUs than ranks, of a job with a process for each rank."""
+    """A remark if a node gets more GPUs than ranks, for a job with one process for each rank."""
     ranks, gpus = resources.ranks_per_node, resources.gpus_per_node
     if gpus <= ranks:
         return []
@@ -61,7 +61,7 @@ def idle_gpus(resources: Resources) -> list[str]:
 
 
 def _few_cpus(resources: Resources, facts: ClusterFacts) -> list[str]:
-    """A line where each rank with a GPU gets one CPU, because Slurm gives as many as are asked for."""
+    """A remark if each rank with a GPU gets one CPU, which is Slurm's default."""
     if not resources.gpus_per_node or resources.cpus_per_task is not None or resources.exclusive:
         return []
     groups = [group for partition in _chosen(resources, facts) for group in partition.groups if group.gpu_count]
@@ -89,12 +89,12 @@ def _unreachable_nodes(resources: Resources, facts: ClusterFacts) -> list[str]:
 
 
 def cancelled_by_preemption(resources: Resources, facts: ClusterFacts) -> list[str]:
-    """The partitions of the job's in which a job of higher priority would end it for good."""
+    """The partitions of the job in which preemption would cancel it."""
     return [partition.name for partition in _chosen(resources, facts) if partition.preemption_cancels]
 
 
 def _chosen(resources: Resources, facts: ClusterFacts) -> list[Partition]:
-    """The partitions that the job names, those that exist; without a name the default."""
+    """The existing partitions that the job names, or the default partition."""
     if resources.partition is None:
         return [partition for partition in facts.partitions if partition.default]
     names = _partition_names(resources.partition)
@@ -217,7 +217,7 @@ def _groups(facts: ClusterFacts) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """The names as a person reads them; of very many the first twenty."""
+    """The names, separated by commas; of many the first twenty."""
     listed = list(names)
     shown = ", ".join(listed[:20]) or "none"
     return f"{shown} and {len(listed) - 20} more" if len(listed) > 20 else shown

@@ -14,22 +14,22 @@ from slurmopt.slurm.cluster.cluster_facts import ClusterFacts
 from slurmopt.slurm.environment import clean_environment
 
 SUBMIT_LIMIT = "job submit limit"
-"""What sbatch says where too many jobs of somebody are in the queue already."""
+"""Part of sbatch's message if too many jobs are in the queue already."""
 _TIMEOUT = 10.0
 _COUNT = re.compile(r"(\d+)\((\d+)\)")
 _OWN = ("MaxSubmitJobs", "GrpSubmitJobs")
 
 
 def is_submit_limit(error: SlurmRefused) -> bool:
-    """Whether sbatch refused because too many jobs of somebody are in the queue already."""
+    """Whether sbatch refused because a limit on jobs in the queue is reached."""
     return SUBMIT_LIMIT in str(error)
 
 
 def submit_room(resources: Resources, facts: ClusterFacts) -> int | None:
-    """How many more jobs (an array task counts as one) may be submitted; None where no limit is known.
+    """How many more jobs may be submitted (an array task counts as one); None if no limit is known.
 
-    A site may hide its limits, and of a QOS that the user has never used slurmctld tells none: a refusal is the last
-    word then.
+    A site may hide its limits, and slurmctld lists none of a QOS that the user has never used. Then only a refusal
+    tells.
     """
     if not facts.enforces_limits:
         return None
@@ -43,7 +43,7 @@ def submit_room(resources: Resources, facts: ClusterFacts) -> int | None:
 
 
 def parse_room(output: str, user: str, resources: Resources) -> int | None:
-    """The same, from scontrol's answer."""
+    """The same, from scontrol's output."""
     records = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in output.splitlines()]
     associations = [record for record in records if "Account" in record]
     own = _own(associations, user, resources.account)
