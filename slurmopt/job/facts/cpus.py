@@ -16,7 +16,7 @@ _MASK_WORDS = 64  # 4,096 CPUs
 
 
 def use_own_cpus(facts: RankFacts, bind: bool) -> None:
-    """Binds this process where `bind` says so, and sets its number of threads; before torch is imported."""
+    """Binds this process if `bind` is set, and sets its number of threads. Called before torch is imported."""
     threads = thread_exports(facts, os.environ)  # before the rank leaves CPUs to others, which says nothing of Slurm
     if bind:
         keep_near_gpu(facts, os.environ)
@@ -24,8 +24,8 @@ def use_own_cpus(facts: RankFacts, bind: bool) -> None:
 
 
 def thread_exports(facts: RankFacts, environ: Mapping[str, str]) -> dict[str, str]:
-    """OMP_NUM_THREADS for this rank, where the user has set none: the CPUs that it may use, divided by the ranks that
-    may use the same ones. Otherwise each of eight ranks starts a thread for every CPU of the node."""
+    """OMP_NUM_THREADS for this rank, unless the user has set it: the CPUs that it may use, divided by the number of
+    ranks that may use the same ones. Otherwise each of eight ranks starts a thread for every CPU of the node."""
     if THREADS in environ:
         return {}
     own = len(os.sched_getaffinity(0))
@@ -33,9 +33,9 @@ def thread_exports(facts: RankFacts, environ: Mapping[str, str]) -> dict[str, st
 
 
 def keep_near_gpu(facts: RankFacts, environ: Mapping[str, str]) -> None:
-    """Restricts this process to the CPUs of its GPU's NUMA node, and with them the memory that it touches first.
+    """Restricts this process to the CPUs of its GPU's NUMA node, which also holds the memory that it touches first.
 
-    Only where Slurm has not bound it to CPUs of its own, and NVML can be asked.
+    Only if Slurm has not bound it to its own CPUs, and NVML is available.
     """
     allowed = os.sched_getaffinity(0)
     if _is_bound(len(allowed), environ):
@@ -47,13 +47,13 @@ def keep_near_gpu(facts: RankFacts, environ: Mapping[str, str]) -> None:
 
 
 def _is_bound(cpus: int, environ: Mapping[str, str]) -> bool:
-    """Whether the launcher has given this rank a part of the job's CPUs on this node."""
+    """Whether the launcher has bound this rank to a part of the job's CPUs on this node."""
     of_node = environ.get("SLURM_CPUS_ON_NODE", "")
     return cpus < (int(of_node) if of_node.isdigit() else os.cpu_count() or 1)
 
 
 def _cpus_in_time(device: str) -> set[int]:
-    """`_cpus_near`, or none where NVML does not answer: a dead driver never does, and the rank has no heartbeat yet."""
+    """As `_cpus_near`, with a timeout: a dead driver never answers, and the rank has no heartbeat yet."""
     answers: list[set[int]] = []
     thread = threading.Thread(target=lambda: answers.append(_cpus_near(device)), name="slurmopt-cpus", daemon=True)
     thread.start()
@@ -62,7 +62,7 @@ def _cpus_in_time(device: str) -> set[int]:
 
 
 def _cpus_near(device: str) -> set[int]:
-    """The CPUs of the GPU's NUMA node as NVML tells them; empty where it does not."""
+    """The CPUs of the GPU's NUMA node from NVML; empty if it does not tell."""
     nvml = gpus.nvml()
     if nvml is None:
         return set()

@@ -15,25 +15,25 @@ from slurmopt.run_folder.open_folders import held
 _ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 _WORDS = tuple(os.strerror(number).lower() for number in _ERRNOS)
 _PROBE = 8192
-"""Bytes: what a log and a heartbeat need to begin."""
+"""Bytes that a log and a heartbeat need to begin."""
 _LITTLE = 1 << 20
-"""Bytes: a file system with fewer free ones counts as full, for an error that names no file."""
+"""A file system with fewer free bytes counts as full, for an error that names no file."""
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether it says that a disk or a quota is full."""
+    """Whether the error says that a disk or a quota is full."""
     return (isinstance(error, OSError) and error.errno in _ERRNOS) or is_told(str(error))
 
 
 def is_told(text: str) -> bool:
-    """Whether a text says that a disk or a quota is full."""
+    """Whether the text says that a disk or a quota is full."""
     return any(words in text.lower() for words in _WORDS)
 
 
 def cannot_write(folder: RunFolder) -> str | None:
     """Why nothing can be written into the run folder, such as "No space left on device: cannot write into FOLDER".
 
-    What is full keeps ranks from starting, from leaving their last word, and their logs from saying so.
+    A full disk keeps ranks from starting, from writing their outcome, and from logging that.
     """
     probe = folder.logs / ".probe"
     try:
@@ -47,14 +47,14 @@ def cannot_write(folder: RunFolder) -> str | None:
 
 
 def filled(folder: RunFolder) -> str | None:
-    """`cannot_write`, where that is for want of space."""
+    """As `cannot_write`, but None if the reason is not a lack of space."""
     why = cannot_write(folder)
     return why if why is not None and is_told(why) else None
 
 
 def places(error: BaseException) -> list[str]:
-    """Which disks are full, where `error` says that one is: the file that it names, else what is full of the working
-    directory, the run folder and the folders for temporary files. [] where nothing tells, as of a quota."""
+    """The full places, for an `error` that says that a disk is full: the file that it names, else those of the working
+    directory, the run folder and the folders for temporary files that are full. [] if unknown, as for a quota."""
     if isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
         return [os.fsdecode(error.filename)]
     temporary = [os.environ.get("TMPDIR") or "/tmp", "/dev/shm"]  # noqa: S108 - nothing is written there
@@ -62,8 +62,8 @@ def places(error: BaseException) -> list[str]:
 
 
 def is_shared(full: Iterable[str]) -> bool:
-    """Whether the disk of one of these is that of the run folder or of the working directory: of such a disk no node
-    is at fault."""
+    """Whether one of these is on the file system of the run folder or of the working directory. No node is at fault
+    then."""
     shared = {_device(place) for place in _shared()} - {None}
     return any(_device(place) in shared for place in full)
 
@@ -85,7 +85,7 @@ def _has_little(place: str) -> bool:
 
 
 def _device(place: str) -> int | None:
-    """Of the folder that `place` lies in: a file that could not be made is not there."""
+    """The device of the folder of `place`; a file that could not be made does not exist."""
     for each in (Path(place), *Path(place).parents):
         try:
             return each.stat().st_dev

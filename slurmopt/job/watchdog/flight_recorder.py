@@ -21,7 +21,7 @@ _ON_TIMEOUT = "TORCH_NCCL_DUMP_ON_TIMEOUT"
 
 
 def ask_for(folder: RunFolder, attempt: int, environ: MutableMapping[str, str]) -> None:
-    """Tells the torch of this process, and of those below it, where to write; a place of the user's own stands."""
+    """Sets where torch writes its flight recorder in this process and its children, unless the user has set it."""
     place = environ.get(_PLACE) or environ.get(_OLD_PLACE)
     if place and os.path.basename(place) != folder.flight_recorder(attempt).name:  # else another attempt's
         return
@@ -30,7 +30,7 @@ def ask_for(folder: RunFolder, attempt: int, environ: MutableMapping[str, str]) 
 
 
 def write(folder: RunFolder, attempt: int, rank: int) -> None:
-    """Writes this rank's, unless torch did; nothing where it has no process group. Raises OSError."""
+    """Writes this rank's flight recorder, unless torch did or there is no process group. Raises OSError."""
     target = Path(f"{folder.flight_recorder(attempt)}{rank}")
     recorded = None if held(target).exists() else _recorded()
     if recorded is not None:

@@ -13,23 +13,24 @@ from slurmopt.job.watchdog.stacks import SHORTEST, silence
 from slurmopt.run_folder.heartbeat import Heartbeat
 
 FIRST_STEP = 1800.0
-"""How long, with `auto`, the first step of an attempt may take (downloads, compilation), and what has a phase."""
+"""Seconds that the first step of an attempt (downloads, compilation) and named phases may take with `auto`."""
 _TIMES_THE_SLOWEST = 20.0
 _TIMES_THE_FIRST = 3.0
-"""A recompilation takes about as long as the first step did."""
+"""A recompilation takes about as long as the first step."""
 _AFTER_THE_COLLECTIVE = 60.0
-"""Seconds: NCCL's watchdog has every rank write its flight recorder before it aborts."""
+"""Seconds. NCCL's watchdog makes every rank write its flight recorder before it aborts."""
 _STACKS_BEFORE = 0.9
-"""Of a collective's timeout: then the stacks are asked for, because nobody is left to write them afterwards."""
+"""Part of a collective's timeout after which the stacks are requested; after the timeout no rank can write them."""
 _PHASES = ("starting", "checking", "importing", "waiting", "restoring", "running", "saving", "ended")
-"""In the order of an attempt: who is furthest behind has stopped first."""
+"""In the order of an attempt: the rank that is furthest behind has stopped first."""
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """How long ranks may stand still. `hang_after`: of `restart`, None for auto; `deadline`: checkpoint.deadline;
-    `heartbeat`: seconds between two; `interval`: between two looks; `collective`: network.timeout; `slowest`: the
-    slowest step so far; `first`: the first one; `hangs`: how many attempts before this one hung, in a row."""
+    """How long ranks may make no progress, in seconds. `hang_after` is restart.hang_after, None for auto; `deadline`
+    checkpoint.deadline; `heartbeat` and `interval` the time between two heartbeats and between two readings of them;
+    `collective` network.timeout; `slowest` and `first` the slowest and the first step so far. `hangs` counts the
+    attempts in a row before this one that hung."""
 
     hang_after: float | None
     deadline: float
@@ -42,30 +43,31 @@ class Allowance:
 
     @property
     def quiet(self) -> float:
-        """From then on a rank that does not beat counts as silent: three heartbeats, and what a look may come late."""
+        """The time without a heartbeat after which a rank counts as silent: three heartbeat intervals, plus the polling
+        delay."""
         return silence(0.0, self.heartbeat) + self.interval
 
     @property
     def steps(self) -> float:
-        """Between two steps of the attempt, and between two heartbeats of a rank."""
+        """The time allowed between two steps of the attempt, and between two heartbeats of a rank."""
         return max(self._learned if self.hang_after is None else self.hang_after, self.quiet)
 
     @property
     def _learned(self) -> float:
-        """With `auto`. What was taken for a hang before may have been a slow step: it gets twice the time."""
+        """The allowance with `auto`. It doubles after each hang, which may have been a slow step."""
         slowest = max(_TIMES_THE_SLOWEST * self.slowest, _TIMES_THE_FIRST * self.first)
         return max(SHORTEST, self.collective + _AFTER_THE_COLLECTIVE, slowest) * float(1 << self.hangs)
 
     @property
     def patience(self) -> float:
-        """Before the first step is done, and in the phases whose length has nothing to do with a step's."""
+        """The allowance before the first step is done, and in phases whose length is unrelated to that of a step."""
         configured = max(FIRST_STEP, self._learned) if self.hang_after is None else max(SHORTEST, self.hang_after)
         return max(configured, self.deadline, self.quiet)
 
     @property
     def before_the_collective(self) -> Allowance | None:
-        """What stands still for that long is about to be ended by the collective's own timeout; None where this
-        allowance is shorter."""
+        """The allowance after which the collective's own timeout is about to end the ranks; None if this allowance is
+        shorter."""
         if self.hang_after is not None or not self.collective:
             return None
         return replace(self, hang_after=_STACKS_BEFORE * self.collective)
@@ -73,7 +75,7 @@ class Allowance:
 
 @dataclass
 class Seen:
-    """One rank as it was last seen."""
+    """The last known state of a rank."""
 
     rank: int
     node: str | None = None
@@ -86,16 +88,16 @@ class Seen:
     phase: str = "starting"
     active: int = 0
     time: float | None = None
-    """Of its heartbeat, by its own clock: whether it changes is all that counts."""
+    """The time in its heartbeat, by its own clock. Only changes count."""
     moved_bytes: int = 0
     awaits: str | None = None
-    """It tells of each look at what the rank waits for before its task."""
+    """What the rank waits for before its task; it changes with each check of that."""
     moved: float = 0.0
-    """When its step, its metrics, its phase or the bytes that it has read were last seen to change."""
+    """When a change of its step, metrics, phase or transferred bytes was last seen."""
     worked: float = 0.0
-    """When its GPU or its files were last seen busy."""
+    """When activity of its GPU or its files was last seen."""
     beaten: float = 0.0
-    """When its heartbeat was last seen to change."""
+    """When a change of its heartbeat was last seen."""
     beats: int = 0
 
     @property
@@ -104,16 +106,16 @@ class Seen:
 
     @property
     def has_stepped(self) -> bool:
-        """Whether it did a whole step: the first report may come before the first step, or after a restore."""
+        """Whether it has made a whole step: the first report may come before the first step, or after a restore."""
         return self.step is not None and self.step != self.first_step
 
     @property
     def has_done_all(self) -> bool:
-        """It made all its steps: what it does now (an evaluation, an export) has another length than a step."""
+        """Whether it has made all its steps. What follows (an evaluation, an export) has another length than a step."""
         return self.step is not None and self.total_steps is not None and self.step >= self.total_steps
 
     def take(self, beat: Heartbeat, now: float) -> bool:
-        """Takes a heartbeat in; whether the step is another one."""
+        """Updates the state from a heartbeat; returns whether the step has changed."""
         stepped = beat.step is not None and beat.step != self.step
         before = self.phase, self.metrics, self.moved_bytes, self.awaits
         if stepped or (beat.phase, beat.metrics, beat.moved_bytes, beat.awaits) != before:
@@ -131,7 +133,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Hang:
-    """What stands still. `rank` stopped first, and did so `seconds` ago; `silent` ranks do not even beat."""
+    """A hang. `rank` stopped first, `seconds` ago; `silent` ranks send no heartbeats."""
 
     rank: int
     node: str | None
@@ -157,7 +159,7 @@ class Ranks:
         self.seen = {rank: Seen(rank) for rank in range(self.count)}
 
     def take(self, beats: Mapping[int, Heartbeat], now: float) -> None:
-        """Takes the heartbeats of one look in."""
+        """Updates the ranks from the heartbeats read at `now`."""
         before = max(rank.moved for rank in self.seen.values())
         stepped = [self.seen[rank].take(beat, now) for rank, beat in beats.items() if rank in self.seen]
         if any(stepped):
@@ -174,22 +176,22 @@ class Ranks:
         return any(rank.has_stepped for rank in self.seen.values())
 
     def start_afresh(self, now: float) -> None:
-        """Counts nothing that was before: nobody could have written a heartbeat then."""
+        """Restarts all times, because no rank could write its heartbeat before `now`."""
         for rank in self.seen.values():
             rank.moved = rank.worked = rank.beaten = now
 
     def silent(self, allowed: Allowance, now: float) -> list[Seen]:
-        """Those that do not beat, the longest silence first."""
+        """The ranks without heartbeats, the longest silence first."""
         silent_ranks = [rank for rank in self.seen.values() if not rank.ended and now - rank.beaten >= allowed.quiet]
         return sorted(silent_ranks, key=lambda rank: (rank.beaten, rank.rank))
 
     def unclear(self, since: float, allowed: Allowance, now: float) -> bool:
-        """Whether it remains to be seen if some rank beats on, or is silent since before `since`."""
+        """Whether it is still unknown of some rank if it sends heartbeats or has been silent since before `since`."""
         last = [rank.beaten for rank in self.seen.values() if not rank.ended]
         return any(beaten <= since and now - beaten < allowed.quiet for beaten in last)
 
     def hang(self, allowed: Allowance, now: float) -> Hang | None:
-        """The hang, if this is one."""
+        """The hang, if the ranks hang."""
         live = [rank for rank in self.seen.values() if not rank.ended] or list(self.seen.values())
         since = max(rank.moved for rank in live)
         if allowed.hang_after is None:  # who names a time counts steps alone
@@ -205,7 +207,7 @@ class Ranks:
         return now - rank.beaten >= (allowed.patience if rank.time is None else allowed.steps)
 
     def _allowance(self, live: list[Seen], allowed: Allowance) -> float:
-        """How long all of them together may stand still: as long as the one that may the longest."""
+        """How long the ranks together may make no progress: the longest allowance of any rank."""
         report = any(rank.step is not None for rank in live)
         return max(self._of_one(rank, report, allowed) for rank in live)
 
@@ -218,7 +220,7 @@ class Ranks:
 
 
 def _how_far(rank: Seen) -> tuple[float, ...]:
-    """The one that is furthest behind stopped first."""
+    """Sort key: the rank that is furthest behind stopped first."""
     phase = _PHASES.index(rank.phase) if rank.phase in _PHASES else _PHASES.index("running")
     step, since = (math.inf if value is None else value for value in (rank.step, rank.step_time))
     return phase, step, since, rank.rank

@@ -27,21 +27,22 @@ from slurmopt.run_folder.files import read_json
 from slurmopt.run_folder.open_folders import held
 
 SIGNAL = signal.SIGRTMIN + 11
-"""Makes a rank, or a process that it forked, write its stacks into the rank's log. No other use of it is known."""
+"""The signal at which a rank, or a process that it forked, writes its stacks into the rank's log. No other use of this
+signal is known."""
 SHORTEST = 300.0
-"""`restart.hang_after: auto` is at least so many seconds."""
+"""The least value of `restart.hang_after: auto`, in seconds."""
 _MOST_PROCESSES = 16
 _ALL_IN_SECONDS = 10.0
 _WORDS = {"auto": None, "off": math.inf}
 
 
 def silence(hang_after: float | None, heartbeat: float) -> float:
-    """How long a heartbeat may stand still, in seconds: `hang_after` (None: auto), but no less than three of them."""
+    """Seconds without a heartbeat after which a rank is silent: `hang_after` (None: auto), at least three intervals."""
     return max(SHORTEST if hang_after is None else hang_after, 3 * max(heartbeat, 1.0))
 
 
 def hang_after(word: str) -> float | None:
-    """The seconds of `--hang-after`: None for `auto`, endless for `off`; ValueError where it is no number above 0."""
+    """Parses `--hang-after`: None for `auto`, infinite for `off`. ValueError if it is no number above 0."""
     if word in _WORDS:
         return _WORDS[word]
     if not 0 < float(word) < math.inf:
@@ -50,7 +51,7 @@ def hang_after(word: str) -> float | None:
 
 
 class Stacks:
-    """One rank's side: it answers the lookout's requests, and leaves its stacks even when it holds the GIL for ever."""
+    """Writes the stacks of one rank when the watchdog asks, also if a thread holds the GIL forever."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Stacks:
         heartbeat: float,
         also: Callable[[], None] | None = None,
     ) -> None:
-        """`also`: what else is to be written when the lookout asks; it may raise OSError."""
+        """`also` writes further data when the watchdog asks; it may raise OSError."""
         self._request, self._also = request, also
         self._answered: tuple[int, int] | None = None
         self._log = os.dup(2)  # the training may close or replace its own
@@ -68,11 +69,11 @@ class Stacks:
         atexit.register(self._timer.stop)  # faulthandler soon lets go of the signal, which kills from then on
 
     def wind(self) -> None:
-        """Called with every heartbeat: without it for long, the stacks are written."""
+        """Called with every heartbeat. If it is not called for long, the stacks are written."""
         self._timer.wind()
 
     def answer(self, rank: int, step: int | None, phase: str) -> None:
-        """Writes the stacks into this rank's log if the lookout asks for them, once for each time that it asks."""
+        """Writes the stacks into this rank's log if the watchdog asks for them, once for each request."""
         with contextlib.suppress(OSError):  # nobody asks; or the file system is away or full, and the rank lives on
             request = os.stat(held(self._request))
             if self._answered != (request.st_ino, request.st_mtime_ns):
@@ -102,7 +103,7 @@ def say(log: int, line: str) -> None:
 
 
 def write_from_outside(processes: Iterable[tuple[str, int]], log: int) -> None:
-    """The stacks of other processes of this node; why there are none is said in one line."""
+    """Writes the stacks of other processes of this node, or one line that says why they are missing."""
     deadline = time.monotonic() + _ALL_IN_SECONDS
     for whose, pid in list(processes)[:_MOST_PROCESSES]:
         if _answers(pid):
@@ -115,7 +116,7 @@ def write_from_outside(processes: Iterable[tuple[str, int]], log: int) -> None:
 
 
 def _py_spy(whose: str, pid: int, log: int, seconds: float) -> str | None:
-    """Lets py-spy write them; what went wrong in one line, or None."""
+    """Runs py-spy to write the stacks; returns what went wrong in one line, or None."""
     # Beside this Python too: a job's PATH need not have its folder.
     program = shutil.which("py-spy") or shutil.which("py-spy", path=os.path.dirname(sys.executable))
     if program is None:
@@ -142,7 +143,7 @@ def _is_python(pid: int) -> bool:
 
 
 def _answers(pid: int) -> bool:
-    """Whether SIGNAL makes it write its stacks: ranks and what they forked do, unless they are stopped."""
+    """Whether the process writes its stacks at SIGNAL: ranks and their forked children do, unless they are stopped."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -169,7 +170,7 @@ class _Span(ctypes.Structure):
 
 
 class _Timer:
-    """Sends SIGNAL to this process once it has not been wound for `seconds`. Forked children do not inherit it."""
+    """Sends SIGNAL to this process if it was not wound for `seconds`. Forked children do not inherit it."""
 
     _MONOTONIC = 1
 

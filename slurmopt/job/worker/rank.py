@@ -36,7 +36,7 @@ from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
 
 SUPERVISOR = "SLURMOPT_SUPERVISOR"
-"""Environment variable: the process id of our spawn, where it started this rank."""
+"""Environment variable: the process id of `slurmopt.job.worker.spawn`, if it started this rank."""
 _LAST_SECONDS = 10
 _SUBMITIT_SECONDS = 60
 """For submitit's pickle of an error, on a shared file system, and for the user's threads."""
@@ -51,7 +51,7 @@ class Task(Protocol):
 
 
 def main(argv: list[str]) -> int:
-    """Runs one rank; the exit status is 0 when it finished or wants to be started again."""
+    """Runs one rank. The exit status is 0 if it finished or asks for a requeue."""
     outcome = run_rank(argv)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -75,8 +75,8 @@ def main(argv: list[str]) -> int:
 
 
 def _end_of_point() -> None:
-    """The one rank of a point that ended well gives the verdict itself, and does not take torch apart: a Python and
-    seconds less for each of a thousand points."""
+    """Ends the only rank of a point that ended well: writes the verdict in this process and skips torch's teardown.
+    This saves a Python process and seconds for each point."""
     here = run.current_run()
     if here.rank.world_size > 1:
         return
@@ -88,8 +88,8 @@ def _end_of_point() -> None:
 
 
 def leave_now(status: int = 0) -> NoReturn:
-    """Ends a rank that has saved, after the exit handlers: torch then takes seconds to take itself apart, and the job
-    has few left."""
+    """Ends a rank that has saved, after its exit handlers. torch's teardown would take seconds, and the job has few
+    left."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -99,7 +99,7 @@ def leave_now(status: int = 0) -> NoReturn:
 def submitit_task(argv: list[str]) -> Any:
     """`main` for a rank that submitit started: returns the function's result, raises when the rank failed.
 
-    submitit's own handlers for USR2, TERM and CONT are replaced: the batch shell alone asks for another attempt.
+    submitit's handlers for USR2, TERM and CONT are replaced, because only the batch shell requests another attempt.
     """
     signals.install(signal.SIGUSR2)
     signal.signal(signal.SIGCONT, signal.SIG_DFL)
@@ -115,9 +115,9 @@ def submitit_task(argv: list[str]) -> Any:
 
 
 def _leave_after_submitit() -> None:
-    """Ends this process as `main` ends a rank that has failed, once submitit has written the error: at the first of its
-    exit handlers, before the interpreter is taken apart. NCCL's monitor threads outlive that, and ask the store, which
-    is Python's: the process would abort, or hang with all other ranks."""
+    """Makes this process end as `main` ends a failed rank, once submitit has written the error: in the first exit
+    handler, before the interpreter shuts down. NCCL's monitor threads outlive it and use the store, which is in Python,
+    so the process would abort, or hang with all other ranks."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_SUBMITIT_SECONDS)
 
@@ -130,7 +130,7 @@ def _leave_after_submitit() -> None:
 
 
 def run_rank(argv: list[str]) -> Outcome:
-    """Runs one rank and leaves its outcome in its heartbeat file."""
+    """Runs one rank and writes its outcome to its heartbeat file."""
     signals.install()
     open_files.raise_limit()
     open_files.close_logs_to_others()
@@ -141,7 +141,7 @@ def run_rank(argv: list[str]) -> Outcome:
 
 
 def run_call(call: RankArgs, attempt: int, prepare: Callable[[RankArgs, int], RankArgs] = of_point) -> Outcome:
-    """`run_rank` of a call, where signals are taken already. `prepare` makes of it what this rank is to do."""
+    """As `run_rank`, with signals taken already. `prepare` completes the arguments."""
     facts = export(call, attempt)
     live = start_heartbeat(call, attempt, facts)
     try:
@@ -171,7 +171,7 @@ def _run(
 
 
 def _judged(outcome: Outcome, call: RankArgs, live: HeartbeatWriter) -> Outcome:
-    """After a signal the signal decides: a program that leaves politely ends as if it had finished."""
+    """The outcome of a task that got a signal: one that ends without an error may only have followed the signal."""
     if outcome.outcome != FINISHED or outcome.pruned or call.exit_after_signal == FINISHED:
         return outcome
     signals.catch_up()
@@ -180,12 +180,13 @@ def _judged(outcome: Outcome, call: RankArgs, live: HeartbeatWriter) -> Outcome:
 
 
 def _is_alone(call: RankArgs, facts: RankFacts) -> bool:
-    """The one rank of a point leaves by `os._exit`, and its group with it: to take that down costs 10 ms."""
+    """Whether this is the only rank of a point. It ends by `os._exit` without destroying its process group, which takes
+    10 ms."""
     return facts.world_size == 1 and call.folder.in_sweep
 
 
 def _unprepared(error: Exception) -> Outcome:
-    """A point that could not be made: by a disk or a quota that is full, or a Python that lacks what that needs."""
+    """The outcome of a point that could not be prepared: a disk or quota is full, or the Python lacks a package."""
     if isinstance(error, ImportError):
         return failures.user_error(
             f"{sys.executable} lacks {error.name}, which a point's config needs: install it there"
@@ -194,7 +195,7 @@ def _unprepared(error: Exception) -> Outcome:
 
 
 def export(call: RankArgs, attempt: int) -> RankFacts:
-    """Says in the environment who this rank is."""
+    """Exports the rank's facts to the environment."""
     if call.per == "job":
         whole_job.forget_rank(os.environ)
     facts, ranks_each = launched_facts(os.environ), 1
@@ -216,7 +217,7 @@ def export(call: RankArgs, attempt: int) -> RankFacts:
 
 
 def start_heartbeat(call: RankArgs, attempt: int, facts: RankFacts) -> HeartbeatWriter:
-    """Starts the heartbeat, and the watch for what ends this rank from outside."""
+    """Starts the heartbeat, and the checks for external requests to stop."""
     stop_file, newer = call.folder.stop_request(attempt), call.folder.attempt_logs(attempt + 1)
     supervisor = int(os.environ.pop(SUPERVISOR, 0))
 

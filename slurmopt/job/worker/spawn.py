@@ -28,7 +28,7 @@ _GRACE_SECONDS = 5.0
 
 
 class Ranks:
-    """All ranks of one attempt, from start to end."""
+    """Runs all ranks of one attempt."""
 
     def __init__(self, call: RankArgs, attempt: int, count: int) -> None:
         self._call, self._attempt, self._count = call, attempt, count
@@ -39,7 +39,7 @@ class Ranks:
         self._start = ["-m"] if call.command is None else module_start()
 
     def start(self, words: list[str]) -> None:
-        """Starts them, each in a session of its own, so that Ctrl-C in a terminal reaches this process alone."""
+        """Starts the ranks, each in its own session, so that Ctrl-C in a terminal reaches only this process."""
         held(self._call.folder.attempt_logs(self._attempt)).mkdir(mode=0o750, parents=True, exist_ok=True)
         for rank in range(self._count):
             self._running[self._start_one(rank, words)] = rank
@@ -58,12 +58,12 @@ class Ranks:
         return process.pid
 
     def forward(self, number: int, frame: FrameType | None = None) -> None:
-        """Passes a signal on to every rank; Ctrl-C as SIGTERM."""
+        """Forwards a signal to every rank; Ctrl-C as SIGTERM."""
         for pid in list(self._running):
             _send(pid, signal.SIGTERM if number == signal.SIGINT else number)
 
     def wait(self) -> int:
-        """Until all have ended; the first failure ends the others. Returns the first failure's status."""
+        """Waits until all ranks have ended. The first failure ends the others; its status is returned."""
         while self._running:
             pid, status = os.waitpid(-1, 0 if self._failed_at is None else os.WNOHANG)
             if pid in self._running:
@@ -82,7 +82,8 @@ class Ranks:
             self.forward(signal.SIGTERM)
 
     def _speak_for(self, rank: int, number: int) -> None:
-        """A rank that was killed could not say so itself; it was the first to end, so it is the cause."""
+        """Writes the outcome of a rank that was killed and could not write it itself. It was the first to end, so it is
+        the cause."""
         path = self._call.folder.heartbeat(self._attempt, rank)
         beat = heartbeat.read(path)
         if beat is not None and beat.outcome is None:
@@ -106,7 +107,8 @@ def _send(pid: int, number: int) -> None:
 
 
 def _environment(rank: int, count: int) -> dict[str, str]:
-    """torchrun's words for one rank. srun's own words would win over them: they are of the allocation around us."""
+    """torchrun's variables for one rank, without srun's, which would take precedence and belong to an enclosing
+    allocation."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("SLURM_PROCID", "SLURM_STEP_ID")}
     words = {
         "RANK": rank,

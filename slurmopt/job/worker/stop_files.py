@@ -16,13 +16,14 @@ _LARGEST = 4096
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 _TRIES = 50
 _PAUSE = 0.02
-"""Seconds between two looks at a value that another rank is just writing."""
+"""Seconds between two reads of a value that another rank is just writing."""
 _REFRESH = 1.0
-"""Seconds between two changes of the folder by which an NFS client learns what others have put there."""
+"""Seconds between two changes of the folder, by which an NFS client sees new files of other clients."""
 
 
 class StopFiles:
-    """What `Stop` asks of a store, with a file for each key. OSError where the folder cannot be written."""
+    """The methods of a store that `CoordinatedStop` uses, with one file for each key. OSError if the folder cannot be
+    written."""
 
     def __init__(self, folder: Path) -> None:
         held(folder).mkdir(mode=0o700, exist_ok=True)
@@ -30,11 +31,11 @@ class StopFiles:
         self._refreshed = 0.0
 
     def set(self, key: str, value: str) -> None:
-        """Gives `key` its first value: several ranks may set one, all to the same."""
+        """Sets `key`, unless it is set. Several ranks may set it, all to the same value."""
         self.compare_set(key, "", value)
 
     def check(self, keys: list[str]) -> bool:
-        """Whether all `keys` are there; not, where the folder cannot be looked at just now."""
+        """Whether all `keys` are set; False if the folder cannot be read now."""
         if keys != ["asked"]:  # which is looked for all the time
             with contextlib.suppress(OSError):  # a full disk, which can be read
                 self._refresh()
@@ -45,15 +46,15 @@ class StopFiles:
         return all(self._path(key).name in present for key in keys)
 
     def get(self, key: str) -> bytes:
-        """The value; b"" where it cannot be read just now."""
+        """The value; b"" if it cannot be read now."""
         try:
             return read_whole(self._path(key), _LARGEST)
         except OSError:
             return b""
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        """The value of `key`, which is `desired` where it had none. `expected` is always "": as with torch's stores, it
-        stands for none."""
+        """Sets `key` to `desired` unless it is set, and returns its value. `expected` is always "", which means no
+        value as in torch's stores."""
         if not (value := self.get(key)):
             self._put(self._path(key), desired)
         for _ in range(_TRIES):
@@ -63,7 +64,7 @@ class StopFiles:
         return value
 
     def _put(self, path: Path, value: str) -> None:
-        """A link appears with all of its file, and only once, on every node."""
+        """Creates the file through a hard link, which appears with its whole content, and only once, on every node."""
         temporary = temporary_name(path)
         try:
             replace_text(temporary, value, 0o600)
@@ -79,8 +80,8 @@ class StopFiles:
             held(temporary).unlink(missing_ok=True)
 
     def _refresh(self) -> None:
-        """Changes the folder, because NFS clients remember for up to a minute what was in a folder that they have not
-        changed themselves."""
+        """Changes the folder, because NFS clients cache for up to a minute the content of folders that they have not
+        changed."""
         if time.monotonic() >= self._refreshed + _REFRESH:
             self._refreshed = time.monotonic()
             temporary = held(temporary_name(self._folder / "refresh"))
@@ -92,7 +93,7 @@ class StopFiles:
 
 
 def _create(path: Path, value: str) -> None:
-    """For a file system without links; who reads it meanwhile finds it empty, and looks again."""
+    """Creates the file on a file system without hard links. Readers that find it empty read it again."""
     try:
         descriptor = open_held(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except FileExistsError:

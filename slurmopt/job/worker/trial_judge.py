@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def join(sweep: SweepFolder, number: int) -> None:
-    """From here on `progress` asks whether the trial is worth going on. For a Python that the parent did not fork."""
+    """Makes `progress` ask whether to continue the trial. For a Python process that the parent did not fork."""
     search = Study(sweep).search
     if search.prunes:
         current_run.judge_by(Judge(sweep, number, search.metric))
 
 
 class Judge:
-    """In a trial's process: tells the study of the metric step by step, and asks whether to go on."""
+    """Reports a trial's metric to the study at each step, and asks whether to continue."""
 
     def __init__(self, sweep: SweepFolder, number: int, metric: str | None) -> None:
         self._sweep, self._number, self._metric = sweep, number, metric
@@ -33,7 +33,8 @@ class Judge:
         self._complained = False
 
     def __call__(self, step: int, total: int | None, metrics: Mapping[str, float]) -> bool:
-        """Whether the trial is to be given up. A study that cannot be written ends no training: it is said once."""
+        """Whether to give up the trial. A study that cannot be written does not end the training; that is logged
+        once."""
         if self._metric is None or self._metric not in metrics or step < self._due:
             return False
         try:
@@ -56,7 +57,7 @@ class Judge:
         return self._given_up
 
     def _begin(self, total: int | None) -> optuna.Trial:
-        """A view of its own: what the parent's process writes must not be taken for this one's."""
+        """A separate view of the trial, so that what the parent process writes is not taken for this process's."""
         trial = Study(self._sweep).trial(self._number, total)
         so_far = trial.storage.get_trial(trial._trial_id)
         self._given_up = PRUNED in so_far.user_attrs  # in an attempt that did not live to say so

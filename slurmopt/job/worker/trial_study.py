@@ -23,10 +23,10 @@ WORKER, ERROR, PRUNED = "worker", "error", "pruned"
 
 
 class Study:
-    """The sweep's study, as one process sees it."""
+    """The study of a sweep, as one process uses it."""
 
     def __init__(self, sweep: SweepFolder) -> None:
-        """JobError where Optuna is not installed, ConfigError where the study is another sweep's or damaged."""
+        """JobError if Optuna is not installed, ConfigError if the study is damaged or belongs to another sweep."""
         try:
             from slurmopt.grid.search import study
         except ImportError as error:
@@ -40,7 +40,7 @@ class Study:
         self._id = self._storage.get_study_id_from_name(self._name)
 
     def ask(self, worker: str) -> int | None:
-        """The number of a new trial, which is `worker`'s; None where all have been asked for."""
+        """The number of a new trial for `worker`; None if all trials have been asked for."""
         from optuna.trial import TrialState, create_trial
 
         with self._file.turn():  # or two workers could both see that one is left
@@ -50,21 +50,21 @@ class Study:
             return self._storage.get_trial(self._storage.create_new_trial(self._id, new)).number
 
     def trial(self, number: int, steps: int | None = None) -> optuna.Trial:
-        """The trial, to be asked for values, or to be judged; `steps`: how many it is to make."""
+        """The trial, to ask it for values or to judge it. `steps` is the number of steps that it will make."""
         import optuna
 
         study = self._open.study_for(self._storage, self._name, self.search, number, steps)
         return optuna.Trial(study, self._trial_id(number))
 
     def unfinished(self) -> dict[int, str]:
-        """The trials that have been asked for and not told of, and the worker of each."""
+        """The trials that were asked for and whose result is not known, with their workers."""
         from optuna.trial import TrialState
 
         running = self._storage.get_all_trials(self._id, deepcopy=False, states=(TrialState.RUNNING,))
         return {trial.number: str(trial.user_attrs.get(WORKER)) for trial in running}
 
     def hand_over(self, number: int, before: str, worker: str) -> bool:
-        """Makes the trial `worker`'s; False where it is not `before`'s any more."""
+        """Assigns the trial to `worker`; False if it no longer belongs to `before`."""
         with self._file.turn():
             if self.unfinished().get(number) != before:
                 return False
@@ -72,7 +72,7 @@ class Study:
             return True
 
     def tell(self, end: End) -> None:
-        """How a trial ended; nothing, where the study knows already."""
+        """Reports how a trial ended, unless the study knows it already."""
         from optuna.trial import TrialState
 
         trial_id = self._trial_id(end.point)

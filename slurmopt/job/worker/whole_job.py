@@ -24,7 +24,8 @@ _PATIENCE = 20
 
 
 def forget_rank(environ: MutableMapping[str, str]) -> None:
-    """The ranks inherit the environment: this process's own place among them would make each a world of one."""
+    """Removes this process's rank from the environment, which the ranks inherit: each would believe in a world size of
+    one."""
     for name in _OF_A_RANK:
         environ.pop(name, None)
 
@@ -32,9 +33,9 @@ def forget_rank(environ: MutableMapping[str, str]) -> None:
 def send(pid: int, number: signal.Signals, tasks_are_told: bool) -> list[int]:
     """Sends a signal to the processes of the command `pid` that catch it, and to the tasks of its sruns.
 
-    A srun passes SIGUSR1 and SIGUSR2 on to its tasks, and kills them at most others: then Slurm is asked to signal
-    them, unless it has done so by itself (`tasks_are_told`). The command itself gets the signal where nobody else does:
-    a shell that waits for srun would die of it. Returns the processes of the command that it was sent to.
+    srun forwards SIGUSR1 and SIGUSR2 to its tasks, and kills the tasks at most other signals. For those Slurm is asked
+    to signal the tasks, unless it has done so itself (`tasks_are_told`). The command itself gets the signal only if no
+    other process does, as a shell that waits for srun would die of it. Returns the processes that got the signal.
     """
     catching = process_tree.catching(pid, number, names=_SRUN)
     sruns = [process for process in catching if process_tree.name(process) in _SRUN]
@@ -48,7 +49,7 @@ def send(pid: int, number: signal.Signals, tasks_are_told: bool) -> list[int]:
 
 
 def _signal_tasks(number: signal.Signals) -> None:
-    """Slurm tells all steps of the job; the batch step, which this process is part of, is left out."""
+    """Asks Slurm to signal all steps of the job but the batch step, to which this process belongs."""
     word = number.name.removeprefix("SIG")
     answer = _slurm("scancel", f"--signal={word}")
     if answer is None or answer.returncode:
@@ -57,13 +58,13 @@ def _signal_tasks(number: signal.Signals) -> None:
 
 
 def is_preempted() -> bool:
-    """Whether the job is in the grace time of a preemption, of which Slurm tells the steps alone."""
+    """Whether the job is in the grace time of a preemption. Slurm notifies only the steps of that."""
     answer = _slurm("scontrol", "show", "job", "--oneliner")
     return answer is not None and re.search(r"\bPreemptTime=\d", answer.stdout) is not None
 
 
 def _slurm(*command: str) -> subprocess.CompletedProcess[str] | None:
-    """A command of Slurm's on this job; None without a job, without Slurm and without an answer."""
+    """Runs a Slurm command on this job; None without a job, without Slurm, or without an answer."""
     job = slurm_job(os.environ)
     if job is None:
         return None
