@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from slurmopt.commands import COMMANDS
+from slurmopt.storage.kinds import KINDS
 
 _SHELLS = ("bash", "zsh", "fish")
 _WITH_RUN = ("status", "logs", "history", "retry", "cancel")
@@ -17,7 +18,7 @@ _VALUED = (
     "--folder", "--rank", "--attempt", "--to", "--key", "--keep", "--more-memory", "--more-time", "--sort", "--plot",
 )  # fmt: skip
 """Options whose value is no RUN."""
-_CHOICES = {"--tier": "scratch shared s3", "--from": "scratch shared s3", "--format": "torch safetensors dcp"}
+_CHOICES = {"--tier": tuple(KINDS), "--from": tuple(KINDS), "--format": ("torch", "safetensors", "dcp")}
 
 
 def main(argv: list[str]) -> int:
@@ -57,7 +58,7 @@ def _checkpoint(given: list[str], current: str) -> list[str]:
     if not given:
         return [name for name in OF_CHECKPOINT if name.startswith(current)]
     if given[-1] in _CHOICES:
-        return [choice for choice in _CHOICES[given[-1]].split() if choice.startswith(current)]
+        return [choice for choice in _CHOICES[given[-1]] if choice.startswith(current)]
     if given[0] not in OF_CHECKPOINT or given[-1] in _VALUED:
         return []
     if current.startswith("-"):

@@ -14,6 +14,7 @@ from typing import Any
 from slurmopt.config.check import did_you_mean, one_of, readable, text_or_null, true_or_false, whole_number
 from slurmopt.config.tiers import S3, Scratch, Shared, Tier, known
 from slurmopt.errors import ConfigError, one_line
+from slurmopt.storage.kinds import KINDS, shared_kinds
 from slurmopt.units import seconds
 
 
@@ -63,27 +64,34 @@ class Checkpoint:
         for name in ("deadline", "mtbf"):
             readable(str(getattr(self, name)), seconds, f"checkpoint.{name}")
         text_or_null(self.metric, "checkpoint.metric")
-        for tier in (self.scratch, self.shared, self.s3):
+        for tier in self._all_tiers():
             if tier.best and self.metric is None:
                 raise ConfigError("needs checkpoint.metric", f"checkpoint.{tier.name}.best")
 
     @property
     def tiers(self) -> dict[str, Tier]:
         """The tiers that are on, the fastest first."""
-        return {tier.name: tier for tier in (self.scratch, self.shared, self.s3) if tier.place is not None}
+        return {tier.name: tier for tier in self._all_tiers() if tier.place is not None}
 
     @property
     def durable_tier(self) -> str | None:
         """The tier that `wait()` waits for; None where all are off."""
         if self.durable != "auto":
             return self.durable
-        return next((name for name in ("shared", "s3", "scratch") if name in self.tiers), None)
+        return next((name for name in (*shared_kinds(), *KINDS) if name in self.tiers), None)
+
+    def _all_tiers(self) -> list[Tier]:
+        return [getattr(self, name) for name in KINDS]
 
     def _check_durable(self) -> None:
-        one_of(str(self.durable), ("auto", "scratch", "shared", "s3"), "checkpoint.durable")
+        one_of(str(self.durable), ("auto", *KINDS), "checkpoint.durable")
         if self.durable != "auto" and self.durable not in self.tiers:
             on = ", ".join(["auto", *self.tiers])
             raise ConfigError(f"the tier {self.durable!r} is off; valid: {on}", "checkpoint.durable")
+
+
+TIERS: dict[str, Any] = {item.name: item.default_factory for item in fields(Checkpoint) if item.name in KINDS}
+"""The dataclass of each tier."""
 
 
 def check_packages(checkpoint: Checkpoint) -> None:
@@ -93,8 +101,10 @@ def check_packages(checkpoint: Checkpoint) -> None:
             raise ConfigError(
                 "zstd needs the package zstandard: pip install zstandard", f"checkpoint.{name}.compression"
             )
-        if name == "s3" and not _has("boto3"):
-            raise ConfigError("needs boto3: pip install boto3", "checkpoint.s3.url")
+        kind = KINDS[name]
+        for package in kind.packages:
+            if not _has(package):
+                raise ConfigError(f"needs {package}: pip install {package}", f"checkpoint.{name}.{kind.place_key}")
 
 
 def _has(package: str) -> bool:

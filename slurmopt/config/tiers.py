@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from slurmopt.config.check import one_line_text, one_of, readable, text_or_null, true_or_false, whole_number
 from slurmopt.errors import ConfigError
+from slurmopt.storage.kinds import KINDS
 from slurmopt.units import steps_or_seconds
 
 STORAGE_CLASSES = (
@@ -27,6 +28,9 @@ class Tier:
     """What all tiers have in common."""
 
     name: ClassVar[str]
+    """Its entry in `slurmopt.storage.kinds.KINDS`."""
+    deferred: ClassVar[tuple[str, ...]] = ("path",)
+    """The keys in which `${oc.env:NAME}` is filled in within the job."""
 
     every: str = "auto"
     """How often a checkpoint goes there: a number of steps, a time such as `10min`, or `auto`: from what a save costs
@@ -57,7 +61,14 @@ class Tier:
     @property
     def place(self) -> str | None:
         """Where it lies as the config says it; None: the tier is off."""
-        raise NotImplementedError
+        place: str | None = getattr(self, KINDS[self.name].place_key)
+        return place
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The fields that only this kind of storage has, besides its place."""
+        common = {KINDS[self.name].place_key, *(item.name for item in fields(Tier))}
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in common}
 
     def _key(self, name: str) -> str:
         return f"checkpoint.{self.name}.{name}"
@@ -80,10 +91,6 @@ class Scratch(Tier):
         _folder(self.path, self._key("path"), "an absolute path")
         super().__post_init__()
 
-    @property
-    def place(self) -> str | None:
-        return self.path
-
 
 @dataclass(kw_only=True)
 class Shared(Tier):
@@ -100,16 +107,13 @@ class Shared(Tier):
             _folder(self.path, self._key("path"), "auto, or an absolute path")
         super().__post_init__()
 
-    @property
-    def place(self) -> str | None:
-        return self.path
-
 
 @dataclass(kw_only=True)
 class S3(Tier):
     """A bucket of S3, or of a server that speaks its language. Credentials are boto3's to find, never the config's."""
 
     name: ClassVar[str] = "s3"
+    deferred: ClassVar[tuple[str, ...]] = ("url", "endpoint", "region", "kms_key", "tags")
 
     url: str | None = None
     """`s3://BUCKET/PREFIX`; null: off. The run's NAME/ID is appended."""
@@ -148,10 +152,6 @@ class S3(Tier):
             true_or_false(getattr(self, name), self._key(name))
         self._check_tags()
         super().__post_init__()
-
-    @property
-    def place(self) -> str | None:
-        return self.url
 
     def _check_url(self, url: str) -> None:
         match = _URL.fullmatch(url)

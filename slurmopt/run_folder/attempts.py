@@ -11,12 +11,18 @@ from typing import Any
 from slurmopt.run_folder import events
 from slurmopt.run_folder.json_values import as_int, names, number, text
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.storage.kinds import KINDS, shared_kinds
 
 Event = dict[str, Any]
 _ON_CHECKPOINTS = b'"event": "checkpoint'
-_DURABLE = re.compile(rb'"event": "checkpoint", "attempt": (\d{1,9}), "step": (\d{1,15}), "tier": "(?:shared|s3)"')
+_NODE_LOCAL = tuple(kind.name for kind in KINDS.values() if kind.node_local)
+_ON_SHARED, _ON_NODE = ("|".join(tiers).encode() for tiers in (shared_kinds(), _NODE_LOCAL))
+_DURABLE = re.compile(
+    rb'"event": "checkpoint", "attempt": (\d{1,9}), "step": (\d{1,15}), "tier": "(?:' + _ON_SHARED + rb')"'
+)
+_NEWEST = b'{"event": "checkpoint", "attempt": %%d, "step": %%d, "tier": "%s"}' % shared_kinds()[0].encode()
 _PASSED_OVER = re.compile(
-    rb'"event": "checkpoint(?:-pruned"|", "attempt": \d{1,9}, "step": \d{1,15}, "tier": "scratch")'
+    rb'"event": "checkpoint(?:-pruned"|", "attempt": \d{1,9}, "step": \d{1,15}, "tier": "(?:' + _ON_NODE + rb')")'
 )
 
 
@@ -37,7 +43,8 @@ class Attempt:
     """What the batch shell got: USR1, TERM."""
     restored: Event | None = None
     durable: int | None = None
-    """The newest step of it that is durable where any node finds it: on `shared` or `s3`, or by a command's word."""
+    """The newest step of it that is durable where any node finds it: on a storage that is not node-local, or by a
+    command's word."""
     hang: Event | None = None
     requeue: Event | None = None
     """Its own wish to be requeued, noted before Slurm is asked."""
@@ -106,7 +113,7 @@ def telling(path: Path) -> Iterator[bytes]:
                 yield line
         for attempt in dict.fromkeys(attempt for attempt, _ in durable):
             newest = max(int(step) for one, step in durable if one == attempt)
-            yield b'{"event": "checkpoint", "attempt": %d, "step": %d, "tier": "shared"}' % (int(attempt), newest)
+            yield _NEWEST % (int(attempt), newest)
 
 
 def of_events(journal: Iterable[Event]) -> list[Attempt]:
@@ -163,7 +170,7 @@ def _restored(attempt: Attempt, event: Event) -> None:
 def _checkpoint(attempt: Attempt, event: Event) -> None:
     """What lies on a node's own disk alone is lost with the node: counted, it would hide what later attempts add."""
     step = as_int(event.get("step"))
-    if step is not None and event.get("tier") != "scratch":
+    if step is not None and event.get("tier") not in _NODE_LOCAL:
         attempt.durable = max(step, attempt.durable or 0)
 
 

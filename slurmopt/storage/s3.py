@@ -112,3 +112,8 @@ class S3Store(S3Bucket):
                 if not answer.get("IsTruncated"):
                     return sorted(found)
                 more = {"ContinuationToken": answer["NextContinuationToken"]}
+
+
+def open_store(root: str, **options: Any) -> S3Store:
+    """The store on `root`, an s3:// URL; `options` are those of S3Store."""
+    return S3Store(root, **options)

@@ -50,9 +50,9 @@ class Committer:
         self._ledger.open()
         self._opened = True
         if first:
-            self._store.abort_abandoned("step-" if self.tier.name == "s3" else ledger.FOLDER)
+            self._store.abort_abandoned(ledger.FOLDER if self.tier.kind.is_folder else "step-")
         # Set once on the root, before any payload: folders and files made later inherit it.
-        if self.tier.name != "s3" and (told := stripe(Path(self.tier.root), _LARGE, self._world_size)):
+        if self.tier.kind.is_folder and (told := stripe(Path(self.tier.root), _LARGE, self._world_size)):
             print(f"slurmopt: {told}", file=sys.stderr, flush=True)
 
     @property

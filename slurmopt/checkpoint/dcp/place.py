@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.errors import CheckpointError
-from slurmopt.storage.folder import FolderStore
+from slurmopt.storage.kinds import KINDS, kind_of
 from slurmopt.storage.store import Store
 
 
 def open_store(place: str | os.PathLike[str], options: dict[str, Any]) -> Store:
-    """A folder, or s3://BUCKET/PREFIX with the `options` of `S3Store`."""
-    if not str(place).startswith("s3://"):
-        if options:
-            raise CheckpointError(f"{place} is a folder; {', '.join(options)} is for s3:// only")
-        return FolderStore(Path(os.path.abspath(Path(place).expanduser())))
-    from slurmopt.storage.s3 import S3Store
-
-    return S3Store(str(place), **options)
+    """A folder, or a URL such as s3://BUCKET/PREFIX with the `options` of its kind, such as `S3Store`'s."""
+    kind = kind_of(str(place))
+    if not kind.is_folder:
+        return kind.open(str(place), **options)
+    if options:
+        schemes = ", ".join(kind.scheme for kind in KINDS.values() if kind.scheme)
+        raise CheckpointError(f"{place} is a folder; {', '.join(options)} is for {schemes} only")
+    return kind.open(os.path.abspath(Path(place).expanduser()))
 
 
 def step_in(checkpoint_id: str | os.PathLike[str] | None) -> int | None:

@@ -126,7 +126,7 @@ class Recovery:
             return []
         if not self._saved(tier.name) - records.pruned:
             return []
-        why = "was it deleted?" if tier.name == "s3" else "is it mounted?"
+        why = "is it mounted?" if tier.kind.is_folder else "was it deleted?"
         return [f"{tier.name}: nothing is left at {tier.root}, where this run has saved; {why}"]
 
     def _ever_saved(self, tier: str) -> bool:

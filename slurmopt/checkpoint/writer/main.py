@@ -47,7 +47,7 @@ class Writer:
         self._rank, self._journal = setup["rank"], Path(setup["journal"])
         take_over(setup["held"])
         self._attempt, self._first = setup["attempt"], setup["first"]
-        tiers = [Tier(**tier) for tier in setup["tiers"]]
+        tiers = [Tier.from_dict(tier) for tier in setup["tiers"]]
         rank, world_size = setup["rank"], setup["world_size"]
         self._sealers = {
             tier.name: Committer(tier, self._attempt, world_size)

@@ -117,11 +117,11 @@ class WriterPool:
         if self._is_started or self._run.rank.node_rank == 0 or self._run.rank.local_rank != 0:
             return None
         for tier in self._tiers:
-            if tier.name == "shared" and tier.name not in failing:
+            if tier.kind.is_folder and not tier.node_local and tier.name not in failing:
                 with slow_notice(f"looking for rank 0's record in {tier.root}"):
                     if not _seen(tier, self._run.attempt):
                         where = f"{tier.root} on {self._run.rank.node} is not the folder that rank 0 writes to"
-                        return f"shared: {where}; is it mounted on all nodes?"
+                        return f"{tier.name}: {where}; is it mounted on all nodes?"
         return None
 
     def _replace_writer(self) -> None:

@@ -29,11 +29,10 @@ from slurmopt.runs.find import find
 from slurmopt.runs.ownership import name_of
 from slurmopt.runs.unreadable_folders import closed_folder, permission_denied
 from slurmopt.slow_notice import slow_notice
+from slurmopt.storage.kinds import KINDS, kind_of
 from slurmopt.storage.store import Store
 
-TIERS = ("scratch", "shared", "s3")
 CHECKPOINT_HELP = "a step, a checkpoint's name or the start of its last part, or latest (default)"
-_PLACES = {"scratch": "path", "shared": "path", "s3": "url"}
 _NODE = re.compile(r"\$\{(\w+(?:\.\w+)*)\}")
 _DEEPEST, _LONGEST = 8, 4096
 """How often a place of another user's config names a node that names another, and how many characters it may have."""
@@ -122,7 +121,7 @@ def catalog(given: argparse.Namespace) -> Catalog:
 
 
 def add_tier(made: argparse.ArgumentParser, help_text: str = "look at this tier only") -> None:
-    made.add_argument("--tier", choices=TIERS, help=help_text)
+    made.add_argument("--tier", choices=KINDS, help=help_text)
 
 
 def add_checkpoint(made: argparse.ArgumentParser) -> None:
@@ -132,11 +131,10 @@ def add_checkpoint(made: argparse.ArgumentParser) -> None:
 
 
 def _of_root(word: str | None) -> Catalog | None:
-    if word is None or not (word.startswith("s3://") or os.path.isdir(os.path.join(word, ledger.FOLDER))):
+    if word is None or (kind_of(word).is_folder and not os.path.isdir(os.path.join(word, ledger.FOLDER))):
         return None
     store = open_store(word, {})
-    name = "s3" if word.startswith("s3://") else "folder"
-    return Catalog(store.place, None, [Place(name, store, None, ledger.read(store))], [])
+    return Catalog(store.place, None, [Place(kind_of(word).name, store, None, ledger.read(store))], [])
 
 
 def _of_run(run: RunFolder, only: str | None) -> Catalog:
@@ -159,7 +157,7 @@ def _of_run(run: RunFolder, only: str | None) -> Catalog:
 def _read(tier: Tier) -> Place:
     if tier.node_local and not Path(tier.root).is_dir():
         raise StorageError(f"{tier.root} is not on this machine; each node of the job has its own")
-    if not tier.root.startswith("s3://") and (folder := closed_folder(Path(tier.root, ledger.FOLDER))) is not None:
+    if tier.kind.is_folder and (folder := closed_folder(Path(tier.root, ledger.FOLDER))) is not None:
         raise StorageError(permission_denied(folder))
     with slow_notice(f"asking {tier.root}"):
         return Place(tier.name, tier.store(), tier, ledger.read(tier.store(_SECONDS)))
@@ -197,11 +195,11 @@ def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
             plain[key] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
         except OmegaConfBaseException as error:
             reason = one_line(str(getattr(error, "msg", None) or error).partition("\n")[0])
-            if key not in _PLACES:
+            if key not in KINDS:
                 raise ConfigError(reason, f"checkpoint.{key}") from error
             why = reason.rpartition(": ")[2].strip("\"'")
             problems.append(f"{key}: only the job knows where it is: {why}")
-            plain[key] = {_PLACES[key]: None}
+            plain[key] = {KINDS[key].place_key: None}
     return checkpoint_of(_without(plain, problems)), problems
 
 
@@ -212,20 +210,20 @@ def _foreign_config(run: RunFolder, held: object) -> tuple[Checkpoint, list[str]
     group = held.get("checkpoint") if isinstance(held, dict) else None
     given = group if isinstance(group, dict) else {}
     owner = name_of(run.config.stat().st_uid)
-    plain = {key: value for key, value in given.items() if key not in _PLACES and not _has_interpolations(value)}
+    plain = {key: value for key, value in given.items() if key not in KINDS and not _has_interpolations(value)}
     problems: list[str] = []
-    for key, word in _PLACES.items():
-        tier = given.get(key)
+    for key, kind in KINDS.items():
+        tier, word = given.get(key), kind.place_key
         if not isinstance(tier, dict) or tier.get(word) is None:
             plain |= {key: tier} if key in given and not _has_interpolations(tier) else {}
             continue
         place = _filled(tier[word], held)
-        if key != "s3" and not _has_interpolations(place):
+        if kind.is_folder and not _has_interpolations(place):
             rest = {name: value for name, value in tier.items() if not _has_interpolations(value)}
             plain[key] = {**rest, word: place}
             continue
         plain[key] = {word: None}
-        if key == "s3" and not _has_interpolations(place):
+        if not kind.is_folder and not _has_interpolations(place):
             shown = shlex.quote(f"{str(place).rstrip('/')}/{run.name}/{run.id}")
             reason = (
                 f"your credentials go to no place that only they name; if you trust it: slurmopt checkpoint … {shown}"

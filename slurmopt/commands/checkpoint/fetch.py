@@ -21,12 +21,13 @@ from slurmopt.checkpoint.format.index import opened
 from slurmopt.checkpoint.format.ledger import Commit, Ledger
 from slurmopt.checkpoint.format.manifest import INLINE_FORMAT, Item, decode
 from slurmopt.checkpoint.format.rank_payload import Block, PartWriter, RankPayload, merged, stored_blocks
-from slurmopt.commands.checkpoint.catalog import TIERS, Place, Saved, add_checkpoint, catalog
+from slurmopt.commands.checkpoint.catalog import Place, Saved, add_checkpoint, catalog
 from slurmopt.commands.checkpoint.progress import progress
 from slurmopt.errors import CheckpointError, FolderError, RunError, one_line
 from slurmopt.run_folder.files import open_append
 from slurmopt.runs import options
 from slurmopt.storage.folder import FolderStore
+from slurmopt.storage.kinds import KINDS
 from slurmopt.units import human_bytes
 
 _FILES = 4
@@ -53,7 +54,10 @@ def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt checkpoint fetch`."""
     made = options.parser("checkpoint fetch", "Copy one checkpoint, whole and verified, to a folder.")
     add_checkpoint(made)
-    made.add_argument("--from", choices=TIERS, metavar="TIER", help="scratch, shared or s3; default: the fastest")
+    *tiers, last = KINDS
+    made.add_argument(
+        "--from", choices=KINDS, metavar="TIER", help=f"{', '.join(tiers)} or {last}; default: the fastest"
+    )
     made.add_argument("--to", type=Path, required=True, metavar="DIR", help="a folder that is not there yet, or empty")
     return made
 

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from slurmopt.config.checkpoint import TIERS
 from slurmopt.config.composition import stored_yaml
 from slurmopt.config.composition.deferred import deferred
 from slurmopt.config.composition.error_messages import translate, unknown_key
@@ -24,13 +25,7 @@ DEFERRED_FIELDS = {
     ("network", "variables"),
     ("notify", "command"),
     ("notify", "webhook"),
-    ("checkpoint", "scratch", "path"),
-    ("checkpoint", "shared", "path"),
-    ("checkpoint", "s3", "url"),
-    ("checkpoint", "s3", "endpoint"),
-    ("checkpoint", "s3", "region"),
-    ("checkpoint", "s3", "kms_key"),
-    ("checkpoint", "s3", "tags"),
+    *(("checkpoint", name, key) for name, tier in TIERS.items() for key in tier.deferred),
     ("sweep", "then"),
 }
 """Where `${oc.env:NAME}` is filled in within the job; everywhere else the script needs the value at launch."""

@@ -15,8 +15,8 @@ from slurmopt.run_folder import events
 from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.status.state import age
+from slurmopt.storage.kinds import KINDS
 
-TIERS = ("scratch", "shared", "s3")
 _DURABLE, _FAILED, _DAMAGED, _PRUNED, _RESTORED = (
     f'"event": "{word}"'.encode()
     for word in ("checkpoint", "checkpoint-failed", "checkpoint-damaged", "checkpoint-pruned", "restored")
@@ -101,7 +101,7 @@ class _Lines:
     """The latest lines that tell of checkpoints: of a journal of any length a few MiB."""
 
     def __init__(self, path: Path) -> None:
-        self.of_tiers: dict[str, deque[bytes]] = {tier: deque(maxlen=_REMEMBERED) for tier in TIERS}
+        self.of_tiers: dict[str, deque[bytes]] = {tier: deque(maxlen=_REMEMBERED) for tier in KINDS}
         self.of_no_tier, self.damaged, self.restored = (deque[bytes](maxlen=_REMEMBERED) for _ in range(3))
         for block in events.blocks(path):
             if _ANY in block or _RESTORED in block:

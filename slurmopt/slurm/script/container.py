@@ -8,6 +8,7 @@ from slurmopt.config.composition.deferred import DEFERRED
 from slurmopt.errors import ConfigError
 from slurmopt.slurm.script.job import Job
 from slurmopt.slurm.script.quoting import shell, shell_deferred
+from slurmopt.storage.kinds import KINDS
 
 PACKAGE = "/opt/slurmopt"
 """Where slurmopt itself lies in the container."""
@@ -57,7 +58,7 @@ def mounted_folders(job: Job, nodes: int | str) -> list[tuple[str, str]]:
         return []
     each_node = "" if job.local else f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 "
     found = _tier_folders(job)
-    lines = {tier: f"{each_node if tier == 'scratch' else ''}mkdir -p {word}" for tier, word in found.items()}
+    lines = {tier: f"{each_node if KINDS[tier].node_local else ''}mkdir -p {word}" for tier, word in found.items()}
     return [(line, f"cannot make the folder of checkpoint.{tier}.path") for tier, line in lines.items()]
 
 
@@ -68,9 +69,8 @@ def _tier_folders(job: Job) -> dict[str, str]:
 
 def _tier_places(job: Job) -> dict[str, str]:
     """What the config says of them; `${oc.env:NAME}` is filled in within the job."""
-    checkpoint = job.settings.checkpoint
-    places = {"scratch": checkpoint.scratch.place, "shared": checkpoint.shared.place}
-    return {tier: place for tier, place in places.items() if place is not None and place != "auto"}
+    places = {tier: str(rule.place) for tier, rule in job.settings.checkpoint.tiers.items() if KINDS[tier].is_folder}
+    return {tier: place for tier, place in places.items() if place != "auto"}
 
 
 def _word(place: str, key: str) -> str:
