@@ -50,7 +50,7 @@ def boto3_tuned(endpoint: str, file: Path, _: memoryview) -> Upload:
 def slurmopt(endpoint: str, _: Path, memory: memoryview) -> Upload:
     """As the writer does from the arena: both checksums included."""
     from slurmopt.checkpoint.format.rank_payload import PartWriter, Place, arena_blocks
-    from slurmopt.storage.s3 import S3Store
+    from slurmopt.storage.s3.store import S3Store
 
     store = S3Store(f"s3://{BUCKET}", endpoint=endpoint, region="us-east-1")
 

@@ -1,1 +1,1 @@
-"""Where checkpoints lie: folders, Lustre, S3."""
+"""Storage backends for checkpoints: folders (with stripe layouts on Lustre) and S3."""

@@ -1,4 +1,4 @@
-"""A file from one store to another, many ranges of it at a time."""
+"""Copies a file from one store to another, several ranges at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _READERS = 4
 
 
 def copy(source: Store, target: Store, key: str, size: int) -> None:
-    """Copies `key`, of `size` bytes; at most a few chunks of 16 MiB are in memory. Errors are those of the stores."""
+    """Copies `key`, of `size` bytes, holding at most a few chunks of 16 MiB in memory. Raises what the stores raise."""
     with ThreadPoolExecutor(_READERS, thread_name_prefix="slurmopt-copy") as pool:
         target.write(key, _chunks(source, key, size, pool))
 

@@ -51,7 +51,7 @@ KINDS = {
     for kind in (
         Kind(name="scratch", module=_FOLDER, node_local=True),
         Kind(name="shared", module=_FOLDER),
-        Kind(name="s3", module="slurmopt.storage.s3", scheme="s3://", packages=("boto3",)),
+        Kind(name="s3", module="slurmopt.storage.s3.store", scheme="s3://", packages=("boto3",)),
     )
 }
 """All kinds by name, the fastest first."""

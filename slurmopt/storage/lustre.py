@@ -1,4 +1,4 @@
-"""Lustre: a stripe layout that fits a checkpoint's files, set on its folder before the first of them is written."""
+"""Sets a Lustre stripe layout that fits a checkpoint's files, before the first of them is written."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ _COMPONENTS = (
     (100 * _GIB, "100G", 16),
     (None, "-1", 32),
 )
-"""Where a component ends (bytes, and lfs's word for it) and its widest stripe count. The progressive layout of AWS's
-guide to FSx for Lustre, with a step at 1 GiB: up to there more than 4 stripes cost more round trips than they bring."""
+"""The end of each component (bytes, and as lfs writes it) and its largest stripe count: the progressive layout of the
+FSx for Lustre guide, with a step at 1 GiB, below which more than 4 stripes cost more in round trips than they gain."""
 _TIMEOUT = 10.0
-"""Seconds for one call of lfs: it hangs when a server does."""
+"""Seconds for one call of lfs, which hangs when a server hangs."""
 
 
 def on_lustre(path: str | os.PathLike[str], mounts: str | None = None) -> bool:
-    """Whether `path`, which need not exist yet, lies on Lustre. `mounts`: text as in /proc/self/mounts, the default."""
-    place = Path(os.path.realpath(path))
-    found, kind = Path(), ""
+    """Whether `path`, which need not exist yet, is on Lustre. `mounts`: text as in /proc/self/mounts, the default."""
+    resolved = Path(os.path.realpath(path))
+    mount_point, file_system = Path(), ""
     for line in (_mounts() if mounts is None else mounts).splitlines():
         words = line.split(" ")
         if len(words) < 3:
             continue
-        point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), words[1]))
-        # >=: of two mounts on one point the later hides the earlier.
-        if place.is_relative_to(point) and len(point.parts) >= len(found.parts):
-            found, kind = point, words[2]
-    return kind == "lustre"
+        candidate = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), words[1]))
+        # >=: a later mount on the same point hides the earlier one.
+        if resolved.is_relative_to(candidate) and len(candidate.parts) >= len(mount_point.parts):
+            mount_point, file_system = candidate, words[2]
+    return file_system == "lustre"
 
 
 def _mounts() -> str:
     try:
         return Path("/proc/self/mounts").read_text(errors="surrogateescape")
-    except OSError:  # no /proc: no Linux, so no Lustre client
+    except OSError:  # without /proc this is not Linux, so there is no Lustre client
         return ""
 
 
 def layout(file_bytes: int, files: int, osts: int) -> list[str]:
-    """Options of `lfs setstripe` for `files` files of `file_bytes` each, written at once, on `osts` OSTs.
+    """Options of `lfs setstripe` for `files` files of `file_bytes` each, written concurrently, on `osts` OSTs.
 
-    A file gets at most its share of the OSTs (osts / files), so that ranks do not meet on one. Large files get a
-    progressive layout, so that the small ones beside them (the manifest) still cost one OST and one round trip.
+    A file gets at most its share of the OSTs (osts / files), so that ranks do not share an OST. Large files get a
+    progressive layout, so that small files beside them (the manifest) still use one OST and one round trip.
     """
     share = max(1, osts // max(1, files))
     components: list[tuple[str, int]] = []
@@ -77,29 +77,29 @@ def stripe(
     run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run,
     mounts: str | None = None,
 ) -> str | None:
-    """Sets the layout of a new, empty `folder`, which its files inherit; None where it is not on Lustre.
+    """Sets the layout of a new, empty `folder`, which its files inherit. Returns None where it is not on Lustre.
 
-    Otherwise one line: what was set and why, or what failed. A failure costs speed and not the checkpoint, so nothing
-    is raised. Each of the two calls of lfs (`lfs df`, `lfs setstripe`) has 10 s.
+    Otherwise returns one line for the log: the layout and the reason, or what failed. Nothing is raised, since a
+    failure costs only speed. Each of the two calls of lfs (`lfs df`, `lfs setstripe`) has a timeout of 10 s.
     """
     if not on_lustre(folder, mounts):
         return None
-    place = os.path.realpath(folder)
+    path = os.path.realpath(folder)
     try:
-        osts = _osts(_lfs(run, ["df", "--lazy", place]))
+        osts = _osts(_lfs(run, ["df", "--lazy", path]))
         options = layout(file_bytes, files, osts)
-        done = _lfs(run, ["setstripe", *options, place])
-        if done.returncode:
-            raise _LfsError(f"lfs setstripe {' '.join(options)} failed: {_reason(done)}")
+        result = _lfs(run, ["setstripe", *options, path])
+        if result.returncode:
+            raise _LfsError(f"lfs setstripe {' '.join(options)} failed: {_reason(result)}")
     except _LfsError as error:
-        return one_line(f"Lustre: {place} keeps the layout that it inherits: {error}")
+        return one_line(f"Lustre: {path} keeps the layout that it inherits: {error}")
     count = "1 file" if files == 1 else f"{files:,} files"
     size = f"{count} of {human_bytes(file_bytes)} on {osts} OST{'s' * (osts != 1)}"
-    return one_line(f"Lustre: {place} has the layout {' '.join(options)} for {size}")
+    return one_line(f"Lustre: {path} has the layout {' '.join(options)} for {size}")
 
 
 class _LfsError(Exception):
-    """Why there is no layout; becomes a line and never leaves this module."""
+    """Why no layout was set; `stripe` returns it as a line."""
 
 
 def _lfs(run: Callable[..., subprocess.CompletedProcess[str]], words: list[str]) -> subprocess.CompletedProcess[str]:
@@ -122,9 +122,9 @@ def _lfs(run: Callable[..., subprocess.CompletedProcess[str]], words: list[str])
 
 
 def _osts(answer: subprocess.CompletedProcess[str]) -> int:
-    """OSTs that take data: lines such as `fs-OST0007_UUID 7.2G 3.0M 7.2G 1% /fsx[OST:7]`.
+    """Counts the active OSTs: lines such as `fs-OST0007_UUID 7.2G 3.0M 7.2G 1% /fsx[OST:7]`.
 
-    An inactive one has no `[OST:…]`, and lfs may then end with an error although it has told of all the others.
+    An inactive OST has no `[OST:…]`; lfs may then exit with an error although it has listed all others.
     """
     count = len(re.findall(r"\[OST:\d+", answer.stdout))
     if not count:

@@ -1,4 +1,4 @@
-"""The seam to storage: a folder or a bucket's prefix, seen as keys and bytes."""
+"""The Store protocol: a folder, or a prefix in a bucket, as keys and bytes."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Protocol
 
 
 class Store(Protocol):
-    """Keys are relative paths with `/`. What a call has written is durable when it returns.
+    """Where checkpoints are stored. Keys are relative paths with `/`; a write is durable when the call returns.
 
-    Errors: FileNotFoundError where `key` is not there; StorageError, one line, for everything else that storage answers
-    (no space, no permission, no such bucket, deadline over).
+    Raises FileNotFoundError where `key` does not exist, and StorageError, with a message of one line, for every other
+    failure (no space, no permission, no such bucket, deadline exceeded).
     """
 
     @property
     def place(self) -> str:
-        """The root as a person would name it: a path or an s3:// URL."""
+        """The root as users write it: a path or an s3:// URL."""
         ...
 
     def put_new(self, key: str, data: bytes) -> bool:
-        """Puts a small file, whole or not at all; False where `key` exists already, whoever put it."""
+        """Creates a small file atomically; returns False where `key` exists already."""
         ...
 
     def get(self, key: str, most: int | None = None) -> bytes:
-        """A small file, whole. ValueError, before a byte is read, where it has more than `most` bytes."""
+        """The content of a small file. ValueError, before anything is read, where it has more than `most` bytes."""
         ...
 
     def size(self, key: str) -> int:
-        """Bytes of `key`."""
+        """The size of `key` in bytes."""
         ...
 
     def list(self, prefix: str) -> list[str]:
@@ -35,21 +35,23 @@ class Store(Protocol):
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Removes what is there of `keys`; one that is not there is no error."""
+        """Removes `keys`; a missing key is not an error."""
         ...
 
     def abort_abandoned(self, prefix: str) -> int:
-        """Removes what writes below `prefix` left that never ended; how many that were. Only the caller can know that
-        nobody still writes there."""
+        """Removes what interrupted writes below `prefix` left, and returns how many there were.
+
+        The caller must ensure that nobody is writing there.
+        """
         ...
 
     def write(self, key: str, pieces: Iterable[memoryview]) -> None:
-        """Puts a large file made of `pieces` in order, each taken from the iterator only when there is room for it.
+        """Writes a large file from `pieces` in order; takes the next piece only when it can be sent.
 
-        Nobody else writes `key` (its name is unique); a failure leaves nothing that `list` would call complete.
+        `key` is unique to the caller. After a failure `list` does not show `key`.
         """
         ...
 
     def read_into(self, key: str, offset: int, buffer: memoryview) -> None:
-        """Fills `buffer` with the bytes from `offset` on; StorageError where the file is shorter."""
+        """Fills `buffer` with the bytes of `key` from `offset` on; StorageError where the file is too short."""
         ...

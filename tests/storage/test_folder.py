@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from slurmopt.errors import StorageError
-from slurmopt.storage.folder import ALIGNMENT, FolderStore
+from slurmopt.storage.direct_io import ALIGNMENT
+from slurmopt.storage.folder import FolderStore
 
 MIB = 1 << 20
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmopt.storage.folder import ALIGNMENT, FolderStore, address
+from slurmopt.storage.direct_io import ALIGNMENT, address
+from slurmopt.storage.folder import FolderStore
 from slurmopt.storage.memory import HUGE_PAGE, staging
 
 

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from slurmopt.checkpoint.format.manifest import SEGMENT_BYTES, File, Item
 from slurmopt.checkpoint.format.rank_payload import Address, Block, PartWriter, Place
 from slurmopt.checkpoint.format.tensor_bytes import memory_of
-from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.direct_io import ALIGNMENT
 from slurmopt.storage.memory import aligned
 from slurmopt.storage.store import Store
 

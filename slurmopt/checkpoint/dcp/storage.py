@@ -77,7 +77,7 @@ class SlurmoptWriter(StorageWriter):
 
     `step`: the step of the next save; where it is None, the `checkpoint_id` of `dcp.save` says it. `keep`: how many of
     the last checkpoints stay; None keeps all. `metrics` are for people. `compression`: None or zstd. `options` are
-    those of `slurmopt.storage.s3.S3Store`.
+    those of `slurmopt.storage.s3.store.S3Store`.
 
     In a slurmopt run its attempt's number fences older attempts; elsewhere each process that begins to save shuts out
     those before it. Raises CheckpointError for a save without a step, and once a newer attempt has taken over.

@@ -17,7 +17,7 @@ import xxhash
 
 from slurmopt.checkpoint.format.manifest import Damaged, Index, Item, Manifest, Spread, check_items, items_of
 from slurmopt.checkpoint.format.segments import Extent, fill
-from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.direct_io import ALIGNMENT
 from slurmopt.storage.memory import aligned, staging
 from slurmopt.storage.store import Store
 

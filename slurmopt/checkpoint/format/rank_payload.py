@@ -16,7 +16,7 @@ from slurmopt.checkpoint.format.index import described
 from slurmopt.checkpoint.format.manifest import SEGMENT_BYTES, File, Index, Item, Manifest, Segment
 from slurmopt.checkpoint.format.segments import Extent, extents, read_extent
 from slurmopt.errors import CheckpointError
-from slurmopt.storage.folder import ALIGNMENT, address
+from slurmopt.storage.direct_io import ALIGNMENT, address
 from slurmopt.storage.memory import aligned, staging
 from slurmopt.storage.store import Store
 

@@ -10,7 +10,7 @@ import xxhash
 
 from slurmopt.checkpoint.format.manifest import Damaged, File, Segment
 from slurmopt.errors import CheckpointError, StorageError
-from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.direct_io import ALIGNMENT
 from slurmopt.storage.store import Store
 
 EXTENT_BYTES = 8 << 20

@@ -17,7 +17,7 @@ from slurmopt.checkpoint.format.segments import extents
 from slurmopt.checkpoint.restore.fetching import Moved, Wanted, copy_bytes, pieces_of, read_extents
 from slurmopt.checkpoint.snapshot.arena import available_memory
 from slurmopt.errors import StorageError
-from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.direct_io import ALIGNMENT
 from slurmopt.storage.memory import aligned
 from slurmopt.storage.store import Store
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from slurmopt.storage.folder import ALIGNMENT, address
+from slurmopt.storage.direct_io import ALIGNMENT, address
 from slurmopt.storage.memory import aligned
 
 _MADV_POPULATE_WRITE = 23  # Linux 5.14

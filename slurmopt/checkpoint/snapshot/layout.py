@@ -20,7 +20,7 @@ from slurmopt.checkpoint.format.rank_payload import Place
 from slurmopt.checkpoint.snapshot.arena import Arena
 from slurmopt.checkpoint.snapshot.division import Chunk, Division
 from slurmopt.checkpoint.snapshot.planned_division import planned
-from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.direct_io import ALIGNMENT
 from slurmopt.storage.memory import aligned
 
 _PACKED = 64

@@ -12,7 +12,7 @@ from slurmopt.checkpoint.format.rank_payload import Block, PartWriter, Place
 from slurmopt.checkpoint.format.segments import extents, read_extent
 from slurmopt.checkpoint.tiers import SMALL_SECONDS, Tier
 from slurmopt.errors import StorageBroken
-from slurmopt.storage.folder import ALIGNMENT
+from slurmopt.storage.direct_io import ALIGNMENT
 from slurmopt.storage.store import Store
 
 _PREFIX = f"{FOLDER}probe-"

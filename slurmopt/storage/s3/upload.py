@@ -1,4 +1,4 @@
-"""Large objects to S3: one put, or a multipart upload in parallel."""
+"""Uploads large objects: one put, or a multipart upload in parallel."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from functools import partial
 from typing import Any
 
 from slurmopt.errors import StorageError
-from slurmopt.storage import s3_parallel
-from slurmopt.storage.s3_body import MIB, Body, parts
-from slurmopt.storage.s3_bucket import S3Bucket
-from slurmopt.storage.s3_errors import code_of
-from slurmopt.storage.s3_transport import Operation
+from slurmopt.storage.s3 import parallel
+from slurmopt.storage.s3.body import MIB, Body, parts
+from slurmopt.storage.s3.bucket import S3Bucket
+from slurmopt.storage.s3.errors import code_of
+from slurmopt.storage.s3.transport import Operation
 
 PART = 32 * MIB
-"""Size of the first parts."""
+"""Bytes of the first parts; see `body.part_size`."""
 ABORT_SHARE, ABORT_SECONDS = 0.2, 30.0
-"""Time for cleaning up after a failure: this share of the deadline, and no more than these seconds."""
+"""Time limit for the cleanup after a failure: a share of the deadline, and seconds."""
 
 
 def upload(store: S3Bucket, current: Operation, key: str, pieces: Iterable[memoryview]) -> None:
-    """Puts `pieces` as one object; what fails is aborted."""
-    found = parts(pieces, PART)
-    first = next(found)
-    second = next(found, None)
+    """Uploads `pieces` as one object; aborts the upload where it fails."""
+    upload_parts = parts(pieces, PART)
+    first = next(upload_parts)
+    second = next(upload_parts, None)
     if second is None:
         body = Body(first)
         options = {"Body": body, **body.checksum(), **store.payload}
@@ -33,8 +33,8 @@ def upload(store: S3Bucket, current: Operation, key: str, pieces: Iterable[memor
         return
     upload_id = _create(store, key)
     try:
-        calls = _calls(store, key, upload_id, itertools.chain([first, second], found))
-        _complete(store, key, upload_id, s3_parallel.run(current, calls))
+        calls = _calls(store, key, upload_id, itertools.chain([first, second], upload_parts))
+        _complete(store, key, upload_id, parallel.run(current, calls))
     except BaseException:
         _abort_after_failure(store, key, upload_id)
         raise
@@ -48,9 +48,9 @@ def _create(store: S3Bucket, key: str) -> str:
 
 
 def _calls(
-    store: S3Bucket, key: str, upload_id: str, found: Iterator[list[memoryview]]
+    store: S3Bucket, key: str, upload_id: str, upload_parts: Iterator[list[memoryview]]
 ) -> Iterator[Callable[[], dict[str, Any]]]:
-    for number, part in enumerate(found, 1):
+    for number, part in enumerate(upload_parts, 1):
         yield partial(_send, store, key, upload_id, number, part)
 
 
@@ -68,14 +68,14 @@ def _complete(store: S3Bucket, key: str, upload_id: str, sent: list[dict[str, An
         try:
             store.request("complete_multipart_upload", key, UploadId=upload_id, MultipartUpload={"Parts": sent})
         except store.client.exceptions.ClientError as error:
-            # An earlier try came through although its answer did not: nobody else writes this key.
-            if code_of(error) != "NoSuchUpload" or not _is_there(store, key, total):
+            # An earlier attempt succeeded although its response was lost: nobody else writes this key.
+            if code_of(error) != "NoSuchUpload" or not _exists(store, key, total):
                 raise
 
     store.attempt(complete, key)
 
 
-def _is_there(store: S3Bucket, key: str, total: int) -> bool:
+def _exists(store: S3Bucket, key: str, total: int) -> bool:
     try:
         return store.size(key) == total
     except FileNotFoundError:
@@ -83,22 +83,22 @@ def _is_there(store: S3Bucket, key: str, total: int) -> bool:
 
 
 def _abort_after_failure(store: S3Bucket, key: str, upload_id: str) -> None:
-    # What is raised is why the upload failed; parts that are left now are what abort_abandoned finds later.
+    # The caller raises the error of the upload. Parts that remain are removed by a later abort_abandoned.
     seconds = min(ABORT_SECONDS, ABORT_SHARE * store.deadline)
     with Operation(seconds), contextlib.suppress(StorageError, FileNotFoundError):
         store.attempt(lambda: store.request("abort_multipart_upload", key, UploadId=upload_id), key)
 
 
 def abort_abandoned(store: S3Bucket, prefix: str) -> int:
-    """Aborts every upload below `prefix`; how many."""
-    ended = 0
-    while found := _unfinished(store, prefix):
-        for key, upload_id in found:
+    """Aborts every upload below `prefix`; returns how many."""
+    aborted = 0
+    while uploads := _unfinished(store, prefix):
+        for key, upload_id in uploads:
             abort = partial(store.request, "abort_multipart_upload", key, UploadId=upload_id)
             with contextlib.suppress(FileNotFoundError):
                 store.attempt(abort, key)
-            ended += 1
-    return ended
+            aborted += 1
+    return aborted
 
 
 def _unfinished(store: S3Bucket, prefix: str) -> list[tuple[str, str]]:

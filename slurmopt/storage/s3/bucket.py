@@ -1,4 +1,4 @@
-"""One bucket, or a prefix in it: names of its objects, and requests that are tried again through outages."""
+"""S3Bucket: object names below a prefix of a bucket, and requests that are retried during outages."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ try:
 except ImportError:
     raise StorageRefused("checkpoints in S3 need boto3, which is not installed here: pip install boto3") from None
 
-from slurmopt.storage import s3_client, s3_errors
-from slurmopt.storage.s3_parallel import CONNECTIONS
-from slurmopt.storage.s3_transport import DeadlineOver, Operation, operation
+from slurmopt.storage.s3 import client, errors
+from slurmopt.storage.s3.parallel import CONNECTIONS
+from slurmopt.storage.s3.transport import DeadlineOver, Operation, operation
 
 T = TypeVar("T")
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 
 
 class S3Bucket:
-    """What all requests to `url` share; `slurmopt.storage.s3.S3Store` has the operations and tells of the options."""
+    """What all requests to `url` share; `S3Store` has the operations and documents the options."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class S3Bucket:
         requester_pays: bool = False,
         deadline: float = 600.0,
     ) -> None:
-        self.bucket, self._root = s3_client.split(url)
+        self.bucket, self._root = client.split(url)
         self.deadline = deadline
-        self.client = s3_client.connect(url, endpoint, region, accelerate, CONNECTIONS)
-        self._where = s3_errors.Where(url, self.bucket, self.client.meta.endpoint_url)
+        self.client = client.connect(url, endpoint, region, accelerate, CONNECTIONS)
+        self._where = errors.Where(url, self.bucket, self.client.meta.endpoint_url)
         self._payer = {"RequestPayer": "requester"} if requester_pays else {}
-        self.new_object = s3_client.new_object(kms_key, tags)
+        self.new_object = client.new_object(kms_key, tags)
         self.payload = {**self.new_object, **({"StorageClass": storage_class} if storage_class else {})}
 
     @property
@@ -51,20 +51,20 @@ class S3Bucket:
         return self.url("").rstrip("/")
 
     def key(self, key: str) -> str:
-        """`key` as S3 knows it."""
+        """The full name of the object `key`."""
         return self._root + key
 
     def url(self, key: str) -> str:
-        """`key` as a person would name it."""
+        """The s3:// URL of `key`."""
         return f"s3://{self.bucket}/{self._root}{key}"
 
     def size(self, key: str) -> int:
-        """Bytes of `key`."""
+        """The size of `key` in bytes."""
         with operation(self.deadline):
             try:
                 return int(self.attempt(lambda: self.request("head_object", key), key)["ContentLength"])
             except FileNotFoundError:
-                # The answer to HEAD has no body that would tell a missing object from a missing bucket.
+                # A response to HEAD has no body, which would tell a missing object from a missing bucket.
                 self._check_bucket()
                 raise
 
@@ -75,24 +75,24 @@ class S3Bucket:
             raise StorageRefused(f"{self.place}: there is no bucket {self.bucket} at {self._where.endpoint}") from None
 
     def request(self, name: str, key: str, **options: Any) -> Any:
-        """One request for one key, sent once; raises what botocore raises."""
+        """Sends one request for one key, without retries; raises what botocore raises."""
         return getattr(self.client, name)(Bucket=self.bucket, Key=self._root + key, **options, **self._payer)
 
     def attempt(self, call: Callable[[], T], key: str) -> T:
-        """Calls until it works, cannot work, or the time of the operation under way is over."""
+        """Retries `call` until it succeeds, fails permanently, or the current operation's deadline passes."""
         with operation(self.deadline) as current:
             last: BaseException | None = None
             pause = FIRST_PAUSE
             while True:
                 try:
-                    current.left()
+                    current.remaining()
                     return call()
                 except DeadlineOver:
-                    raise s3_errors.over(current.seconds, last, self._where, self.url(key)) from last
-                except s3_errors.FOREIGN as error:
-                    if not s3_errors.passing(error) and not current.given_up.is_set():
-                        raise s3_errors.told(error, self._where, self.url(key)) from error
-                    last = last if current.given_up.is_set() else error
+                    raise errors.deadline_error(current.seconds, last, self._where, self.url(key)) from last
+                except errors.FOREIGN as error:
+                    if not errors.is_transient(error) and not current.cancelled.is_set():
+                        raise errors.to_store_error(error, self._where, self.url(key)) from error
+                    last = last if current.cancelled.is_set() else error
                 self._pause(current, pause, last, key)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -100,4 +100,4 @@ class S3Bucket:
         try:
             current.pause(random.uniform(seconds / 2, seconds))  # noqa: S311 spreads writers, hides nothing
         except DeadlineOver:
-            raise s3_errors.over(current.seconds, last, self._where, self.url(key)) from last
+            raise errors.deadline_error(current.seconds, last, self._where, self.url(key)) from last

@@ -1,4 +1,4 @@
-"""From the config's words to a boto3 client that sends through our transport."""
+"""Creates a boto3 client from the configuration, with the package's own HTTP transport."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from slurmopt.errors import ConfigError, StorageError
-from slurmopt.storage.s3_transport import Transport
+from slurmopt.storage.s3.transport import Transport
 
 BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]|arn:[^/]+(/[^/]+)?")
 
 
 def split(url: str) -> tuple[str, str]:
-    """Bucket, and prefix with a slash at its end (or empty), of s3://BUCKET/PREFIX; ConfigError for anything else."""
+    """Splits s3://BUCKET/PREFIX into the bucket and the prefix, empty or with a slash at its end. Raises
+    ConfigError."""
     key = "checkpoint.s3.url"
     scheme, _, rest = url.partition("://")
     bucket, _, prefix = rest.partition("/")
@@ -32,13 +33,13 @@ def split(url: str) -> tuple[str, str]:
 
 
 def new_object(kms_key: str | None, tags: Mapping[str, str] | None) -> dict[str, str]:
-    """What goes with everything that is put."""
-    found = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
-    return {**found, **({"Tagging": urlencode(tags)} if tags else {})}
+    """The request parameters of every object that is created."""
+    encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
+    return {**encryption, **({"Tagging": urlencode(tags)} if tags else {})}
 
 
 def connect(url: str, endpoint: str | None, region: str | None, accelerate: bool, connections: int) -> Any:
-    """A client with the default chain of credentials; sends nothing yet."""
+    """A client with the default chain of credentials. Sends no request."""
     _check_endpoint(endpoint, accelerate)
     config = _config(endpoint, accelerate)
     try:
@@ -70,14 +71,14 @@ def _check_endpoint(endpoint: str | None, accelerate: bool) -> None:
 
 def _config(endpoint: str | None, accelerate: bool) -> Any:
     return Config(
-        retries={"total_max_attempts": 1, "mode": "standard"},  # ours know the deadline
-        # SHA-256 would cost more than sending; S3 compares the CRC-32 that we give with each part.
+        retries={"total_max_attempts": 1, "mode": "standard"},  # S3Bucket.attempt retries until the deadline
+        # SHA-256 would cost more than sending; S3 verifies the CRC-32 that is sent with each part.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         s3={
             "payload_signing_enabled": False,
             "use_accelerate_endpoint": accelerate,
-            # Servers other than Amazon's seldom have a name for each bucket.
+            # S3-compatible servers rarely support virtual-hosted bucket names.
             **({"addressing_style": "path"} if endpoint else {}),
         },
     )

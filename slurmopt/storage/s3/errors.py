@@ -1,4 +1,4 @@
-"""What S3, botocore and the network answer, as one line of ours. The only place that knows their errors."""
+"""Translates errors of S3, botocore and the network into one-line errors of this package."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from botocore.parsers import ResponseParserError
 from slurmopt.errors import StorageError, StorageRefused, one_line
 
 FOREIGN = (boto.BotoCoreError, boto.ClientError, ResponseParserError, network.HTTPError, OSError)
-"""Everything that a request can raise."""
+"""Every exception that a request can raise."""
 
-PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504}
-PASSING = {
+TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
+TRANSIENT_CODES = {
     "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "ThrottlingException",
     "RequestLimitExceeded", "OperationAborted", "ConditionalRequestConflict",
-    # What arrived is not what was sent.
+    # The data was corrupted in transit.
     "BadDigest", "IncompleteBody", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch",
 }  # fmt: skip
 WRONG_CREDENTIALS = {
@@ -48,7 +48,7 @@ PERMISSIONS = {
 
 @dataclass(frozen=True)
 class Where:
-    """What messages name."""
+    """The places that error messages name."""
 
     url: str
     bucket: str
@@ -56,49 +56,49 @@ class Where:
 
 
 def code_of(error: BaseException) -> str:
-    """S3's word for it, or nothing where the answer did not come from S3."""
+    """The error code of S3; empty where the error did not come from S3."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, boto.ClientError) else ""
 
 
-def passing(error: BaseException) -> bool:
-    """Whether the same request may well succeed a little later."""
+def is_transient(error: BaseException) -> bool:
+    """Whether the same request may succeed if it is retried."""
     if isinstance(error, boto.ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        return code_of(error) in PASSING or status in PASSING_STATUS
-    if _certificate(error) or isinstance(error, network.LocationValueError):
+        return code_of(error) in TRANSIENT_CODES or status in TRANSIENT_STATUS
+    if _is_certificate_error(error) or isinstance(error, network.LocationValueError):
         return False
     streaming = (boto.HTTPClientError, boto.IncompleteReadError, ResponseParserError)
     return isinstance(error, (*streaming, network.HTTPError, OSError))
 
 
-def _certificate(error: BaseException) -> bool:
+def _is_certificate_error(error: BaseException) -> bool:
     return isinstance(error, (ssl.SSLCertVerificationError, network.SSLError)) and "CERTIFICATE" in str(error).upper()
 
 
-def told(error: BaseException, where: Where, url: str) -> Exception:
-    """The error that a caller of a store sees; `url` is what was asked for."""
+def to_store_error(error: BaseException, where: Where, url: str) -> Exception:
+    """The exception that a store raises for `error`; `url` is the object of the request."""
     if isinstance(error, boto.ClientError):
-        return _answer(error, where, url)
+        return _response_error(error, where, url)
     return StorageRefused(f"{url}: {reason(error, where)}")
 
 
-def over(seconds: float, last: BaseException | None, where: Where, url: str) -> StorageError:
-    """The deadline has passed; `last` is what went wrong before."""
+def deadline_error(seconds: float, last: BaseException | None, where: Where, url: str) -> StorageError:
+    """The exception for an exceeded deadline; `last` is the last error before it."""
     why = f"; last: {reason(last, where)}" if last else ""
     return StorageError(f"{url}: not done within {seconds:g} s{why}")
 
 
 def reason(error: BaseException, where: Where) -> str:
-    """What went wrong, in a few words without addresses, ids or secrets."""
+    """A short description without addresses, ids or secrets."""
     if isinstance(error, boto.ClientError):
-        return _words(error, where)
+        return _describe(error, where)
     if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError | boto.CredentialRetrievalError):
         return (
             "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile in ~/.aws, or an instance role"
         )
     if isinstance(error, boto.ProfileNotFound | boto.SSOError | boto.TokenRetrievalError | boto.ParamValidationError):
         return one_line(str(error))
-    if _certificate(error):
+    if _is_certificate_error(error):
         return f"the TLS certificate of {where.endpoint} is not trusted here; AWS_CA_BUNDLE may name another bundle"
     if isinstance(error, network.NameResolutionError):
         return f"no such host: {where.endpoint}"
@@ -111,22 +111,22 @@ def reason(error: BaseException, where: Where) -> str:
     return f"the connection to {where.endpoint} broke off"
 
 
-def _answer(error: boto.ClientError, where: Where, url: str) -> Exception:
+def _response_error(error: boto.ClientError, where: Where, url: str) -> Exception:
     code = code_of(error)
     if code in MISSING_KEY:
         return FileNotFoundError(f"{url}: no such object")
     if code in ("PreconditionFailed", "412"):
         return FileExistsError(f"{url}: exists already")
-    return StorageRefused(f"{url}: {_words(error, where)}")
+    return StorageRefused(f"{url}: {_describe(error, where)}")
 
 
-def _words(error: boto.ClientError, where: Where) -> str:
+def _describe(error: boto.ClientError, where: Where) -> str:
     code, operation = code_of(error), error.operation_name
     if code == "NoSuchBucket":
         return f"there is no bucket {where.bucket} at {where.endpoint}"
     if code in WRONG_CREDENTIALS:
         return f"wrong credentials: {WRONG_CREDENTIALS[code]}"
-    if code == "403":  # the answer to HEAD says no more
+    if code == "403":  # a response to HEAD has no more detail
         return "access denied, or wrong credentials"
     if code in DENIED:
         return f"access denied; the credentials need {PERMISSIONS.get(operation, operation)} there"

@@ -1,4 +1,4 @@
-"""Many requests of one operation at once: no more than there is room for, and none left when it ends."""
+"""Runs the requests of one operation in parallel, with a bound, and ends all of them when one fails."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from slurmopt.storage.s3_transport import Operation
+from slurmopt.storage.s3.transport import Operation
 
 T = TypeVar("T")
 CONNECTIONS = 8
-"""Requests that one operation has under way at a time."""
+"""Concurrent requests of one operation."""
 
 
 def run(current: Operation, calls: Iterable[Callable[[], T]]) -> list[T]:
-    """The results in order; takes a call from `calls` only when a thread is free for it.
+    """Runs `calls` and returns their results in order; takes the next call only when a thread is free.
 
-    The first failure, of a call or of `calls`, or an interrupt ends all the others at once and is raised when no
+    The first failure, of a call or of the iterator, or an interrupt ends all others at once. It is raised when no
     thread uses the caller's memory any more.
     """
-    free = threading.Semaphore(CONNECTIONS)
+    slots = threading.Semaphore(CONNECTIONS)
     failed = threading.Event()
     futures: list[Future[T]] = []
 
-    def ended(future: Future[T]) -> None:
+    def release(future: Future[T]) -> None:
         if future.exception() is not None:
             failed.set()
-        free.release()
+        slots.release()
 
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="s3") as pool:
         try:
             source = iter(calls)
-            while free.acquire() and not failed.is_set():
+            while slots.acquire() and not failed.is_set():
                 call = next(source, None)
                 if call is None:
                     break
                 futures.append(pool.submit(contextvars.copy_context().run, call))
-                futures[-1].add_done_callback(ended)
+                futures[-1].add_done_callback(release)
             _first_failure(futures)
         except BaseException:
-            current.give_up()
+            current.cancel()
             raise
     return [future.result() for future in futures]
 

@@ -1,4 +1,4 @@
-"""Ranges of objects into memory, large ones in parallel."""
+"""Reads ranges of objects into memory, large ones in parallel."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from slurmopt.errors import StorageError
-from slurmopt.storage import s3_parallel
-from slurmopt.storage.s3_body import MIB
-from slurmopt.storage.s3_bucket import S3Bucket
-from slurmopt.storage.s3_transport import Operation
+from slurmopt.storage.s3 import parallel
+from slurmopt.storage.s3.body import MIB
+from slurmopt.storage.s3.bucket import S3Bucket
+from slurmopt.storage.s3.transport import Operation
 
 RANGE = 16 * MIB
 BLOCK = 1 * MIB
@@ -20,7 +20,7 @@ def fill(store: S3Bucket, current: Operation, key: str, offset: int, buffer: mem
     if len(buffer) <= RANGE:
         _range(store, key, offset, buffer)
         return
-    s3_parallel.run(current, _ranges(store, key, offset, buffer))
+    parallel.run(current, _ranges(store, key, offset, buffer))
 
 
 def _ranges(store: S3Bucket, key: str, offset: int, buffer: memoryview) -> Iterator[Callable[[], None]]:
@@ -29,7 +29,7 @@ def _ranges(store: S3Bucket, key: str, offset: int, buffer: memoryview) -> Itera
 
 
 def _range(store: S3Bucket, key: str, offset: int, buffer: memoryview) -> None:
-    """One range; after a failure it goes on where it stopped."""
+    """Reads one range; a retry continues where the failed attempt stopped."""
     done = 0
 
     def fetch() -> None:
@@ -47,8 +47,8 @@ def _range(store: S3Bucket, key: str, offset: int, buffer: memoryview) -> None:
 
 def _check(store: S3Bucket, key: str, answer: dict[str, object], offset: int, length: int, done: int) -> None:
     expected = f"bytes {offset + done}-{offset + length - 1}/"
-    found = str(answer.get("ContentRange", ""))
-    if not found.startswith(expected):
+    returned = str(answer.get("ContentRange", ""))
+    if not returned.startswith(expected):
         raise StorageError(
-            f"{store.url(key)}: is too short to hold {length} bytes from {offset} on (has {found or 'no ranges'})"
+            f"{store.url(key)}: is too short to hold {length} bytes from {offset} on (has {returned or 'no ranges'})"
         )

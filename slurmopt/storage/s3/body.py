@@ -1,4 +1,4 @@
-"""A request's body made of pieces of memory that are never copied, and how pieces become parts."""
+"""Request bodies that consist of uncopied pieces of memory, and the division of pieces into upload parts."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator
 
 try:
     from zlib_ng.zlib_ng import crc32
-except ImportError:  # beside a boto3 that was there already: slower, and the same
+except ImportError:  # slower, with the same result
     from zlib import crc32
 
 MIB = 1 << 20
 SLICE = 1 * MIB
-"""What one send is given: a socket's timeout counts for the whole of it, so that slow lines are no failure."""
+"""Bytes of one send: a socket's timeout covers a whole send, so slow connections need small ones."""
 
 
 class Body(io.RawIOBase):
-    """Looks like a file to botocore, which checks and measures it; the transport sends its slices."""
+    """A file-like object for botocore, which checks and measures it; the transport sends its slices."""
 
     def __init__(self, pieces: list[memoryview]) -> None:
         self._pieces = pieces
@@ -28,13 +28,13 @@ class Body(io.RawIOBase):
         return self._length
 
     def slices(self) -> Iterator[memoryview]:
-        """The whole body, whatever was read before."""
+        """The whole body, regardless of the read position."""
         for piece in self._pieces:
             for start in range(0, piece.nbytes, SLICE):
                 yield piece[start : start + SLICE]
 
     def checksum(self) -> dict[str, str]:
-        """What S3 compares with the bytes that it got, and keeps: CRC-32, big endian, in base64."""
+        """The checksum that S3 verifies and stores: CRC-32, big endian, in base64."""
         crc = 0
         for piece in self._pieces:
             crc = crc32(piece, crc)
@@ -59,24 +59,24 @@ class Body(io.RawIOBase):
         skip = self._position
         for piece in self._pieces:
             if skip < piece.nbytes:
-                found = piece[skip : skip + len(buffer)]
-                buffer[: found.nbytes] = found
-                self._position += found.nbytes
-                return found.nbytes
+                available = piece[skip : skip + len(buffer)]
+                buffer[: available.nbytes] = available
+                self._position += available.nbytes
+                return available.nbytes
             skip -= piece.nbytes
         return 0
 
 
 def part_size(number: int, first: int) -> int:
-    """Bytes of part `number`, counted from 1: doubled after each 1,000 parts.
+    """Bytes of part `number`, counted from 1; doubles every 1,000 parts.
 
-    S3 takes 10,000 parts of an object whose size nobody knows beforehand; from 16 MiB on these hold 16 TiB.
+    S3 accepts 10,000 parts of an object, whose size is not known in advance; starting at 16 MiB these hold 16 TiB.
     """
     return first << ((number - 1) // 1000)
 
 
 def parts(pieces: Iterable[memoryview], first: int) -> Iterator[list[memoryview]]:
-    """Joins and cuts `pieces` to parts, without a copy; takes no piece before it is needed. At least one part."""
+    """Regroups `pieces` into parts without copying, taking a piece only when needed. Yields at least one part."""
     number, part, room = 1, list[memoryview](), part_size(1, first)
     for piece in pieces:
         rest = piece.cast("B")

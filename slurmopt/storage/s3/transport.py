@@ -1,8 +1,8 @@
-"""Sends botocore's signed requests: memory goes to the socket as it is, and a deadline ends whatever hangs.
+"""The HTTP transport of botocore's signed requests: sends memory without copies, and enforces deadlines.
 
-botocore goes on to resolve endpoints, sign and parse; this takes the place of its HTTP layer through the event
-`before-send`. The reasons: botocore refuses memoryviews and copies bodies in blocks of 16 KiB, and its timeouts count
-from the last byte, so that a server which drips a byte a second holds a call for ever.
+botocore still resolves endpoints, signs and parses; this replaces its HTTP layer through the event `before-send`.
+The reasons: botocore refuses memoryviews and copies bodies in blocks of 16 KiB, and its timeouts count from the last
+byte, so a server that sends one byte per second blocks a call for ever.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from botocore.utils import get_environ_proxies
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from slurmopt.storage.s3_body import Body
+from slurmopt.storage.s3.body import Body
 
 CONNECT_SECONDS, SILENT_SECONDS = 10.0, 60.0
-"""Longest wait for a connection, and for the other side to take or give the next bytes of a request."""
+"""Timeouts of a connection attempt, and of the next bytes of a request or response."""
 
 
 class DeadlineOver(Exception):
-    """The operation has no time left, or was given up."""
+    """The operation's deadline has passed, or it was cancelled."""
 
 
 class Operation:
-    """One call's time, and the connections that work for it. Use it as a context; all threads of the call share it."""
+    """The deadline of one call, and its connections. A context manager that all threads of the call share."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.given_up = threading.Event()
+        self.cancelled = threading.Event()
         self._ends = time.monotonic() + seconds
         self._connections: set[Any] = set()
         self._lock = threading.Lock()
-        self._timer = threading.Timer(seconds, self.give_up)
+        self._timer = threading.Timer(seconds, self.cancel)
         self._timer.daemon = True
 
     def __enter__(self) -> Operation:
@@ -56,33 +56,33 @@ class Operation:
         self._timer.cancel()
         _current.reset(self._outer)
 
-    def left(self) -> float:
-        """Seconds that are left; DeadlineOver where there are none."""
+    def remaining(self) -> float:
+        """Remaining seconds; DeadlineOver where there are none."""
         left = self._ends - time.monotonic()
-        if left <= 0 or self.given_up.is_set():
+        if left <= 0 or self.cancelled.is_set():
             raise DeadlineOver
         return left
 
     def pause(self, seconds: float) -> None:
-        """Waits, but not past the end."""
-        self.given_up.wait(min(seconds, self.left()))
-        self.left()
+        """Waits for `seconds`, but not past the deadline."""
+        self.cancelled.wait(min(seconds, self.remaining()))
+        self.remaining()
 
-    def give_up(self) -> None:
-        """Ends every request under way: its thread gets a connection error at once."""
+    def cancel(self) -> None:
+        """Cancels all requests: their threads get a connection error at once."""
         with self._lock:
-            self.given_up.set()
+            self.cancelled.set()
             for connection in self._connections:
-                _shut(connection.sock)
+                _shut_down(connection.sock)
 
-    def join(self, connection: Any) -> None:
-        """From now on `connection` ends with this operation."""
+    def register(self, connection: Any) -> None:
+        """Adds `connection`, which is shut down when the operation is cancelled."""
         with self._lock:
             self._connections.add(connection)
-        self.left()
+        self.remaining()
 
-    def leave(self, connection: Any) -> None:
-        """Another operation uses `connection` now."""
+    def unregister(self, connection: Any) -> None:
+        """Removes `connection`, which another operation uses now."""
         with self._lock:
             self._connections.discard(connection)
 
@@ -90,40 +90,40 @@ class Operation:
 _current: contextvars.ContextVar[Operation] = contextvars.ContextVar("operation")
 
 
-def _shut(sock: Any) -> None:
+def _shut_down(sock: Any) -> None:
     if sock is not None:
         with contextlib.suppress(OSError):
-            # Not SSLSocket's own, which forgets the TLS state that another thread is writing with.
+            # SSLSocket.shutdown would drop the TLS state that another thread is writing with.
             socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
-class _Joining:
-    """A connection that belongs to the operation it works for."""
+class _RegisteredConnection:
+    """A connection that registers with the operation that uses it."""
 
     _operation: Operation | None = None
 
-    def _join(self) -> None:
+    def _register(self) -> None:
         operation = _current.get()
         if self._operation is not None and self._operation is not operation:
-            self._operation.leave(self)
+            self._operation.unregister(self)
         self._operation = operation
-        operation.join(self)
+        operation.register(self)
 
     def connect(self) -> None:
-        self._join()
+        self._register()
         super().connect()  # type: ignore[misc]
-        self._join()  # it may have been given up while there was no socket to shut
+        self._register()  # it may have been cancelled before there was a socket to shut down
 
     def request(self, *args: Any, **options: Any) -> None:
-        self._join()
+        self._register()
         super().request(*args, **options)  # type: ignore[misc]
 
 
-class _Connection(_Joining, HTTPConnection):
+class _Connection(_RegisteredConnection, HTTPConnection):
     pass
 
 
-class _SecureConnection(_Joining, HTTPSConnection):
+class _SecureConnection(_RegisteredConnection, HTTPSConnection):
     pass
 
 
@@ -136,7 +136,7 @@ class _SecurePool(HTTPSConnectionPool):
 
 
 class Transport:
-    """Keeps connections alive between requests; `connections` of them to a host at most."""
+    """Keeps at most `connections` connections per host alive between requests."""
 
     def __init__(self, connections: int, ca_bundle: str | None) -> None:
         self._connections = connections
@@ -145,8 +145,8 @@ class Transport:
         self._lock = threading.Lock()
 
     def send(self, request: Any, **_: Any) -> AWSResponse:
-        """What botocore calls for each request; urllib3's errors come out as they are."""
-        left = _current.get().left()
+        """Handles botocore's event `before-send`; raises urllib3's errors unchanged."""
+        left = _current.get().remaining()
         headers = {name: value for name, value in request.headers.items() if name.lower() != "expect"}
         answer = self._manager(request.url).urlopen(
             request.method,
@@ -161,7 +161,7 @@ class Transport:
         )
         response = AWSResponse(request.url, answer.status, answer.headers, answer)
         if not request.stream_output:
-            _ = response.content  # read here, within the operation
+            _ = response.content  # read here, while the deadline applies
         return response
 
     def _manager(self, url: str) -> urllib3.PoolManager:
@@ -190,7 +190,7 @@ def _proxied(proxy: str, options: dict[str, Any]) -> urllib3.ProxyManager:
 
 @contextlib.contextmanager
 def operation(seconds: float) -> Iterator[Operation]:
-    """The operation under way, or a new one of `seconds`."""
+    """The current operation, or a new one of `seconds`."""
     if outer := _current.get(None):
         yield outer
         return
