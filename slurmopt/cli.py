@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    return guarded(lambda: _dispatch(words))
+    return guarded(_dispatch, words)
 
 
 def _dispatch(words: list[str]) -> int:

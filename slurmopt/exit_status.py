@@ -15,11 +15,11 @@ _LONGEST = 1000
 """Characters of an error; somebody's value of 70,000 would hide what is wrong with it."""
 
 
-def guarded(work: Callable[[], int]) -> int:
-    """Calls `work`; errors that slurmopt or the system raised become their lines on stderr and an exit status."""
+def guarded(work: Callable[[list[str]], int], argv: list[str]) -> int:
+    """Calls `work(argv)`; errors that slurmopt or the system raised become their lines on stderr and an exit status."""
     try:
         _check_folder()
-        status = work()
+        status = work(argv)
         sys.stdout.flush()
         return status
     except SlurmoptError as error:

@@ -12,10 +12,10 @@ from slurmopt.exit_status import guarded
 def main(argv: list[str] | None = None) -> int:
     """Launches what the command line says; returns the exit status."""
     words = sys.argv[1:] if argv is None else argv
-    return guarded(lambda: _main(words))
+    return guarded(_plan_and_launch, words)
 
 
-def _main(words: list[str]) -> int:
+def _plan_and_launch(words: list[str]) -> int:
     parsed = arguments.parse(words)
     if parsed.shows:
         from slurmopt.config.composition.show import show

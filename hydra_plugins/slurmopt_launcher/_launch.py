@@ -90,7 +90,7 @@ def _launch(multirun: Multirun) -> list[JobReturn]:
         sys.stdout.write(script)
         print(f"slurmopt: dry run, nothing submitted; {len(multirun.jobs)} jobs", file=sys.stderr)
         raise SystemExit(0)
-    made, _ = submission.submit(plan, script)
+    made, _ = submission.submit_sweep(plan, script)
     jobs = ", ".join(str(one.job) for one in made)
     log.info(f"Launched {len(multirun.jobs)} jobs by slurmopt: Slurm's {jobs}; folder {plan.sweep.path}")
     if not multirun.options.wait:

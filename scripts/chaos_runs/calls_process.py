@@ -20,7 +20,7 @@ from typing import Any
 SHORTER = 10
 """Pauses of a disturbed command are divided by this."""
 _MODULES = """
-slurmopt.launching.run_plan slurmopt.launching.sweep_plan slurmopt.launching.execute
+slurmopt.cli slurmopt.launching.run_plan slurmopt.launching.sweep_plan slurmopt.launching.execute
 slurmopt.launch slurmopt.commands.retry slurmopt.slow_notice hydra._internal.utils hydra.core.plugins
 slurmopt.config.composition.compose slurmopt.config.composition.settings slurmopt.backends.sbatch
 slurmopt.slurm.cluster.estimate slurmopt.slurm.cluster.limits slurmopt.runs.submit.execute

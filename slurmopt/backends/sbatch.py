@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurmopt.backends.protocol import Submission
 from slurmopt.slurm.script.job import Job
 from slurmopt.slurm.script.render import render
-from slurmopt.slurm.submit import submit_once
+from slurmopt.slurm.submit import sbatch_once
 from slurmopt.units import seconds
 
 
@@ -18,14 +18,9 @@ class Sbatch:
         return render(job)
 
     def submit(self, job: Job, token: str, retry: bool) -> Submission:
-        return Submission(hand_over(job, token, retry))
-
-
-def hand_over(job: Job, token: str, retry: bool) -> str:
-    """Submits the job's script, and returns the job id."""
-    settings = job.settings
-    timeout = seconds(settings.launch.submit_timeout)
-    return submit_once(job.folder.script, settings.resources.comment, token, timeout, retry, job.after)
+        script, comment = job.folder.script, job.settings.resources.comment
+        timeout = seconds(job.settings.launch.submit_timeout)
+        return Submission(sbatch_once(script, comment, token, timeout, retry, job.after))
 
 
 BACKEND = Sbatch()

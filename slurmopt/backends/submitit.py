@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.backends.protocol import Submission
-from slurmopt.backends.sbatch import hand_over
+from slurmopt.backends.sbatch import Sbatch
 from slurmopt.errors import ConfigError
 from slurmopt.run_folder.files import read_script
 from slurmopt.slurm.script.job import Job, processes_per_node
@@ -63,7 +63,7 @@ def executor(job: Job, token: str, retry: bool) -> Any:
             return [self._submit_command(self._submitit_command_str)]
 
         def _submit_command(self, command: str) -> Any:
-            job_id = hand_over(job, token, retry)
+            job_id = Sbatch().submit(job, token, retry).job_id
             # Of a range the least: only these ranks leave a result whatever nodes the last attempt had.
             ranks = job.settings.resources.least_nodes * processes_per_node(job)
             submitted = self.job_class(folder=self.folder, job_id=job_id, tasks=list(range(ranks)))

@@ -173,7 +173,7 @@ def _retried_points(chosen: Selection, words: list[str], given: argparse.Namespa
         if given.dry_run:
             _show(answer, script or read_script(sweep.script), given.json)
         else:
-            answer.jobs = [*planned.jobs, *sweeps.submit(planned, script)]
+            answer.jobs = [*planned.jobs, *sweeps.submit_retry(planned, script)]
             answer.job, answer.before = answer.jobs[0], not planned.points
             _say_points(answer, given.json)
     except (SlurmoptError, OSError) as error:
@@ -218,9 +218,9 @@ def _retried(run: RunFolder, words: list[str], given: argparse.Namespace) -> Ans
         if given.dry_run:
             _show(answer, script, given.json)
         else:
-            from slurmopt.runs.submit.execute import submit
+            from slurmopt.runs.submit.execute import submit_run
 
-            answer.job, _ = submit(planned, backend, script)
+            answer.job, _ = submit_run(planned, backend, script)
             _say(answer, given.json)
     except (SlurmoptError, OSError) as error:
         _fail(answer, error)

@@ -30,12 +30,12 @@ def launch(plan: Plan) -> int:
         with slow_notice("asking Slurm when it could start"):
             plan.estimate = estimate(script)
     if isinstance(plan, SweepPlan):
-        from slurmopt.sweeps.submit import submission
+        from slurmopt.sweeps.submit.submission import launch_sweep
 
-        return submission.execute(plan, script)
-    from slurmopt.runs.submit.execute import execute
+        return launch_sweep(plan, script)
+    from slurmopt.runs.submit.execute import launch_run
 
-    return execute(plan, backend, script)
+    return launch_run(plan, backend, script)
 
 
 def ready(plan: Plan) -> tuple[Backend, str]:

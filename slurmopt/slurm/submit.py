@@ -37,7 +37,7 @@ _TRIES = 2
 _JOB_ID = re.compile(r"([0-9]+)\s*(?:;.*)?")
 
 
-def submit_once(
+def sbatch_once(
     script: Path,
     comment: str | None,
     token: str,
@@ -65,7 +65,7 @@ def submit_once(
         _refuse_swapped(script)  # which sbatch opens by its path, minutes after an earlier try
         tries += 1
         try:
-            return _sbatch(command, environment, job_sought, deadline, sleep)
+            return _try_sbatch(command, environment, job_sought, deadline, sleep)
         except SlurmUnreachable as error:
             if isinstance(error, SlurmDown) or "connect failure" in str(error):  # slurmctld cannot have taken the job
                 raise SlurmDown(str(error)) from error
@@ -85,7 +85,7 @@ def sought(script: Path, token: str, words: Sequence[str] = ()) -> Sought:
     return Sought(token, " ".join([str(script), *words]), frozenset(earlier_jobs))
 
 
-def _sbatch(
+def _try_sbatch(
     command: list[str], environment: dict[str, str], wanted: Sought, deadline: float, sleep: Callable[[float], None]
 ) -> str:
     """Calls sbatch once, and returns the job id. It is looked up unless sbatch printed an id and nothing else. Raises

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slurmopt.errors import RunError, SlurmError, SlurmRefused
@@ -26,8 +26,7 @@ from slurmopt.runs.submit import arrays
 from slurmopt.sweeps.status.point_states import SweepStates
 from slurmopt.sweeps.status.query import standing
 from slurmopt.sweeps.status.view import state_counts
-from slurmopt.sweeps.submit import backlog
-from slurmopt.sweeps.submit.cancelled_points import change
+from slurmopt.sweeps.submit import backlog, cancelled_points
 
 _WAIT = 10.0
 _POLL = 0.3
@@ -125,7 +124,8 @@ def _cancel(states: SweepStates, points: Ranges) -> list[str]:
     """Cancels `points` and returns scancel's arguments. Where scancel fails, the journals take the cancel back."""
     sweep = states.sweep
     # Noted before scancel, so that a job that ends at once counts as cancelled.
-    _note(sweep, "cancel", points, lambda cancelled: cancelled.union(points))
+    cancelled_points.add(sweep, points)
+    events.append(sweep.events, "cancel", points=str(points))
     states = standing(sweep, fresh=True)  # an array job may have been submitted since
     arrays.note(sweep, states.submissions)  # a job whose submission's answer was lost: a retry must not count it
     noted = note_in_points(states, points)
@@ -133,18 +133,13 @@ def _cancel(states: SweepStates, points: Ranges) -> list[str]:
         args = list(_scancel_args(states, points))
         _scancel(args)
     except BaseException:
-        _note(sweep, "cancel-failed", points, lambda cancelled: cancelled.minus(points))
+        cancelled_points.remove(sweep, points)
+        events.append(sweep.events, "cancel-failed", points=str(points))
         for run in noted:
             with contextlib.suppress(OSError):
                 events.append(run.events, "cancel-failed")
         raise
     return args
-
-
-def _note(sweep: SweepFolder, event: str, points: Ranges, update: Callable[[Ranges], Ranges]) -> None:
-    """Applies `update` to the file `cancelled` and appends `event` to the sweep's journal."""
-    change(sweep, update)
-    events.append(sweep.events, event, points=str(points))
 
 
 def note_in_points(states: SweepStates, points: Ranges) -> list[RunFolder]:

@@ -17,7 +17,7 @@ from slurmopt.errors import RunError
 from slurmopt.run_folder import events
 from slurmopt.run_folder.files import replace_json
 from slurmopt.run_folder.open_folders import holding
-from slurmopt.runs.submit.exactly_once import hand_over
+from slurmopt.runs.submit.exactly_once import journaled
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: becoming two other users needs root")
 
@@ -226,13 +226,14 @@ def test_what_an_earlier_try_may_have_submitted_is_still_looked_for(make_run: An
         events.append(run.events, "submitting", token="slurmopt:1", backend="sbatch")
     own = tmp_path / "own"
 
-    def swap_and_fail(token: str, retry: bool) -> Any:
-        os.rename(run.path, own)
-        run.path.mkdir()
-        raise RunError("swapped")
+    def swap_and_fail() -> None:
+        with journaled(run, "sbatch"):
+            os.rename(run.path, own)
+            run.path.mkdir()
+            raise RunError("swapped")
 
     with holding([run.path]), pytest.raises(RunError):
-        hand_over(run, "sbatch", swap_and_fail)
+        swap_and_fail()
     told = [event["event"] for event in events.read(own / "events.jsonl")]
     assert ("submit-failed" in told) != tried
     assert os.listdir(run.path) == []

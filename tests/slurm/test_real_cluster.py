@@ -23,7 +23,7 @@ from slurmopt.slurm.find_job import find_job, find_token
 from slurmopt.slurm.hostlist import expand
 from slurmopt.slurm.queue import queue
 from slurmopt.slurm.states import is_over, plain_state
-from slurmopt.slurm.submit import submit_once
+from slurmopt.slurm.submit import sbatch_once
 
 SLEEP = "#!/bin/bash\n#SBATCH --output=/dev/null\n#SBATCH --mem=100\nsleep 300\n"
 
@@ -201,7 +201,7 @@ def test_a_wrapper_around_sbatch_may_print_more(
     looks: list[str] = []
     monkeypatch.setattr("slurmopt.slurm.submit.find_job", lambda wanted: looks.append(wanted) or find_job(wanted))
     token = f"tok-{tmp_path.name}"
-    job = submit_once(script, None, token, timeout=30, retry=False)
+    job = sbatch_once(script, None, token, timeout=30, retry=False)
     assert find_token(token) == job
     assert bool(looks) == asked
     cancel(job)
@@ -223,13 +223,13 @@ def test_a_job_whose_comment_a_wrapper_changes_is_found_by_its_script(
     )
     wrapper.chmod(0o755)
     script.write_text(SLEEP)
-    before = submit_once(script, None, "tok-before", timeout=30, retry=False)
+    before = sbatch_once(script, None, "tok-before", timeout=30, retry=False)
     journal = script.with_name("events.jsonl")
     events.append(journal, "submitted", token="tok-before", job=before)
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
-    job = submit_once(script, None, f"tok-{tmp_path.name}", timeout=30, retry=False)
+    job = sbatch_once(script, None, f"tok-{tmp_path.name}", timeout=30, retry=False)
     assert (tmp_path / "ids").read_text().split() == [job]
-    again = submit_once(script, None, f"tok-{tmp_path.name}", timeout=30, retry=True)
+    again = sbatch_once(script, None, f"tok-{tmp_path.name}", timeout=30, retry=True)
     assert (tmp_path / "ids").read_text().split() == [again]
     cancel(before)
     cancel(job)
@@ -243,7 +243,7 @@ def test_a_squeue_that_lists_older_jobs_alone_has_no_job_submitted_over_and_over
     tools.mkdir()
     script.parent.mkdir(mode=0o700)
     script.write_text(SLEEP)
-    older = submit_once(script, None, "tok-older", timeout=30, retry=False)
+    older = sbatch_once(script, None, "tok-older", timeout=30, retry=False)
     events.append(script.with_name("events.jsonl"), "submitted", token="tok-older", job=older)
     lost = "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1"
     for name, text in (
@@ -253,7 +253,7 @@ def test_a_squeue_that_lists_older_jobs_alone_has_no_job_submitted_over_and_over
         (tools / name).write_text(f"#!/bin/bash\n{text}\n")
         (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    job = submit_once(script, None, f"tok-{tmp_path.name}", timeout=30, retry=False)
+    job = sbatch_once(script, None, f"tok-{tmp_path.name}", timeout=30, retry=False)
     assert (tmp_path / "ids").read_text().split() == [job]
     cancel(older)
     cancel(job)
@@ -269,7 +269,7 @@ def test_where_a_wrapper_submits_nothing_nothing_is_taken_for_a_job(
     script.write_text(SLEEP)
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
     with pytest.raises(SlurmRefused, match="closed until 18:00', and Slurm has no such job"):
-        submit_once(script, None, "tok-closed", timeout=30, retry=False, sleep=lambda seconds: None)
+        sbatch_once(script, None, "tok-closed", timeout=30, retry=False, sleep=lambda seconds: None)
 
 
 @pytest.mark.parametrize("swap", ["chown nobody {0}", "chown nobody {0}/job.sbatch", "chmod g+w {0}"])
@@ -285,7 +285,7 @@ def test_a_script_that_is_swapped_between_two_tries_is_not_submitted(
     script.write_text(SLEEP)
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
     with pytest.raises(RunError, match="nothing there is run"):
-        submit_once(script, None, f"tok-{tmp_path.name}", timeout=30, retry=False, sleep=lambda seconds: None)
+        sbatch_once(script, None, f"tok-{tmp_path.name}", timeout=30, retry=False, sleep=lambda seconds: None)
     assert tried.read_text() == "\n"
 
 

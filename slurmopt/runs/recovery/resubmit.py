@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slurmopt.errors import RunError
 from slurmopt.grid.point_ranges import Ranges
@@ -14,10 +14,10 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder, point_number, sweep_of
 from slurmopt.runs.journal import point_count
 from slurmopt.runs.submit import arrays
-from slurmopt.runs.submit.exactly_once import hand_over, run_lock
+from slurmopt.runs.submit.exactly_once import journaled, run_lock
 from slurmopt.slurm.cluster.facts import in_cluster
 from slurmopt.slurm.script.quoting import shell
-from slurmopt.slurm.submit import submit_once
+from slurmopt.slurm.submit import sbatch_once
 from slurmopt.units import seconds
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def submit_again(run: RunFolder, backend: str, settings: Settings, after: str | 
     """Submits the run's script once more and returns the new job's id. To be called with the run's lock held.
 
     `after`: a job that must be over first, so that two of one run never run together. Nodes that the run has excluded
-    stay so. Raises what `slurmopt.slurm.submit.submit_once` does.
+    stay so. Raises what `slurmopt.slurm.submit.sbatch_once` does.
     """
     _refuse_a_copy(run)
     options = [f"--dependency=afterany:{after}"] if after else []
@@ -40,18 +40,17 @@ def submit_again(run: RunFolder, backend: str, settings: Settings, after: str | 
         options.append(f"--exclude={nodes}")
     timeout = seconds(settings.launch.submit_timeout)
     sweep = sweep_of(run)
-
-    def submit(token: str, retry: bool) -> tuple[str, dict[str, Any]]:
+    with journaled(run, backend) as submitting:
+        token, retry = submitting.token, submitting.retry
         if sweep is not None:
-            job = _of_sweep(sweep, run, settings, options, token)
+            submitting.job = _array_for(sweep, run, settings, options, token)
         else:
-            job = submit_once(run.script, settings.resources.comment, token, timeout, retry, options)
-        return job, {"by": "tend", **in_cluster()}
+            submitting.job = sbatch_once(run.script, settings.resources.comment, token, timeout, retry, options)
+        submitting.details = {"by": "tend", **in_cluster()}
+    return submitting.job
 
-    return hand_over(run, backend, submit)
 
-
-def _of_sweep(sweep: SweepFolder, run: RunFolder, settings: Settings, options: list[str], token: str) -> str:
+def _array_for(sweep: SweepFolder, run: RunFolder, settings: Settings, options: list[str], token: str) -> str:
     """Another array job for the point, or the points of the array task, that `run` is; the id of its one task. Once for
     each `token` of the run's own journal: an earlier try may have come as far as this."""
     number = point_number(run)
@@ -72,7 +71,7 @@ def _of_sweep(sweep: SweepFolder, run: RunFolder, settings: Settings, options: l
             workers = 1 if one.tasks is not None else None
             size = max(1, len(points))
             batch = arrays.Batch(points, size, packed=True, tasks=workers, options=tuple(options), part=token)
-        made = arrays.submit(sweep, settings, batch, count)
+        made = arrays.submit_array(sweep, settings, batch, count)
     return f"{made.job}_{made.array}"
 
 

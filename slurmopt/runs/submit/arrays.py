@@ -1,4 +1,4 @@
-"""Array jobs of a sweep: which points each got, and the next one, handed over exactly once.
+"""Array jobs of a sweep: which points each got, and the next one, submitted exactly once.
 
 The sweep's journal is the truth: `submitting` tells the points before Slurm is asked, `submitted` the job. `sweep.json`
 says the same for those who look.
@@ -18,9 +18,9 @@ from slurmopt.run_folder import events
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.journal import point_count
 from slurmopt.runs.ownership import refuse_foreign
-from slurmopt.runs.submit.exactly_once import hand_over
+from slurmopt.runs.submit.exactly_once import journaled
 from slurmopt.slurm.cluster.facts import in_cluster
-from slurmopt.slurm.submit import look_up, sought, submit_once
+from slurmopt.slurm.submit import look_up, sbatch_once, sought
 from slurmopt.units import seconds
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def settle(sweep: SweepFolder, settings: Settings, count: int) -> None:
         if one.job is None:
             options = _options(sweep, one.token)
             batch = Batch(one.points, one.per_task, one.packed, one.tasks, options, one.among)
-            submit(sweep, settings, batch, count)
+            submit_array(sweep, settings, batch, count)
     _tell(sweep, count)
 
 
@@ -168,10 +168,10 @@ def _options(sweep: SweepFolder, token: str | None) -> tuple[str, ...]:
     return next((tuple(map(str, event.get("options", ()))) for event in tried if event.get("token") == token), ())
 
 
-def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int) -> Submission:
+def submit_array(sweep: SweepFolder, settings: Settings, batch: Batch, count: int) -> Submission:
     """Submits one more array job of a sweep of `count` points. To be called with the sweep's lock held.
 
-    An unsettled submission must have been settled before. Raises what `slurmopt.slurm.submit.submit_once` does.
+    An unsettled submission must have been settled before. Raises what `slurmopt.slurm.submit.sbatch_once` does.
     """
     refuse_foreign(sweep)
     before = [one for one in known(sweep) if one.job is not None]
@@ -188,14 +188,13 @@ def submit(sweep: SweepFolder, settings: Settings, batch: Batch, count: int) -> 
     at_once = f"%{settings.sweep.at_once}" if settings.sweep.at_once else ""
     options = [f"--array={made.array}{at_once}", *batch.options]
     timeout = seconds(settings.launch.submit_timeout)
-
-    def ask(token: str, retry: bool) -> tuple[str, dict[str, Any]]:
-        comment = settings.resources.comment
-        return submit_once(sweep.script, comment, token, timeout, retry, options, _words(made)), in_cluster()
-
+    comment = settings.resources.comment
     told = {"number": number, "points": str(batch.points), "per_task": batch.per_task, "packed": batch.packed}
     told |= {} if batch.among is None else {"among": str(batch.among)}
     told |= {} if batch.part is None else {"part": batch.part}
-    job = hand_over(sweep.run, "sbatch", ask, **told, tasks=batch.tasks, options=list(batch.options))
+    with journaled(sweep.run, "sbatch", **told, tasks=batch.tasks, options=list(batch.options)) as submitting:
+        token, retry = submitting.token, submitting.retry
+        submitting.job = sbatch_once(sweep.script, comment, token, timeout, retry, options, _words(made))
+        submitting.details = in_cluster()
     _tell(sweep, count)
-    return replace(made, job=job)
+    return replace(made, job=submitting.job)

@@ -1,4 +1,4 @@
-"""Handing a run over to Slurm exactly once: its lock, and what its journal knows of earlier tries."""
+"""Submitting a run exactly once: its lock, and what its journal knows of earlier tries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +86,25 @@ def earlier(run: RunFolder) -> tuple[str | None, str | None, bool]:
     return token, job, noted
 
 
-def hand_over(
-    run: RunFolder, backend: str, submit: Callable[[str, bool], tuple[str, dict[str, Any]]], **extra_fields: Any
-) -> str:
-    """Notes the submission, has `submit` do it, and notes its job, whose id is returned.
+@dataclass
+class Submitting:
+    """A submission that the journal has as `submitting`; the caller sets `job` once it is submitted."""
 
-    `submit(token, retry)` gives the job's id and what else the journal is to keep; with `retry` an earlier try with
-    this token may have got through. `extra_fields`: of its `submitting` event. To be called with the run's lock held.
-    Raises what `submit` does, FolderError where script or journal fail before sbatch, and SubmissionNotNoted where the
-    journal cannot be written and the job is submitted; RunError where something else is in the place of a folder that
-    this process holds.
+    token: str
+    retry: bool
+    """Whether an earlier try with this token may have got through."""
+    job: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What else the `submitted` event is to keep."""
+
+
+@contextlib.contextmanager
+def journaled(run: RunFolder, backend: str, **extra_fields: Any) -> Iterator[Submitting]:
+    """Writes `submitting` to the journal, and after the block, which submits the script, the job that it has set.
+
+    `extra_fields`: of the `submitting` event. To be used with the run's lock held. Raises what the block raises,
+    FolderError where script or journal fail before it, and SubmissionNotNoted where the journal cannot be written and
+    the job is submitted; RunError where something else is in the place of a folder that this process holds.
     """
     refuse_swapped(run)
     token, job_id, _ = earlier(run)
@@ -112,7 +122,8 @@ def hand_over(
         raise FolderError(f"{path}: {why_failed(error)}; {nothing} was submitted") from error
     try:
         refuse_swapped(run)
-        job_id, details = submit(token, retry)
+        submitting = Submitting(token, retry)
+        yield submitting
     except (RunError, SlurmDown, SlurmMissing, SlurmRefused) as error:
         if retry and isinstance(error, RunError):  # an earlier try may have got through
             raise
@@ -121,8 +132,7 @@ def hand_over(
         raise
     except OSError as error:  # of a file that belongs to the submission
         raise SubmissionUnknown(f"{why_failed(error)} while Slurm was asked, which may have taken the job") from error
-    note_job(run, backend, token, job_id, **details)
-    return job_id
+    note_job(run, backend, token, submitting.job, **submitting.details)
 
 
 def note_job(run: RunFolder, backend: str, token: str | None, job: str, **details: Any) -> None:

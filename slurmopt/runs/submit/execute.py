@@ -1,10 +1,13 @@
-"""Carrying a plan out: the run folder, the hand-over exactly once, and what is said about it."""
+"""Launches the run of a plan: makes its folder, submits it exactly once, and prints its job."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import (
@@ -23,7 +26,7 @@ from slurmopt.run_folder.files import read_script
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import hold, holding
 from slurmopt.runs.ownership import refuse_taken
-from slurmopt.runs.submit.exactly_once import cron_line, earlier, hand_over, run_lock
+from slurmopt.runs.submit.exactly_once import cron_line, earlier, journaled, run_lock
 from slurmopt.runs.submit.new_folder import discard, folder_errors, make_run
 from slurmopt.runs.submit.resume import going_on
 from slurmopt.slurm.cluster.facts import in_cluster
@@ -33,39 +36,36 @@ if TYPE_CHECKING:
     from slurmopt.runs.submit.plan import Plan
 
 
-def execute(plan: Plan, backend: Backend, script: str) -> int:
-    """Submits the plan once, and says so; waits where that is asked for."""
-    with holding([plan.job.folder.top]):
-        return _carry_out(plan, backend, script)
+def launch_run(plan: Plan, backend: Backend, script: str) -> int:
+    """Submits the run once and prints its job; follows it where that is asked for. Returns the exit status."""
+    run, launch = plan.job.folder, plan.job.settings.launch
+    with holding([run.top]):
+        job_id, repeated = submit_run(plan, backend, script)
+        _print_job(plan, job_id, repeated)
+        if backend.slurm and not repeated:
+            _warn_where_it_cannot_return(run, job_id)
+        wait = launch.wait if launch.wait is not None else not backend.slurm
+        return _follow(run, quiet=launch.json) if wait else 0
 
 
-def _carry_out(plan: Plan, backend: Backend, script: str) -> int:
-    job_id, repeated = submit(plan, backend, script)
-    _say(plan, job_id, repeated)
-    if backend.slurm and not repeated:
-        _warn_where_it_cannot_return(plan.job.folder, job_id)
-    launch = plan.job.settings.launch
-    wait = launch.wait if launch.wait is not None else not backend.slurm
-    return _follow(plan.job.folder, quiet=launch.json) if wait else 0
-
-
-def submit(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
+def submit_run(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
     """Makes the run (or takes the one there is) and submits it once: its job, and whether an earlier launch had."""
-    with holding([plan.job.folder.top]):
-        return _submit(plan, backend, script)
-
-
-def _submit(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
     if plan.submitted is not None:
         return plan.submitted, True
     run = plan.job.folder
-    made = not plan.existing and _make(plan, script)
-    with run_lock(run):
-        if plan.existing:
-            with going_on(plan, script, earlier(run)[:2]):
-                return _hand_over(plan, backend, made), False
-        before = _submitted(plan)  # another launch with this ID can be quicker, whoever made the folder
-        return before or _hand_over(plan, backend, made), before is not None
+    with holding([run.top]):
+        is_new = not plan.existing and _make(plan, script)
+        with run_lock(run):
+            changes: AbstractContextManager[None] = contextlib.nullcontext()
+            if plan.existing:
+                changes = going_on(plan, script, earlier(run)[:2])
+            elif (before := _job_of_earlier_launch(plan)) is not None:  # whoever made the folder
+                return before, True
+            with changes, _with_way_out(plan, is_new), journaled(run, plan.backend) as submitting:
+                submission = backend.submit(plan.job, submitting.token, submitting.retry)
+                submitting.job = submission.job_id
+                submitting.details = {**(in_cluster() if backend.slurm else {}), **submission.details}
+            return submitting.job, False
 
 
 def _make(plan: Plan, script: str) -> bool:
@@ -86,7 +86,7 @@ def _make(plan: Plan, script: str) -> bool:
     return False
 
 
-def _submitted(plan: Plan) -> str | None:
+def _job_of_earlier_launch(plan: Plan) -> str | None:
     """The job that an earlier launch with this ID became, if that is known."""
     run = plan.job.folder
     token, job_id, noted = earlier(run)
@@ -95,19 +95,15 @@ def _submitted(plan: Plan) -> str | None:
     return job_id
 
 
-def _hand_over(plan: Plan, backend: Backend, made: bool) -> str:
-    """Submits the run; the id of its job, which an earlier try may have submitted already."""
+@contextlib.contextmanager
+def _with_way_out(plan: Plan, is_new: bool) -> Iterator[None]:
+    """Removes a new folder whose job Slurm did not take; says how to repeat where it took it, or may have."""
     run = plan.job.folder
     untried = earlier(run)[0] is None
-
-    def submit(token: str, retry: bool) -> tuple[str, dict[str, Any]]:
-        submission = backend.submit(plan.job, token, retry)
-        return submission.job_id, {**(in_cluster() if backend.slurm else {}), **submission.details}
-
     try:
-        return hand_over(run, plan.backend, submit)
+        yield
     except (SlurmDown, SlurmMissing, SlurmRefused, FolderError):
-        if made and untried:
+        if is_new and untried:
             discard(run)
         raise
     except (SlurmUnreachable, SubmissionUnknown) as error:
@@ -124,7 +120,7 @@ def _repeat(plan: Plan) -> str:
     return f"repeat the launch with {again}: it never submits twice"
 
 
-def _say(plan: Plan, job_id: str, repeated: bool) -> None:
+def _print_job(plan: Plan, job_id: str, repeated: bool) -> None:
     run = plan.job.folder
     if plan.job.settings.launch.json:
         answer: dict[str, Any] = {"run": str(run.path), "name": plan.job.name, "backend": plan.backend}

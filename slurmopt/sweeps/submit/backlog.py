@@ -56,7 +56,7 @@ def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
     while waiting and there.tasks:
         batch = replace(first_batch(waiting, settings.sweep, there.tasks), options=_options(sweep, settings))
         try:
-            made = arrays.submit(sweep, settings, batch, point_count(sweep))
+            made = arrays.submit_array(sweep, settings, batch, point_count(sweep))
         except SlurmRefused as error:
             there = _smaller(error, there, batch.size, anything=bool(arrays.submitted(sweep)))
             continue
@@ -130,7 +130,17 @@ def go_on(sweep: SweepFolder, patience: float = 0.0) -> None:
     """
     refuse_foreign(sweep)
     with _waiter(sweep, patience) as patience:
-        _go_on(sweep, patience)
+        deadline, pause = time.monotonic() + patience, _PAUSE
+        while sweep.more.exists():
+            late = time.monotonic() + pause > deadline
+            try:
+                if _submit_more(sweep, max(0.0, deadline - time.monotonic())) or late:
+                    return
+            except SlurmUnreachable:
+                if late:
+                    raise
+            time.sleep(pause)
+            pause *= 2
 
 
 @contextlib.contextmanager
@@ -147,21 +157,7 @@ def _waiter(sweep: SweepFolder, patience: float) -> Iterator[float]:
         yield patience
 
 
-def _go_on(sweep: SweepFolder, patience: float) -> None:
-    deadline, pause = time.monotonic() + patience, _PAUSE
-    while sweep.more.exists():
-        late = time.monotonic() + pause > deadline
-        try:
-            if _look(sweep, max(0.0, deadline - time.monotonic())) or late:
-                return
-        except SlurmUnreachable:
-            if late:
-                raise
-        time.sleep(pause)
-        pause *= 2
-
-
-def _look(sweep: SweepFolder, patience: float) -> bool:
+def _submit_more(sweep: SweepFolder, patience: float) -> bool:
     """Submits what fits; whether nobody needs to look again soon."""
     from slurmopt.config.composition.settings import load
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Iterator
 
 from slurmopt.errors import RunError
 from slurmopt.grid.point_ranges import Ranges
@@ -15,11 +16,23 @@ from slurmopt.runs.submit.lock_file import claimed
 _TIMEOUT = 10.0  # seconds
 
 
-def change(sweep: SweepFolder, how: Callable[[Ranges], Ranges]) -> None:
-    """Changes which points must not start. Several may at the same moment; RunError where one of them takes long."""
+def add(sweep: SweepFolder, points: Ranges) -> None:
+    """These points must not start. Several may change it at the same moment; RunError where one of them takes long."""
+    with _claimed(sweep):
+        replace_text(sweep.cancelled, f"{cancelled(sweep).union(points)}\n")
+
+
+def remove(sweep: SweepFolder, points: Ranges) -> None:
+    """These points may start again; RunError as `add`."""
+    with _claimed(sweep):
+        replace_text(sweep.cancelled, f"{cancelled(sweep).minus(points)}\n")
+
+
+@contextlib.contextmanager
+def _claimed(sweep: SweepFolder) -> Iterator[None]:
     # Not the sweep's lock, which a submission to a slow Slurm holds for long.
     with claimed(sweep.path / ".cancelling", _TIMEOUT) as mine:
         if not mine:
             raise RunError(f"another cancel of {sweep.path} is under way")
         clear(sweep.path)
-        replace_text(sweep.cancelled, f"{how(cancelled(sweep))}\n")
+        yield

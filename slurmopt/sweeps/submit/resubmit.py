@@ -32,7 +32,7 @@ from slurmopt.runs.submit.exactly_once import run_lock
 from slurmopt.sweeps.status.point_states import BAD, SweepStates
 from slurmopt.sweeps.status.query import standing
 from slurmopt.sweeps.status.view import short, state_counts
-from slurmopt.sweeps.submit.cancelled_points import change
+from slurmopt.sweeps.submit import cancelled_points
 
 if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
@@ -78,7 +78,7 @@ def settle(sweep: SweepFolder) -> None:
             return
         if have := _points(_since(arrays.known(sweep), broken_off.token)):
             if lost := broken_off.banned.minus(have):
-                change(sweep, lambda now: now.union(lost))
+                cancelled_points.add(sweep, lost)
         else:
             arrays.drop_lost(sweep)
             _put_back(sweep, broken_off)
@@ -171,7 +171,7 @@ def _refuse(key: str) -> None:
         )
 
 
-def submit(again: Again, script: str | None) -> list[str]:
+def submit_retry(again: Again, script: str | None) -> list[str]:
     """Submits the points, if there are any; the new array jobs. `script`: the changed one, None where it stays.
 
     The journals note the `retry`: the points' budgets count from there. Raises what a submission does; config and
@@ -236,7 +236,7 @@ def _undo(sweep: SweepFolder) -> None:
 
 
 def _put_back(sweep: SweepFolder, broken_off: unfinished_retry.Unfinished) -> None:
-    change(sweep, lambda now: now.union(broken_off.banned))
+    cancelled_points.add(sweep, broken_off.banned)
     unfinished_retry.undo(sweep.run, broken_off)
 
 
@@ -254,7 +254,7 @@ def _change(again: Again, script: str | None) -> None:
     if again.changed is not None and script is not None:
         replace_text(sweep.config, OmegaConf.to_yaml(OmegaConf.create(again.changed.stored)))
         replace_text(sweep.script, script)
-    change(sweep, lambda before: before.minus(again.points))
+    cancelled_points.remove(sweep, again.points)
     events.append(sweep.events, "retry", points=str(again.points), changes=again.changes)
     records = Records(sweep)
     for point in again.points:

@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from slurmopt.sweeps.submit.plan import SweepPlan
 
 
-def execute(plan: SweepPlan, script: str) -> int:
-    """Submits the plan's sweep, and says so."""
+def launch_sweep(plan: SweepPlan, script: str) -> int:
+    """Submits the sweep and prints its jobs; watches it where that is asked for. Returns the exit status."""
     with holding([plan.sweep.path]):
-        submissions, repeated = submit(plan, script)
-        say(plan, submissions, repeated)
+        submissions, repeated = submit_sweep(plan, script)
+        print_jobs(plan, submissions, repeated)
         return _watch(plan) if plan.job.settings.launch.wait else 0
 
 
@@ -68,7 +68,7 @@ def _watch(plan: SweepPlan) -> int:
     return 0 if set(standing(sweep).counts()) == {"finished"} else 1
 
 
-def submit(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
+def submit_sweep(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
     """Makes the sweep, or takes the one there is, and submits what fits; also whether there was nothing left to do.
 
     Raises SlurmRefused and SlurmDown with nothing left behind, SubmissionUnknown where nobody can tell.
@@ -177,7 +177,7 @@ def _refuse_another(plan: SweepPlan, script: str) -> None:
         raise RunError(f"launch.id: {sweep.id!r} is taken by other points at {sweep.path}; choose another ID")
 
 
-def say(plan: SweepPlan, submissions: list[Submission], repeated: bool) -> None:
+def print_jobs(plan: SweepPlan, submissions: list[Submission], repeated: bool) -> None:
     """What a person, or a script, wants to know of it."""
     sweep = plan.sweep
     count = point_count(sweep)
@@ -217,6 +217,6 @@ def submit_points(sweep: SweepFolder, settings: Settings, points: Ranges) -> lis
     for part, among in [(points, None)] if settings.sweep.packed else arrays.numbered_as_before(sweep, points):
         while part:
             batch = replace(first_batch(part, settings.sweep, most), among=among)
-            made.append(arrays.submit(sweep, settings, batch, count))
+            made.append(arrays.submit_array(sweep, settings, batch, count))
             part = part.minus(batch.points)
     return made
