@@ -26,6 +26,8 @@ from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE
 
 COMMAND = "SLURMOPT_COMMAND"
 """Environment variable: the words of the command as JSON. Unlike arguments, only the user and root can read it."""
+OF_POINT = "--of-point"
+NO_VERDICT = "--no-verdict"
 PATIENCE = 60.0
 """Seconds. On a node that temporarily cannot map user ids, all folders seem to belong to another user."""
 
@@ -133,5 +135,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cpu-bind", choices=("auto", "off"), default="auto", help="keep to the CPUs near the GPU")
     parser.add_argument("--exit-after-signal", choices=("continue", "finished"), default="continue")
     parser.add_argument("--function", metavar="PKG.MOD.FN")
-    parser.add_argument("--of-point", action="store_true", help="the folder is a sweep's point: its config says what")
+    parser.add_argument(OF_POINT, action="store_true", help="the folder is a sweep's point: its config says what")
+    parser.add_argument(NO_VERDICT, action="store_true", help="with --of-point: the parent judges how the rank ended")
     return parser

@@ -2,10 +2,11 @@
 
 Slurm gives a signal that srun forwards to *every* process of the step: USR1 would kill each helper that the training
 started (compile workers, loggers, a command that was promised nothing). So USR1 is blocked, which children inherit
-even through exec, and one thread waits for it; a USR1 before that thread stands is kept by the kernel and not lost.
-TERM must go on ending children, so it is not blocked: Python's own handler writes it to a pipe at once, which a thread
-reads, although the handler's Python code waits until the main thread comes out of C. Where asyncio has taken that pipe
-away, that is when it is heard.
+even through exec, and a thread waits for it; a USR1 before that thread stands is kept by the kernel and not lost.
+TERM must go on ending children, so it is not blocked: Python's own handler writes it to a pipe at once, although the
+handler's Python code waits until the main thread comes out of C. The kernel tells the same thread by SIGIO, which only
+this thread blocks, that there is something to read. Where asyncio has taken that pipe away, TERM is heard when the
+handler's Python code runs.
 USR1 has no Python handler of ours, unless other threads were there before the block: a framework that leaves a taken
 signal alone, as Lightning does, finds it free and installs its own, which the thread that waits for USR1 has run.
 Imported first of all, so it imports nothing slow itself.
@@ -15,12 +16,14 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import fcntl
 import os
 import signal
 import socket
+import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 
 _MARK = b"\0"
@@ -35,56 +38,64 @@ _later = 0
 _told = False
 _heard = threading.Event()
 _caught_up = threading.Event()
-_waits: dict[signal.Signals, int] = {}
-"""The process that waits for each signal; a forked process does not."""
+_taken_by = 0
+"""The process that has taken signals; a forked process has not."""
 _listeners: list[Callable[[int], None]] = []
 _let_go_is_set = False
 _mask_before_fork: set[int] = set()
 _wakeup: socket.socket | None = None
+_F_SETOWN_EX = 15
+"""Of fcntl: whom the kernel tells of input; Python has no name for it."""
+_F_OWNER_TID = 0
 
 
 def install(*more: signal.Signals) -> None:
-    """Takes USR1 (and `more`, treated alike) and TERM for this process."""
-    take_usr1(*more)
-    take_term()
+    """Takes USR1, `more`, and TERM for this process."""
+    take(signal.SIGUSR1, *more, signal.SIGTERM)
+
+
+def take(*numbers: signal.Signals) -> None:
+    """Makes these signals a request to save and stop: TERM, and others, all treated as USR1. Called once in a process,
+    in the main thread; a second call changes nothing."""
+    global _taken_by
+    if _taken_by == os.getpid():
+        return
+    _taken_by = os.getpid()
+    waited_for = {number for number in numbers if number != signal.SIGTERM}
+    _block(waited_for)
+    reader = _take_term() if signal.SIGTERM in numbers else None
+    threading.Thread(target=_hear, args=(waited_for, reader), name="slurmopt-signals", daemon=True).start()
 
 
 def start_afresh() -> None:
     """Resets the state in a forked child that becomes a rank: it has got no request, and its threads are gone.
-    `install` follows."""
+    `take` or `install` follows."""
     global _asked, _asked_at, _terms, _later, _told, _heard, _caught_up, _wakeup
     _asked, _asked_at, _terms, _later, _told = None, 0.0, 0, 0, False
     _heard, _caught_up, _wakeup = threading.Event(), threading.Event(), None
     _listeners.clear()
 
 
-def take_usr1(*more: signal.Signals) -> None:
-    """Makes USR1 (and `more`) a request to save and stop, unless the program has a handler. Called in the main
-    thread."""
-    waited_for = {number for number in (signal.SIGUSR1, *more) if _waits.get(number) != os.getpid()}
-    if not waited_for:
-        return
-    _waits.update(dict.fromkeys(waited_for, os.getpid()))
-    signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
+def _block(numbers: Iterable[signal.Signals]) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     alone = len(os.listdir("/proc/self/task")) == 1
-    for number in waited_for:  # a thread of some library that was there before the block would die of it
+    for number in numbers:  # a thread of some library that was there before the block would die of it
         signal.signal(number, signal.SIG_DFL if alone else _on_signal)
-    threading.Thread(target=_wait, args=(waited_for,), name="slurmopt-signals", daemon=True).start()
 
 
-def take_term() -> None:
-    """Makes SIGTERM a request to save and stop, but not in forked children. Called in the main thread."""
+def _take_term() -> socket.socket:
+    """Sets the handler of SIGTERM, but not in forked children, and returns where to read which signals came."""
     global _let_go_is_set, _wakeup
     if not _let_go_is_set:
         # A SIGTERM to a child so young that it still has our handler would be dropped: keep it until it has let go.
         os.register_at_fork(before=_hold_term, after_in_parent=_release_term, after_in_child=_let_go)
         _let_go_is_set = True
-    if _wakeup is None:
-        reader, _wakeup = socket.socketpair()
-        _wakeup.setblocking(False)
-        threading.Thread(target=_read, args=(reader,), name="slurmopt-term", daemon=True).start()
+    reader, _wakeup = socket.socketpair()
+    reader.setblocking(False)
+    _wakeup.setblocking(False)
     signal.set_wakeup_fd(_wakeup.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, _on_term)
+    return reader
 
 
 def listen(listener: Callable[[int], None]) -> None:
@@ -150,24 +161,45 @@ def pressed() -> bool:
     return _later > 0
 
 
-def _wait(numbers: set[signal.Signals]) -> None:
+def _hear(numbers: set[signal.Signals], reader: socket.socket | None) -> None:
+    """The thread: waits for signals, and for SIGIO, by which the kernel tells of input at `reader`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+    if reader is not None:
+        _tell_this_thread_of_input(reader)
+        _read(reader)  # what came before
     while True:
-        number = signal.Signals(signal.sigwait(numbers))
-        _on_signal(number, None)
-        if _is_the_trainings(number):  # its own handler runs too
-            tell()
-            _thread.interrupt_main(number)
+        number = signal.Signals(signal.sigwait({*numbers, signal.SIGIO}))
+        if number != signal.SIGIO:
+            _on_signal(number, None)
+            if _is_the_trainings(number):  # its own handler runs too
+                tell()
+                _thread.interrupt_main(number)
+        elif reader is not None:
+            _read(reader)
+
+
+def _tell_this_thread_of_input(reader: socket.socket) -> None:
+    owner = struct.pack("ii", _F_OWNER_TID, threading.get_native_id())
+    fcntl.fcntl(reader, _F_SETOWN_EX, owner)  # no other thread gets SIGIO, which would end the process
+    fcntl.fcntl(reader, fcntl.F_SETFL, fcntl.fcntl(reader, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _read(reader: socket.socket) -> None:
     """Reads what Python's C handlers write: one byte for each signal. The training's own handler may have replaced
     ours."""
-    while data := reader.recv(64):
+    while data := _input(reader):
         for number in data:
             if number == signal.SIGTERM:
                 _on_signal(number, None)
         if _MARK in data:
             _caught_up.set()
+
+
+def _input(reader: socket.socket) -> bytes:
+    try:
+        return reader.recv(64)
+    except OSError:  # no more; or a training has closed all that it found open
+        return b""
 
 
 def _is_the_trainings(number: signal.Signals) -> bool:

@@ -59,7 +59,7 @@ class Loop:
         """`places`: what each of the points side by side has, and its words for the environment."""
         self._pack, self._source, self._journal, self._attempts = pack, source, journal, attempts
         self._ownership, self._live, self._imported, self._places = ownership, live, imported, places
-        self._archiving = archiving
+        self.archiving = archiving
         self._free = list(range(len(places)))
         self._running: list[Running] = []
         self._again: list[int] = []
@@ -177,13 +177,14 @@ class Loop:
         }
         return Order(
             folder=folder,
+            point=point,
             attempt=running.attempt,
             rank=rank,
             words=self._pack.words,
             environment=words | shares.rank_words(rank, running.ranks, running.port, os.environ) | own,
             share=share,
             imported=self._imported,
-            began=lambda: self._source.began(point),
+            source=self._source,
         )
 
     # ---- ending ------------------------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ class Loop:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            self._archiving.take_end(pid)
+            self.archiving.take_end(pid)
             self._take_end(pid, os.waitstatus_to_exitcode(status))
 
     def _take_end(self, pid: int, status: int) -> None:
@@ -213,7 +214,7 @@ class Loop:
         self._free.append(running.place)
         if running.lookout is not None:
             usage.kill([running.lookout])
-        own = {pid for one in self._running for pid in (*one.children, one.lookout)} | {self._archiving.process}
+        own = {pid for one in self._running for pid in (*one.children, one.lookout)} | {self.archiving.process}
         running.clear_up({pid for pid in own if pid is not None})
         if running.trouble is not None:
             self._cannot(running.point, running.attempt, running.trouble)
@@ -242,7 +243,7 @@ class Loop:
         """In the array task's journal, and to the source. `folder`: of the records that are archived."""
         over = folder is not None and end.next is None and not is_followed(folder, end.attempt)
         if folder is not None and over:
-            self._archiving.vacate(folder)
+            self.archiving.vacate(folder)
         try:
             self._journal.end(end)
         except OSError as error:
@@ -258,8 +259,8 @@ class Loop:
             self._is_in_trouble(error)
             return
         if folder is not None and over:
-            self._archiving.add(folder)
-            self._archiving.go_on()
+            self.archiving.add(folder)
+            self.archiving.go_on()
 
     def _tell_progress(self) -> None:
         self._live.report(self._journal.ended, self._source.total, {})
@@ -289,7 +290,7 @@ class Loop:
     def _look(self) -> None:
         self._looked = time.monotonic()
         self._look_at_cancelled()
-        self._archiving.go_on()
+        self.archiving.go_on()
         for running in list(self._running):
             running.look()
             self._look_at_memory(running)

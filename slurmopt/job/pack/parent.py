@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 
 from slurmopt.errors import SlurmoptError
 from slurmopt.grid import points_file
@@ -40,9 +39,14 @@ def main(argv: list[str]) -> int:
     facts = rank.export(pack.call, attempt)
     live = rank.start_heartbeat(pack.call, attempt, facts)
     process_tree.adopt_orphans()
-    last: list[Callable[[], None]] = []
+    loop: Loop | None = None
     try:
-        outcome = check(pack.call, attempt, facts, live) or _run(pack, attempt, facts, live, last)
+        ready = check(pack.call, attempt, facts, live) or _loop(pack, attempt, facts, live)
+        if isinstance(ready, Loop):
+            loop = ready
+            outcome = loop.run()
+        else:
+            outcome = ready
     except (OSError, SlurmoptError) as error:
         outcome = failures.outcome_of(error)
         say(outcome.error or outcome.outcome)
@@ -52,13 +56,13 @@ def main(argv: list[str]) -> int:
     live.end(outcome)
     if outcome.outcome not in (FINISHED, REQUEUE):
         print(f"slurmopt: {outcome.error}", file=sys.stderr, flush=True)
-    for work in last if outcome.outcome != REQUEUE else ():  # the next attempt does it
-        work()
+    if loop is not None and outcome.outcome != REQUEUE:  # else the next attempt does it
+        loop.archiving.finish()
     leave(outcome)
 
 
-def _run(pack: Pack, attempt: int, facts: RankFacts, live: HeartbeatWriter, last: list[Callable[[], None]]) -> Outcome:
-    """`last`: takes what is to be done once the outcome is told."""
+def _loop(pack: Pack, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> Loop | Outcome:
+    """The loop, once all is imported; an outcome where the GPUs do not compute right."""
     live.enter("importing")
     points = points_file.load(pack.sweep.points_file)
     places = shares.shares(pack.side_by_side, os.sched_getaffinity(0), os.environ)
@@ -77,8 +81,7 @@ def _run(pack: Pack, attempt: int, facts: RankFacts, live: HeartbeatWriter, last
     live.enter("running")
     attempts, parts = Attempts(pack, attempt), list(zip(places, words, strict=True))
     archiving = Archiving(pack, points, journal, ownership)
-    last.append(archiving.finish)
-    return Loop(pack, source, journal, attempts, ownership, live, imported, parts, archiving).run()
+    return Loop(pack, source, journal, attempts, ownership, live, imported, parts, archiving)
 
 
 def source_of(pack: Pack, points: Points, journal: TaskJournal, ownership: Ownership) -> PointSource:

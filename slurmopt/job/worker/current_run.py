@@ -249,10 +249,8 @@ def take_signals() -> None:
         return _warn_of_thread()
     _asked = os.getpid()
     _take_uncaught()  # again: a library may have set a hook of its own meanwhile
-    if _is_free(signal.SIGUSR1):
-        signals.take_usr1()
-    if _is_free(signal.SIGTERM):
-        signals.take_term()
+    if free := [number for number in (signal.SIGUSR1, signal.SIGTERM) if _is_free(number)]:
+        signals.take(*free)
 
 
 def _warn_of_thread() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
@@ -25,7 +25,7 @@ from slurmopt.job.facts.rank_facts import (
 )
 from slurmopt.job.health.check import check
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
-from slurmopt.job.rank_args import COMMAND, RankArgs, parse
+from slurmopt.job.rank_args import COMMAND, NO_VERDICT, OF_POINT, RankArgs, parse
 from slurmopt.job.rendezvous.gloo import gloo_exports
 from slurmopt.job.watchdog import flight_recorder
 from slurmopt.job.watchdog.stacks import Stacks
@@ -37,6 +37,8 @@ from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
 
 SUPERVISOR = "SLURMOPT_SUPERVISOR"
 """Environment variable: the process id of `slurmopt.job.worker.spawn`, if it started this rank."""
+UNPREPARED = (SlurmoptError, OSError, ImportError)
+"""What can keep a point from being prepared; `unprepared` makes the outcome of it."""
 _LAST_SECONDS = 10
 _SUBMITIT_SECONDS = 60
 """For submitit's pickle of an error, on a shared file system, and for the user's threads."""
@@ -51,12 +53,12 @@ class Task(Protocol):
 
 
 def main(argv: list[str]) -> int:
-    """Runs one rank. The exit status is 0 if it finished or asks for a requeue."""
+    """Runs one rank. The exit status is 0 if it finished or asks for a requeue. Signals are taken already."""
     outcome = run_rank(argv)
     sys.stdout.flush()
     sys.stderr.flush()
     if outcome.outcome == FINISHED:
-        if "--of-point" in argv:
+        if OF_POINT in argv and NO_VERDICT not in argv:
             _end_of_point()
         if outcome.pruned:  # its process group still stands
             threading._shutdown()  # type: ignore[attr-defined]
@@ -130,36 +132,24 @@ def _leave_after_submitit() -> None:
 
 
 def run_rank(argv: list[str]) -> Outcome:
-    """Runs one rank and writes its outcome to its heartbeat file."""
-    signals.install()
+    """Runs one rank and writes its outcome to its heartbeat file. Signals are taken already."""
     open_files.raise_limit()
     open_files.close_logs_to_others()
     call = parse(argv)
     if call.per == "rank":
         use_own_cpus(launched_facts(os.environ), call.cpu_bind)
-    return run_call(call, int(os.environ.get(run.ATTEMPT) or 0))
-
-
-def run_call(call: RankArgs, attempt: int, prepare: Callable[[RankArgs, int], RankArgs] = of_point) -> Outcome:
-    """As `run_rank`, with signals taken already. `prepare` completes the arguments."""
+    attempt = int(os.environ.get(run.ATTEMPT) or 0)
     facts = export(call, attempt)
-    live = start_heartbeat(call, attempt, facts)
-    try:
-        return _run(call, attempt, prepare, facts, live)
-    finally:
-        live.close()
+    with contextlib.closing(start_heartbeat(call, attempt, facts)) as live:
+        try:
+            call = of_point(call, facts.rank)
+        except UNPREPARED as error:
+            return unprepared(error, live)
+        return run_task(call, attempt, facts, live)
 
 
-def _run(
-    call: RankArgs, attempt: int, prepare: Callable[[RankArgs, int], RankArgs], facts: RankFacts, live: HeartbeatWriter
-) -> Outcome:
-    try:
-        call = prepare(call, facts.rank)
-    except (SlurmoptError, OSError, ImportError) as error:
-        outcome = _unprepared(error)
-        print(f"slurmopt: {outcome.error}", file=sys.stderr)
-        live.end(outcome)
-        return outcome
+def run_task(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> Outcome:
+    """Checks the node, runs the function or the command, and writes the outcome to the heartbeat file."""
     task = _task(call, attempt, facts, live)
     outcome = check(call, attempt, facts, live) or _judged(task.run(), call, live)
     if (who := signals.asked()) is not None:
@@ -185,13 +175,17 @@ def _is_alone(call: RankArgs, facts: RankFacts) -> bool:
     return facts.world_size == 1 and call.folder.in_sweep
 
 
-def _unprepared(error: Exception) -> Outcome:
-    """The outcome of a point that could not be prepared: a disk or quota is full, or the Python lacks a package."""
+def unprepared(error: Exception, live: HeartbeatWriter) -> Outcome:
+    """Prints and writes the outcome of a point that could not be prepared: a disk or quota is full, or the Python lacks
+    a package."""
     if isinstance(error, ImportError):
-        return failures.user_error(
-            f"{sys.executable} lacks {error.name}, which a point's config needs: install it there"
-        )
-    return failures.outcome_of(error) if isinstance(error, OSError) else failures.user_error(str(error))
+        lacks = f"{sys.executable} lacks {error.name}, which a point's config needs: install it there"
+        outcome = failures.user_error(lacks)
+    else:
+        outcome = failures.outcome_of(error) if isinstance(error, OSError) else failures.user_error(str(error))
+    print(f"slurmopt: {outcome.error}", file=sys.stderr)
+    live.end(outcome)
+    return outcome
 
 
 def export(call: RankArgs, attempt: int) -> RankFacts:

@@ -23,9 +23,10 @@ from typing import Any, NoReturn
 from slurmopt import job
 from slurmopt.errors import one_line
 from slurmopt.job import signals
+from slurmopt.job.pack.point_source import PointSource
 from slurmopt.job.pack.process.fresh import Imported, limit_gpu_memory
 from slurmopt.job.pack.process.shares import Share
-from slurmopt.job.rank_args import RankArgs, parse
+from slurmopt.job.rank_args import NO_VERDICT, RankArgs, parse
 from slurmopt.job.worker import current_run, point
 from slurmopt.job.worker import rank as ranks
 from slurmopt.run_folder.files import open_append
@@ -36,7 +37,6 @@ _PR_SET_PDEATHSIG = 1
 _LAST_SECONDS = 10
 _MOST_OF_A_WORD = 2000
 _MAIN = os.path.join(os.path.dirname(job.__file__), "__main__.py")
-_OF_POINT = "--of-point"
 _OOM_SCORE = "500"
 """Where the kernel must end something for want of memory, it is to be a point and not the parent."""
 
@@ -46,6 +46,7 @@ class Order:
     """One rank of one attempt of a point."""
 
     folder: RunFolder
+    point: int
     attempt: int
     rank: int
     words: list[str]
@@ -53,8 +54,8 @@ class Order:
     environment: dict[str, str]
     share: Share
     imported: Imported
-    began: Callable[[], None]
-    """Called in rank 0 just before the task."""
+    source: PointSource
+    """Rank 0 tells it that the point has begun."""
 
 
 @dataclass
@@ -80,7 +81,7 @@ def fork_rank(order: Order) -> Child:
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     try:
-        pid = forked(lambda: _rank(order, writer))
+        pid = forked(partial(_rank, order, writer))
     except OSError:
         os.close(reader)
         raise
@@ -142,7 +143,7 @@ def _rank(order: Order, writer: int) -> NoReturn:
         _become_rank(order)
         if order.imported.cuda:
             _start_python(order)
-        outcome = _run(order)
+        outcome = _run_point(order)
         _refuse_unwritten()  # what the point returned would be lost with its heartbeat
     except OSError as error:
         # The log, the heartbeat: what a rank needs before anything of the user's runs, and at its end.
@@ -177,23 +178,29 @@ def _become_rank(order: Order) -> None:
     order.imported.renew([_MAIN, str(order.folder.path), *order.words])
 
 
-def _run(order: Order) -> Outcome:
+def _run_point(order: Order) -> Outcome:
     signals.install()
     release_signals()
     if order.share.fraction is not None:
         limit_gpu_memory(order.share.fraction)
     words = parse([str(order.folder.path), *order.words])
     call = replace(words, folder=order.folder, health=None)  # the node has passed once for all
-    return ranks.run_call(call, order.attempt, partial(_prepare, order.began))
+    facts = ranks.export(call, order.attempt)
+    with contextlib.closing(ranks.start_heartbeat(call, order.attempt, facts)) as live:
+        try:
+            call = _of_point(order, call, facts.rank)
+        except ranks.UNPREPARED as error:
+            return ranks.unprepared(error, live)
+        return ranks.run_task(call, order.attempt, facts, live)
 
 
-def _prepare(began: Callable[[], None], call: RankArgs, rank: int) -> RankArgs:
-    """What `of_point` does, where the parent has made the config."""
+def _of_point(order: Order, call: RankArgs, rank: int) -> RankArgs:
+    """What `point.of_point` does, where the parent has made the config."""
     _refuse_unwritten()  # nor would anybody learn how it ended
     config = point.read(call.folder)
     point.set_variables(config, os.environ)
     if rank == 0:
-        began()
+        order.source.began(order.point)
     return replace(point.with_task(call, config), config=config)
 
 
@@ -205,9 +212,7 @@ def _refuse_unwritten() -> None:
 def _start_python(order: Order) -> NoReturn:
     """A Python of its own, because CUDA has been initialised in the parent; then a point costs seconds."""
     release_signals()
-    words = ["-m", "slurmopt.job", str(order.folder.path), *order.words]
-    if _OF_POINT in words:  # that would be a rank which judges itself; the point's config says which function anyway
-        words = [*(word for word in words if word != _OF_POINT), "--function", "that.of.the.point"]
+    words = ["-m", "slurmopt.job", NO_VERDICT, str(order.folder.path), *order.words]
     os.environ[current_run.ATTEMPT] = str(order.attempt)
     os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - no shell
 
