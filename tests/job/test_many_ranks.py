@@ -22,6 +22,7 @@ import sys
 import torch
 import torch.distributed.checkpoint
 import slurmopt.checkpoint.checkpointer
+from slurmopt.job import signals
 from slurmopt.job.worker import rank
 
 ranks, folder, port = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -39,6 +40,7 @@ for number in range(ranks):
         os.environ.update({name: str(value) for name, value in facts.items()})
         if number < int(sys.argv[4]):  # what one node allows is not what another does
             resource.setrlimit(resource.RLIMIT_NOFILE, (64, int(sys.argv[5])))
+        signals.install()
         os._exit(rank.main([folder, "--heartbeat", "5", "--timeout", "120", "--function", "training.main"]))
     children.append(child)
 sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))

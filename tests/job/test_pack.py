@@ -338,6 +338,15 @@ def test_signals_reach_a_point_as_they_would_a_rank(packer: Packer) -> None:
     assert packer.told()[0]["result"] == [-signal.SIGTERM, [int(signal.SIGUSR1)]]
 
 
+def test_a_forked_point_has_one_thread_for_signals(packer: Packer) -> None:
+    packer.points(1)
+    packer.module(
+        "import threading\ndef main(config):\n    return sorted(each.name for each in threading.enumerate())\n"
+    )
+    assert packer.run(task=("--of-point",)) == 0, packer.output
+    assert packer.told()[0]["result"] == ["MainThread", "slurmopt-heartbeat", "slurmopt-signals"]
+
+
 @needs_torch
 def test_where_an_import_has_asked_the_driver_for_gpus_each_point_starts_a_python(packer: Packer) -> None:
     """There is no GPU here: torch is made to say so, and as torch does it in forked processes alone."""

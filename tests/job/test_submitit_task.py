@@ -12,7 +12,7 @@ from slurmopt.job.worker.rank import submitit_task
 submitit = pytest.importorskip("submitit")
 
 TASKS = """
-import atexit, os, pathlib, signal, sys
+import atexit, os, pathlib, signal, sys, threading
 from slurmopt import Requeue, stop_requested
 
 def good(config):
@@ -20,6 +20,9 @@ def good(config):
     while not stop_requested():
         pass
     return {"lr": config.lr}
+
+def threads(config):
+    return sorted(each.name for each in threading.enumerate() if each.name.startswith("slurmopt-"))
 
 def bad(config):
     raise ValueError("no such thing")
@@ -55,6 +58,11 @@ def _submit(executor: object, runner: Runner, name: str) -> object:
 
 def test_submitits_result_is_the_functions_and_its_signals_are_ours(executor: object, runner: Runner) -> None:
     assert _submit(executor, runner, "good").result() == {"lr": 0.1}  # type: ignore[attr-defined]
+
+
+def test_one_thread_hears_the_signals_of_a_rank_that_submitit_started(executor: object, runner: Runner) -> None:
+    names = _submit(executor, runner, "threads").result()  # type: ignore[attr-defined]
+    assert names == ["slurmopt-heartbeat", "slurmopt-signals"]
 
 
 def test_submitit_records_the_failure(executor: object, runner: Runner) -> None:
