@@ -45,6 +45,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+STARTED_BY = {"cluster": "slurm", "plain_cluster": "slurm", "s3_server": "s3", "mortal_server": "s3", "server": "s3"}
+"""Fixture → the marker of the tests that use it, directly or not; others carry the marker themselves."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for name in set(getattr(item, "fixturenames", ())) & set(STARTED_BY):
+            item.add_marker(STARTED_BY[name])
+
+
 def pytest_configure(config: pytest.Config) -> None:
     release = config.getoption("--slurm-release")
     if release:
