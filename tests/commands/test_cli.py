@@ -14,7 +14,7 @@ from slurmopt import __version__
 from slurmopt.cli import main
 from slurmopt.commands import COMMANDS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 HEAVY = ("hydra", "omegaconf", "torch", "boto3", "pynvml", "rich", "jinja2", "yaml", "submitit", "numpy")
 
 

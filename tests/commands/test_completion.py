@@ -12,7 +12,7 @@ import pytest
 
 from slurmopt.commands.complete import candidates
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
