@@ -17,7 +17,6 @@ from sweeps.conftest import MadeSweep
 
 from slurmopt.commands import COMMANDS
 from slurmopt.config.checkpoint import Checkpoint
-from slurmopt.config.restart import Budgets
 from slurmopt.config.schema import Settings
 from slurmopt.config.sweep import Sweep
 from slurmopt.config.task import Task
@@ -203,7 +202,7 @@ def test_every_cause_and_its_budget_is_documented() -> None:
     words = re.findall(r"^    ([a-zA-Z]+(?: [a-z]+)*)(?:   |$)", causes.__doc__ or "", re.MULTILINE)
     assert {"time limit", "GPU out of memory", "unknown"} <= set(words)
     assert [word for word in words if f"| `{word}` |" not in page] == []
-    limits = {name: "no limit" if value is None else str(value) for name, value in asdict(Budgets()).items()}
+    limits = {name: "no limit" if value is None else str(value) for name, value in asdict(causes.Budgets()).items()}
     assert [name for name, limit in limits.items() if f"`{name}`: {limit} |" not in page] == []
     assert [word for word in words if causes.key(word) not in limits] == ["finished", "cancelled"]
 

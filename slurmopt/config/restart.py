@@ -3,64 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from slurmopt.config.check import at_least, one_of, readable
+from slurmopt.config.resources import Resources
+from slurmopt.config.task import Task
 from slurmopt.errors import ConfigError, one_line
+from slurmopt.restart.causes import PATTERN_KEYS, Budgets
+from slurmopt.restart.policy import Policy
 from slurmopt.units import seconds
 
 SIGNALS = ("USR1", "USR2", "INT", "TERM", "HUP", "CONT")
 AFTER_SIGNAL = ("continue", "finished")
-_CAUSES_OF_TEXT = ("infrastructure", "user_error", "out_of_memory", "gpu_out_of_memory", "node_failure", "hang")
 _MOST = 1_000_000
-
-
-@dataclass(kw_only=True)
-class Budgets:
-    """How often a run comes back after each cause; null is without limit, as long as it makes progress."""
-
-    time_limit: int | None = None
-    """The time limit came near."""
-
-    preemption: int | None = None
-    """A job of higher priority took the nodes."""
-
-    requeued: int | None = None
-    """An administrator requeued the job."""
-
-    asked: int | None = None
-    """The training asked for it: `Requeue`, exit status 75, the requeue file."""
-
-    node_failure: int | None = 10
-    """A node died, or was cut off."""
-
-    hang: int | None = 3
-    """No rank made a step for `restart.hang_after`."""
-
-    infrastructure: int | None = 5
-    """NCCL, CUDA, ECC, the network, a file system, a node that failed its health check."""
-
-    killed: int | None = 3
-    """A rank was killed, and nothing tells by whom."""
-
-    unknown: int | None = 3
-    """Nothing tells why it ended."""
-
-    out_of_memory: int | None = 0
-    """The host's memory was too small: it will be so again. `slurmopt retry RUN --more-memory 1.5` helps."""
-
-    gpu_out_of_memory: int | None = 0
-    """The GPU's memory was too small."""
-
-    user_error: int | None = 0
-    """The training raised, or its command failed."""
-
-    def __post_init__(self) -> None:
-        for item in fields(self):
-            value, key = getattr(self, item.name), f"restart.budgets.{item.name}"
-            at_least(value, 0, key)
-            if value is not None and value > _MOST:
-                raise ConfigError(f"{value} is too many; valid: 0 to {_MOST:,}, or null for no limit", key)
 
 
 @dataclass(kw_only=True)
@@ -112,6 +68,7 @@ class Restart:
     """Nodes that are left out of the next attempts."""
 
     def __post_init__(self) -> None:
+        _check_budgets(self.budgets)
         if str(self.hang_after).lower() == "false":  # YAML's own reading of a bare off
             self.hang_after = "off"
         _time_or(self.lead, ("auto",), "restart.lead")
@@ -122,6 +79,14 @@ class Restart:
         one_of(self.exit_after_signal, AFTER_SIGNAL, "restart.exit_after_signal")
         for pattern, cause in self.patterns.items():
             _check_pattern(str(pattern), cause)
+
+
+def _check_budgets(budgets: Budgets) -> None:
+    for name, value in asdict(budgets).items():
+        key = f"restart.budgets.{name}"
+        at_least(value, 0, key)
+        if value is not None and value > _MOST:
+            raise ConfigError(f"{value} is too many; valid: 0 to {_MOST:,}, or null for no limit", key)
 
 
 def _time_or(value: str, words: tuple[str, ...], key: str) -> None:
@@ -139,4 +104,21 @@ def _check_pattern(pattern: str, cause: str) -> None:
         raise ConfigError(f"is no regular expression: {error}", key) from error
     if matches_all:
         raise ConfigError("matches any text, the empty one too; valid: words of the error that you mean", key)
-    one_of(cause, _CAUSES_OF_TEXT, key)
+    one_of(cause, PATTERN_KEYS, key)
+
+
+def policy_of(
+    restart: Restart, task: Task, resources: Resources, workdir: Path | None = None, durable: str | None = None
+) -> Policy:
+    """The policy that a config states, for a run in `workdir` whose stops wait for the tier `durable`."""
+    return Policy(
+        budgets=asdict(restart.budgets),
+        no_progress=restart.no_progress,
+        patterns=dict(restart.patterns),
+        exclude_nodes=restart.exclude.nodes,
+        exclude_span=seconds(restart.exclude.span),
+        excluded=resources.exclude,
+        checkpoints=task.checkpoints,
+        workdir=None if workdir is None else str(workdir),
+        durable=durable,
+    )

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from slurmopt.run_folder import outcome
 
@@ -48,9 +49,57 @@ OUTCOMES = {
     NODE_FAILURE: outcome.INFRASTRUCTURE,
 }
 """The outcome of an attempt that left none, by its cause; after all others it is KILLED."""
-
 SLURM_RETURNS = frozenset({PREEMPTION, REQUEUED, NODE_FAILURE})
 """After these Slurm starts the job again by itself, unless the site cancels what it preempts."""
+OF_THE_CLUSTER = frozenset({INFRASTRUCTURE, NODE_FAILURE, PREEMPTION, REQUEUED})
+"""An attempt that these kept from its task does not count as one without progress."""
+OF_A_NODE = frozenset({INFRASTRUCTURE, NODE_FAILURE})
+"""After these the node at fault is left out of the next attempts."""
+NOBODYS_ERROR = frozenset({KILLED, TIME_LIMIT, PREEMPTION, REQUEUED, NODE_FAILURE, HANG, OUT_OF_MEMORY})
+"""A run that had saved and may not come back after one of these counts as killed, not as failed."""
+RETRY_OPTIONS = {OUT_OF_MEMORY: " --more-memory 1.5", TIME_LIMIT: " --more-time 2"}
+"""What `slurmopt retry` needs after these."""
+
+
+@dataclass(kw_only=True)
+class Budgets:
+    """How often a run comes back after each cause; null is without limit, as long as it makes progress."""
+
+    time_limit: int | None = None
+    """The time limit came near."""
+
+    preemption: int | None = None
+    """A job of higher priority took the nodes."""
+
+    requeued: int | None = None
+    """An administrator requeued the job."""
+
+    asked: int | None = None
+    """The training asked for it: `Requeue`, exit status 75, the requeue file."""
+
+    node_failure: int | None = 10
+    """A node died, or was cut off."""
+
+    hang: int | None = 3
+    """No rank made a step for `restart.hang_after`."""
+
+    infrastructure: int | None = 5
+    """NCCL, CUDA, ECC, the network, a file system, a node that failed its health check."""
+
+    killed: int | None = 3
+    """A rank was killed, and nothing tells by whom."""
+
+    unknown: int | None = 3
+    """Nothing tells why it ended."""
+
+    out_of_memory: int | None = 0
+    """The host's memory was too small: it will be so again. `slurmopt retry RUN --more-memory 1.5` helps."""
+
+    gpu_out_of_memory: int | None = 0
+    """The GPU's memory was too small."""
+
+    user_error: int | None = 0
+    """The training raised, or its command failed."""
 
 
 def key(cause: str) -> str:
@@ -58,8 +107,10 @@ def key(cause: str) -> str:
     return cause.lower().replace(" ", "_")
 
 
-_BY_KEY = {key(cause): cause for cause in (INFRASTRUCTURE, USER_ERROR, OUT_OF_MEMORY, GPU_OUT_OF_MEMORY, NODE_FAILURE)}
-_BY_KEY["hang"] = HANG
+_OF_PATTERNS = (INFRASTRUCTURE, USER_ERROR, OUT_OF_MEMORY, GPU_OUT_OF_MEMORY, NODE_FAILURE, HANG)
+_BY_KEY = {key(cause): cause for cause in _OF_PATTERNS}
+PATTERN_KEYS = tuple(_BY_KEY)
+"""The causes that the owner's own `restart.patterns` may tell."""
 
 # slurmstepd: error: *** JOB 12 ON node1 CANCELLED AT 2026-11-21T12:00:00 DUE TO TIME LIMIT ***
 _ENDED = re.compile(r"\*\*\* JOB \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([A-Z ]+))?")

@@ -13,7 +13,6 @@ from slurmopt.units import human_seconds
 
 REQUEUE, BY_SLURM, SUBMIT = "requeue", "slurm", "submit"
 """Who brings the run back: the batch shell, Slurm itself, a fresh submission."""
-_OF_THE_CLUSTER = (causes.INFRASTRUCTURE, causes.NODE_FAILURE, causes.PREEMPTION, causes.REQUEUED)
 _FIRST_PAUSE, _LONGEST_PAUSE = 60, 3600
 
 
@@ -102,7 +101,7 @@ def _idle(attempts: Sequence[Attempt]) -> int:
     count; one that was killed may have come to it a moment before, and its heartbeat does not say so yet."""
     before, idle = Progress(), 0
     for attempt in attempts:
-        if not attempt.began and attempt.cause in _OF_THE_CLUSTER:
+        if not attempt.began and attempt.cause in causes.OF_THE_CLUSTER:
             continue
         now = Progress(
             _most(before.durable, attempt.durable), _most(before.step, attempt.step), _most(before.mark, attempt.mark)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 
-from slurmopt.config.resources import Resources
-from slurmopt.config.restart import Restart
-from slurmopt.config.task import Task
-from slurmopt.units import seconds
+from slurmopt.restart.causes import Budgets
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """When a run comes back. The defaults are those of the group `restart`."""
 
-    budgets: dict[str, int | None] = field(default_factory=lambda: asdict(Restart().budgets))
+    budgets: dict[str, int | None] = field(default_factory=lambda: asdict(Budgets()))
     """A cause's key → how often the run comes back after it; None is without limit."""
     no_progress: int = 2
     """So many attempts in a row without a new checkpointed step end the run."""
@@ -37,23 +33,6 @@ class Policy:
     def to_json_arg(self) -> str:
         """One word for the job script."""
         return json.dumps(asdict(self), separators=(",", ":"))
-
-
-def policy_of(
-    restart: Restart, task: Task, resources: Resources, workdir: Path | None = None, durable: str | None = None
-) -> Policy:
-    """The policy that a config states, for a run in `workdir` whose stops wait for the tier `durable`."""
-    return Policy(
-        budgets=asdict(restart.budgets),
-        no_progress=restart.no_progress,
-        patterns=dict(restart.patterns),
-        exclude_nodes=restart.exclude.nodes,
-        exclude_span=seconds(restart.exclude.span),
-        excluded=resources.exclude,
-        checkpoints=task.checkpoints,
-        workdir=None if workdir is None else str(workdir),
-        durable=durable,
-    )
 
 
 def from_word(word: str) -> Policy:

@@ -17,7 +17,7 @@ from slurmopt.config.environment import Container, Environment
 from slurmopt.config.launch import Launch
 from slurmopt.config.network import Network
 from slurmopt.config.resources import Resources
-from slurmopt.config.restart import Budgets, Restart
+from slurmopt.config.restart import Restart
 from slurmopt.config.schema import Settings
 from slurmopt.config.sweep import Sweep
 from slurmopt.config.task import Task
@@ -26,6 +26,7 @@ from slurmopt.errors import ConfigError
 from slurmopt.grid import submissions
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.submissions import Submission
+from slurmopt.restart.causes import Budgets
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.process import module_start
 from slurmopt.run_folder.sweep_layout import SweepFolder

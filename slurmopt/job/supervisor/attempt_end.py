@@ -25,7 +25,6 @@ from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE
 
 _EXCLUDED = "node-excluded"
-_OF_A_NODE = (causes.INFRASTRUCTURE, causes.NODE_FAILURE)
 CANCEL = "cancel"
 """In an answer to the batch shell: the run has ended, although Slurm would start the job again."""
 FINAL = "final"
@@ -88,7 +87,7 @@ def conclude(
     decided = decision.decide(attempts, cause, policy.budgets, policy.no_progress, by, node)
     exclude = None
     if decided.next == decision.REQUEUE:
-        exclude = _exclude(folder, last.number, node if cause in _OF_A_NODE else None, policy)
+        exclude = _exclude(folder, last.number, node if cause in causes.OF_A_NODE else None, policy)
     durable = max((one.durable for one in attempts if one.durable is not None), default=None)
     return Conclusion(cause, decided, step, durable, mark, exclude, began)
 

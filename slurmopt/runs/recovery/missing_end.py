@@ -30,7 +30,7 @@ Beats = Mapping[int, Heartbeat]
 
 def late_end(stray: Orphan, settings: Settings) -> dict[str, Any]:
     """The fields of the `end` event. An attempt that never began has the next free number, which is to be claimed."""
-    from slurmopt.restart.policy import policy_of
+    from slurmopt.config.restart import policy_of
 
     policy = policy_of(settings.restart, settings.task, settings.resources)
     run, began = stray.run, stray.journal.attempt is not None

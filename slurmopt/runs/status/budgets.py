@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from slurmopt.config.restart import Budgets
 from slurmopt.restart import causes
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
@@ -42,7 +41,7 @@ def read(run: RunFolder) -> list[Budget]:
 def _limits(run: RunFolder) -> dict[str, int | None]:
     """`restart.budgets` of the stored config; one that only the job can resolve counts as none."""
     given = stored_config.group(run, "restart").get("budgets")
-    limits: dict[str, int | None] = asdict(Budgets())
+    limits: dict[str, int | None] = asdict(causes.Budgets())
     for key, value in given.items() if isinstance(given, dict) else ():
         if key in limits:
             limits[key] = value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -45,11 +45,6 @@ _SKEW = 5.0
 
 _WAITING = ("pending", "configuring", "requeued", "held")
 _FOR_TEND = "it waits for a fresh submission: `slurmopt tend` makes it"
-_OF_A_KILL = {
-    causes.KILLED, causes.TIME_LIMIT, causes.PREEMPTION, causes.REQUEUED, causes.NODE_FAILURE, causes.HANG,
-    causes.OUT_OF_MEMORY,
-}  # fmt: skip
-"""Causes that are nobody's error: a run that does not come back after one was killed."""
 
 
 @dataclass
@@ -127,7 +122,7 @@ def of_end(end: dict[str, Any], cancelled: bool) -> tuple[str, str | None]:
     if cancelled or cause == causes.CANCELLED:
         return "cancelled", None
     if outcome == REQUEUE:  # it had saved and wanted to come back, and may not
-        return "killed" if cause in _OF_A_KILL else "failed", reason(end)
+        return "killed" if cause in causes.NOBODYS_ERROR else "failed", reason(end)
     if outcome == KILLED:
         return "killed", ": ".join(filter(None, (cause if cause != causes.KILLED else None, error))) or None
     rank, what = as_int(end.get("rank")), cause or outcome or "no outcome"

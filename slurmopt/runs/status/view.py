@@ -34,9 +34,6 @@ _NEXT = {
     "unknown": "slurmopt logs {run}",
 }
 
-_MORE = {causes.OUT_OF_MEMORY: " --more-memory 1.5", causes.TIME_LIMIT: " --more-time 2"}
-"""What a retry needs after these."""
-
 
 def rows(statuses: list[Status], width: int | None) -> str:
     """Many runs, a line each."""
@@ -214,5 +211,5 @@ def next_step(status: Status) -> str:
         return ""
     if status.journal.for_tend and status.alive:
         return f"slurmopt tend {run}"
-    more = _MORE.get(text((status.journal.ended or {}).get("cause")) or "", "")
+    more = causes.RETRY_OPTIONS.get(text((status.journal.ended or {}).get("cause")) or "", "")
     return _NEXT[status.state].format(run=run, id=status.folder.id, more=more)

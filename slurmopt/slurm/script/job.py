@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurmopt.config.restart import policy_of
 from slurmopt.config.schema import Settings
 from slurmopt.errors import ConfigError
-from slurmopt.restart.policy import Policy, policy_of
+from slurmopt.restart.policy import Policy
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.units import human_seconds, seconds
 

@@ -31,7 +31,6 @@ _PLAIN = 100.0
 _MOST_GROUPS = 8
 _MOST_POINTS = 50
 _LONGEST_POINTS = 40
-_MORE = {causes.OUT_OF_MEMORY: " --more-memory 1.5", causes.TIME_LIMIT: " --more-time 2"}
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,7 @@ def next_steps(standing: SweepStates, failed: list[Group]) -> list[str]:
     """The commands that help now."""
     label, steps = word_for(standing.sweep.run, standing.label), []
     if failed:
-        more = _MORE.get(failed[0].cause or "", "")
+        more = causes.RETRY_OPTIONS.get(failed[0].cause or "", "")
         steps += [f"slurmopt logs {label}/{failed[0].example} --errors", f"slurmopt retry {label} --failed{more}"]
     elif standing.numbers("cancelled") and not standing.alive:
         steps.append(f"slurmopt retry {label} goes on with the cancelled points")
