@@ -9,6 +9,7 @@ import pytest
 
 from slurmopt.job import failures
 from slurmopt.job.supervisor import verdict
+from slurmopt.job.supervisor.judge import numbers
 from slurmopt.job.supervisor.log_tail import last_traceback
 from slurmopt.restart.policy import Policy
 from slurmopt.run_folder import events
@@ -314,7 +315,7 @@ def test_a_job_that_its_training_requeued_when_it_was_told(
 
 
 def test_numbers() -> None:
-    assert verdict.numbers([0, 2, 3, 4, 7]) == "0, 2-4, 7"
+    assert numbers([0, 2, 3, 4, 7]) == "0, 2-4, 7"
 
 
 def test_the_telling_traceback_of_a_log(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from slurmopt.job.pack.running import Running
 from slurmopt.job.point_end import OVERTAKEN, End
 from slurmopt.job.supervisor import verdict
 from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, last_step, say
+from slurmopt.job.supervisor.heartbeats import read_all
+from slurmopt.job.supervisor.judge import Beats, Verdict
 from slurmopt.job.supervisor.previous_attempts import lives
-from slurmopt.job.supervisor.verdict import Beats, Verdict, follow_up, verdict_on
+from slurmopt.job.supervisor.verdict import follow_up, verdict_on
 from slurmopt.restart import causes, classify, decision
 from slurmopt.restart.decision import Decision
 from slurmopt.restart.policy import Policy
@@ -83,7 +85,7 @@ class Attempts:
     def _late(self, run: RunFolder, point: int, attempts: list[Attempt], place: tuple[str, int] | None) -> End:
         """Where all ranks have left a word before the parent died, theirs counts; else why the array task ended."""
         number = attempts[-1].number
-        beats = verdict.read_all(run, number)
+        beats = read_all(run, number)
         if len(beats) == self._pack.ranks and all(beat.outcome for beat in beats.values()):
             return self.end(run, point, number, beats, None)
         cause = self._cause_of_task(place)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, in_one_line, note, say
 from slurmopt.job.supervisor.evidence import collect_previous
+from slurmopt.job.supervisor.heartbeats import read_all
 from slurmopt.job.supervisor.stop_lead_time import needed
-from slurmopt.job.supervisor.verdict import read_all
 from slurmopt.restart import causes, classify, decision
 from slurmopt.restart.policy import Policy, from_word
 from slurmopt.run_folder import attempts as story

@@ -13,125 +13,41 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from slurmopt.job.facts.full_disk import cannot_write, filled, is_told
-from slurmopt.job.failures import is_peer_lost, requeue
+from slurmopt.job.failures import requeue
 from slurmopt.job.supervisor.aborted_ranks import furthest_behind, who_began
 from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, in_one_line, note, say
 from slurmopt.job.supervisor.evidence import collect
+from slurmopt.job.supervisor.heartbeats import read_all, settled
+from slurmopt.job.supervisor.judge import Beats, Verdict, judge, judge_early, kind_of, other_failures
 from slurmopt.job.supervisor.log_tail import LAUNCHERS, last_traceback
 from slurmopt.restart import causes, classify
 from slurmopt.restart.evidence import Evidence
 from slurmopt.restart.policy import Policy, from_word
 from slurmopt.run_folder import attempts as story
-from slurmopt.run_folder import heartbeat
 from slurmopt.run_folder.attempt_files import tail
 from slurmopt.run_folder.files import replace_json, replace_text
-from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
 from slurmopt.run_folder.private import hold_run
 
-_SETTLE_SECONDS = 10.0
 _LARGEST_RESULT = 16384
 """Characters of a point's result in the journal."""
-
-
-@dataclass
-class Verdict:
-    """How the attempt ended, and because of which rank."""
-
-    outcome: str
-    attempt: int
-    exit_code: int
-    rank: int | None = None
-    node: str | None = None
-    error: str | None = None
-    traceback: str | None = None
-    result: Any = None
-    others: list[str] | None = None
-    """One line for each other rank that did not finish."""
-
-
-Beats = dict[int, Heartbeat]
-
-
-def judge(beats: Beats, attempt: int, ranks: int, step_exit: int) -> Verdict:
-    """The first cause wins: a rank's own error, then ranks that ended without a word, then what only followed."""
-    silent = [rank for rank in range(ranks) if rank not in beats or beats[rank].outcome is None]
-    failed = sorted((r for r in beats if _kind(beats[r]) in (USER_ERROR, INFRASTRUCTURE, KILLED)), key=_time_in(beats))
-    wishes = [rank for rank in sorted(beats) if _kind(beats[rank]) == REQUEUE]
-    causes = [rank for rank in failed if not is_peer_lost(_field(beats[rank], "error"))]
-    if causes:
-        return _because_of(causes[0], beats, attempt)
-    if wishes and not silent:  # who saved and left first is a lost peer to the others
-        return Verdict(REQUEUE, attempt, EXIT_STATUS[REQUEUE], wishes[0], error=_field(beats[wishes[0]], "error"))
-    if silent:
-        return _because_of_silence(silent, beats, attempt, ranks, step_exit)
-    if failed:
-        return _because_of(failed[0], beats, attempt)
-    return Verdict(FINISHED, attempt, 0, result=_field(beats[0], "result"))
 
 
 def _wished(beats: Beats, folder: RunFolder) -> Beats:
     """The requeue file is the word of all ranks of a command: one that ended before it was there saw only a failure."""
     if os.path.isfile(held(folder.requeue_wish())):
         for beat in beats.values():
-            if _kind(beat) == USER_ERROR:
+            if kind_of(beat) == USER_ERROR:
                 beat.outcome = requeue("the requeue file is there").as_dict()
     return beats
-
-
-def _because_of(rank: int, beats: Beats, attempt: int) -> Verdict:
-    account = beats[rank].outcome or {}
-    blamed = account.get("nodes")  # of a failed health check: another node, or none
-    return Verdict(
-        account["outcome"],
-        attempt,
-        account.get("exit_code") or 1,
-        rank,
-        beats[rank].node if blamed is None else next(iter(blamed), None),
-        account.get("error"),
-        account.get("traceback"),
-    )
-
-
-def _because_of_silence(silent: list[int], beats: Beats, attempt: int, ranks: int, step_exit: int) -> Verdict:
-    if not beats:
-        error = f"no rank started: the step ended with exit status {step_exit}"
-        return Verdict(INFRASTRUCTURE, attempt, EXIT_STATUS[INFRASTRUCTURE], error=error)
-    first = silent[0]
-    node = beats[first].node if first in beats else None
-    error = f"{_ranks(silent)} of {ranks} ended without a word: killed by somebody, or its node lost"
-    return Verdict(KILLED, attempt, EXIT_STATUS[KILLED], first, node, error)
-
-
-def _kind(beat: Heartbeat) -> str | None:
-    return None if beat.outcome is None else str(beat.outcome.get("outcome"))
-
-
-def _field(beat: Heartbeat, name: str) -> Any:
-    return (beat.outcome or {}).get(name)
-
-
-def _time_in(beats: Beats) -> Any:
-    return lambda rank: _field(beats[rank], "time") or 0.0
-
-
-def numbers(ranks: list[int]) -> str:
-    """Ranks as a person writes them: "0, 2-5"."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
 def verdict_on(folder: RunFolder, attempt: int, ranks: int, step_exit: int, beats: Beats) -> Verdict:
@@ -139,34 +55,8 @@ def verdict_on(folder: RunFolder, attempt: int, ranks: int, step_exit: int, beat
     verdict = _with_log(judge(_wished(beats, folder), attempt, ranks, step_exit), folder)
     if not beats and (full := cannot_write(folder)) is not None:
         verdict.error = f"{full}; {verdict.error}"
-    verdict.others = _others(verdict, beats, ranks)
+    verdict.others = other_failures(verdict, beats, ranks)
     return verdict
-
-
-def settled(folder: RunFolder, attempt: int, ranks: int, step_exit: int) -> Beats:
-    """The ranks' last heartbeats. Another node's last write may show late on a network file system: it is waited for
-    as long as it must come, because the step says that all went well, or briefly where one may never come."""
-    deadline = time.monotonic() + (_SETTLE_SECONDS if step_exit == 0 else 1.0)
-    while True:
-        beats = read_all(folder, attempt)
-        if len(beats) == ranks and all(beat.outcome for beat in beats.values()):
-            return beats
-        if time.monotonic() >= deadline:
-            return beats
-        time.sleep(0.2)
-
-
-def read_all(folder: RunFolder, attempt: int) -> Beats:
-    """The heartbeats of an attempt's ranks."""
-    found: Beats = {}
-    for rank in folder.ranks_with_heartbeats(attempt):
-        try:
-            beat = heartbeat.read(folder.heartbeat(attempt, rank))
-        except OSError:  # a stale NFS handle: the file was replaced just now; the next look finds the new one
-            continue
-        if beat is not None:
-            found[rank] = beat
-    return found
 
 
 def _with_log(verdict: Verdict, folder: RunFolder) -> Verdict:
@@ -178,23 +68,6 @@ def _with_log(verdict: Verdict, folder: RunFolder) -> Verdict:
         verdict.traceback = tail
         verdict.error = f"{verdict.error}: {tail.strip().splitlines()[-1]}"
     return verdict
-
-
-def _others(verdict: Verdict, beats: Beats, ranks: int) -> list[str]:
-    failed = [r for r in sorted(beats) if r != verdict.rank and _kind(beats[r]) in (USER_ERROR, INFRASTRUCTURE, KILLED)]
-    bereft = [rank for rank in failed if is_peer_lost(_field(beats[rank], "error"))]
-    silent = [r for r in range(ranks) if r != verdict.rank and (r not in beats or beats[r].outcome is None)]
-    lines = [
-        f"{_ranks([rank])} on {beats[rank].node}: {_kind(beats[rank])}: {_field(beats[rank], 'error')}"
-        for rank in failed
-        if rank not in bereft
-    ]
-    lines += [f"{_ranks(bereft)}: lost the connection to another rank"] if bereft else []
-    return lines + ([f"{_ranks(silent)}: ended without a word"] if silent else [])
-
-
-def _ranks(some: list[int]) -> str:
-    return f"rank {some[0]}" if len(some) == 1 else f"ranks {numbers(some)}"
 
 
 def story_of(verdict: Verdict, conclusion: Conclusion, folder: RunFolder) -> str:
@@ -217,12 +90,6 @@ def _what_happened(verdict: Verdict, folder: RunFolder) -> str:
     lines += [f"  then {line}" for line in others[:5]] + ([f"  and {len(others) - 5} more"] if len(others) > 5 else [])
     log = folder.rank_log(verdict.attempt, verdict.rank or 0)
     return "\n".join([*lines, f"  log: {log if verdict.rank is not None else folder.logs}"])
-
-
-def judge_early(why: str, attempt: int, exit_code: int) -> Verdict:
-    """Where the batch shell ended before the training: the machines' fault, unless it was the user's own setup."""
-    outcome = INFRASTRUCTURE if exit_code == EXIT_STATUS[INFRASTRUCTURE] else USER_ERROR
-    return Verdict(outcome, attempt, exit_code, node=os.environ.get("SLURMD_NODENAME"), error=why)
 
 
 def follow_up(
@@ -309,7 +176,7 @@ def _look_for_aborts(
         verdict.exit_code = EXIT_STATUS[verdict.outcome]
     if rank is not None and rank != verdict.rank:
         verdict.rank, verdict.node = rank, beats[rank].node if rank in beats else None
-    verdict.others = _others(verdict, beats, ranks)
+    verdict.others = other_failures(verdict, beats, ranks)
 
 
 def _is_without_words(verdict: Verdict) -> bool:
@@ -334,7 +201,7 @@ def main(argv: list[str]) -> int:
     hold_run(folder)
     policy = from_word(argv[4]) if len(argv) > 4 else Policy()
     if len(argv) > 7:
-        beats, verdict = {}, judge_early(argv[7], attempt, step_exit)
+        beats, verdict = {}, judge_early(argv[7], attempt, step_exit, os.environ.get("SLURMD_NODENAME"))
     else:
         beats = settled(folder, attempt, ranks, step_exit)
         verdict = verdict_on(folder, attempt, ranks, step_exit, beats)
