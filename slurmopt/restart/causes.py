@@ -1,4 +1,4 @@
-"""Why an attempt ended: the words, and the tables that read them out of Slurm's lines and of error texts.
+"""Why an attempt ended: the words, what follows from each, and the tables that read them from Slurm's lines and errors.
 
 The words stand in the journal (`cause` of an `end` event) and on the screen:
 
@@ -16,6 +16,11 @@ The words stand in the journal (`cause` of an `end` event) and on the screen:
     user error
     cancelled              by `slurmopt cancel` or scancel
     unknown
+
+To add a cause: its word above and as a constant, the groups that it belongs to, its default budget in `Budgets`, and in
+the tables what Slurm's lines or an error say then. In the docs: its row in docs/survival.md, and
+`scripts/configuration_reference.py`. A cause that several kinds of evidence show together is a rule in
+`slurmopt.restart.classify`.
 """
 
 from __future__ import annotations
@@ -55,6 +60,8 @@ OF_THE_CLUSTER = frozenset({INFRASTRUCTURE, NODE_FAILURE, PREEMPTION, REQUEUED})
 """An attempt that these kept from its task does not count as one without progress."""
 OF_A_NODE = frozenset({INFRASTRUCTURE, NODE_FAILURE})
 """After these the node at fault is left out of the next attempts."""
+PAUSED = frozenset({INFRASTRUCTURE})
+"""After these, where no node is at fault, the next attempt waits: other nodes would fare no better."""
 NOBODYS_ERROR = frozenset({KILLED, TIME_LIMIT, PREEMPTION, REQUEUED, NODE_FAILURE, HANG, OUT_OF_MEMORY})
 """A run that had saved and may not come back after one of these counts as killed, not as failed."""
 RETRY_OPTIONS = {OUT_OF_MEMORY: " --more-memory 1.5", TIME_LIMIT: " --more-time 2"}

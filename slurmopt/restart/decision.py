@@ -69,7 +69,7 @@ def decide(
     if idle >= no_progress:
         which = "this attempt" if idle == 1 else f"the last {idle} attempts"
         return Decision(None, f"no progress: {which} added no checkpointed step (restart.no_progress is {no_progress})")
-    pause = _pause(attempts) if cause == causes.INFRASTRUCTURE and node is None and by == REQUEUE else 0
+    pause = _pause(attempts) if cause in causes.PAUSED and node is None and by == REQUEUE else 0
     when = f" in {human_seconds(pause)} at the earliest" if pause else ""
     return Decision(by, f"it comes back{when} after: {cause}{_remaining(left)}", pause)
 
