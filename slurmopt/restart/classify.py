@@ -33,17 +33,17 @@ def at_end(evidence: Evidence, patterns: Patterns | None = None) -> str:
 
 
 def _of_unfinished(evidence: Evidence, patterns: Patterns | None) -> str:
-    outcome, told = evidence.outcome, evidence.told
-    if told == causes.CANCELLED and _lives_on(evidence.slurm):
-        told = None
-    if evidence.cancelled or told == causes.CANCELLED:
+    outcome, in_log = evidence.outcome, evidence.cause_in_log
+    if in_log == causes.CANCELLED and _lives_on(evidence.slurm):
+        in_log = None
+    if evidence.cancelled or in_log == causes.CANCELLED:
         return causes.CANCELLED
     if evidence.hang is not None:
         return causes.HANG
-    if told == causes.REQUEUED and _was_told_of_the_limit(evidence):
+    if in_log == causes.REQUEUED and _was_told_of_the_limit(evidence):
         return causes.TIME_LIMIT  # the training has requeued the job itself, when it was told
-    if told is not None:
-        return told
+    if in_log is not None:
+        return in_log
     # Slurm signals one process after the other: a command may have died of SIGTERM before its rank heard of it.
     if _being_preempted(evidence.slurm) and (evidence.asked or outcome == KILLED):
         return causes.PREEMPTION
@@ -74,13 +74,13 @@ def _of_wish(evidence: Evidence) -> str:
 
 def _of_failure(evidence: Evidence, patterns: Patterns | None) -> str:
     if evidence.outcome == KILLED:
-        told = [causes.of_slurm_lines(text, patterns) for text in (evidence.rank_logs, evidence.job_log)]
-        told.append(causes.of_state(evidence.slurm.get("JobState", "")))
-        return next((cause for cause in told if cause in _OF_A_KILL), causes.KILLED)
-    told_by_error = causes.of_text(evidence.error, patterns)
+        by_lines = [causes.of_slurm_lines(text, patterns) for text in (evidence.rank_logs, evidence.job_log)]
+        by_state = causes.of_state(evidence.slurm.get("JobState", ""))
+        return next((cause for cause in (*by_lines, by_state) if cause in _OF_A_KILL), causes.KILLED)
+    cause_in_error = causes.of_text(evidence.error, patterns)
     if evidence.outcome == INFRASTRUCTURE:
-        return told_by_error or causes.INFRASTRUCTURE
-    return told_by_error or causes.of_log(evidence.rank_logs, patterns) or causes.USER_ERROR
+        return cause_in_error or causes.INFRASTRUCTURE
+    return cause_in_error or causes.of_log(evidence.rank_logs, patterns) or causes.USER_ERROR
 
 
 def _of_sigterm(evidence: Evidence) -> str:
@@ -110,26 +110,26 @@ def _being_preempted(slurm: Mapping[str, str]) -> bool:
 
 def by_next_attempt(evidence: Evidence, same_job: bool) -> str:
     """The cause of an end that left no verdict, given that the run is back; `same_job`: Slurm started its job again."""
-    told = evidence.told
-    if evidence.hang is not None and told != causes.CANCELLED:
+    in_log = evidence.cause_in_log
+    if evidence.hang is not None and in_log != causes.CANCELLED:
         return causes.HANG
-    if told in (causes.REQUEUED, causes.CANCELLED):  # of the latter: somebody wanted the job back
-        by_training = told == causes.REQUEUED and "USR1" in evidence.signals
+    if in_log in (causes.REQUEUED, causes.CANCELLED):  # of the latter: somebody wanted the job back
+        by_training = in_log == causes.REQUEUED and "USR1" in evidence.signals
         return causes.TIME_LIMIT if by_training else causes.REQUEUED
-    if told is not None:
-        return told
+    if in_log is not None:
+        return in_log
     return causes.NODE_FAILURE if same_job else causes.UNKNOWN  # nothing on the batch host could say so
 
 
 def by_login_side(evidence: Evidence, patterns: Patterns | None = None) -> str:
     """The cause of an end that left no verdict, of a job that is over. The ranks' accounts count only where all of them
     have left one: those of a dead node left none, and the others then only tell of a lost connection."""
-    if evidence.cancelled or causes.CANCELLED in (evidence.by_slurm, evidence.told):
+    if evidence.cancelled or causes.CANCELLED in (evidence.cause_by_slurm, evidence.cause_in_log):
         return causes.CANCELLED
     if evidence.hang is not None:
         return causes.HANG
-    if evidence.by_slurm is not None:
-        return evidence.by_slurm
+    if evidence.cause_by_slurm is not None:
+        return evidence.cause_by_slurm
     if evidence.outcome is None:
         return causes.NODE_FAILURE if evidence.state is None else causes.UNKNOWN
     return _of_accounts(evidence, patterns)
@@ -174,4 +174,4 @@ def outcome_of_abort(error: str, patterns: Patterns | None = None) -> str:
 
 def is_requeued_by_slurm(cause: str, evidence: Evidence) -> bool:
     """Whether Slurm's own line says that it starts the job again, whatever else ended the attempt and is decided."""
-    return cause != causes.FINISHED and evidence.told in causes.SLURM_RETURNS
+    return cause != causes.FINISHED and evidence.cause_in_log in causes.SLURM_RETURNS

@@ -42,14 +42,14 @@ class Evidence:
     """Slurm's word for the end of a job that is over, such as NODE_FAIL; None: Slurm has forgotten the job."""
 
     @cached_property
-    def told(self) -> str | None:
+    def cause_in_log(self) -> str | None:
         """The cause that slurmstepd's line in the job's log gives."""
         return causes.of_job_log(self.job_log)
 
     @cached_property
-    def by_slurm(self) -> str | None:
+    def cause_by_slurm(self) -> str | None:
         """The cause that Slurm gives for the end of a job that is over: by its state, else by its line in the log."""
-        return causes.of_state(self.state or "") or self.told
+        return causes.of_state(self.state or "") or self.cause_in_log
 
     @property
     def hang_error(self) -> str | None:

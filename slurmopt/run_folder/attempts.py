@@ -14,7 +14,6 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.storage.kinds import KINDS, shared_kinds
 
 Event = dict[str, Any]
-_ON_CHECKPOINTS = b'"event": "checkpoint'
 _NODE_LOCAL = tuple(kind.name for kind in KINDS.values() if kind.node_local)
 _ON_SHARED, _ON_NODE = ("|".join(tiers).encode() for tiers in (shared_kinds(), _NODE_LOCAL))
 _DURABLE = re.compile(
@@ -95,21 +94,21 @@ class Attempt:
 
 def attempts(folder: RunFolder) -> list[Attempt]:
     """All attempts, from the journal. Raises OSError where it cannot be read."""
-    return of_events(events.parse(telling(folder.events)))
+    return of_events(events.parse(lines_on_attempts(folder.events)))
 
 
-def telling(path: Path) -> Iterator[bytes]:
+def lines_on_attempts(path: Path) -> Iterator[bytes]:
     """The lines of a journal. Those on checkpoints, which a long run has by the million, are left out, but for the ones
     that attempts are judged by. OSError."""
     for block in events.blocks(path):
-        of_checkpoints = block.count(_ON_CHECKPOINTS)
+        of_checkpoints = block.count(events.OF_CHECKPOINTS)
         if not of_checkpoints:
             yield from block.splitlines()
             continue
         durable = _DURABLE.findall(block)
         plain = len(durable) + len(_PASSED_OVER.findall(block)) == of_checkpoints
         for line in block.splitlines():
-            if _ON_CHECKPOINTS not in line or not (plain or _DURABLE.search(line) or _PASSED_OVER.search(line)):
+            if events.OF_CHECKPOINTS not in line or not (plain or _DURABLE.search(line) or _PASSED_OVER.search(line)):
                 yield line
         for attempt in dict.fromkeys(attempt for attempt, _ in durable):
             newest = max(int(step) for one, step in durable if one == attempt)

@@ -54,6 +54,8 @@ from typing import Any
 
 from slurmopt.run_folder.files import TooLarge, next_data, open_append, open_regular
 
+OF_CHECKPOINTS = b'"event": "checkpoint'
+"""In lines that a long run has by the million, and that say nothing of its state."""
 _LOCK_TRIES = 50
 _LARGEST = 4 << 30
 """Bytes. No journal is as large."""
@@ -140,6 +142,12 @@ def blocks(path: Path) -> Iterator[bytes]:
                 rest += tail
     if rest:
         yield rest
+
+
+def without_checkpoints(path: Path) -> Iterator[bytes]:
+    """The lines but for those on checkpoints. OSError; TooLarge where the others are more than any run has."""
+    of_blocks = (block.splitlines() for block in blocks(path))
+    return few((line for block in of_blocks for line in block if OF_CHECKPOINTS not in line), path)
 
 
 def few(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from slurmopt.run_folder.files import read_json, replace_json
+from slurmopt.run_folder.json_values import as_int
 
 
 @dataclass
@@ -61,3 +63,8 @@ def read(path: Path) -> Heartbeat | None:
         return Heartbeat(**{key: item for key, item in value.items() if key in valid})
     except TypeError:  # written by a foreign hand: it lacks what every heartbeat has
         return None
+
+
+def last_step(beats: Mapping[int, Heartbeat]) -> int | None:
+    """The last step that any of the ranks reported."""
+    return max((step for beat in beats.values() if (step := as_int(beat.step)) is not None), default=None)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from slurmopt.restart import decision
@@ -19,9 +18,6 @@ from slurmopt.run_folder.outcome import FINISHED, REQUEUE
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
-OF_CHECKPOINTS = b'"event": "checkpoint'
-"""In lines that a long run has tens of thousands of, and that say nothing of its state;
-`slurmopt.runs.status.checkpoints` reads them."""
 _RETURNS = (decision.REQUEUE, decision.BY_SLURM, decision.SUBMIT)
 """What `next` of an `end` says where that is not the run's end."""
 
@@ -95,18 +91,12 @@ def read(folder: RunFolder) -> Journal:
     """Reads the run's events; one that cannot be read gives a journal with a `problem`."""
     journal = Journal(folder)
     try:
-        take(journal, telling(folder.events))
+        take(journal, events.without_checkpoints(folder.events))
         if not journal.latest and (path := held(folder.events)).is_symlink() and not path.exists():
             raise FileNotFoundError(errno.ENOENT, "it is a link that leads nowhere", str(path))
         return journal
     except OSError as error:
         return Journal(folder, problem=f"cannot read events.jsonl: {error.strerror or error}")
-
-
-def telling(path: Path) -> Iterator[bytes]:
-    """The lines that say something of the run's state. OSError."""
-    blocks = (block.splitlines() for block in events.blocks(path))
-    return events.few((line for lines in blocks for line in lines if OF_CHECKPOINTS not in line), path)
 
 
 def take(journal: Journal, lines: Iterable[bytes]) -> Journal:

@@ -12,7 +12,7 @@ from slurmopt.job.pack.pack_args import Pack
 from slurmopt.job.pack.running import Running
 from slurmopt.job.point_end import OVERTAKEN, End
 from slurmopt.job.supervisor import verdict
-from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, last_step, say
+from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, say
 from slurmopt.job.supervisor.heartbeats import read_all
 from slurmopt.job.supervisor.judge import Beats, Verdict
 from slurmopt.job.supervisor.previous_attempts import lives
@@ -23,6 +23,7 @@ from slurmopt.restart.policy import Policy
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
 from slurmopt.run_folder.attempts import Attempt
+from slurmopt.run_folder.heartbeat import last_step
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import held

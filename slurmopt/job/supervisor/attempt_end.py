@@ -18,7 +18,7 @@ from slurmopt.run_folder import events
 from slurmopt.run_folder.attempt_files import newest_mark
 from slurmopt.run_folder.attempts import Attempt
 from slurmopt.run_folder.files import read_text
-from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.heartbeat import Heartbeat, last_step
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import held
@@ -97,11 +97,6 @@ def has_begun(beats: Mapping[int, Heartbeat]) -> bool:
     return any("running" in (beat.phases or ()) or beat.step is not None for beat in beats.values())
 
 
-def last_step(beats: Mapping[int, Heartbeat]) -> int | None:
-    """The last step that any rank reported."""
-    return max((step for beat in beats.values() if (step := as_int(beat.step)) is not None), default=None)
-
-
 def wished_step(folder: RunFolder) -> int | None:
     """The step that a command says it has saved, in its requeue file; None where it does not say, or says garbage."""
     import json
@@ -112,8 +107,8 @@ def wished_step(folder: RunFolder) -> int | None:
         if not text.strip():
             return None
         value = json.loads(text)
-        given = value.get("step") if isinstance(value, dict) else None
-        step = None if isinstance(given, str) else as_int(given)
+        as_written = value.get("step") if isinstance(value, dict) else None
+        step = None if isinstance(as_written, str) else as_int(as_written)
     except OSError:
         return None
     except (ValueError, RecursionError):

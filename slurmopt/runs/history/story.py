@@ -46,7 +46,7 @@ def history(run: RunFolder) -> History:
     """The story as far as it has come. Raises OSError where the journal cannot be read."""
     (status,), problem = gather([run])
     run = readable(status.folder)  # Slurm has been asked meanwhile
-    journal = list(events.parse(events.few(story.telling(run.events), run.events)))
+    journal = list(events.parse(events.few(story.lines_on_attempts(run.events), run.events)))
     if problem:
         print(f"slurmopt: Slurm was not asked, so this is what the journal says: {problem}", file=sys.stderr)
     attempts = story.of_events(journal)

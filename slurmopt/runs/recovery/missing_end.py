@@ -11,7 +11,7 @@ from slurmopt.restart.evidence import Evidence
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
 from slurmopt.run_folder.attempt_files import hang_of, job_log, newest_mark
-from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.heartbeat import Heartbeat, last_step
 from slurmopt.run_folder.json_values import as_int, number
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
@@ -41,7 +41,7 @@ def late_end(stray: Orphan, settings: Settings) -> dict[str, Any]:
     cause = classify.by_login_side(evidence, policy.patterns) if began else classify.before_start(evidence)
     end = {
         "cause": cause,
-        "step": _last_step(beats),
+        "step": last_step(beats),
         "mark": newest_mark(settings.task.checkpoints, _workdir(run, settings)),
     }
     latest.end = end
@@ -88,7 +88,7 @@ def _error(stray: Orphan, evidence: Evidence, cause: str) -> str | None:
     """What to say of the end: by whoever gave the cause."""
     if cause == causes.HANG and evidence.hang is not None:
         return evidence.hang_error
-    if evidence.outcome is not None and evidence.by_slurm is None and not evidence.cancelled:
+    if evidence.outcome is not None and evidence.cause_by_slurm is None and not evidence.cancelled:
         return evidence.error
     return _slurm_said(stray)
 
@@ -121,10 +121,6 @@ def _account(beats: Beats) -> tuple[str | None, str | None]:
 def _beats(run: RunFolder, attempt: int) -> dict[int, Heartbeat]:
     found = {rank: read(run, attempt, rank) for rank in run.ranks_with_heartbeats(attempt)}
     return {rank: beat for rank, beat in found.items() if beat is not None}
-
-
-def _last_step(beats: Beats) -> int | None:
-    return max((step for beat in beats.values() if (step := as_int(beat.step)) is not None), default=None)
 
 
 def _workdir(run: RunFolder, settings: Settings) -> Path:

@@ -11,7 +11,7 @@ from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import stored_config
-from slurmopt.runs.journal import returns, telling
+from slurmopt.runs.journal import returns
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Budget:
 def read(run: RunFolder) -> list[Budget]:
     """The budgets that something was taken from; none where the journal cannot be read."""
     try:
-        attempts = story.of_events(events.parse(telling(run.events)))
+        attempts = story.of_events(events.parse(events.without_checkpoints(run.events)))
     except OSError:
         return []
     if attempts and not returns(attempts[-1].end or {}):

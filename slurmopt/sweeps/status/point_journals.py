@@ -105,7 +105,7 @@ def _read(base: str, name: str, reader: Reader) -> Trace | None:
 
 def _without_checkpoints(path: Path) -> bytes:
     """What a long journal tells of attempts."""
-    return b"\n".join([*journals.telling(path), b""])
+    return b"\n".join([*events.without_checkpoints(path), b""])
 
 
 def _ended(text: bytes, reader: Reader) -> Trace | None:
@@ -127,7 +127,7 @@ def _ended(text: bytes, reader: Reader) -> Trace | None:
 
 
 def _open(folder: RunFolder, text: bytes) -> Trace:
-    lines = [line for line in text.splitlines() if journals.OF_CHECKPOINTS not in line]
+    lines = [line for line in text.splitlines() if events.OF_CHECKPOINTS not in line]
     if _FINISHED in text and (trace := _finished(lines)) is not None:
         return trace
     journal = journals.take(Journal(folder), lines)
