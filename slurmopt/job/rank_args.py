@@ -21,6 +21,7 @@ from slurmopt.config.health import Checks, from_word
 from slurmopt.errors import JobError
 from slurmopt.job.watchdog import stacks
 from slurmopt.run_folder import private
+from slurmopt.run_folder.heartbeat import DEFAULT_INTERVAL
 from slurmopt.run_folder.layout import RunFolder, run_folder
 from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE
 
@@ -122,7 +123,7 @@ def _of_environment(text: str | None) -> list[str] | None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m slurmopt.job", allow_abbrev=False)
     parser.add_argument("folder", help="the run folder")
-    parser.add_argument("--heartbeat", type=float, default=10.0, help="seconds between heartbeats")
+    parser.add_argument("--heartbeat", type=float, default=DEFAULT_INTERVAL, help="seconds between heartbeats")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for the ranks to arrive")
     parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto")
     parser.add_argument("--per", choices=("rank", "node", "job"), default="rank", help="how often the command runs")

@@ -1,4 +1,4 @@
-"""The heartbeat file of a rank: its progress, that it is alive, and in the end its outcome."""
+"""The heartbeat file of a rank: its progress, that it is alive, and in the end its outcome; and when it is silent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.run_folder.files import read_json, replace_json
-from slurmopt.run_folder.json_values import as_int
+from slurmopt.run_folder.json_values import as_int, number
+
+DEFAULT_INTERVAL = 10.0
+"""Seconds between two heartbeats, unless `monitor.heartbeat` is set."""
+READ_DELAY = 30.0
+"""Seconds by which a process on another machine may see a heartbeat late: clocks differ, file systems cache."""
+_MISSED = 3
+_SHORTEST_INTERVAL = 1.0
+"""Seconds: the writer looks once a second whether a heartbeat is due."""
+
+
+def silent_after(interval: float, delay: float = READ_DELAY) -> float:
+    """Seconds without a new heartbeat after which a rank counts as silent: three intervals, and `delay`, by which the
+    observer may see a heartbeat late."""
+    return _MISSED * max(interval, _SHORTEST_INTERVAL) + delay
 
 
 @dataclass
@@ -20,6 +34,8 @@ class Heartbeat:
     world_size: int
     node: str
     pid: int
+    interval: float | None = None
+    """Seconds between two heartbeats at the most; None in those of earlier versions."""
     started: float = field(default_factory=time.time)
     time: float = 0.0
     phase: str = "starting"
@@ -47,6 +63,12 @@ class Heartbeat:
     """Of checkpoints, since the attempt began: it shows that a restore goes on."""
     outcome: dict[str, Any] | None = None
     """Set when the rank ends: see `slurmopt.run_folder.outcome`."""
+
+    @property
+    def silent_after(self) -> float:
+        """Seconds after which this heartbeat no longer shows that the rank lives."""
+        interval = number(self.interval)  # anybody may have edited the file
+        return silent_after(DEFAULT_INTERVAL if interval is None else interval)
 
     def write(self, path: Path) -> None:
         self.time = time.time()

@@ -51,6 +51,13 @@ def read(path: Path) -> Heartbeat:
     return beat
 
 
+def test_a_heartbeat_names_its_interval(live: HeartbeatWriter, path: Path) -> None:
+    beat = heartbeat.read(path)
+    assert beat is not None
+    assert beat.interval == EVERY
+    assert beat.silent_after == 3 * EVERY + 30
+
+
 def test_who_asked_first_is_told_at_once(live: HeartbeatWriter, path: Path) -> None:
     assert read(path).asked is None
     live.note_asked("USR1")

@@ -90,15 +90,25 @@ def test_a_run_that_its_owner_requeues_runs_again(tmp_path: Path, capsys: pytest
     assert _answer(run, 1, capsys) == "0"
 
 
-@pytest.mark.parametrize(("job", "age", "written"), [("8_0", 0, False), ("8_0", 600, True), ("7_0", 0, True)])
+@pytest.mark.parametrize(
+    ("job", "age", "written", "interval"),
+    [
+        ("8_0", 0, False, 10.0),
+        ("8_0", 600, True, 10.0),
+        ("7_0", 0, True, 10.0),
+        ("8_0", 100, False, 90.0),
+        ("8_0", 600, True, 90.0),
+        ("8_0", 100, True, None),  # of an earlier version
+    ],
+)
 def test_no_end_is_written_of_an_attempt_that_lives_in_another_array_task(
-    sweep: SweepFolder, capsys: pytest.CaptureFixture[str], job: str, age: float, written: bool
+    sweep: SweepFolder, capsys: pytest.CaptureFixture[str], job: str, age: float, written: bool, interval: float | None
 ) -> None:
     point = sweep.point(3)
     _attempt(point, 0, job="7_0")
     beat = point.heartbeat(0, 0)
     beat.parent.mkdir(parents=True)
-    Heartbeat(0, 1, "node1", 1).write(beat)
+    Heartbeat(0, 1, "node1", 1, interval).write(beat)
     os.utime(beat, (time.time() - age,) * 2)
     _attempt(point, 1, job=job)
     assert _answer(point, 1, capsys) == "0"

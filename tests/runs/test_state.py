@@ -34,7 +34,7 @@ def seen(made, *entries: QueueEntry, after: float = LATER, problem: str | None =
     """The state `after` seconds from now, by a squeue of that moment."""
     now = time.time() + after
     slurm = Slurm({one.job_id: one for one in entries}, asked=now, problem=problem)
-    return state(journals.read(made.folder), slurm, None, now)
+    return state(journals.read(made.folder), slurm, False, now)
 
 
 def test_a_run_from_launch_to_end(make_run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,31 @@ def test_a_loss_of_nan_is_shown_and_json_stays_json(make_run, capsys) -> None:
 def test_ranks_that_fell_silent_are_named(make_run, capsys) -> None:
     make_run().submitted().attempt().beat(rank=0, step=1).beat(rank=1, step=1, ago=3000)
     assert "silent for over 1m00s: rank 1" in printed(capsys, "status")
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_rank_that_beats_every_90_seconds_is_shown_as_running(make_run, capsys, stored: bool) -> None:
+    made = make_run().submitted().attempt()
+    if stored:  # heartbeats of earlier versions do not name their interval
+        made.folder.config.write_text("monitor: {heartbeat: 90s}\n")
+    interval = None if stored else 90.0
+    made.beat(rank=0, ago=100, interval=interval).beat(rank=1, ago=290, interval=interval)
+    page = printed(capsys, "status")
+    assert "running" in page
+    assert "silent" not in page
+    made.beat(rank=0, ago=310, interval=interval).beat(rank=1, interval=interval)
+    page = printed(capsys, "status")
+    assert "unknown" in page
+    assert "no fresh heartbeat" in page
+
+
+@pytest.mark.parametrize("interval", ["ninety", -90, 1e999, True])
+def test_an_interval_that_is_no_time_counts_as_the_default(make_run, capsys, interval: Any) -> None:
+    made = make_run().submitted().attempt().beat(ago=20, interval=interval)
+    made.folder.config.write_text("monitor: {heartbeat: often}\n")
+    assert "running" in printed(capsys, "status")
+    made.beat(ago=100, interval=interval)
+    assert "unknown" in printed(capsys, "status")
 
 
 def test_a_failure_says_why_and_what_to_do(make_run, capsys) -> None:

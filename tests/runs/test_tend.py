@@ -380,6 +380,17 @@ def test_the_jobs_log_tells_the_cause(stray, slurm, capsys, line: str, cause: st
     assert (deed["cause"], deed["did"]) == (cause, "ended" if cause == "cancelled" else "submitted")
 
 
+def test_a_rank_that_beats_every_90_seconds_is_not_taken_for_dead(stray, slurm, capsys) -> None:
+    named = stray("one").beat(0, ago=100, interval=90.0)
+    configured = stray("two", config="monitor: {heartbeat: 90s}\n").beat(0, ago=100)  # of an earlier version
+    for run in (named, configured):
+        age(run)
+    assert tend(capsys) == []
+    named.beat(0, ago=310, interval=90.0)
+    configured.beat(0, ago=310)
+    assert [deed["cause"] for deed in tend(capsys)] == ["node failure", "node failure"]
+
+
 def test_what_the_lookout_found_is_the_cause(stray, slurm, capsys) -> None:
     run = stray().beat(0, ago=90)
     run.folder.hang(0).write_text('{"rank": 1, "node": "node2", "seconds": 300}')

@@ -47,7 +47,7 @@ class HeartbeatWriter:
         self._news_every = min(max(_AT_MOST_EVERY, facts.world_size / _NEWS_PER_SECOND), max(_AT_MOST_EVERY, every))
         self._watch = watch
         self._stacks = stacks
-        self._heartbeat = Heartbeat(rank=facts.rank, world_size=facts.world_size, node=facts.node, pid=self.pid)
+        self._heartbeat = Heartbeat(facts.rank, facts.world_size, facts.node, self.pid, every)
         self._heartbeat.phases["starting"] = self._heartbeat.started
         # Re-entrant: the second SIGTERM ends the rank from inside a signal handler.
         self._lock = threading.RLock()  # of the heartbeat's fields: held for microseconds, for training waits for it

@@ -29,9 +29,6 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE
 
-_BEATS = 3
-"""A rank that has missed so many heartbeats is gone."""
-
 
 class Attempts:
     """The attempts of the points of one array task. All raise OSError where a file cannot be written."""
@@ -81,7 +78,7 @@ class Attempts:
     def _lives_elsewhere(self, run: RunFolder, attempt: Attempt, place: tuple[str, int] | None) -> bool:
         """Whether another array task runs it still: it learns of the newer attempt by itself, and says how it ended."""
         elsewhere = attempt.job != self._pack.job if place is None else place[0] != self._pack.name
-        return elsewhere and lives(run, attempt.number, _BEATS * self._pack.call.heartbeat)
+        return elsewhere and lives(run, attempt.number)
 
     def _late(self, run: RunFolder, point: int, attempts: list[Attempt], place: tuple[str, int] | None) -> End:
         """Where all ranks have left a word before the parent died, theirs counts; else why the array task ended."""

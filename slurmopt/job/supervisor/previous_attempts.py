@@ -28,9 +28,6 @@ from slurmopt.run_folder.outcome import EXIT_STATUS, KILLED
 from slurmopt.run_folder.private import hold_run
 from slurmopt.run_folder.sweep_layout import point_number
 
-_FRESH = 60.0
-"""Seconds after which a heartbeat no longer shows that a rank lives."""
-
 
 def look_back(folder: RunFolder, number: int, policy: Policy) -> Conclusion | None:
     """Writes the missing `end` events; the conclusion on the latest of them, if it is about the attempt before."""
@@ -52,14 +49,16 @@ def look_back(folder: RunFolder, number: int, policy: Policy) -> Conclusion | No
 
 def _lives_elsewhere(folder: RunFolder, attempt: Attempt, back: Attempt) -> bool:
     """Whether another array task runs the point still: it learns of this attempt by itself, and gives up."""
-    return folder.in_sweep and attempt.job != back.job and lives(folder, attempt.number, _FRESH)
+    return folder.in_sweep and attempt.job != back.job and lives(folder, attempt.number)
 
 
-def lives(folder: RunFolder, attempt: int, fresh: float) -> bool:
-    """Whether a rank of the attempt, which has not said how it ended, has beaten within the last `fresh` seconds."""
-    since = time.time() - fresh
-    silent = [rank for rank, beat in read_all(folder, attempt).items() if beat.outcome is None]
-    return any(_written(folder.heartbeat(attempt, rank)) > since for rank in silent)
+def lives(folder: RunFolder, attempt: int) -> bool:
+    """Whether a rank of the attempt has neither said how it ended nor fallen silent."""
+    now, beats = time.time(), read_all(folder, attempt)
+    without_outcome = {rank: beat for rank, beat in beats.items() if beat.outcome is None}
+    return any(
+        now - _written(folder.heartbeat(attempt, rank)) < beat.silent_after for rank, beat in without_outcome.items()
+    )
 
 
 def _written(path: Path) -> float:

@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from slurmopt.job.watchdog.stacks import SHORTEST, silence
-from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.job.watchdog.stacks import SHORTEST
+from slurmopt.run_folder.heartbeat import Heartbeat, silent_after
 
 FIRST_STEP = 1800.0
 """Seconds that the first step of an attempt (downloads, compilation) and named phases may take with `auto`."""
@@ -43,9 +43,8 @@ class Allowance:
 
     @property
     def quiet(self) -> float:
-        """The time without a heartbeat after which a rank counts as silent: three heartbeat intervals, plus the polling
-        delay."""
-        return silence(0.0, self.heartbeat) + self.interval
+        """The time without a heartbeat after which a rank counts as silent."""
+        return silent_after(self.heartbeat, delay=self.interval)
 
     @property
     def steps(self) -> float:

@@ -24,6 +24,7 @@ from typing import Any
 
 from slurmopt.job.facts import process_tree
 from slurmopt.run_folder.files import read_json
+from slurmopt.run_folder.heartbeat import silent_after
 from slurmopt.run_folder.open_folders import held
 
 SIGNAL = signal.SIGRTMIN + 11
@@ -37,8 +38,9 @@ _WORDS = {"auto": None, "off": math.inf}
 
 
 def silence(hang_after: float | None, heartbeat: float) -> float:
-    """Seconds without a heartbeat after which a rank is silent: `hang_after` (None: auto), at least three intervals."""
-    return max(SHORTEST if hang_after is None else hang_after, 3 * max(heartbeat, 1.0))
+    """Seconds without a heartbeat after which the stacks are written: `hang_after` (None: auto), and never before the
+    rank counts as silent."""
+    return max(SHORTEST if hang_after is None else hang_after, silent_after(heartbeat, delay=0.0))
 
 
 def hang_after(word: str) -> float | None:

@@ -264,7 +264,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hang-after", type=stacks.hang_after, required=True, metavar="auto|SECONDS")
     parser.add_argument("--deadline", type=float, required=True, help="seconds that a save may take")
     parser.add_argument("--timeout", type=float, default=0.0, help="seconds that a collective may take")
-    parser.add_argument("--heartbeat", type=float, default=10.0, help="seconds between heartbeats")
+    parser.add_argument(
+        "--heartbeat", type=float, default=heartbeat.DEFAULT_INTERVAL, help="seconds between heartbeats"
+    )
     parser.add_argument("--step-pid", type=int, required=True, metavar="PID", help="of srun, or of our spawn")
     return parser
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from slurmopt.errors import one_line
 from slurmopt.run_folder import events
 from slurmopt.run_folder.files import read_end
-from slurmopt.run_folder.json_values import number, text
+from slurmopt.run_folder.json_values import text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import journal as journals
 from slurmopt.runs.journal import Journal, returns
 from slurmopt.runs.ownership import is_mine
-from slurmopt.runs.status.progress import read
+from slurmopt.runs.status.progress import is_fresh, of, read
 from slurmopt.runs.status.query import is_looked_for, of_the_run
-from slurmopt.runs.status.state import FRESH_HEARTBEAT, Slurm
+from slurmopt.runs.status.state import Slurm
 from slurmopt.slurm.absence import completed
 from slurmopt.slurm.accounting import states_in_accounting
 from slurmopt.slurm.find_job import with_token
@@ -140,9 +140,11 @@ def _beats(journal: Journal) -> bool:
     """Whether a rank of an attempt without an end is still heard of."""
     if journal.attempt is None or journal.attempt.end is not None:
         return False
-    attempt, now = journal.attempt.number, time.time()
+    attempt = journal.attempt.number
     beats = (read(journal.folder, attempt, rank) for rank in journal.folder.ranks_with_heartbeats(attempt))
-    return any(beat and not beat.outcome and now - (number(beat.time) or 0.0) < FRESH_HEARTBEAT for beat in beats)
+    without_outcome = [of(beat) for beat in beats if beat is not None and not beat.outcome]
+    latest = max(without_outcome, key=lambda seen: seen.heartbeat or 0.0, default=None)
+    return is_fresh(journal.folder, latest, time.time())
 
 
 def _with_accounting(found: list[Orphan]) -> list[Orphan]:

@@ -11,6 +11,8 @@ from slurmopt.run_folder import heartbeat
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs import stored_config
+from slurmopt.units import seconds
 
 
 @dataclass
@@ -24,6 +26,8 @@ class Progress:
     metrics: dict[str, float] = field(default_factory=dict)
     heartbeat: float | None = None
     """When it was written (seconds since the epoch)."""
+    interval: float | None = None
+    """Seconds between two heartbeats; None where the heartbeat does not say."""
     phase: str | None = None
     awaits: str | None = None
     """What it waits for before its task starts."""
@@ -45,6 +49,23 @@ def read(folder: RunFolder, attempt: int, rank: int) -> Heartbeat | None:
     return None
 
 
+def is_fresh(folder: RunFolder, seen: Progress | None, now: float) -> bool:
+    """Whether the heartbeat that `seen` is from shows that its rank lives."""
+    if seen is None or seen.heartbeat is None:
+        return False
+    return now - seen.heartbeat < silent_after(folder, seen.interval)
+
+
+def silent_after(folder: RunFolder, interval: float | None) -> float:
+    """Seconds after which a heartbeat no longer shows that its rank lives. `interval`: as the heartbeat has it, None in
+    those of earlier versions; then the run's config tells."""
+    if interval is None:
+        configured = stored_config.group(folder, "monitor").get("heartbeat")
+        with contextlib.suppress(ValueError):
+            interval = None if configured is None else seconds(configured)
+    return heartbeat.silent_after(heartbeat.DEFAULT_INTERVAL if interval is None else interval)
+
+
 def of(beat: Heartbeat) -> Progress:
     """A heartbeat as progress; fields of a wrong type count as missing."""
     step, total = as_int(beat.step), as_int(beat.total_steps)
@@ -57,6 +78,7 @@ def of(beat: Heartbeat) -> Progress:
         eta_seconds=left / rate if left is not None and rate and not beat.outcome else None,
         metrics=_metrics(beat.metrics),
         heartbeat=number(beat.time),
+        interval=number(beat.interval),
         phase=text(beat.phase),
         awaits=text(beat.awaits) if not beat.outcome else None,
     )

@@ -15,7 +15,7 @@ from slurmopt.runs import journal as journals
 from slurmopt.runs.journal import Journal
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.status import budgets, checkpoints
-from slurmopt.runs.status.progress import Progress, of_end, progress
+from slurmopt.runs.status.progress import Progress, is_fresh, of_end, progress
 from slurmopt.runs.status.state import ALIVE, Slurm, state
 from slurmopt.slurm.states import is_over
 
@@ -160,7 +160,8 @@ def _status(journal: Journal, slurm: Slurm, details: bool) -> Status:
         seen = progress(journal.folder, journal.attempt.number)
     seen = seen or of_end(journal.ended or {}) or Progress()
     slurm = of_the_run(journal, slurm)
-    word, detail = state(journal, slurm, seen.heartbeat, now)
+    fresh = journal.ended is None and is_fresh(journal.folder, seen, now)
+    word, detail = state(journal, slurm, fresh, now)
     entry = slurm.jobs.get(journal.job) if journal.job is not None and _in_slurm(journal) else None
     return Status(journal, word, detail, seen, entry, now)
 

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 ALIVE = ("pending", "running", "stopping", "requeued")
 """States from which a run goes on by itself."""
 
-FRESH_HEARTBEAT = 60.0
-"""Seconds after which a heartbeat no longer shows that a rank lives."""
-
 _SKEW = 5.0
 """Seconds by which the clocks of nodes may differ, or Slurm's knowledge lag behind the job's own journal."""
 
@@ -57,25 +54,24 @@ class Slurm:
     problem: str | None = None
 
 
-def state(journal: Journal, slurm: Slurm, heartbeat: float | None, now: float) -> tuple[str, str | None]:
-    """The run's state and a detail for people. `heartbeat`: when the latest attempt was last heard of."""
+def state(journal: Journal, slurm: Slurm, fresh: bool, now: float) -> tuple[str, str | None]:
+    """The run's state and a detail for people. `fresh`: whether a heartbeat shows that the latest attempt lives."""
     if journal.problem:
         return "unknown", journal.problem
     if journal.ended is not None:
         return _returning(journal, slurm) or _ended(journal, journal.ended)
-    word, detail = _going_on(journal, slurm, heartbeat, now)
+    word, detail = _going_on(journal, slurm, fresh, now)
     if word == "requeued" and journal.attempt is not None and journal.attempt.end is not None:
         detail = "; ".join(filter(None, (reason(journal.attempt.end), detail))) or None
     return word, detail
 
 
-def _going_on(journal: Journal, slurm: Slurm, heartbeat: float | None, now: float) -> tuple[str, str | None]:
+def _going_on(journal: Journal, slurm: Slurm, fresh: bool, now: float) -> tuple[str, str | None]:
     """The state of a run that has not ended as far as its journal knows."""
     if journal.for_tend:
         return ("cancelled", None) if journal.cancelled else ("requeued", _FOR_TEND)
     if journal.job is None:
         return "unsubmitted", _unsubmitted(journal.folder)
-    fresh = heartbeat is not None and now - heartbeat < FRESH_HEARTBEAT
     if journal.local:
         return _local(journal, fresh)
     if slurm.problem is not None:

@@ -12,9 +12,9 @@ from slurmopt.run_folder.json_values import as_int, text
 from slurmopt.runs.options import word_for
 from slurmopt.runs.status import budgets, checkpoints
 from slurmopt.runs.status.failure import failure
-from slurmopt.runs.status.progress import Progress, silent_ranks
+from slurmopt.runs.status.progress import Progress, silent_after, silent_ranks
 from slurmopt.runs.status.query import Status
-from slurmopt.runs.status.state import FRESH_HEARTBEAT, age
+from slurmopt.runs.status.state import age
 from slurmopt.runs.table import cut, table
 from slurmopt.units import human_seconds
 
@@ -160,9 +160,10 @@ def _heartbeat(status: Status) -> str:
     if attempt is None or seen is None or not status.alive:
         return ""
     text = age(seen, status.now)
-    silent = silent_ranks(status.folder, attempt.number, FRESH_HEARTBEAT)
+    threshold = silent_after(status.folder, status.progress.interval)
+    silent = silent_ranks(status.folder, attempt.number, threshold)
     if silent:
-        text += f"; silent for over {human_seconds(FRESH_HEARTBEAT)}: rank {', '.join(map(str, silent[:10]))}"
+        text += f"; silent for over {human_seconds(threshold)}: rank {', '.join(map(str, silent[:10]))}"
         text += f" and {len(silent) - 10} more" if len(silent) > 10 else ""
     return text
 

@@ -21,7 +21,7 @@ from slurmopt.run_folder import events
 from slurmopt.run_folder.json_values import as_int, number
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.journal import Journal
-from slurmopt.runs.status.progress import progress
+from slurmopt.runs.status.progress import is_fresh, progress
 from slurmopt.runs.status.query import LOOKED_FOR, ask_slurm, sure
 from slurmopt.runs.status.state import ALIVE, Slurm, state
 from slurmopt.runs.submit import arrays
@@ -198,11 +198,10 @@ class _Look:
         return Point(point, word, detail, trace.job, trace.attempt, trace.started, journal.ended)
 
     def _state(self, journal: Journal) -> tuple[str, str | None]:
-        beat = None
+        now, fresh = time.time(), False
         if journal.attempt is not None and journal.ended is None and journal.job not in self._slurm.jobs:
-            seen = progress(journal.folder, journal.attempt.number)
-            beat = seen.heartbeat if seen else None
-        return state(journal, self._slurm, beat, time.time())
+            fresh = is_fresh(journal.folder, progress(journal.folder, journal.attempt.number), now)
+        return state(journal, self._slurm, fresh, now)
 
     def _packed(self, one: Submission, mine: Ranges, ended: Ranges) -> None:
         """Points that the parents of array tasks start."""
