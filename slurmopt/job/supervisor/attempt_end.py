@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.errors import JobError
-from slurmopt.restart import causes, decision
+from slurmopt.restart import causes, decision, exclusions
 from slurmopt.restart.decision import Decision
 from slurmopt.restart.policy import Policy
 from slurmopt.run_folder import events
@@ -24,7 +24,6 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE
 
-_EXCLUDED = "node-excluded"
 CANCEL = "cancel"
 """In an answer to the batch shell: the run has ended, although Slurm would start the job again."""
 FINAL = "final"
@@ -128,23 +127,14 @@ def clear_requeue_request(folder: RunFolder) -> None:
 
 
 def _exclude(folder: RunFolder, attempt: int, node: str | None, policy: Policy) -> str | None:
-    """The nodes to leave out: the owner's own, and the latest of those that failed, for as long as that holds."""
+    """The nodes to leave out of the next attempts: `node` too, which failed this one. None leaves things as they are."""
     now = time.time()
-    before = [event for event in events.read(folder.events) if event["event"] == _EXCLUDED]
+    journal = events.read(folder.events, exclusions.EVENT)
     if node is not None and policy.exclude_nodes:
         fields = {"nodes": node, "until": round(now + policy.exclude_span, 3)}
-        note(folder, _EXCLUDED, attempt=attempt, **fields, reason="it failed the run")
-        before.append({"event": _EXCLUDED, **fields})
-    if not before:
-        return None
-    standing = [str(event.get("nodes")) for event in before if _stands(event, now)]
-    latest = list(dict.fromkeys(reversed(standing)))[: policy.exclude_nodes]
-    return ",".join(filter(None, [policy.excluded, *sorted(latest)]))
-
-
-def _stands(event: Mapping[str, Any], now: float) -> bool:
-    until = event.get("until")
-    return isinstance(until, (int, float)) and until > now
+        note(folder, exclusions.EVENT, attempt=attempt, **fields, reason="it failed the run")
+        journal.append({"event": exclusions.EVENT, **fields})  # also where it could not be written down
+    return exclusions.nodes_to_exclude(journal, now, policy.exclude_nodes, policy.excluded)
 
 
 def note(folder: RunFolder, event: str, **fields: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from slurmopt.errors import one_line
 from slurmopt.grid.records import readable
+from slurmopt.restart import exclusions
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
 from slurmopt.run_folder.attempts import Event
@@ -131,7 +132,7 @@ def _waited(event: Event) -> str:
 
 
 _SAID: dict[str, Callable[[Event], str]] = {
-    "node-excluded": _excluded,
+    exclusions.EVENT: _excluded,
     "waits": _waited,
     "requeue-refused": _refused,
     "submit-failed": lambda event: f"it was not submitted{_why(event)}",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from slurmopt.errors import RunError
 from slurmopt.grid.point_ranges import Ranges
+from slurmopt.restart import exclusions
 from slurmopt.run_folder import events
 from slurmopt.run_folder.files import read_script
-from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder, point_number, sweep_of
 from slurmopt.runs.journal import point_count
@@ -84,10 +84,7 @@ def _refuse_a_copy(run: RunFolder) -> None:
 
 
 def _excluded(run: RunFolder, settings: Settings) -> str:
-    """The nodes to leave out: the owner's own, and the latest of those that failed, for as long as that holds."""
-    now, most = time.time(), settings.restart.exclude.nodes
-    noted = events.read(run.events, "node-excluded")
-    standing = [text(event.get("nodes")) for event in noted if (number(event.get("until")) or 0.0) > now]
-    latest = sorted(filter(None, list(dict.fromkeys(reversed(standing)))[:most]))
-    # Without any the script's own option stands.
-    return ",".join(filter(None, [settings.resources.exclude, *latest])) if latest else ""
+    """The nodes to leave out; "" where the script's own option stays in force."""
+    journal = events.read(run.events, exclusions.EVENT)
+    most = settings.restart.exclude.nodes
+    return exclusions.nodes_to_exclude(journal, time.time(), most, settings.resources.exclude) or ""
