@@ -48,11 +48,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 STARTED_BY = {"cluster": "slurm", "plain_cluster": "slurm", "s3_server": "s3", "mortal_server": "s3", "server": "s3"}
 """Fixture → the marker of the tests that use it, directly or not; others carry the marker themselves."""
 
+MOST_OF_SPEED = 10
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    of_speed = set()
     for item in items:
         for name in set(getattr(item, "fixturenames", ())) & set(STARTED_BY):
             item.add_marker(STARTED_BY[name])
+        for marker in item.iter_markers("speed"):
+            assert marker.kwargs["reason"], f"{item.nodeid}: why does it depend on the machine's speed?"
+            item.add_marker(pytest.mark.flaky(reruns=1))
+            of_speed.add(item.nodeid.partition("[")[0])
+    if len(of_speed) > MOST_OF_SPEED:
+        raise pytest.UsageError(f"{len(of_speed)} tests have the marker speed; at most {MOST_OF_SPEED} may")
 
 
 def pytest_configure(config: pytest.Config) -> None:
