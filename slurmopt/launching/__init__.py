@@ -1,1 +1,1 @@
-"""What follows a launch: composing, checking, executing, going on with an existing run."""
+"""From overrides to a plan: composes, checks, and submits it or prints its script; also the plan of a retry."""

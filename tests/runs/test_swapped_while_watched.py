@@ -41,8 +41,8 @@ lines = Path('gone/mine/lines').read_text()
     "a file": "shutil.rmtree('runs'); Path('runs').write_text('PLANTED')",
 }
 PLANTED = """{"time": 1, "event": "created", "name": "PLANTED", "id": "1"}
-{"time": 2, "event": "submitted", "job": "666", "backend": "sbatch", "token": "PLANTED"}
-{"time": 3, "event": "attempt", "attempt": 0, "job": "666", "nodes": "PLANTED"}
+{"time": 2, "event": "submitted", "job": "66600666006", "backend": "sbatch", "token": "PLANTED"}
+{"time": 3, "event": "attempt", "attempt": 0, "job": "66600666006", "nodes": "PLANTED"}
 {"time": 4, "event": "end", "attempt": 0, "outcome": "user error", "error": "PLANTED"}
 """
 TASK = "task.command=[bash, -c, 'echo mine; while [ -d {folder} ]; do sleep 0.05; done']"
@@ -107,7 +107,7 @@ def test_who_watches_is_told_and_sees_nothing_of_it(team: Team, command: str, wh
     out, err = watching.communicate(timeout=30)
     assert watching.returncode == 2, out + err
     assert "PLANTED" not in out + err
-    assert "666" not in out + err
+    assert "66600666006" not in out + err
     (line,) = [line for line in err.splitlines() if line.startswith("slurmopt: error: ")]
     assert f"mine/1: {team.run} is no longer the folder that the launch made; " in line
     assert "another user (nobody)" in line

@@ -1,1 +1,1 @@
-"""Making a run folder and handing the run over to Slurm exactly once."""
+"""Makes a run folder, and submits the run exactly once."""
