@@ -1,4 +1,5 @@
-"""Which nodes the next attempt leaves out, from the journal's events: the owner's own, and those that failed the run."""
+"""Which nodes the next attempt leaves out, from the journal's events: the owner's own, and those that failed the
+run."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ EVENT = "node-excluded"
 def nodes_to_exclude(
     events: Iterable[Mapping[str, Any]], now: float, most: int, configured: str | None = None
 ) -> str | None:
-    """The nodes for `--exclude`: `configured` (`resources.exclude`) and at most `most` of those that failed the run, the
-    latest first, as long as `until` says. "" for none any more; None where the run has never left a node out."""
+    """The nodes for `--exclude`: `configured` (`resources.exclude`) and at most `most` of those that failed the run,
+    the latest first, as long as `until` says. "" for none any more; None where the run has never left a node out."""
     exclusions = [event for event in events if event.get("event") == EVENT]
     if not exclusions:
         return None

@@ -23,7 +23,7 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import held
 
 _LARGEST = 16 << 20
-"""Bytes with which a point keeps its records: they are held in memory on their way."""
+"""Records above this size in bytes stay with the point, because they are held in memory while they are moved."""
 _SLICE = 32 << 20
 """Bytes that are held in memory at a time."""
 _RANK_LOG = re.compile(r"logs/attempt-(\d{1,9})/rank-(\d{1,9})\.log")
@@ -31,9 +31,9 @@ _FOLDER = re.compile(r"logs|heartbeat|(?:logs|heartbeat)/attempt-\d{1,9}")
 _ATTEMPT = re.compile(r"logs/attempt-(\d{1,9})")
 _FILE = r"(?:config\.yaml|events\.jsonl|return\.pickle)"
 _FILES = re.compile(rf"{_FILE}|\.{_FILE}\.\d{{1,9}}|heartbeat/attempt-\d{{1,9}}/.+")
-"""Also what a kill leaves of a file that is being replaced."""
+"""The files that are archived, and what a kill leaves of one that is being replaced."""
 _OF_ITS_OWN = ("checkpoint", "restored")
-"""What events begin with that tell of files elsewhere: who prunes or restores these, notes it in the journal."""
+"""Prefixes of events on files elsewhere, whose later events need the point's own journal."""
 
 _MODES = {LOG: 0o640, RETURN: 0o600, LINES: 0o640}
 
@@ -58,9 +58,9 @@ class _Content:
 
 def archive(task: RunFolder, runs: Iterable[RunFolder]) -> None:
     """Moves the records of those of `runs` that have ended into the files of `task`. Of records that stay it deletes
-    the heartbeats: the journal tells all that they told.
+    the heartbeats, as the journal contains their information.
 
-    Raises OSError and JobError where the files cannot be written: the records are then as they were.
+    Raises OSError and JobError if the files cannot be written. The records are then unchanged.
     """
     contents: list[_Content] = []
     for run in runs:
@@ -95,7 +95,8 @@ def delete(run: RunFolder) -> None:
 
 
 def _content(run: RunFolder) -> _Content | None:
-    """None where the point must keep its records, also for a file that cannot be read, or that others could write."""
+    """The records of a point; None if it must keep them, also because of a file that cannot be read or that others can
+    write."""
     try:
         listing = _listing(held(run.kept))
         if listing is None or not {"config.yaml", "events.jsonl"} <= listing.keys() or sum(listing.values()) > _LARGEST:
@@ -120,7 +121,7 @@ def _content(run: RunFolder) -> _Content | None:
 
 
 def has_ended(run: RunFolder) -> bool:
-    """Whether the point's journal says that it needs no further attempt; not where it cannot be read."""
+    """Whether the point's journal says that it needs no further attempt; False if it cannot be read."""
     try:
         last = next(events.parse(reversed(list(events.lines(run.events)))), {})
     except OSError:
@@ -129,7 +130,7 @@ def has_ended(run: RunFolder) -> bool:
 
 
 def _listing(folder: Path, below: str = "") -> dict[str, int] | None:
-    """The bytes of what is in the folder; None where that is more than slurmopt itself puts there."""
+    """The sizes of the files in the folder; None if it has files that slurmopt does not make."""
     found: dict[str, int] = {}
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -160,7 +161,7 @@ def _is_over(journal: list[dict[str, Any]], attempts: list[int], task: str) -> b
 
 
 class _Appended:
-    """What is added to a file, all at once, where no other process may add at the same time but on another node."""
+    """Data that is appended to a file at once. Only a process on another node may append at the same time."""
 
     def __init__(self, path: Path, mode: int) -> None:
         self._path, self._mode = path, mode
@@ -169,7 +170,7 @@ class _Appended:
         self._start: int | None = None
 
     def add(self, data: bytes) -> int:
-        """Where `data` will stand, counted from `start`."""
+        """Adds `data`, and returns its offset from `start`."""
         self._pieces.append(data)
         self._size += len(data)
         return self._size - len(data)
@@ -180,7 +181,7 @@ class _Appended:
         return self._start
 
     def write(self) -> None:
-        """Adds it, and waits until the disk has it. Raises OSError, and JobError where others could write the file."""
+        """Appends the data and calls fsync. Raises OSError, and JobError if others can write the file."""
         if not self._pieces:
             return
         descriptor = open_append(self._path, self._mode)
@@ -200,7 +201,7 @@ class _Appended:
 
 
 def _line(content: _Content, first: _Content, logs: _Appended, returned: _Appended) -> Callable[[], str]:
-    """What makes the point's line, once the rest has been written and it is known where it stands."""
+    """Returns a function that makes the point's line once the offsets of the other data are known."""
     said, value = [], content.returned
     for attempt, rank, text in content.logs:
         logs.add(f"==> point {content.number}, attempt {attempt}, rank {rank} <==\n".encode())
@@ -224,7 +225,7 @@ def _line(content: _Content, first: _Content, logs: _Appended, returned: _Append
 
 
 def _difference(text: str, like: str) -> str | dict[str, str]:
-    """The lines of `text` that `like` has otherwise; all of it, where they have not as many."""
+    """The lines of `text` that differ from those of `like`; the whole text if the number of lines differs."""
     lines, others = text.split("\n"), like.split("\n")
     if len(lines) != len(others):
         return text

@@ -22,9 +22,9 @@ from slurmopt.run_folder.sweep_layout import SweepFolder
 
 _MANY = 64
 _SECONDS = 5.0
-"""The longest that an ended point waits for others."""
+"""The longest time in seconds that an ended point waits for others to form a batch."""
 _STALE = 60.0
-"""Seconds after which records without a journal are what a kill has left."""
+"""Seconds after which records without a journal count as left by a kill."""
 
 
 class Archiving:
@@ -32,7 +32,7 @@ class Archiving:
     points to start meanwhile, and each batch waits for the disk once."""
 
     def __init__(self, pack: Pack, points: Points, journal: TaskJournal, ownership: Ownership) -> None:
-        """What an earlier attempt of the array task has left comes first. Raises OSError."""
+        """Points that an earlier attempt of the array task has left come first. Raises OSError."""
         self._pack, self._points = pack, points
         self._waiting = dict.fromkeys(left_behind(pack.folder, pack.sweep))
         for run in self._waiting:
@@ -42,16 +42,16 @@ class Archiving:
                 self.vacate(run)
         self._since = time.monotonic()
         self.process: int | None = None
-        """The one that archives just now."""
+        """The process that archives now, or None."""
 
     def add(self, run: RunFolder) -> None:
-        """A point has ended for good, and the array task's journal tells so."""
+        """Adds a point that has ended for good, once the array task's journal says so."""
         if not self._waiting:
             self._since = time.monotonic()
         self._waiting[run] = None
 
     def go_on(self) -> None:
-        """Starts the next batch where one is due."""
+        """Starts the next batch if one is due."""
         due = len(self._waiting) >= _MANY or time.monotonic() - self._since >= _SECONDS
         if self.process is None and self._waiting and due:
             batch = list(self._waiting)[:_MANY]
@@ -60,12 +60,12 @@ class Archiving:
                 self._waiting = dict.fromkeys(list(self._waiting)[_MANY:])
 
     def take_end(self, pid: int) -> None:
-        """A child of the parent has ended."""
+        """Notes that a child of the parent has ended."""
         if pid == self.process:
             self.process = None
 
     def finish(self) -> None:
-        """Archives what is left, once the array task has said how it ended."""
+        """Archives what is left, once the array task's outcome is written."""
         if self.process is not None:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.process, 0)
@@ -97,7 +97,7 @@ class Archiving:
 
 
 def left_behind(task: RunFolder, sweep: SweepFolder) -> list[RunFolder]:
-    """The records that an array task keeps as files of their own."""
+    """The records that an array task keeps in separate files."""
     runs = [sweep.packed_point(number, task.path.name) for number in sweep.packed_points(task.path.name)]
     for run in runs:
         with contextlib.suppress(FileNotFoundError):

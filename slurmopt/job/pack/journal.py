@@ -30,17 +30,17 @@ class TaskJournal:
                     self._take(point, str(event.get("outcome")), event.get("cause"))
 
     def has_ended(self, point: int) -> bool:
-        """Whether this array task is done with the point."""
+        """Whether the point needs nothing more from this array task."""
         return point in self._outcomes
 
     @property
     def ended(self) -> int:
-        """How many points it is done with."""
+        """The number of points that need nothing more from it."""
         return len(self._outcomes)
 
     @property
     def failed(self) -> list[int]:
-        """Those that ended for good otherwise than finished."""
+        """The points that ended for good and have not finished."""
         return sorted(point for point, outcome in self._outcomes.items() if outcome != FINISHED)
 
     def start(self, point: int, attempt: int) -> None:
@@ -48,7 +48,7 @@ class TaskJournal:
         events.append(self._folder.events, "point", point=point, state=STARTED, attempt=attempt)
 
     def lost(self, point: int) -> None:
-        """The end of a point could not be noted anywhere: it has not finished, as far as anybody will know."""
+        """Counts a point whose end could not be written anywhere as not finished."""
         self._outcomes[point] = INFRASTRUCTURE
 
     def end(self, end: End) -> None:
@@ -59,14 +59,15 @@ class TaskJournal:
             self._take(end.point, end.outcome, end.cause)
 
     def _take(self, point: int, outcome: str, cause: Any) -> None:
-        """What another array task goes on with has not failed."""
+        """Counts an end; a point that another array task continues has not failed."""
         self._outcomes[point] = FINISHED if cause == OVERTAKEN else outcome
 
 
 def end_in_own_journal(point: int, journal: list[dict[str, Any]]) -> End | None:
-    """How the point ended by its own `journal`, if it needs no further attempt; None where it does.
+    """How the point ended by its own `journal`; None if it needs another attempt.
 
-    One that has ended for good needs none, whichever array task it ended in, unless the user asked for a retry since.
+    A point that has ended for good needs none, in whichever array task it ended, unless the user has asked for a retry
+    since.
     """
     attempts = story.of_events(journal)
     last = attempts[-1] if attempts else None
@@ -76,7 +77,7 @@ def end_in_own_journal(point: int, journal: list[dict[str, Any]]) -> End | None:
 
 
 def end_of_event(point: int, attempt: int, event: dict[str, Any]) -> End:
-    """The End that a point's own `end` event tells of."""
+    """The End from an `end` event in a point's own journal."""
     known = {name: value for name, value in event.items() if name in _FIELDS - {"point", "attempt"}}
     known = {"outcome": "", "cause": causes.UNKNOWN, "next": None} | known
     return End(point=point, attempt=attempt, **known)

@@ -38,11 +38,11 @@ from slurmopt.units import human_bytes
 
 _SECOND = 1.0
 _KILL_SECONDS = 30.0
-"""As long as Slurm gives to what it has told to end (KillWait)."""
+"""Seconds between SIGTERM and SIGKILL, Slurm's default for KillWait."""
 
 
 class Loop:
-    """All points of one attempt of the array task."""
+    """Runs all points of one attempt of the array task."""
 
     def __init__(
         self,
@@ -64,14 +64,14 @@ class Loop:
         self._running: list[Running] = []
         self._again: list[int] = []
         self._left = True
-        """Whether the source may have more points."""
+        """Whether the source may return more points."""
         self._told = False
         self._slurm: SlurmRecord | None = None
         self._trouble: SlurmoptError | OSError | None = None
         self._looked = self._looked_at_cancelled = 0.0
 
     def run(self) -> Outcome:
-        """Until all points have ended, or the array task must."""
+        """Runs until all points have ended, or the array task must end."""
         signals.listen(lambda number: os.kill(os.getpid(), signal.SIGCHLD))  # wakes the loop up
         self._tell_progress()
         while True:

@@ -18,26 +18,26 @@ from slurmopt.run_folder.sweep_layout import SweepFolder
 
 @dataclass(frozen=True, kw_only=True)
 class Pack:
-    """What one array task is asked to do."""
+    """What one array task is to run."""
 
     sweep: SweepFolder
     submission: int
     task: int
     points: Ranges
-    """Those of this array task; of a search, whose array tasks share them, all."""
+    """The points of this array task; for a search, whose array tasks share the points, all of them."""
     shared: bool
     """Whether all array tasks of the submission share `points`."""
     side_by_side: int
-    """How many points run at the same time."""
+    """The number of points that run at the same time."""
     ranks: int
-    """Of each point."""
+    """Ranks of each point."""
     policy: Policy
     memory: int | None
-    """Bytes that one point may use; None: nobody looks."""
+    """Bytes that one point may use; None for no limit."""
     deadline: float
     """Seconds that a save may take (checkpoint.deadline), for the hang detection."""
     job: str
-    """The array task as Slurm names it: A_a."""
+    """The id of the array task in Slurm: A_a."""
     nodes: str
     call: RankArgs
     """What the parent itself, the one rank of tasks/S-T, was told."""
@@ -46,7 +46,7 @@ class Pack:
 
     @property
     def folder(self) -> RunFolder:
-        """The array task as a run."""
+        """The folder of the array task, as that of a run."""
         return self.call.folder
 
     @property
@@ -55,7 +55,7 @@ class Pack:
 
 
 def read(argv: list[str], environ: Mapping[str, str] = os.environ) -> Pack:
-    """Reads the words; a misspelt one ends the process with status 2 and the valid ones on standard error."""
+    """Parses the arguments. A misspelt one ends the process with status 2 and the valid ones on standard error."""
     at = argv.index("--") if "--" in argv else len(argv)
     options, rest = _parser().parse_known_args(argv[:at])
     words = [*rest, *argv[at:]]

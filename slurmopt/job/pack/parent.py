@@ -85,7 +85,7 @@ def _loop(pack: Pack, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> 
 
 
 def source_of(pack: Pack, points: Points, journal: TaskJournal, ownership: Ownership) -> PointSource:
-    """Who decides on the points of this array task."""
+    """The source of the points of this array task."""
     if points.kind == "search":
         from slurmopt.job.pack.points.search import Trials
 

@@ -29,7 +29,7 @@ from slurmopt.run_folder.layout import RunFolder
 
 
 class PointSource(Protocol):
-    """What the parent asks."""
+    """The methods that the parent calls."""
 
     @property
     def total(self) -> int | None: ...

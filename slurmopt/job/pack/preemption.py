@@ -11,16 +11,16 @@ from pathlib import Path
 from slurmopt.run_folder.files import open_append, read_whole, replace_bytes
 
 _PATIENCE = 10.0
-"""Seconds for Slurm's answer. Where the grace time of a preemption is over sooner, the next attempt of the array task
-tells the points' ends, by what its batch shell knows of this one."""
+"""Seconds for Slurm's answer. If the grace time of a preemption ends earlier, the next attempt of the array task
+determines how the points ended, from what its batch shell knows."""
 _ASK = "trap '' TERM; exec scontrol show job --oneliner \"$0\""  # the SIGTERM comes twice, to all processes
 
 
 class SlurmRecord:
-    """Asks Slurm for the array task's record, in the background."""
+    """Asks Slurm for the record of the array task, in the background."""
 
     def __init__(self, job: str, place: Path) -> None:
-        """`place`: where the answer goes. In a container without Slurm's commands there is none."""
+        """The answer is written to `place`. In a container without Slurm's commands there is none."""
         self._process: subprocess.Popen[bytes] | None = None
         self._place, self._deadline = place, time.monotonic() + _PATIENCE
         if shutil.which("scontrol") is not None:
@@ -28,7 +28,7 @@ class SlurmRecord:
                 self._process = subprocess.Popen(["sh", "-c", _ASK, job], stdout=file, stderr=subprocess.DEVNULL)
 
     def copy_to(self, place: Path) -> None:
-        """Puts the answer, where there is one in time, to a point's own files. Raises OSError."""
+        """Copies the answer to a point's files, if it has arrived. Raises OSError."""
         while self._process is not None and self._process.poll() is None:
             if time.monotonic() > self._deadline:
                 self._process = None

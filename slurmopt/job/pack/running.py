@@ -19,42 +19,42 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import KILLED
 
 _GRACE_SECONDS = 5.0
-"""For the other ranks, when one has failed: time to say what they lost."""
+"""Seconds for the other ranks to report what they lost, after one has failed."""
 
 
 @dataclass
 class Running:
-    """One attempt of a point. Times are seconds of the monotonic clock."""
+    """One running attempt of a point. Times are seconds of the monotonic clock."""
 
     point: int
     run: RunFolder
     attempt: int
     place: int
-    """Which share of the array task it has."""
+    """The slot, and so the share of the array task, that it has."""
     port: int
     ranks: int
     children: dict[int, tuple[int, Child]] = field(default_factory=dict)
-    """Those that live: process id → rank, process."""
+    """The running ranks: process id → rank and process."""
     started: float = field(default_factory=time.monotonic)
     cause: str | None = None
-    """Why the parent has ended it, a word of `slurmopt.restart.causes`."""
+    """Why the parent has ended the attempt: a word of `slurmopt.restart.causes`."""
     trouble: str | None = None
-    """Why a rank could not even start."""
+    """Why a rank could not start."""
     lookout: int | None = None
-    """The process that looks out for hangs."""
+    """The process id of the watchdog."""
     _error: str | None = None
-    """`cause` with its numbers."""
+    """`cause` with details."""
     _sessions: set[int] = field(default_factory=set)
     _last_words: dict[int, dict[str, Any]] = field(default_factory=dict)
     _kill_at: float | None = None
 
     def take(self, rank: int, child: Child) -> None:
-        """A rank has been started."""
+        """Adds a rank that was started."""
         self.children[child.pid] = (rank, child)
         self._sessions.add(child.pid)
 
     def ended(self, pid: int, status: int) -> None:
-        """A rank has ended; the first failure ends the others."""
+        """Notes that a rank has ended. The first failure ends the others."""
         rank, child = self.children.pop(pid)
         word = child.last_word()
         if word is not None and "trouble" in word:
@@ -67,7 +67,7 @@ class Running:
             self.end_soon(_GRACE_SECONDS)
 
     def end_soon(self, grace: float, cause: str | None = None) -> None:
-        """Told by SIGTERM now, ended after `grace` seconds; because of `cause`."""
+        """Sends SIGTERM now, and SIGKILL after `grace` seconds, because of `cause`."""
         if self.cause is None:
             self.cause = self._error = cause
         if self._kill_at is None:
@@ -80,28 +80,28 @@ class Running:
         processes.kill(list(self.children), number)
 
     def end(self, cause: str, error: str) -> None:
-        """Ends it now, because of `cause`."""
+        """Ends the attempt now, because of `cause`."""
         if self.cause is None:
             self.cause, self._error = cause, error
         processes.kill(self.processes())
 
     def look(self) -> None:
-        """Ends those that have not left in time."""
+        """Kills the ranks that have not ended in time."""
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             processes.kill(self.processes())
 
     def processes(self) -> list[int]:
-        """All of it that lives."""
+        """All running processes of the attempt."""
         return processes.with_descendants(list(self.children))
 
     def clear_up(self, others: set[int]) -> None:
-        """Ends what the ranks left behind. `others`: processes that are the parent's own."""
+        """Ends processes that the ranks left behind. `others` are processes of the parent itself."""
         orphans = [pid for pid in processes.adopted(others) if processes.session(pid) in self._sessions]
         if orphans:
             processes.kill(processes.with_descendants(orphans))
 
     def beats(self) -> Beats:
-        """The ranks' heartbeats; one without an outcome gets what the parent knows of the rank's end."""
+        """The ranks' heartbeats. One without an outcome gets what the parent knows of the rank's end."""
         beats = read_all(self.run, self.attempt)
         for rank, word in self._last_words.items():
             if self._error is not None and word["outcome"] == KILLED:

@@ -14,7 +14,7 @@ from slurmopt.job.watchdog.watchdog import Watchdog, hangs_before, interval
 
 HUNG = 1
 _YOUNG_SECONDS = 60.0
-"""A point that ends sooner needs nobody to look out for it."""
+"""Seconds. A point that ends earlier needs no watchdog."""
 
 
 class _PointLookout(Watchdog):

@@ -127,7 +127,8 @@ def clear_requeue_request(folder: RunFolder) -> None:
 
 
 def _exclude(folder: RunFolder, attempt: int, node: str | None, policy: Policy) -> str | None:
-    """The nodes to leave out of the next attempts: `node` too, which failed this one. None leaves things as they are."""
+    """The nodes to leave out of the next attempts: `node` too, which failed this one. None leaves things as they
+    are."""
     now = time.time()
     journal = events.read(folder.events, exclusions.EVENT)
     if node is not None and policy.exclude_nodes:

@@ -26,7 +26,7 @@ class FixedPoints:
         ownership: Ownership,
         task: str,
     ) -> None:
-        """`mine`: the points of this array task, which is `job` to Slurm and `task` in the sweep's folder."""
+        """`mine` has the points of this array task. `job` is its id in Slurm, `task` its name in the sweep's folder."""
         self._sweep, self._points, self._journal, self._job, self._task = sweep, points, journal, job, task
         self._mine, self._ownership = mine, ownership
         self._left = iter(mine)
@@ -54,7 +54,7 @@ class FixedPoints:
         return make_point(self._sweep, self._points, point, self._job, None, task=self._task, records=self._records)
 
     def began(self, point: int) -> None:
-        """A grid wants nothing of it."""
+        """Does nothing."""
 
     def ended(self, end: End) -> None:
-        """The journals tell it."""
+        """Does nothing, as the journals have the end."""

@@ -18,10 +18,11 @@ from slurmopt.run_folder.sweep_layout import SweepFolder
 
 
 class Ownership:
-    """Looks at the sweep's files again as often as it is asked. What cannot be read counts as it was last known."""
+    """Reads the sweep's files at each call. If a file cannot be read, its last known content counts."""
 
     def __init__(self, sweep: SweepFolder, submission: int, shared: bool = False) -> None:
-        """`submission`: the array task's. `shared`: of a search, whose trials go from one array task to another."""
+        """`submission` is that of the array task. `shared`: the points are trials of a search, which move between array
+        tasks."""
         self._sweep, self._submission, self._shared = sweep, submission, shared
         self._records = Records(sweep)
         self._cancelled = self._newer = Ranges()
@@ -34,7 +35,8 @@ class Ownership:
         return self._cancelled
 
     def overtaken(self, point: int) -> bool:
-        """Whether a newer submission has the point. One that is so new that sweep.json lacks it has left an attempt."""
+        """Whether a newer submission has the point. A submission that sweep.json does not have yet is noticed by its
+        attempt."""
         if self._shared:
             return False
         self._try(self._read_newer)

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 
 
 class Trials:
-    """A `PointSource` that asks and tells the sweep's study, as the worker `submission`-`task`."""
+    """A `PointSource` that takes trials from the sweep's study and reports their ends, as the worker
+    `submission`-`task`."""
 
     def __init__(
         self, sweep: SweepFolder, points: Points, submission: int, task: int, job: str, journal: TaskJournal
     ) -> None:
-        """JobError where Optuna is not installed, ConfigError where the study is another sweep's or damaged."""
+        """JobError if Optuna is not installed, ConfigError if the study is damaged or belongs to another sweep."""
         self._sweep, self._points, self._job, self._journal = sweep, points, job, journal
         self._me = f"{submission}-{task}"
         self._ownership = Ownership(sweep, submission, shared=True)
@@ -45,14 +46,15 @@ class Trials:
         self._records = Records(sweep)
         self._running: set[int] = set()
         self._new: set[int] = set()
-        """Trials that no other worker has had: to look for records of them would take a look at each worker's."""
+        """Trials that no other worker has had, so that the other workers' records need not be searched."""
 
     @property
     def total(self) -> int | None:
         return None
 
     def next(self) -> int | None:
-        """An own trial of an earlier attempt, one whose worker is gone, or a new one; None: all are asked for."""
+        """A trial of an earlier attempt of this worker, one whose worker is gone, or a new one; None if there are no
+        more."""
         while (number := self._unfinished()) is not None:
             if not self._settled(number, self._records.journal(number)):
                 self._running.add(number)
@@ -74,7 +76,8 @@ class Trials:
             current_run.judge_by(Judge(self._sweep, point, self._study.search.metric))
 
     def ended(self, end: End) -> None:
-        """A trial that ends because its worker is cancelled is not over: another worker goes on with it."""
+        """Reports an end to the study, unless the trial ended because its worker was cancelled: another worker
+        continues it."""
         if end.cause != causes.CANCELLED or end.point in self._ownership.cancelled():
             self._study.tell(end)
             self._running.discard(end.point)
@@ -88,13 +91,13 @@ class Trials:
         return None
 
     def _gone(self, worker: str) -> bool:
-        """Whether the array task has ended and nobody brings it back: by its journal, for nothing else is sure."""
+        """Whether the array task has ended for good, by its journal."""
         attempts = story.attempts(RunFolder(self._sweep.tasks / worker))
         return bool(attempts) and _is_final(attempts[-1].end)
 
     def _settled(self, number: int, journal: list[dict[str, Any]]) -> bool:
-        """Whether nothing of the trial is to be run: its worker died between its end and telling the study of it, or
-        it is cancelled."""
+        """Whether the trial is not to be run: it is cancelled, or its worker died between its end and the report to the
+        study."""
         attempts = story.of_events(journal)
         last = attempts[-1] if attempts else None
         if last is not None and last.end is not None and _is_over(last):
@@ -114,5 +117,5 @@ def _is_final(end: Mapping[str, Any] | None) -> bool:
 
 
 def _is_over(last: Attempt) -> bool:
-    """Whether a trial needs no further attempt: its end is final, and was not just its worker's."""
+    """Whether a trial needs no further attempt: its end is final, and not only that of its worker."""
     return _is_final(last.end) and last.since_retry and last.cause != causes.CANCELLED

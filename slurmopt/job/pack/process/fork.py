@@ -38,12 +38,12 @@ _LAST_SECONDS = 10
 _MOST_OF_A_WORD = 2000
 _MAIN = os.path.join(os.path.dirname(job.__file__), "__main__.py")
 _OOM_SCORE = "500"
-"""Where the kernel must end something for want of memory, it is to be a point and not the parent."""
+"""Makes the kernel's OOM killer choose a point and not the parent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """One rank of one attempt of a point."""
+    """What one rank of an attempt of a point is to run."""
 
     folder: RunFolder
     point: int
@@ -60,13 +60,13 @@ class Order:
 
 @dataclass
 class Child:
-    """A forked process, and where it says its last word."""
+    """A forked process, and the pipe for its outcome."""
 
     pid: int
     word: int
 
     def last_word(self) -> dict[str, Any] | None:
-        """What it said at its end; None where it could not. Called once, when it has ended."""
+        """The outcome that it sent at its end; None if it could not. Called once, when it has ended."""
         try:
             said = os.read(self.word, 65536)
         except BlockingIOError:  # a helper of its own still holds the pipe open
@@ -77,7 +77,7 @@ class Child:
 
 
 def fork_rank(order: Order) -> Child:
-    """Starts it. Raises OSError where the system has no process left."""
+    """Forks the rank. Raises OSError if no process can be created."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     try:
@@ -114,7 +114,7 @@ def _held(number: signal.Signals) -> Iterator[None]:
 
 
 def _begin(parent: int, work: Callable[[], None]) -> NoReturn:
-    """Nothing may come out of here: above is the parent's stack."""
+    """Runs the child. It must not return or raise, as the parent's stack is above."""
     status = 1
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -164,7 +164,8 @@ def _say(writer: int, word: dict[str, Any]) -> None:
 
 
 def _become_rank(order: Order) -> None:
-    """Its log, its place, its part of the node: as the shell and Slurm would have set them for a Python of its own."""
+    """Sets the rank's log, working directory, and share of the node, as the batch shell and Slurm do for a new
+    process."""
     signals.start_afresh()
     log = open_append(order.folder.rank_log(order.attempt, order.rank))
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -210,7 +211,7 @@ def _refuse_unwritten() -> None:
 
 
 def _start_python(order: Order) -> NoReturn:
-    """A Python of its own, because CUDA has been initialised in the parent; then a point costs seconds."""
+    """Starts a new Python process, because CUDA has been initialised in the parent. A point then costs seconds."""
     release_signals()
     words = ["-m", "slurmopt.job", NO_VERDICT, str(order.folder.path), *order.words]
     os.environ[current_run.ATTEMPT] = str(order.attempt)
@@ -220,7 +221,7 @@ def _start_python(order: Order) -> NoReturn:
 def leave(outcome: Outcome, wait: bool = False) -> NoReturn:
     """As a Python ends, but for taking the interpreter apart: that takes torch longer than the point may have taken.
 
-    `wait`: for the threads that are no daemons.
+    `wait` waits for non-daemon threads.
     """
     if outcome.outcome not in (FINISHED, REQUEUE):  # whatever hangs at exit after a failure would hold up all ranks
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Imported:
-    """The state that imports leave behind, and that belongs to each process alone. Made before the imports."""
+    """State that imports change and that each process must have for itself. Created before the imports."""
 
     def __init__(self) -> None:
         random.random()  # noqa: S311 - from here on the state's vector stays for 600 draws, unless somebody seeds it
@@ -29,13 +29,13 @@ class Imported:
             self._threads = 1
 
     def note(self) -> None:
-        """All imports are done: remembers what they set on purpose."""
+        """Called after all imports: remembers what they have set on purpose."""
         state = random.getstate()
         self._seeded = state if state[1][:-1] != self._vector else None
 
     @property
     def cuda(self) -> bool:
-        """Whether an import has initialised CUDA, or another kind of GPU: a forked process cannot use it then."""
+        """Whether an import has initialised CUDA or another GPU runtime, which a forked process cannot use."""
         torch = sys.modules.get("torch")
         return self.breaks_forks or (torch is not None and bool(torch.cuda.is_initialized()))
 
@@ -68,7 +68,7 @@ def _renew_numpy() -> None:
 
 
 def limit_gpu_memory(fraction: float) -> None:
-    """Once CUDA starts in this process, torch takes at most this part of each visible GPU's memory."""
+    """Limits torch to this fraction of each visible GPU's memory, once CUDA is initialised."""
     torch = sys.modules.get("torch")
     if torch is None:
         return

@@ -50,7 +50,7 @@ def check_gpus(call: RankArgs, facts: RankFacts) -> Outcome | None:
 
 
 def _of_child(work: Callable[[], str | None]) -> str | None:
-    """What `work` says in a forked process."""
+    """Runs `work` in a forked process, and returns its result."""
     reader, writer = os.pipe()
 
     def speak() -> None:

@@ -46,7 +46,7 @@ def import_all(pack: Pack, points: Points) -> Imported:
 
 
 def _functions(pack: Pack, points: Points) -> list[str]:
-    """The functions that points may call; none where the task is a command."""
+    """The functions that points may call; none if the task is a command."""
     tasks = [base.config.get("task") or {} for base in points.bases]
     found = [pack.call.function, *(task.get("_target_") for task in tasks)]
     return list(dict.fromkeys(one for one in found if isinstance(one, str) and "${" not in one))

@@ -10,17 +10,17 @@ from slurmopt.job.facts.rank_facts import in_slurm_step, visible_gpus
 
 @dataclass(frozen=True)
 class Share:
-    """The part of one place in the pack."""
+    """The resources of one slot of the pack."""
 
     cpus: tuple[int, ...]
     gpus: tuple[str, ...] | None
-    """As in CUDA_VISIBLE_DEVICES; None where the array task has none."""
+    """As in CUDA_VISIBLE_DEVICES; None if the array task has no GPUs."""
     fraction: float | None
-    """Of each GPU's memory for one process; None: all of it."""
+    """The fraction of each GPU's memory for one process; None for all of it."""
 
 
 def shares(places: int, cpus: set[int], environ: Mapping[str, str]) -> list[Share]:
-    """The parts of `places` points side by side."""
+    """The shares of `places` points that run side by side."""
     devices = _devices(environ)
     found = []
     for place in range(places):
@@ -44,7 +44,7 @@ def _part(things: list, place: int, places: int) -> tuple:  # type: ignore[type-
 
 
 def words(share: Share, ranks: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a point's ranks, as far as it is about the share."""
+    """The variables of a point's ranks that describe its share."""
     found: dict[str, str] = {}
     if "OMP_NUM_THREADS" not in environ:
         found["OMP_NUM_THREADS"] = str(max(1, len(share.cpus) // ranks))

@@ -13,7 +13,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def with_descendants(pids: list[int]) -> list[int]:
-    """`pids` and all below them. Where the kernel lists a process's children this costs no look at all others."""
+    """`pids` and their descendants. If the kernel lists the children of a process, other processes are not read."""
     found, todo = [], list(pids)
     while todo:
         pid = todo.pop()
@@ -26,7 +26,7 @@ def with_descendants(pids: list[int]) -> list[int]:
 
 
 def _children(pid: int) -> list[int] | None:
-    """The children of all threads of `pid`; None where this kernel does not tell."""
+    """The children of all threads of `pid`; None if this kernel does not list them."""
     found: list[int] = []
     tasks = f"/proc/{pid}/task"
     try:
@@ -71,7 +71,7 @@ def _proportional(pid: int) -> int:
 
 
 def kill(pids: list[int], number: signal.Signals = signal.SIGKILL) -> None:
-    """Sends a signal to each that is still there."""
+    """Sends a signal to those of the processes that still exist."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
@@ -84,7 +84,7 @@ def adopted(own: set[int]) -> list[int]:
 
 
 def session(pid: int) -> int | None:
-    """The session of a process: its point's rank, unless it has left it."""
+    """The session of a process. Its leader is the point's rank, unless the process has left that session."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         return os.getsid(pid)
     return None
