@@ -25,14 +25,14 @@ def check(settings: Settings, tolerant: bool) -> None:
     try:
         with slow_notice("asking Slurm what the cluster has"):
             known = facts()
-            found = findings(resources, known)
+            lines = findings(resources, known)
     except SlurmUnreachable as error:
         if not tolerant:
             raise
         print(f"slurmopt: not checked against the cluster: {error}", file=sys.stderr)
         return
-    if found:
-        raise CheckError(found)
+    if lines:
+        raise CheckError(lines)
     alone = settings.task.per == "rank" and not settings.sweep.packed  # a process that stands for one rank only
     idle = idle_gpus(resources) if alone else []
     for line in [*remarks(resources, known), *idle, *_needs_tending(settings, resources, known)]:

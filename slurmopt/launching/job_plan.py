@@ -94,7 +94,7 @@ def checked_task(typed: Settings, source: Path) -> Settings:
     if typed.launch.check:
         check_command(typed, source)
     decided = with_per(typed, source)
-    if typed.task.per == "auto" and (found := launcher(typed, source)) is not None:
-        what = f"{found.name} in {found.script}" if found.script else found.name
-        print(f"slurmopt: task.per={found.per}: {what} starts the ranks", file=sys.stderr)
+    if typed.task.per == "auto" and (starter := launcher(typed, source)) is not None:
+        what = f"{starter.name} in {starter.script}" if starter.script else starter.name
+        print(f"slurmopt: task.per={starter.per}: {what} starts the ranks", file=sys.stderr)
     return decided

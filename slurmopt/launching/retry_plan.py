@@ -84,13 +84,13 @@ def plan_of(run: RunFolder, words: list[str], more: More, dry_run: bool = False,
     return Plan(job, found.backend, changed.stored, overrides, source, True, found.latest, changed.changes, repeated)
 
 
-def _refuse_taken(found: Ended) -> None:
+def _refuse_taken(run_ended: Ended) -> None:
     """A launcher that broke off may have got its submission through, with the script as it was."""
-    if not found.unsettled or found.token is None or found.backend == "local":
+    if not run_ended.unsettled or run_ended.token is None or run_ended.backend == "local":
         return
     from slurmopt.slurm.find_job import find_token
 
-    if (job := find_token(found.token)) is not None:
+    if (job := find_token(run_ended.token)) is not None:
         raise RunError(f"its last submission got through, as job {job}; without --dry-run that is noted")
 
 

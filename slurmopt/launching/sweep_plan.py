@@ -27,15 +27,15 @@ def plan_sweep(overrides: list[str], config_dir: str | None = None) -> SweepPlan
     from slurmopt.config.composition.settings import typed_group
     from slurmopt.sweeps.definition.describe import describe
 
-    found = describe(overrides, config_dir)
-    first = typed_group(found.config, "launch")
+    described = describe(overrides, config_dir)
+    first = typed_group(described.config, "launch")
     if first.run is not None:
         raise ConfigError("is one run, and -m is for many; to go on with points: slurmopt retry", "launch.run")
-    name = run_name(found.config, first)
+    name = run_name(described.config, first)
     run = new_run_folder(name, first)
     tell_another_name(first, run)
-    source = workdir(found.settings, Path.cwd())
-    return sweep_plan(checked_task(found.settings, source), found.points, run, name, source, overrides)
+    source = workdir(described.settings, Path.cwd())
+    return sweep_plan(checked_task(described.settings, source), described.points, run, name, source, overrides)
 
 
 def sweep_plan(
@@ -70,11 +70,11 @@ def _check_then(typed: Settings) -> None:
         follows = plan([*shlex.split(typed.sweep.then), "launch.after_failure=true"])
     except (ConfigError, ValueError) as error:
         raise ConfigError(str(error), "sweep.then") from error
-    asked = follows.job.settings.launch
+    options = follows.job.settings.launch
     wrong = {
         "backend": follows.backend == "local",
-        "dry_run": asked.dry_run,
-        "wait": asked.wait,
+        "dry_run": options.dry_run,
+        "wait": options.wait,
         "run": follows.existing,
     }
     for name, is_set in wrong.items():

@@ -19,13 +19,13 @@ from slurmopt.restart.evidence import Evidence
 from slurmopt.run_folder.outcome import FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
 
 Patterns = Mapping[str, str]
-"""The user's own: a regular expression → a key such as `gpu_out_of_memory`."""
+"""The user's own patterns: regular expression → key of a cause, such as `gpu_out_of_memory`."""
 _OF_A_KILL = (causes.OUT_OF_MEMORY, causes.NODE_FAILURE)
-"""What a log can tell of a rank that was killed; other words in it may be anything."""
+"""The causes of a kill that are taken from a log; other text in it proves nothing."""
 
 
 def at_end(evidence: Evidence, patterns: Patterns | None = None) -> str:
-    """The cause of an end that all ranks have come to, or that the step came to with them."""
+    """The cause of the end of an attempt whose ranks or step have ended."""
     finished = causes.FINISHED if evidence.outcome == FINISHED else None
     cause = evidence.ended_by or finished or _of_unfinished(evidence, patterns)
     # Ranks that could not write their last word were killed by nobody, as far as that is known.
@@ -58,13 +58,14 @@ def _of_unfinished(evidence: Evidence, patterns: Patterns | None) -> str:
 
 
 def _was_told_of_the_limit(evidence: Evidence) -> bool:
-    """The ranks find the shell's file now and then before its signal comes."""
+    """Whether the ranks were asked to stop because of the time limit. They may find the shell's stop file before its
+    signal arrives."""
     return "USR1" in evidence.asked or ("file" in evidence.asked and evidence.signals[:1] == ("USR1",))
 
 
 def _of_wish(evidence: Evidence) -> str:
-    """The ranks saved and left. The batch shell got no signal, but the ranks may have: slurmd is dead on the shell's
-    node, where the shell lives on, and Slurm ends the step on the other nodes."""
+    """The cause if the ranks have saved and asked for a requeue. The ranks may have got a signal that the batch shell
+    did not get: if slurmd dies on the shell's node, the shell lives on, and Slurm ends the step on the other nodes."""
     if not evidence.asked & {"TERM", "rank"}:
         return causes.ASKED
     if causes.failed_node(evidence.job_log) is not None:
@@ -84,8 +85,8 @@ def _of_failure(evidence: Evidence, patterns: Patterns | None) -> str:
 
 
 def _of_sigterm(evidence: Evidence) -> str:
-    """The batch shell was ended, and no line says why: then Slurm's record tells. Where it says nothing either it was
-    scancel, for a requeue by Slurm comes back whatever is decided here, and a job that was cancelled must not."""
+    """The cause if the batch shell got SIGTERM and no line in the log says why: from Slurm's record, else scancel. A
+    job that Slurm requeues comes back whatever is decided here, and a cancelled one must not."""
     if evidence.slurm.get("Reason") == "TimeLimit":
         return causes.TIME_LIMIT
     if _being_preempted(evidence.slurm):
@@ -99,17 +100,19 @@ def _restarted_by_slurm(evidence: Evidence) -> bool:
 
 
 def _lives_on(slurm: Mapping[str, str]) -> bool:
-    """Whether somebody sent the job a signal, and Slurm is not ending it."""
+    """Whether the job only got a signal and Slurm is not ending it."""
     return slurm.get("JobState") == "RUNNING"
 
 
 def _being_preempted(slurm: Mapping[str, str]) -> bool:
-    """In the grace time Slurm tells when it began; otherwise the field says None, or is not there."""
+    """Whether the job is in the grace time of a preemption. Slurm then shows when it began; otherwise the field is None
+    or absent."""
     return slurm.get("PreemptTime", "None") not in ("None", "", "N/A", "Unknown")
 
 
 def by_next_attempt(evidence: Evidence, same_job: bool) -> str:
-    """The cause of an end that left no verdict, given that the run is back; `same_job`: Slurm started its job again."""
+    """The cause of an end without a verdict, if another attempt has started. `same_job`: Slurm has started the same job
+    again."""
     in_log = evidence.cause_in_log
     if evidence.hang is not None and in_log != causes.CANCELLED:
         return causes.HANG
@@ -122,8 +125,8 @@ def by_next_attempt(evidence: Evidence, same_job: bool) -> str:
 
 
 def by_login_side(evidence: Evidence, patterns: Patterns | None = None) -> str:
-    """The cause of an end that left no verdict, of a job that is over. The ranks' accounts count only where all of them
-    have left one: those of a dead node left none, and the others then only tell of a lost connection."""
+    """The cause of an end without a verdict, of a job that has ended. The ranks' outcomes count only if all ranks have
+    one: those of a dead node have none, and the others then only report a lost connection."""
     if evidence.cancelled or causes.CANCELLED in (evidence.cause_by_slurm, evidence.cause_in_log):
         return causes.CANCELLED
     if evidence.hang is not None:
@@ -146,26 +149,27 @@ def _of_accounts(evidence: Evidence, patterns: Patterns | None) -> str:
 
 
 def before_start(evidence: Evidence) -> str:
-    """The cause where no attempt was claimed: if Slurm ended the job, its nodes or their disks are at fault."""
+    """The cause if the job ended before an attempt was claimed: its nodes or their disks are at fault, unless it was
+    cancelled."""
     if evidence.state is None:
         return causes.UNKNOWN
     return causes.of_state(evidence.state) or causes.INFRASTRUCTURE
 
 
 def of_point(task: str | None) -> str:
-    """The cause of the end of a point whose array task ended by `task`, None where that is not known."""
+    """The cause of the end of a point whose array task ended by the cause `task`; None if that is unknown."""
     if task == causes.CANCELLED:  # somebody wanted it back
         return causes.REQUEUED
     return causes.UNKNOWN if task in (None, causes.FINISHED, causes.USER_ERROR) else str(task)
 
 
 def of_killed_shell(evidence: Evidence) -> str:
-    """The cause of the end of a batch shell that was killed where there is no Slurm."""
+    """The cause of the end of a batch shell that was killed without Slurm."""
     return causes.CANCELLED if evidence.cancelled else causes.KILLED
 
 
 def outcome_of_abort(error: str, patterns: Patterns | None = None) -> str:
-    """The outcome of a rank that an exception in C++ ended, by the exception's message."""
+    """The outcome of a rank that a C++ exception ended, by its message."""
     cause = causes.of_text(error, patterns)
     if cause is None:
         return KILLED
@@ -173,5 +177,5 @@ def outcome_of_abort(error: str, patterns: Patterns | None = None) -> str:
 
 
 def is_requeued_by_slurm(cause: str, evidence: Evidence) -> bool:
-    """Whether Slurm's own line says that it starts the job again, whatever else ended the attempt and is decided."""
+    """Whether Slurm's own line says that it requeues the job, whatever else ended the attempt."""
     return cause != causes.FINISHED and evidence.cause_in_log in causes.SLURM_RETURNS

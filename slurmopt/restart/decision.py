@@ -12,7 +12,7 @@ from slurmopt.run_folder.attempts import Attempt
 from slurmopt.units import human_seconds
 
 REQUEUE, BY_SLURM, SUBMIT = "requeue", "slurm", "submit"
-"""Who brings the run back: the batch shell, Slurm itself, a fresh submission."""
+"""Who brings the run back: the batch shell, Slurm itself, or a new submission."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 60, 3600
 
 
@@ -29,14 +29,14 @@ class Decision:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the run was when an attempt ended. All are of the run, not of the attempt."""
+    """The progress of the run, not of the attempt, when an attempt ended."""
 
     durable: int | None = None
     step: int | None = None
     mark: float | None = None
 
     def beyond(self, before: Progress) -> bool:
-        """Whether this is more than `before`: by checkpointed steps where there are any, else by what else is known."""
+        """Whether this is more than `before`: by checkpointed steps if there are any, else by what else is known."""
         if self.durable is not None or before.durable is not None:
             return (self.durable or 0) > (before.durable or 0)
         if self.mark is not None or before.mark is not None:
@@ -52,8 +52,8 @@ def decide(
     by: str = REQUEUE,
     node: str | None = None,
 ) -> Decision:
-    """What follows the last of `attempts`, which ended by `cause`. `by`: who would bring the run back; `node`: whose
-    fault it was.
+    """What follows the last of `attempts`, which ended by `cause`. `by` is who would bring the run back, `node` the
+    node at fault.
 
     `budgets`: a cause's key → how often the run comes back after it; None, or no entry, is without limit.
     """
@@ -75,8 +75,8 @@ def decide(
 
 
 def _pause(attempts: Sequence[Attempt]) -> int:
-    """Seconds until the next attempt may start: where the last ones did not come to their task and no node is at
-    fault, other nodes would fare no better; twice as long each time."""
+    """Seconds until the next attempt may start, doubled each time: if the last attempts did not reach their task and no
+    node is at fault, an attempt on other nodes would fail too."""
     waiting = list(takewhile(lambda one: not one.began and one.since_retry, reversed(attempts)))
     doubled = min(len(waiting) - 1, _LONGEST_PAUSE // _FIRST_PAUSE)  # a float ends at 2 ** 1024
     return int(min(_FIRST_PAUSE * 2.0**doubled, _LONGEST_PAUSE)) if waiting else 0
@@ -89,7 +89,7 @@ def _remaining(left: int | None) -> str:
 
 
 def budget_left(attempts: Sequence[Attempt], cause: str, budgets: Mapping[str, int | None]) -> int | None:
-    """How often the run may still come back after `cause`; None is without limit."""
+    """How often the run may still come back after `cause`; None for no limit."""
     budget = budgets.get(causes.key(cause))
     if budget is None:
         return None
@@ -97,8 +97,8 @@ def budget_left(attempts: Sequence[Attempt], cause: str, budgets: Mapping[str, i
 
 
 def _idle(attempts: Sequence[Attempt]) -> int:
-    """How many attempts in a row, up to the last, added nothing. Those that the cluster kept from their task do not
-    count; one that was killed may have come to it a moment before, and its heartbeat does not say so yet."""
+    """How many of the latest attempts in a row made no progress. Attempts that the cluster kept from their task do not
+    count; one that was killed may have reached its task just before, without a heartbeat that shows it."""
     before, idle = Progress(), 0
     for attempt in attempts:
         if not attempt.began and attempt.cause in causes.OF_THE_CLUSTER:

@@ -12,34 +12,35 @@ from slurmopt.restart import causes
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Of one attempt's end. A field that nobody could look up keeps its default."""
+    """Evidence on the end of one attempt. A field that could not be collected keeps its default."""
 
     outcome: str | None = None
-    """What the ranks' own accounts come to, a word of `slurmopt.run_folder.outcome`; None: some rank left none."""
+    """The outcome according to the ranks themselves, a word of `slurmopt.run_folder.outcome`; None if a rank has
+    none."""
     error: str | None = None
     """The error and the traceback of the rank that ended it."""
     rank_logs: str = ""
     """The ends of the logs of rank 0 and of that rank."""
     ended_by: str | None = None
-    """The cause, where whoever ended the attempt knows it."""
+    """The cause, if whoever ended the attempt knows it."""
     full_disk: str | None = None
-    """Why a rank that left no word could write none, where that is for want of space."""
+    """Why a rank could not write its outcome, if a disk or quota is full."""
     signals: tuple[str, ...] = ()
     """The signals that the batch shell got: USR1, TERM."""
     asked: frozenset[str] = frozenset()
-    """What first asked the ranks to save and stop: USR1, TERM, rank, or file (the batch shell's)."""
+    """What first asked the ranks to save and stop: USR1, TERM, rank, or file (of the batch shell)."""
     cancelled: bool = False
     """Whether the user cancelled the run during it."""
     hang: Mapping[str, Any] | None = None
     """The watchdog's finding: rank, node, seconds."""
     job_log: str = ""
-    """The end of the job's log, of this attempt alone: slurmstepd's and srun's lines."""
+    """The end of this attempt's part of the job's log, with the lines of slurmstepd and srun."""
     slurm: Mapping[str, str] = field(default_factory=dict)
     """`scontrol show job`, field by field, when the attempt ended."""
     restarts: int = 0
     """How often Slurm had restarted the job when this attempt began."""
     state: str | None = None
-    """Slurm's word for the end of a job that is over, such as NODE_FAIL; None: Slurm has forgotten the job."""
+    """The final Slurm state of a job, such as NODE_FAIL; None if Slurm has forgotten the job."""
 
     @cached_property
     def cause_in_log(self) -> str | None:
@@ -48,7 +49,7 @@ class Evidence:
 
     @cached_property
     def cause_by_slurm(self) -> str | None:
-        """The cause that Slurm gives for the end of a job that is over: by its state, else by its line in the log."""
+        """The cause that Slurm gives for the end of the job: from its state, else from its line in the log."""
         return causes.of_state(self.state or "") or self.cause_in_log
 
     @property

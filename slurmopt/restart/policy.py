@@ -13,32 +13,32 @@ class Policy:
     """When a run comes back. The defaults are those of the group `restart`."""
 
     budgets: dict[str, int | None] = field(default_factory=lambda: asdict(Budgets()))
-    """A cause's key → how often the run comes back after it; None is without limit."""
+    """Key of a cause → how often the run comes back after it; None for no limit."""
     no_progress: int = 2
-    """So many attempts in a row without a new checkpointed step end the run."""
+    """The run ends after so many attempts in a row without a new checkpointed step."""
     patterns: dict[str, str] = field(default_factory=dict)
-    """A regular expression → the key of the cause that it tells of."""
+    """Regular expression → key of the cause that it indicates."""
     exclude_nodes: int = 2
     exclude_span: int = 21600
     """Seconds."""
     excluded: str | None = None
-    """The nodes that the owner left out themselves (`resources.exclude`)."""
+    """The nodes that the config excludes (`resources.exclude`)."""
     checkpoints: str | None = None
     """A glob of files whose newest one shows a plain command's progress."""
     workdir: str | None = None
     """What a relative `checkpoints` is relative to."""
     durable: str | None = None
-    """The tier of checkpoints that a stop waits for."""
+    """The checkpoint tier that a stop waits for."""
 
     def to_json_arg(self) -> str:
-        """One word for the job script."""
+        """The policy as one argument in the job script."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
 
 def from_word(word: str) -> Policy:
-    """The policy of a job script. Raises ValueError for a word that is none."""
+    """Parses the policy of a job script. Raises ValueError."""
     value = json.loads(word)
     if not isinstance(value, dict):
         raise ValueError(f"not a policy: {word!r}")
-    known = {item.name for item in fields(Policy)}
-    return Policy(**{name: item for name, item in value.items() if name in known})
+    valid = {item.name for item in fields(Policy)}
+    return Policy(**{name: item for name, item in value.items() if name in valid})

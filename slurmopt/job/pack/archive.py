@@ -131,7 +131,7 @@ def has_ended(run: RunFolder) -> bool:
 
 def _listing(folder: Path, below: str = "") -> dict[str, int] | None:
     """The sizes of the files in the folder; None if it has files that slurmopt does not make."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     with os.scandir(folder) as entries:
         for entry in entries:
             name = f"{below}{entry.name}"
@@ -139,12 +139,12 @@ def _listing(folder: Path, below: str = "") -> dict[str, int] | None:
                 inner = _listing(Path(entry.path), f"{name}/")
                 if inner is None:
                     return None
-                found |= {name: 0} | inner
+                sizes |= {name: 0} | inner
             elif entry.is_file(follow_symlinks=False) and (_FILES.fullmatch(name) or _RANK_LOG.fullmatch(name)):
-                found[name] = entry.stat(follow_symlinks=False).st_size
+                sizes[name] = entry.stat(follow_symlinks=False).st_size
             else:
                 return None
-    return found
+    return sizes
 
 
 def _is_over(journal: list[dict[str, Any]], attempts: list[int], task: str) -> bool:

@@ -31,16 +31,16 @@ from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, K
 
 
 class Attempts:
-    """The attempts of the points of one array task. All raise OSError where a file cannot be written."""
+    """The attempts of the points of one array task. All methods raise OSError if a file cannot be written."""
 
     def __init__(self, pack: Pack, task_attempt: int) -> None:
-        """`task_attempt`: which attempt of the array task this is."""
+        """`task_attempt` is the number of the array task's attempt."""
         self._pack, self.task_attempt = pack, task_attempt
         # A node cannot be left out for one point of many.
         self._policy: Policy = replace(pack.policy, exclude_nodes=0, excluded=None)
 
     def begin(self, run: RunFolder) -> int:
-        """Claims the next attempt's number and notes it."""
+        """Claims the number of the next attempt and notes its start."""
         mode = held(run.kept).stat().st_mode & 0o750
         attempt = max(run.attempts(), default=-1) + 1
         while True:
@@ -63,7 +63,8 @@ class Attempts:
             return 0
 
     def look_back(self, run: RunFolder, point: int) -> End | None:
-        """The verdict on attempts that ended without one; the End where the last of them leaves no further one."""
+        """Gives the verdict on attempts that ended without one. Returns the End if no further attempt follows the last
+        of them."""
         journal = events.read(run.events)
         attempts = story.of_events(journal)
         end = None
@@ -76,12 +77,14 @@ class Attempts:
         return end if end is not None and end.next is None else None
 
     def _lives_elsewhere(self, run: RunFolder, attempt: Attempt, place: tuple[str, int] | None) -> bool:
-        """Whether another array task runs it still: it learns of the newer attempt by itself, and says how it ended."""
+        """Whether another array task still runs the point. It notices the newer attempt by itself, and writes how it
+        ended."""
         elsewhere = attempt.job != self._pack.job if place is None else place[0] != self._pack.name
         return elsewhere and lives(run, attempt.number)
 
     def _late(self, run: RunFolder, point: int, attempts: list[Attempt], place: tuple[str, int] | None) -> End:
-        """Where all ranks have left a word before the parent died, theirs counts; else why the array task ended."""
+        """The End of an attempt whose parent died: by the ranks' outcomes if all ranks have one, else by why the array
+        task ended."""
         number = attempts[-1].number
         beats = read_all(run, number)
         if len(beats) == self._pack.ranks and all(beat.outcome for beat in beats.values()):
@@ -93,7 +96,7 @@ class Attempts:
         return self._note(run, point, said, conclusion, beats, None, by="next attempt")
 
     def _cause_of_task(self, place: tuple[str, int] | None) -> str:
-        """What ended the attempt of the array task that the point's ran in."""
+        """The cause of the end of the array task's attempt in which the point's attempt ran."""
         if place is None:
             return classify.of_point(None)
         folder = RunFolder(self._pack.sweep.tasks / place[0])
@@ -108,8 +111,8 @@ class Attempts:
         return self.end(run, running.point, number, beats, seconds, running.cause)
 
     def _overtaken(self, running: Running, beats: Beats, seconds: float) -> End:
-        """Another array task has started the point again, and its ranks here have given up for that: the next attempt
-        is the other's, and this end says nothing of the point."""
+        """The End of an attempt whose point another array task has started again, so that its ranks here gave up. It
+        does not count for the point."""
         run, number, error = running.run, running.attempt, "another array task has started the point again"
         said = Verdict(KILLED, number, EXIT_STATUS[KILLED], error=error)
         goes_on = Decision(decision.REQUEUE, "another array task goes on with the point")
@@ -120,7 +123,7 @@ class Attempts:
         return replace(end, cause=OVERTAKEN, next=None)
 
     def _tell_newer(self, running: Running) -> None:
-        """The newer attempt's records began as a copy of these, without this end."""
+        """Adds this end to the newer attempt's records, which began as a copy of these."""
         newer = Records(self._pack.sweep).running(running.point)
         last = next(reversed(events.read(running.run.events)), None)
         if newer is not None and newer.kept != running.run.kept and last is not None:
@@ -135,7 +138,8 @@ class Attempts:
     def end(
         self, run: RunFolder, point: int, attempt: int, beats: Beats, seconds: float | None, known: str | None = None
     ) -> End:
-        """The verdict on an attempt, in the point's journal. `known`: the cause, where the parent has ended it."""
+        """Writes the verdict on an attempt to the point's journal. `known` is the cause if the parent has ended the
+        attempt."""
         ranks = self._pack.ranks
         said = verdict_on(run, attempt, ranks, 0 if self._have_finished(beats) else 1, beats)
         known = None if said.outcome == FINISHED else known
@@ -179,7 +183,7 @@ class Attempts:
 
 
 def cannot(point: int, attempt: int | None, error: str) -> End:
-    """The End of a point that the array task itself could not start, or whose end it could not write down."""
+    """The End of a point that the array task could not start, or whose end it could not write."""
     return End(
         point=point, attempt=attempt, outcome=INFRASTRUCTURE, cause=causes.INFRASTRUCTURE, next=None, error=error
     )
@@ -191,7 +195,7 @@ def is_followed(run: RunFolder, attempt: int | None) -> bool:
 
 
 def _place(journal: list[dict[str, Any]], attempt: int) -> tuple[str, int] | None:
-    """In which array task's which attempt an attempt of a point ran."""
+    """The array task and its attempt in which an attempt of a point ran."""
     for event in journal:
         if event["event"] == "attempt" and event.get("attempt") == attempt:
             task, number = event.get("task"), as_int(event.get("task_attempt"))
@@ -200,5 +204,5 @@ def _place(journal: list[dict[str, Any]], attempt: int) -> tuple[str, int] | Non
 
 
 def _again(run: RunFolder, number: int) -> Attempt:
-    """An attempt as its journal tells of it by now."""
+    """The attempt as its journal describes it now."""
     return next(one for one in story.attempts(run) if one.number == number)

@@ -38,23 +38,24 @@ _ENDED_BY_SRUN = re.compile(r"^srun: .*(?:Terminating StepId|forcing job termina
 
 @dataclass(frozen=True)
 class Abort:
-    """What the rank's own process said when it aborted, in one line."""
+    """The message of a rank's process when it aborted, in one line."""
 
     rank: int
     error: str
 
     @property
     def is_symptom(self) -> bool:
-        """Whether it only says that another rank is gone, or did not come to a collective."""
+        """Whether the message only says that another rank is gone, or did not join a collective."""
         return is_peer_lost(self.error) or causes.of_text(self.error) == causes.HANG
 
 
 def who_began(
     folder: RunFolder, attempt: int, beats: Mapping[int, Heartbeat], ranks: int, evidence: Evidence
 ) -> tuple[int | None, Abort | None]:
-    """Of the ranks that died without a word in Python the first one, and the abort that ended the attempt.
+    """The first of the ranks that died without a Python error, and the abort that ended the attempt.
 
-    None where srun does not tell, and where nobody aborted or all that did only miss a rank that died otherwise.
+    The rank is None if srun does not tell. The abort is None if no rank aborted, or all that did only lost a rank that
+    died otherwise.
     """
     dead = [rank for rank in range(ranks) if _died(beats.get(rank))]
     first, later = _deaths(evidence.job_log)
@@ -68,7 +69,7 @@ def who_began(
 
 
 def furthest_behind(beats: Mapping[int, Heartbeat]) -> int | None:
-    """The rank with the fewest steps; None where all have as many."""
+    """The rank with the fewest steps; None if all have the same number."""
     steps = {rank: beat.step for rank, beat in beats.items() if beat.step is not None}
     if len(set(steps.values())) < 2:
         return None
@@ -76,14 +77,15 @@ def furthest_behind(beats: Mapping[int, Heartbeat]) -> int | None:
 
 
 def _died(beat: Heartbeat | None) -> bool:
-    """Whether a rank ended without a word of its own, or as a command, which may have said it in its log."""
+    """Whether a rank ended without an outcome of its own, or is a command, which may have written the reason to its
+    log."""
     if beat is None or beat.outcome is None:
         return True
     return beat.outcome.get("outcome") in (KILLED, USER_ERROR) and not beat.outcome.get("traceback")
 
 
 def _deaths(log: str) -> tuple[list[int], list[int]]:
-    """The ranks that srun says ended badly, the first one first, and those that it ended then."""
+    """The ranks that ended badly according to srun, in order, and those that srun ended then."""
     first: list[int] = []
     later: list[int] = []
     begun = first
@@ -101,12 +103,12 @@ def _numbers(tasks: str) -> list[int]:
 
 
 def _aborts(folder: RunFolder, attempt: int, ranks: Sequence[int]) -> list[Abort]:
-    found = ((rank, last_words(tail(folder.rank_log(attempt, rank)))) for rank in ranks[:_MOST_LOGS])
-    return [Abort(rank, words) for rank, words in found if words]
+    aborts = ((rank, last_words(tail(folder.rank_log(attempt, rank)))) for rank in ranks[:_MOST_LOGS])
+    return [Abort(rank, words) for rank, words in aborts if words]
 
 
 def last_words(log: str) -> str | None:
-    """What the last uncaught exception of C++ in a log says, in one line; None where there is none."""
+    """The message of the last uncaught C++ exception in a log, in one line; None if there is none."""
     if (match := _last(_UNCAUGHT, log)) is not None:
         what = _whole(log, match) if match["what"] else ""
         return one_line(f"{match['kind']}: {what}".rstrip(": "))[:_MOST_CHARACTERS]
@@ -123,7 +125,7 @@ def _last(pattern: re.Pattern[str], log: str) -> re.Match[str] | None:
 
 
 def _whole(log: str, match: re.Match[str]) -> str:
-    """The lines of the message, without what a launcher writes before each."""
+    """The lines of the message, without the prefix that a launcher writes."""
     lines = [match["what"]]
     for line in log[match.end() :].splitlines()[1:8]:
         text = line.removeprefix(match["prefix"])

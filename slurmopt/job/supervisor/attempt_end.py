@@ -25,7 +25,7 @@ from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE
 
 CANCEL = "cancel"
-"""In an answer to the batch shell: the run has ended, although Slurm would start the job again."""
+"""Answer to the batch shell: the run has ended, although Slurm would requeue the job."""
 FINAL = "final"
 
 
@@ -39,22 +39,22 @@ class Conclusion:
     durable: int | None
     mark: float | None
     exclude: str | None
-    """The nodes that Slurm is to leave out from now on, "" for none; None leaves things as they are."""
+    """The nodes for Slurm to exclude from now on, "" for none; None for no change."""
     began: bool = True
     """Whether the task was started on any rank."""
     returns: bool = False
-    """Whether Slurm starts the job again whatever is decided here."""
+    """Whether Slurm requeues the job whatever is decided here."""
 
     def answer(self, status: int) -> str:
-        """For the batch shell: who brings the run back, the nodes to exclude ("-": unchanged), the exit status; and the
-        seconds until the next attempt may start, where it is to wait."""
+        """The answer for the batch shell: who brings the run back, the nodes to exclude ("-": unchanged), the exit
+        status, and the seconds until the next attempt may start, if it has to wait."""
         word = self.decision.next or (CANCEL if self.returns or self.cause in causes.SLURM_RETURNS else FINAL)
         return f"{word} {'-' if self.exclude is None else self.exclude or 'none'} {status}" + (
             f" {self.decision.pause}" if self.decision.pause else ""
         )
 
     def as_fields(self) -> dict[str, Any]:
-        """What the `end` event says of it."""
+        """Its fields for the `end` event."""
         return {
             "cause": self.cause,
             "next": self.decision.next,
@@ -76,7 +76,7 @@ def conclude(
     policy: Policy,
     by: str = decision.REQUEUE,
 ) -> Conclusion:
-    """The conclusion on the last of `attempts`. `by`: who would bring the run back; `node`: whose fault it was."""
+    """The conclusion on the last of `attempts`. `by` is who would bring the run back, `node` the node at fault."""
     last = attempts[-1]
     wish = wished_step(folder)
     last.durable = max((step for step in (last.durable, wish) if step is not None), default=None)
@@ -92,12 +92,12 @@ def conclude(
 
 
 def has_begun(beats: Mapping[int, Heartbeat]) -> bool:
-    """Whether the task was started on any rank: its command, or its function once all ranks had met."""
+    """Whether the task was started on any rank: its command, or its function after the rendezvous."""
     return any("running" in (beat.phases or ()) or beat.step is not None for beat in beats.values())
 
 
 def wished_step(folder: RunFolder) -> int | None:
-    """The step that a command says it has saved, in its requeue file; None where it does not say, or says garbage."""
+    """The step that a command has saved according to its requeue file; None if the file has no valid step."""
     import json
 
     path = folder.requeue_wish()
@@ -119,7 +119,7 @@ def wished_step(folder: RunFolder) -> int | None:
 
 
 def clear_requeue_request(folder: RunFolder) -> None:
-    """A wish is for one attempt."""
+    """Removes the requeue file, which counts for one attempt."""
     try:
         held(folder.requeue_wish()).unlink(missing_ok=True)
     except OSError as error:
@@ -139,7 +139,7 @@ def _exclude(folder: RunFolder, attempt: int, node: str | None, policy: Policy) 
 
 
 def note(folder: RunFolder, event: str, **fields: Any) -> None:
-    """Adds an event; a journal that cannot be written does not keep a run from coming back."""
+    """Appends an event. A journal that cannot be written does not keep the run from being requeued."""
     try:
         events.append(folder.events, event, **fields)
     except OSError as error:
@@ -147,8 +147,8 @@ def note(folder: RunFolder, event: str, **fields: Any) -> None:
 
 
 def in_one_line(main: Callable[[list[str]], int], argv: list[str]) -> int:
-    """`main`'s exit status. What keeps it from its work, a file system or a foreign hand, is a line of the job's log:
-    the batch shell does without its answer."""
+    """Calls `main`, and returns its exit status. Errors of the file system or of files that others have changed become
+    a line in the job's log; the batch shell continues without the answer."""
     try:
         return main(argv)
     except (JobError, OSError) as error:
@@ -157,7 +157,7 @@ def in_one_line(main: Callable[[list[str]], int], argv: list[str]) -> int:
 
 
 def say(text: str) -> None:
-    """A line for the job's log: standard output is the batch shell's. What a full disk keeps from being said changes
-    nothing of what is decided."""
+    """Prints a line to the job's log, through standard error, as the batch shell reads standard output. A write that
+    fails because the disk is full does not change the decision."""
     with contextlib.suppress(OSError):
         print(f"slurmopt: {text}", file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ from slurmopt.run_folder.layout import RunFolder
 
 
 def collect(folder: RunFolder, attempt: Attempt, beats: Mapping[int, Heartbeat]) -> Evidence:
-    """What the run folder holds of an attempt whose ranks have ended, but for the ranks' own accounts."""
+    """The evidence in the run folder on an attempt whose ranks have ended, without the ranks' own outcomes."""
     return Evidence(
         signals=tuple(attempt.signals),
         asked=frozenset(beat.asked for beat in beats.values() if beat.asked),
@@ -29,7 +29,7 @@ def collect(folder: RunFolder, attempt: Attempt, beats: Mapping[int, Heartbeat])
 
 
 def collect_previous(folder: RunFolder, attempt: Attempt, back: Attempt) -> Evidence:
-    """What the run folder holds of an attempt that left no verdict, given that the run is `back`."""
+    """The evidence in the run folder on an attempt without a verdict, after which the attempt `back` has started."""
     return Evidence(
         signals=tuple(attempt.signals),
         hang=hang_of(folder, attempt),
@@ -38,8 +38,8 @@ def collect_previous(folder: RunFolder, attempt: Attempt, back: Attempt) -> Evid
 
 
 def fields_of(text: str) -> dict[str, str]:
-    """`scontrol show job --oneliner` as fields; a value with spaces loses what comes after the first. Of two with one
-    name the first counts: the user's own comment comes late."""
+    """Parses `scontrol show job --oneliner`. Values are cut at their first space. Of two fields with the same name the
+    first counts, as the user's comment, which may contain such text, comes late."""
     return dict(reversed(re.findall(r"(?:^|\s)([A-Z][A-Za-z/:]*)=(\S*)", text)))
 
 

@@ -12,8 +12,8 @@ _SETTLE_SECONDS = 10.0
 
 
 def settled(folder: RunFolder, attempt: int, ranks: int, step_exit: int) -> Beats:
-    """The ranks' last heartbeats. Another node's last write may show late on a network file system: it is waited for
-    as long as it must come, because the step says that all went well, or briefly where one may never come."""
+    """The ranks' last heartbeats. On a network file system the last write of another node may appear late: it is waited
+    for long if the step succeeded, so that it must come, and briefly otherwise."""
     deadline = time.monotonic() + (_SETTLE_SECONDS if step_exit == 0 else 1.0)
     while True:
         beats = read_all(folder, attempt)
@@ -26,12 +26,12 @@ def settled(folder: RunFolder, attempt: int, ranks: int, step_exit: int) -> Beat
 
 def read_all(folder: RunFolder, attempt: int) -> Beats:
     """The heartbeats of an attempt's ranks."""
-    found: Beats = {}
+    beats: Beats = {}
     for rank in folder.ranks_with_heartbeats(attempt):
         try:
             beat = heartbeat.read(folder.heartbeat(attempt, rank))
         except OSError:  # a stale NFS handle: the file was replaced just now; the next look finds the new one
             continue
         if beat is not None:
-            found[rank] = beat
-    return found
+            beats[rank] = beat
+    return beats

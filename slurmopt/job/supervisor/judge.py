@@ -31,7 +31,8 @@ _FAILURES = (USER_ERROR, INFRASTRUCTURE, KILLED)
 
 
 def judge(beats: Beats, attempt: int, ranks: int, step_exit: int) -> Verdict:
-    """The first cause wins: a rank's own error, then ranks that ended without a word, then what only followed."""
+    """The first failure decides: a rank's own error, then ranks without an outcome, then failures that only
+    followed."""
     silent = [rank for rank in range(ranks) if rank not in beats or beats[rank].outcome is None]
     failed = sorted((rank for rank in beats if kind_of(beats[rank]) in _FAILURES), key=_time_in(beats))
     wishes = [rank for rank in sorted(beats) if kind_of(beats[rank]) == REQUEUE]
@@ -48,7 +49,7 @@ def judge(beats: Beats, attempt: int, ranks: int, step_exit: int) -> Verdict:
 
 
 def judge_early(why: str, attempt: int, exit_code: int, node: str | None) -> Verdict:
-    """Where the batch shell ended before the training: the machines' fault, unless it was the user's own setup."""
+    """The verdict if the batch shell ended before the training: infrastructure, unless the user's setup failed."""
     outcome = INFRASTRUCTURE if exit_code == EXIT_STATUS[INFRASTRUCTURE] else USER_ERROR
     return Verdict(outcome, attempt, exit_code, node=node, error=why)
 

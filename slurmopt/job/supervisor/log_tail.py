@@ -12,12 +12,12 @@ _BYTES = 65536
 _LINES = 60
 _START = re.compile(r"^(?P<prefix>.*?)Traceback \(most recent call last\):\s*$")
 LAUNCHERS = "ChildFailedError"
-"""The error of torchrun's own traceback, which tells nothing of the cause."""
+"""The error in torchrun's own traceback, which does not tell the cause."""
 
 
 def last_traceback(log: Path) -> str | None:
-    """The Python traceback near the end of a log that tells the most: not the launcher's own, not a lost peer's, if
-    there is another. None where the log has none."""
+    """The most informative Python traceback near the end of a log: not the launcher's own or that of a lost peer, if
+    there is another one. None if the log has none."""
     found = _tracebacks(_tail(log))
     if not found:
         return None
@@ -33,7 +33,7 @@ def _tail(log: Path) -> list[str]:
 
 
 def _tracebacks(lines: list[str]) -> list[str]:
-    """Each from its "Traceback" line to the first line that is not indented, which names the error."""
+    """The tracebacks, each from its "Traceback" line to the first unindented line, which names the error."""
     found = []
     for at, line in enumerate(lines):
         if match := _START.match(line):

@@ -27,13 +27,13 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m slurmopt.job.supervisor.notify")
     parser.add_argument("folder", type=Path)
     parser.add_argument("attempt", type=int)
-    given = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     hooks = Hooks(**json.loads(os.environ.pop("SLURMOPT_HOOKS")))
     try:
-        folder = RunFolder(given.folder.absolute())
+        folder = RunFolder(args.folder.absolute())
         hold_run(folder)
         os.environ.pop(HELD, None)  # a hook may start runs of its own
-        failures = tell(folder, given.attempt, hooks, os.environ)
+        failures = tell(folder, args.attempt, hooks, os.environ)
     except (JobError, OSError) as error:
         failures = [f"notify: {error}"]
     for line in failures:

@@ -30,7 +30,7 @@ from slurmopt.run_folder.sweep_layout import point_number
 
 
 def look_back(folder: RunFolder, number: int, policy: Policy) -> Conclusion | None:
-    """Writes the missing `end` events; the conclusion on the latest of them, if it is about the attempt before."""
+    """Writes the missing `end` events. Returns the conclusion on the latest of them, if it is the previous attempt."""
     attempts = [one for one in story.attempts(folder) if one.number <= number]
     if not attempts or attempts[-1].number != number:
         return None
@@ -48,12 +48,12 @@ def look_back(folder: RunFolder, number: int, policy: Policy) -> Conclusion | No
 
 
 def _lives_elsewhere(folder: RunFolder, attempt: Attempt, back: Attempt) -> bool:
-    """Whether another array task runs the point still: it learns of this attempt by itself, and gives up."""
+    """Whether another array task still runs the point. It notices this attempt by itself, and gives up."""
     return folder.in_sweep and attempt.job != back.job and lives(folder, attempt.number)
 
 
 def lives(folder: RunFolder, attempt: int) -> bool:
-    """Whether a rank of the attempt has neither said how it ended nor fallen silent."""
+    """Whether a rank of the attempt has no outcome and is not silent."""
     now, beats = time.time(), read_all(folder, attempt)
     without_outcome = {rank: beat for rank, beat in beats.items() if beat.outcome is None}
     return any(
@@ -69,8 +69,9 @@ def _written(path: Path) -> float:
 
 
 def last_word(folder: RunFolder, number: int) -> Attempt | None:
-    """The attempt before `number` by which a point of a sweep has ended for good, or its array task has finished: Slurm
-    starts that again when it loses the node before it knows, or by `scontrol requeue`. None where it goes on."""
+    """The attempt before `number` in which the point of a sweep ended for good or its array task finished; None if
+    there is none. Slurm starts such an array task again if it lost the node before it knew, or by `scontrol
+    requeue`."""
     before = [one for one in story.attempts(folder) if one.number < number and one.end is not None]
     if not folder.in_sweep or not before or not before[-1].since_retry:
         return None
@@ -81,7 +82,7 @@ def last_word(folder: RunFolder, number: int) -> Attempt | None:
 
 
 def _repeat(folder: RunFolder, number: int, last: Attempt) -> int:
-    """This attempt ends as the last one did, at once; the exit status."""
+    """Ends this attempt at once as the last one ended, and returns the exit status."""
     told = {name: value for name, value in (last.end or {}).items() if name not in ("time", "event", "attempt")}
     told |= {"reason": f"nothing was left to do: it had ended in attempt {last.number}", "by": "next attempt"}
     note(folder, "end", attempt=number, **told)

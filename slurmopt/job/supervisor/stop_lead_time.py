@@ -19,21 +19,21 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.private import hold_run
 
 MARGIN = 10.0
-"""Seconds for the step that is under way, the signal's way to the ranks, and their way out."""
+"""Seconds for the current step, the delivery of the signal, and the end of the ranks."""
 _FACTOR = 2.0
-"""The last save may meet a busier disk than those before it."""
+"""The last save may take longer than those before it."""
 _REMEMBERED = 20
 
 
 def needed(folder: RunFolder, tier: str | None) -> int | None:
-    """Seconds from the word to stop until the checkpoint is durable on `tier` and the ranks have left; None where no
+    """Seconds from the stop request until the checkpoint is durable on `tier` and the ranks have ended; None if no
     checkpoint has been measured there yet."""
     words = b'"event": "checkpoint"', f'"tier": "{tier}"'.encode()
     lines = deque((line for line in events.lines(folder.events) if all(word in line for word in words)), _REMEMBERED)
     took = [event.get("seconds") for event in events.parse(lines)]
-    known = sorted(float(each) for each in took if isinstance(each, (int, float)) and math.isfinite(each))
+    measured = sorted(float(each) for each in took if isinstance(each, (int, float)) and math.isfinite(each))
     # One that met an outage is not the rule: nine of ten were quicker.
-    return math.ceil(_FACTOR * known[(len(known) - 1) * 9 // 10] + MARGIN) if known else None
+    return math.ceil(_FACTOR * measured[(len(measured) - 1) * 9 // 10] + MARGIN) if measured else None
 
 
 def main(argv: list[str]) -> int:

@@ -42,7 +42,7 @@ _LARGEST_RESULT = 16384
 
 
 def _wished(beats: Beats, folder: RunFolder) -> Beats:
-    """The requeue file is the word of all ranks of a command: one that ended before it was there saw only a failure."""
+    """Applies the requeue file to all ranks of a command: one that ended before it was made saw only a failure."""
     if os.path.isfile(held(folder.requeue_wish())):
         for beat in beats.values():
             if kind_of(beat) == USER_ERROR:
@@ -51,7 +51,7 @@ def _wished(beats: Beats, folder: RunFolder) -> Beats:
 
 
 def verdict_on(folder: RunFolder, attempt: int, ranks: int, step_exit: int, beats: Beats) -> Verdict:
-    """`judge`, with what the run folder tells beside the heartbeats."""
+    """As `judge`, with further information from the run folder."""
     verdict = _with_log(judge(_wished(beats, folder), attempt, ranks, step_exit), folder)
     if not beats and (full := cannot_write(folder)) is not None:
         verdict.error = f"{full}; {verdict.error}"
@@ -60,7 +60,7 @@ def verdict_on(folder: RunFolder, attempt: int, ranks: int, step_exit: int, beat
 
 
 def _with_log(verdict: Verdict, folder: RunFolder) -> Verdict:
-    """A command's traceback is in its log alone; by now all of it has been written."""
+    """Adds the traceback of a command from its log, which is complete by now."""
     if verdict.outcome not in (USER_ERROR, INFRASTRUCTURE) or verdict.traceback:
         return verdict
     tail = last_traceback(folder.rank_log(verdict.attempt, verdict.rank or 0))
@@ -71,7 +71,7 @@ def _with_log(verdict: Verdict, folder: RunFolder) -> Verdict:
 
 
 def story_of(verdict: Verdict, conclusion: Conclusion, folder: RunFolder) -> str:
-    """What happened, for the job's log: the first failing rank's traceback first, what follows last."""
+    """The text for the job's log: the first failing rank's traceback first, what follows last."""
     head = f"attempt {verdict.attempt}: {conclusion.cause}"
     if verdict.outcome == FINISHED:
         return head
@@ -101,8 +101,8 @@ def follow_up(
     shell: list[str],
     known: str | None = None,
 ) -> Conclusion:
-    """The cause, and what follows from it. `shell`: JOB and LOG_FROM, which the journal may have lost; `known`: the
-    cause, where who ended the attempt says it."""
+    """Determines the cause and what follows from it. `shell` has JOB and LOG_FROM, which the journal may have lost;
+    `known` is the cause if whoever ended the attempt knows it."""
     attempts = [one for one in story.attempts(folder) if one.number <= verdict.attempt]
     if not attempts or attempts[-1].number != verdict.attempt:
         attempts.append(story.Attempt(verdict.attempt))
@@ -129,7 +129,7 @@ def follow_up(
 def _with_accounts(
     evidence: Evidence, verdict: Verdict, beats: Beats, ranks: int, folder: RunFolder, ended_by: str | None
 ) -> Evidence:
-    """The evidence with what the ranks say themselves. Whether the disk is full is looked up only where it matters."""
+    """Completes the evidence with the ranks' own outcomes. Whether a disk is full is checked only if it matters."""
     concerned = {0, *([] if verdict.rank is None else [verdict.rank])} & set(range(ranks))
     return replace(
         evidence,
@@ -148,13 +148,15 @@ def _was_killed_without_word(verdict: Verdict, beats: Beats) -> bool:
 
 
 def _blame_disk(verdict: Verdict, full: str) -> None:
-    """Ranks that could not write their last word were killed by nobody, as far as that is known."""
+    """Changes the verdict on ranks that could not write their outcome because of a full disk: nothing shows that they
+    were killed."""
     verdict.outcome, verdict.exit_code, verdict.node = INFRASTRUCTURE, EXIT_STATUS[INFRASTRUCTURE], None
     verdict.error = f"{full}; {str(verdict.error).partition(':')[0]}"
 
 
 def _name_who_stopped(verdict: Verdict, beats: Beats, evidence: Evidence) -> None:
-    """By the lookout's finding; where a collective timed out first, it is the rank with the fewest steps."""
+    """Names the rank that stopped first, from the watchdog's finding; if a collective timed out first, the rank with
+    the fewest steps."""
     if evidence.hang is not None:
         verdict.rank, verdict.node = as_int(evidence.hang.get("rank")), str(evidence.hang.get("node"))
         verdict.error = evidence.hang_error
@@ -166,7 +168,8 @@ def _name_who_stopped(verdict: Verdict, beats: Beats, evidence: Evidence) -> Non
 def _look_for_aborts(
     verdict: Verdict, beats: Beats, ranks: int, folder: RunFolder, evidence: Evidence, policy: Policy
 ) -> None:
-    """Who aborted in C++ said why in its log alone; who else died said nothing, and srun tells who was the first."""
+    """Names the rank that died first and why: a rank that aborted in C++ has the reason in its log; of others only srun
+    tells."""
     if verdict.outcome not in (KILLED, USER_ERROR) or not _is_without_words(verdict):
         return
     rank, abort = who_began(folder, verdict.attempt, beats, ranks, evidence)
@@ -180,12 +183,12 @@ def _look_for_aborts(
 
 
 def _is_without_words(verdict: Verdict) -> bool:
-    """Whether a traceback is missing, or is the launcher's own alone."""
+    """Whether the traceback is missing, or is only the launcher's own."""
     return verdict.traceback is None or LAUNCHERS in verdict.traceback.strip().splitlines()[-1]
 
 
 def write_verdict(folder: RunFolder, attempt: int) -> None:
-    """The verdict of a rank that was alone and has finished, left where the batch shell finds it."""
+    """Writes the verdict of a single rank that has finished, for the batch shell."""
     beats = read_all(folder, attempt)
     verdict = judge(beats, attempt, 1, 0)
     if verdict.outcome != FINISHED:
@@ -196,7 +199,7 @@ def write_verdict(folder: RunFolder, attempt: int) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Judges, writes result.json and the `end` event, tells the story, answers the batch shell."""
+    """Judges the attempt, writes result.json and the `end` event, prints what happened, and answers the batch shell."""
     folder, attempt, ranks, step_exit = RunFolder(Path(argv[0]).absolute()), int(argv[1]), int(argv[2]), int(argv[3])
     hold_run(folder)
     policy = from_word(argv[4]) if len(argv) > 4 else Policy()
@@ -218,7 +221,7 @@ def main(argv: list[str]) -> int:
 def _write_down(
     folder: RunFolder, verdict: Verdict, conclusion: Conclusion, beats: Beats, ranks: int, step_exit: int
 ) -> None:
-    """A file system that is full or gone does not keep a run from coming back."""
+    """Writes result.json and the `end` event. Errors of the file system do not keep the run from being requeued."""
     clear_requeue_request(folder)
     said = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "rank": verdict.rank, "node": verdict.node}
     told = {**said, "error": verdict.error, **conclusion.as_fields()}
@@ -238,7 +241,7 @@ def _write_result(folder: RunFolder, verdict: Verdict, conclusion: Conclusion, r
 
 
 def of_point(verdict: Verdict, beats: Beats) -> dict[str, Any]:
-    """What the `end` of a sweep's point tells beside: its last metrics, and what its function returned."""
+    """Further fields for the `end` of a point: its last metrics, and what its function returned."""
     first = beats.get(min(beats, default=0))
     result = verdict.result if len(json.dumps(verdict.result, default=str)) <= _LARGEST_RESULT else None
     return {"metrics": first.metrics if first is not None else {}, "result": result}

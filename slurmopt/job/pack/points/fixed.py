@@ -20,7 +20,7 @@ class FixedPoints:
         self,
         sweep: SweepFolder,
         points: Points,
-        mine: Ranges,
+        own_points: Ranges,
         journal: TaskJournal,
         job: str,
         ownership: Ownership,
@@ -28,8 +28,8 @@ class FixedPoints:
     ) -> None:
         """`mine` has the points of this array task. `job` is its id in Slurm, `task` its name in the sweep's folder."""
         self._sweep, self._points, self._journal, self._job, self._task = sweep, points, journal, job, task
-        self._mine, self._ownership = mine, ownership
-        self._left = iter(mine)
+        self._mine, self._ownership = own_points, ownership
+        self._left = iter(own_points)
         self._records = Records(sweep)
 
     @property

@@ -68,12 +68,12 @@ class Child:
     def last_word(self) -> dict[str, Any] | None:
         """The outcome that it sent at its end; None if it could not. Called once, when it has ended."""
         try:
-            said = os.read(self.word, 65536)
+            message = os.read(self.word, 65536)
         except BlockingIOError:  # a helper of its own still holds the pipe open
-            said = b""
+            message = b""
         finally:
             os.close(self.word)
-        return json.loads(said) if said else None
+        return json.loads(message) if message else None
 
 
 def fork_rank(order: Order) -> Child:

@@ -22,12 +22,12 @@ class Share:
 def shares(places: int, cpus: set[int], environ: Mapping[str, str]) -> list[Share]:
     """The shares of `places` points that run side by side."""
     devices = _devices(environ)
-    found = []
+    parts = []
     for place in range(places):
         gpus = _part(devices, place, places) if devices else None
         on_one = -(-places // len(devices)) if devices else 1  # so many points share a GPU at most
-        found.append(Share(tuple(_part(sorted(cpus), place, places)), gpus, 1 / on_one if on_one > 1 else None))
-    return found
+        parts.append(Share(tuple(_part(sorted(cpus), place, places)), gpus, 1 / on_one if on_one > 1 else None))
+    return parts
 
 
 def _devices(environ: Mapping[str, str]) -> list[str]:
@@ -45,20 +45,20 @@ def _part(things: list, place: int, places: int) -> tuple:  # type: ignore[type-
 
 def words(share: Share, ranks: int, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of a point's ranks that describe its share."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if "OMP_NUM_THREADS" not in environ:
-        found["OMP_NUM_THREADS"] = str(max(1, len(share.cpus) // ranks))
+        variables["OMP_NUM_THREADS"] = str(max(1, len(share.cpus) // ranks))
     if share.gpus is not None:
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(share.gpus)
-        found["SLURM_GPUS_ON_NODE"] = str(len(share.gpus))
-    return found
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(share.gpus)
+        variables["SLURM_GPUS_ON_NODE"] = str(len(share.gpus))
+    return variables
 
 
 def rank_words(rank: int, ranks: int, port: int, environ: Mapping[str, str]) -> dict[str, str]:
     """Who a rank of a point is: in torchrun's words, and in Slurm's, whose own are about the parent."""
-    found = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
-    found |= {"NODE_RANK": 0, "NNODES": 1, "MASTER_PORT": port}
+    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    variables |= {"NODE_RANK": 0, "NNODES": 1, "MASTER_PORT": port}
     if in_slurm_step(environ):
-        found |= {"SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_NODEID": 0}
-        found |= {"SLURM_NTASKS": ranks, "SLURM_STEP_NUM_TASKS": ranks, "SLURM_STEP_TASKS_PER_NODE": ranks}
-    return {"MASTER_ADDR": "127.0.0.1", **{word: str(value) for word, value in found.items()}}
+        variables |= {"SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_NODEID": 0}
+        variables |= {"SLURM_NTASKS": ranks, "SLURM_STEP_NUM_TASKS": ranks, "SLURM_STEP_TASKS_PER_NODE": ranks}
+    return {"MASTER_ADDR": "127.0.0.1", **{word: str(value) for word, value in variables.items()}}

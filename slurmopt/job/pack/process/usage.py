@@ -14,20 +14,20 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def with_descendants(pids: list[int]) -> list[int]:
     """`pids` and their descendants. If the kernel lists the children of a process, other processes are not read."""
-    found, todo = [], list(pids)
+    pids_below, todo = [], list(pids)
     while todo:
         pid = todo.pop()
-        found.append(pid)
+        pids_below.append(pid)
         children = _children(pid)
         if children is None:
             return [*pids, *(below for each in pids for below in process_tree.descendants(each))]
         todo += children
-    return found
+    return pids_below
 
 
 def _children(pid: int) -> list[int] | None:
     """The children of all threads of `pid`; None if this kernel does not list them."""
-    found: list[int] = []
+    children: list[int] = []
     tasks = f"/proc/{pid}/task"
     try:
         threads = os.listdir(tasks)
@@ -35,13 +35,13 @@ def _children(pid: int) -> list[int] | None:
         return []
     for thread in threads:
         try:
-            found += map(int, Path(f"{tasks}/{thread}/children").read_text().split())
+            children += map(int, Path(f"{tasks}/{thread}/children").read_text().split())
         except FileNotFoundError:
             if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
                 return None
         except ProcessLookupError:
             continue
-    return found
+    return children
 
 
 def memory(pids: list[int], bound: int) -> int:
