@@ -138,7 +138,7 @@ def test_the_experiment_of_getting_started_runs(tmp_path: Path) -> None:
 
 @needs_torch
 def test_the_training_script_runs_before_and_after_its_change(tmp_path: Path) -> None:
-    before, after, _ = blocks("docs/training-code.md", "python")
+    before, after, *_ = blocks("docs/training-code.md", "python")
     (tmp_path / "before.py").write_text(before)
     (tmp_path / "after.py").write_text(after)
     assert "loss 0.0" in plain_run(tmp_path, f'task.command=["{sys.executable}",before.py]').rank_log(0, 0).read_text()
