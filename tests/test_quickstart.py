@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from slurmopt.checkpoint.format import ledger
-from slurmopt.checkpoint.format.manifest import decode
+from slurmopt.checkpoint.format.manifest_reader import decode
 from slurmopt.run_folder import heartbeat
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.storage.folder import FolderStore

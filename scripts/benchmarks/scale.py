@@ -146,7 +146,8 @@ def plan_alone(world: int, layers: int) -> dict[str, Any]:
 
 def decode_whole(world: int, layers: int) -> dict[str, Any]:
     """A rank decodes the items of all ranks, which one manifest has."""
-    from slurmopt.checkpoint.format.manifest import File, Manifest, decode
+    from slurmopt.checkpoint.format.manifest import File, Manifest
+    from slurmopt.checkpoint.format.manifest_reader import decode
 
     items = ",".join(json.dumps(_items(rank, world, layers), separators=(",", ":"))[1:-1] for rank in range(world))
     head = Manifest(**_known(layers), files=[File(_key(rank), None, 1 << 50) for rank in range(world)], items=[])
@@ -176,7 +177,7 @@ def decode_part(world: int, layers: int) -> dict[str, Any]:
     """A rank decodes the manifest, finds out which parts concern it, and reads those."""
     from slurmopt.checkpoint.commit.assembly import assembled
     from slurmopt.checkpoint.format.index import opened
-    from slurmopt.checkpoint.format.manifest import decode
+    from slurmopt.checkpoint.format.manifest_reader import decode
     from slurmopt.checkpoint.restore.needs import needs
 
     known, summaries, _ = _summaries(world, layers)

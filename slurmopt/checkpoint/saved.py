@@ -11,7 +11,7 @@ import torch
 from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
 
 from slurmopt.checkpoint.format.manifest import Item, Manifest
-from slurmopt.checkpoint.format.objects import decode
+from slurmopt.checkpoint.format.object_decoder import decode
 from slurmopt.checkpoint.format.state import put_together
 from slurmopt.checkpoint.restore.fetching import read_pieces
 from slurmopt.errors import CheckpointError

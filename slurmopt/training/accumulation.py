@@ -1,7 +1,7 @@
-"""A global batch that stays the same on any number of ranks: who takes what of it, and what each part counts.
+"""Divides a global batch between any number of ranks, with the weight of each rank's batches.
 
-The gradient of a step is that of the mean loss over the N samples of its global batch. Rank r of W takes n(r, j) of
-them in its j-th batch, whose mean loss is l(r, j). Torch averages the ranks' gradients, so each loss is weighted:
+The gradient of a step is that of the mean loss over the N samples of its global batch. Rank r of W has n(r, j) of them
+in its j-th batch, whose mean loss is l(r, j). Torch averages the gradients of the ranks, so each loss gets a weight:
 
     1/N Σ n(r, j) l(r, j)  =  1/W Σ w(r, j) l(r, j)   with   w(r, j) = n(r, j) W / N
 """
@@ -20,27 +20,27 @@ _Batch = TypeVar("_Batch")
 
 @dataclass(frozen=True)
 class MicroBatch(Generic[_Batch]):
-    """What one rank takes through its model at once; the micro-batches of all ranks make up a step."""
+    """One forward and backward pass of one rank; the micro-batches of all ranks make up a step."""
 
     batch: _Batch
-    """What the loader gave. With nothing left for this rank it is a sample of another one, of weight 0: each rank must
-    run as many forward and backward passes as the others."""
+    """The loader's batch. Where nothing is left for this rank it is a sample of another rank, with weight 0: all ranks
+    must run the same number of forward and backward passes."""
     samples: int
-    """How many samples it has that count; 0 for such a stand-in."""
+    """The number of samples that count; 0 for such a placeholder."""
     weight: float
-    """What to multiply its mean loss by before `backward`, so that the ranks' average becomes the mean of the global
-    batch. (A loss that is a sum over samples takes `weight / samples`, and 0 for a stand-in.)"""
+    """The factor of its mean loss before `backward`, so that the average over the ranks is the mean of the global
+    batch. (For a loss that is a sum over samples: `weight / samples`, and 0 for a placeholder.)"""
     last: bool
-    """Whether it is the last of its step: the optimizer's turn, then the checkpoint's."""
+    """Whether it is the last of its step, after which the optimizer steps and the checkpoint is saved."""
 
 
 class Part(NamedTuple):
-    """A piece of an epoch's order: one batch of one rank."""
+    """A range of an epoch's order: one batch of one rank."""
 
     first: int
     end: int
     samples: int
-    """How many of its places are this rank's own: all, or none."""
+    """How many of its samples count: all, or none for a placeholder."""
     step: int
     """Samples in the global batch that it belongs to."""
     ends: bool
@@ -48,14 +48,16 @@ class Part(NamedTuple):
 
 
 def passes(size: int, world_size: int, batch_size: int) -> int:
-    """How many batches of at most `batch_size` each of `world_size` ranks takes for `size` samples."""
+    """The number of batches, of at most `batch_size`, of each of `world_size` ranks for `size` samples."""
     largest_share = -(-size // world_size)
     return -(-largest_share // batch_size)
 
 
 def rank_parts(start: int, size: int, rank: int, world_size: int, batch_size: int) -> Iterator[Part]:
-    """A rank's batches of the global batch that has `size` places from `start` on, the same number on all ranks; the
-    shares, and the batches of a share, differ by one sample at most. An empty one stands in with the first place."""
+    """A rank's batches of the global batch that has `size` samples from `start` on, the same number on all ranks.
+
+    The shares, and the batches of a share, differ by at most one sample. The first sample replaces an empty batch.
+    """
     begin, end = (size * number // world_size for number in (rank, rank + 1))
     count = passes(size, world_size, batch_size)
     for number in range(count):
@@ -66,8 +68,8 @@ def rank_parts(start: int, size: int, rank: int, world_size: int, batch_size: in
 
 @contextlib.contextmanager
 def synchronised(model: Any, last: bool) -> Iterator[None]:
-    """Within it a DistributedDataParallel keeps its gradients to itself, unless it is the last pass of a step."""
-    plain = getattr(model, "_orig_mod", model)  # torch.compile's wrapper has the real one inside
+    """A context in which a DistributedDataParallel exchanges gradients only in the last pass of a step."""
+    plain = getattr(model, "_orig_mod", model)  # inside the wrapper of torch.compile
     if last or not _is_ddp(plain):
         yield
         return

@@ -1,4 +1,4 @@
-"""The order of an epoch: a shuffle of range(size) that is the same on every machine and needs no memory."""
+"""Permutation: the order of an epoch, a shuffle of range(size) that is reproducible and needs no memory."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 
 class Permutation:
-    """A shuffle of range(size) that follows from (seed, epoch) and computes any part of itself without the rest.
+    """A shuffle of range(size) that depends only on (seed, epoch); any part can be computed without the rest.
 
-    A large one is a Feistel network of keyed rounds on the next power of two; what falls outside of `size` is permuted
-    again until it falls inside (Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002), on average less than
-    twice. On a few bits such networks do not reach all shuffles alike, so a small one sorts by a keyed hash instead.
+    A large shuffle is a Feistel network of keyed rounds on the next power of two; a value outside of `size` is permuted
+    again until it is inside (Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002), on average less than
+    twice. On few bits such networks do not reach all shuffles uniformly, so a small one sorts by a keyed hash instead.
 
-    The arithmetic is our own, on 64-bit integers, because a saved place is worth nothing where the order changes:
-    torch.randperm may differ between versions and devices, as may NumPy's Generator.permutation, and both keep the
+    It uses only 64-bit integer arithmetic, since a saved position is valid only while the order stays the same:
+    torch.randperm may differ between versions and devices, as may NumPy's Generator.permutation, and both hold the
     whole permutation in memory, 8 GB for a billion samples.
     """
 
-    NAME = "keyed-1"  # in every checkpoint: another arithmetic needs another name
+    NAME = "keyed-1"  # saved in every checkpoint: change it with the arithmetic
     SMALL = 2**16
 
     def __init__(self, size: int, seed: int, epoch: int) -> None:
@@ -32,7 +32,7 @@ class Permutation:
         self._sorted = self._sort() if size <= self.SMALL else None
 
     def __call__(self, places: Any) -> Any:
-        """What stands at `places` (uint64, shape [n], each below the size); a new array of the same kind."""
+        """The values at `places` (uint64, shape [n], each below the size), as a new array of the same type."""
         if self._sorted is not None:
             return self._sorted[places]
         values = self._permute(places)
@@ -49,7 +49,7 @@ class Permutation:
         return np.argsort(values, kind="stable").astype(np.uint64)
 
     def _permute(self, values: Any) -> Any:
-        """Each round changes one half by the upper bits of what the other half hashes to, so each can be undone."""
+        """Each round is invertible: it changes one half by the upper bits of the hash of the other half."""
         all_bits = np.uint64(64)
         low, high = values & ((np.uint64(1) << self._low) - np.uint64(1)), values >> self._low
         for even, odd in self._keys.reshape(-1, 2):
@@ -59,7 +59,7 @@ class Permutation:
 
 
 def _mix(values: Any) -> Any:
-    """A bijection of 64 bits in which each bit of the input changes half of the output: the finaliser of splitmix64
+    """A bijection of 64 bits in which each input bit changes half of the output: the finaliser of splitmix64
     (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014)."""
     mixed = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

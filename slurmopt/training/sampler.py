@@ -1,12 +1,12 @@
-"""A sampler whose place in the epoch is a number, valid at any world size.
+"""ResumableSampler: a batch sampler whose position in the epoch is one number, valid for any world size.
 
-The order of an epoch follows from (seed, epoch) alone, and all ranks eat it from the front: each step takes the next
-piece, the global batch, and divides it between the ranks. So the count of samples consumed says what is left, whoever
-consumed them; a run saved on 4 ranks goes on with 2 or 8, and each sample of the epoch is seen exactly once.
+The order of an epoch depends only on (seed, epoch). Each step takes the next global batch of it and divides that
+between the ranks. So the number of consumed samples defines what is left: a run that was saved on 4 ranks resumes on 2
+or 8, and each sample of the epoch is seen exactly once.
 
-It is a batch sampler, for `DataLoader(dataset, batch_sampler=sampler)`: where one global batch ends and the next begins
-depends on all ranks, so the sampler must make the cut. Of indices a DataLoader would make the batches itself, each rank
-for its own, and nobody could tell which of them were consumed.
+It is a batch sampler, for `DataLoader(dataset, batch_sampler=sampler)`, since the bounds of a global batch depend on
+all ranks. From a sampler of indices each rank's DataLoader would build batches on its own, and the number of consumed
+samples would be unknown.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch.utils.data import Sampler
 
 from slurmopt.errors import CheckpointError, JobError
 from slurmopt.job.facts.rank_facts import rank_facts
-from slurmopt.training.accumulation import MicroBatch, Part, passes, rank_parts, synchronised
+from slurmopt.training.accumulation import MicroBatch, Part, passes, synchronised
+from slurmopt.training.global_batches import GlobalBatches
 from slurmopt.training.permutation import Permutation
 
 _Batch = TypeVar("_Batch")
-_MOST = 2**63 - 1  # what an index can be
-_AT_ONCE = 4096  # indices made in one go: a small array costs numpy as much time as one of thousands
+_MOST = 2**63 - 1  # the largest index
 
 
 class ResumableSampler(Sampler[list[int]]):
@@ -88,111 +87,122 @@ class ResumableSampler(Sampler[list[int]]):
         world_size: int | None = None,
     ) -> None:
         """JobError says which argument is wrong, and what would be valid."""
-        self._rank, self._world_size = _place(rank, world_size)
+        rank, world_size = _rank_and_world_size(rank, world_size)
         self._dataset_size = _whole("dataset_size", dataset_size, 1, _MOST)
-        self._batch_size, self._accumulates = _whole("batch_size", batch_size, 1, _MOST), global_batch is not None
-        self._global_batch = self._batch_size * self._world_size
-        if global_batch is not None:
-            self._global_batch = _whole("global_batch", global_batch, 1, _MOST)
-            if self._rank == 0 and self._global_batch < self._world_size:
-                idle = self._world_size - self._global_batch
-                warnings.warn(f"a global batch of {global_batch} leaves {idle} ranks without work", stacklevel=2)
-        self._seed, self._shuffle, self._drop_last = _whole("seed", seed, -_MOST, _MOST), shuffle, drop_last
+        batch_size = _whole("batch_size", batch_size, 1, _MOST)
+        global_batch = None if global_batch is None else _whole("global_batch", global_batch, 1, _MOST)
+        global_batch = None if global_batch is None else _whole("global_batch", global_batch, 1, _MOST)
+        if global_batch is not None and rank == 0 and global_batch < world_size:
+            idle = world_size - global_batch
+            warnings.warn(f"a global batch of {global_batch} leaves {idle} ranks without work", stacklevel=2)
+        self._batches = GlobalBatches(
+            dataset_size=self._dataset_size,
+            global_batch=batch_size * world_size if global_batch is None else global_batch,
+            batch_size=batch_size,
+            rank=rank,
+            world_size=world_size,
+            drop_last=drop_last,
+            accumulates=global_batch is not None,
+        )
+        self._seed, self._shuffle = _whole("seed", seed, -_MOST, _MOST), shuffle
         self._epoch = self._consumed = 0
         self._was_iterated = self._was_counted = False
-        if drop_last and self._dataset_size < self._global_batch:
-            each = "" if self._accumulates else f" ({batch_size} on each of {self._world_size} ranks)"
-            raise JobError(
-                f"drop_last leaves nothing of {dataset_size} samples: a global batch has {self._global_batch}{each}"
-            )
+        if drop_last and self._dataset_size < self._batches.global_batch:
+            each = "" if self._batches.accumulates else f" ({batch_size} on each of {world_size} ranks)"
+            size = self._batches.global_batch
+            raise JobError(f"drop_last leaves nothing of {dataset_size} samples: a global batch has {size}{each}")
 
     @property
     def epoch(self) -> int:
-        """The epoch that is being consumed."""
+        """The current epoch."""
         return self._epoch
 
     @property
     def consumed(self) -> int:
-        """How many samples of this epoch all ranks together have consumed."""
+        """The number of samples of this epoch that all ranks together have consumed."""
         return self._consumed
 
     @property
     def batches_left(self) -> int:
-        """How many global batches of this epoch are still to come."""
-        return self._batches_in(self._dataset_size - self._consumed)
+        """The number of remaining global batches of this epoch."""
+        return self._batches.count(self._dataset_size - self._consumed)
 
     @property
     def micro_batches(self) -> int:
-        """How many batches a rank takes for a whole global batch; 1 without `global_batch`."""
-        return passes(self._global_batch, self._world_size, self._batch_size)
+        """The number of batches per rank in a full global batch; 1 without `global_batch`."""
+        return passes(self._batches.global_batch, self._batches.world_size, self._batches.batch_size)
 
     def __len__(self) -> int:
-        """How many global batches a whole epoch has, so how many steps. It does not shrink while the epoch is consumed,
-        so that a schedule computed from it stays the same after a restart; with `global_batch` on any world size."""
-        return self._batches_in(self._dataset_size)
+        """The number of global batches, and so of steps, in a whole epoch.
+
+        It does not shrink while the epoch is consumed, so a schedule computed from it stays the same after a restart;
+        with `global_batch` also on another world size.
+        """
+        return self._batches.count(self._dataset_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to the start of `epoch`; nothing happens where that is the current one, which may be half consumed."""
+        """Moves to the start of `epoch`. Does nothing where that is the current epoch, which may be partly consumed."""
         if epoch != self._epoch:
             self._epoch, self._consumed = _whole("epoch", epoch, 0, _MOST), 0
 
     def __iter__(self) -> Iterator[list[int]]:
-        """What is left of the epoch now; it does not count what it gives as consumed."""
+        """The remaining batches of the epoch; iterating does not count them as consumed."""
         self._was_iterated = self.batches_left > 0
         order = Permutation(self._dataset_size, self._seed, self._epoch) if self._shuffle else None
-        return self._indices(order, self._consumed)
+        return self._batches.indices(order, self._consumed)
 
     def track(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
-        """Iterates `loader`, counting each batch as consumed when it is handed out; goes to the next epoch after the
-        last. Whatever else prefetches (a copy to the GPU) belongs inside: `sampler.track(prefetch(loader))`.
+        """Iterates `loader` and counts each batch as consumed when it is yielded; after the last it moves to the next
+        epoch. Wrap anything that prefetches (a copy to the GPU) inside: `sampler.track(prefetch(loader))`.
 
-        JobError: the loader has another sampler, gives batches out of order, or more than the epoch has; or the sampler
-        has a `global_batch`.
+        Raises JobError where the loader has another sampler, yields batches out of order, or more than the epoch has;
+        and where the sampler has a `global_batch`.
         """
         self._refuse_global_batch()
         for batch, _ in self._tracked(loader):
             yield batch
 
     def accumulate(self, loader: Iterable[_Batch], model: Any = None) -> Iterator[MicroBatch[_Batch]]:
-        """`track` for a sampler with a `global_batch`: the batches of each step, with what each of them counts.
+        """`track` for a sampler with a `global_batch`: yields the batches of each step with their weights.
 
-        The global batch is counted as consumed with the last of its batches; so save there, after the step. Where
-        `model` is a DistributedDataParallel, its ranks exchange gradients only in that last one. A sharded model
-        (FSDP2) does so in each: to hold all gradients unsharded would take the memory that sharding saves.
+        The global batch counts as consumed with its last batch; save there, after the step. Where `model` is a
+        DistributedDataParallel, its ranks exchange gradients only in that last batch. A sharded model (FSDP2) does so
+        in each batch: unsharded gradients would take the memory that sharding saves.
 
-        JobError: as `track`, and where there is no `global_batch`.
+        Raises JobError as `track` does, and where there is no `global_batch`.
         """
-        if not self._accumulates:
+        if not self._batches.accumulates:
             raise JobError("the sampler has no global_batch; give it one, or iterate sampler.track(loader)")
         for batch, part in self._tracked(loader):
             with synchronised(model, part.ends):
-                yield MicroBatch(batch, part.samples, part.samples * self._world_size / part.step, part.ends)
+                yield MicroBatch(batch, part.samples, part.samples * self._batches.world_size / part.step, part.ends)
 
     def advance(self) -> None:
-        """Counts the next global batch as consumed; for loops that cannot use `track`. After the last batch such a loop
-        calls `set_epoch`."""
+        """Counts the next global batch as consumed, for loops that cannot use `track`. Such a loop calls `set_epoch`
+        after the last batch."""
         self._refuse_global_batch()
-        if not self._next_size(self._dataset_size - self._consumed):
+        size = self._batches.next_size(self._dataset_size - self._consumed)
+        if not size:
             raise self._nothing_left()
-        self._count(self._next_size(self._dataset_size - self._consumed))
+        self._count(size)
 
     def state_dict(self) -> dict[str, Any]:
-        """The place in the epoch, equal on all ranks, and what the order depends on."""
+        """The position in the epoch, equal on all ranks, and what the order depends on."""
         if self._was_iterated and not self._was_counted:
             track = "`sampler.track(loader)`, or call `sampler.advance()` after each batch"
             warnings.warn(
                 "no batch of this sampler was counted as consumed, so a resumed run would repeat them: iterate"
-                f" {'`sampler.accumulate(loader, model)`' if self._accumulates else track}",
+                f" {'`sampler.accumulate(loader, model)`' if self._batches.accumulates else track}",
                 stacklevel=2,
             )
         return {**self._order(), "epoch": self._epoch, "consumed": self._consumed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes to the place that `state` tells. CheckpointError where that was a place in another order."""
+        """Moves to the position in `state`. CheckpointError where that belongs to another order."""
         for name, expected in self._order().items():
             if name not in state or state[name] != expected:
-                found = repr(state[name]) if name in state else "nothing"
-                raise CheckpointError(f"the sampler's {name} is {expected!r}, and in the checkpoint it is {found}")
+                saved = repr(state[name]) if name in state else "nothing"
+                raise CheckpointError(f"the sampler's {name} is {expected!r}, and in the checkpoint it is {saved}")
         epoch = _saved(state, "epoch", _MOST)
         self._epoch, self._consumed = epoch, _saved(state, "consumed", self._dataset_size)
         self._was_iterated = self._was_counted = False
@@ -204,54 +214,20 @@ class ResumableSampler(Sampler[list[int]]):
             "seed": self._seed if self._shuffle else None,
         }
 
-    def _batches_in(self, samples: int) -> int:
-        return samples // self._global_batch if self._drop_last else -(-samples // self._global_batch)
-
-    def _next_size(self, left: int) -> int:
-        """Samples in the next global batch where `left` samples are left; 0 where there is none.
-
-        It depends on nothing else, so the cut is the same whoever makes it.
-        """
-        size = min(self._global_batch, left)
-        if self._drop_last:
-            return size if size == self._global_batch else 0
-        if not self._accumulates and 0 < left - size < self._world_size <= left - self._world_size:
-            return left - self._world_size
-        return size
-
-    def _parts(self, consumed: int) -> Iterator[Part]:
-        """This rank's batches of each global batch to come."""
-        while size := self._next_size(self._dataset_size - consumed):
-            if self._accumulates:
-                yield from rank_parts(consumed, size, self._rank, self._world_size, self._batch_size)
-            else:
-                first, last = (size * rank // self._world_size for rank in (self._rank, self._rank + 1))
-                yield Part(consumed + first, consumed + last, last - first, size, True)
-            consumed += size
-
-    def _indices(self, order: Permutation | None, consumed: int) -> Iterator[list[int]]:
-        for parts in _in_groups(self._parts(consumed)):
-            places = np.concatenate([np.arange(part.first, part.end, dtype=np.uint64) for part in parts])
-            indices = (places if order is None else order(places)).tolist()
-            begin = 0
-            for part in parts:
-                yield indices[begin : begin + part.end - part.first]
-                begin += part.end - part.first
-
     def _tracked(self, loader: Iterable[_Batch]) -> Iterator[tuple[_Batch, Part]]:
-        """Each of the loader's batches with the part of the order that it is, counted as consumed where it ends one."""
+        """The loader's batches with their parts of the order; counts a global batch as consumed with its last part."""
         self._check(loader)
-        batches, parts = self._start(loader), self._parts(self._consumed)
-        place = (self._epoch, self._consumed)
+        batches, parts = self._start(loader), self._batches.parts(self._consumed)
+        position = (self._epoch, self._consumed)
         for batch in batches:
-            if place != (self._epoch, self._consumed):
+            if position != (self._epoch, self._consumed):
                 raise JobError("the sampler was moved while a loop over it was running; end the loop first")
             part = next(parts, None)
             if part is None:
                 raise self._nothing_left()
             if part.ends:
                 self._count(part.step)
-            place = (self._epoch, self._consumed)
+            position = (self._epoch, self._consumed)
             yield batch, part
         if not self.batches_left:
             self.set_epoch(self._epoch + 1)
@@ -264,7 +240,7 @@ class ResumableSampler(Sampler[list[int]]):
         return JobError(f"epoch {self._epoch} has no batch left to consume; call set_epoch before the next one")
 
     def _refuse_global_batch(self) -> None:
-        if self._accumulates:
+        if self._batches.accumulates:
             raise JobError("with global_batch a step has several batches; iterate sampler.accumulate(loader, model)")
 
     def _check(self, loader: Any) -> None:
@@ -275,33 +251,20 @@ class ResumableSampler(Sampler[list[int]]):
             raise JobError("the loader has another sampler; make it with DataLoader(dataset, batch_sampler=sampler)")
 
     def _start(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
-        """The loader's iterator, without touching torch's generator.
+        """The loader's iterator, without changing the state of torch's generator.
 
-        Each start of a DataLoader draws the seed of its workers from there. A resumed run starts once more often, so
-        its dropout would differ from then on; and the seed shall not be that of the workers who began the epoch.
+        A DataLoader draws the seed of its workers from that generator when its iteration starts. A resumed run starts
+        one more iteration, so its dropout would differ from then on. The workers also get another seed than those that
+        began the epoch.
         """
-        text = f"workers {self._seed} {self._epoch} {self._consumed} {self._rank}"
+        text = f"workers {self._seed} {self._epoch} {self._consumed} {self._batches.rank}"
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little"))
             return iter(loader)
 
 
-def _in_groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
-    """Successive parts, together of about `_AT_ONCE` places; the first alone, as somebody waits for it."""
-    group: list[Part] = []
-    places = _AT_ONCE
-    for part in parts:
-        group.append(part)
-        places += part.end - part.first
-        if places >= _AT_ONCE or len(group) >= _AT_ONCE:
-            yield group
-            group, places = [], 0
-    if group:
-        yield group
-
-
-def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Torch's own group comes first: it is the one that averages the gradients."""
+def _rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """The arguments, else those of torch.distributed's group, which averages the gradients, else those of the job."""
     if (rank is None) != (world_size is None):
         raise JobError("only one of rank and world_size is given; give both, or none of them")
     if rank is None or world_size is None:

@@ -19,7 +19,7 @@ from checkpoint.ranks import alone, on_ranks, writers_of
 from torch import nn
 
 from slurmopt.checkpoint import Checkpointer
-from slurmopt.checkpoint.format import manifest
+from slurmopt.checkpoint.format import manifest_reader
 from slurmopt.checkpoint.snapshot import snapshots
 from slurmopt.errors import CheckpointError, ConfigError, SlurmoptError
 from slurmopt.job.worker.current_run import CurrentRun
@@ -122,7 +122,7 @@ def test_an_optimizer_of_other_groups(attempt: Attempt) -> None:
 
 def test_a_checkpoint_of_a_newer_format(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     save(attempt(0), {"note": 1})
-    monkeypatch.setattr(manifest, "FORMAT", 1)  # an older slurmopt
+    monkeypatch.setattr(manifest_reader, "FORMAT", 1)  # an older slurmopt
     with Checkpointer(EACH_STEP, attempt(1)) as saving, pytest.raises(CheckpointError) as error:
         saving.restore({"note": 0})
     told(error, "manifest.json", "format 2", "this slurmopt reads up to 1", "newer")

@@ -16,7 +16,8 @@ import pytest
 
 from slurmopt.checkpoint.format import ledger
 from slurmopt.checkpoint.format.ledger import Commit, Ledger
-from slurmopt.checkpoint.format.manifest import Damaged, File, Item, Manifest, Segment, decode
+from slurmopt.checkpoint.format.manifest import Damaged, File, Item, Manifest, Segment
+from slurmopt.checkpoint.format.manifest_reader import decode
 from slurmopt.checkpoint.format.segments import extents, read_extent
 from slurmopt.errors import StorageError
 from slurmopt.storage import folder as folders

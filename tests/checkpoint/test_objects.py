@@ -21,7 +21,8 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from slurmopt.checkpoint.format.objects import decode, encode
+from slurmopt.checkpoint.format.object_decoder import decode
+from slurmopt.checkpoint.format.object_encoder import encode
 from slurmopt.errors import CheckpointError
 
 FUZZ = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
@@ -333,7 +334,8 @@ def test_any_json_gives_a_value_or_the_one_error(tree: Any) -> None:
 
 def test_plain_values_need_neither_torch_nor_numpy() -> None:
     code = (
-        "import sys; from slurmopt.checkpoint.format.objects import decode, encode\n"
+        "import sys; from slurmopt.checkpoint.format.object_decoder import decode\n"
+        "from slurmopt.checkpoint.format.object_encoder import encode\n"
         "assert decode(encode({'a': (1, 2.5)}, 'k'), 'k') == {'a': (1, 2.5)}\n"
         "print([name for name in ('torch', 'numpy') if name in sys.modules])"
     )

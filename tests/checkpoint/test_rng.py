@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from slurmopt.checkpoint.format.objects import decode, encode
+from slurmopt.checkpoint.format.object_decoder import decode
+from slurmopt.checkpoint.format.object_encoder import encode
 from slurmopt.checkpoint.rng import rng_state
 from slurmopt.errors import CheckpointError
 
@@ -52,7 +53,7 @@ def test_a_new_process_goes_on_with_the_same_numbers(tmp_path: Any) -> None:
     path.write_bytes(encode(rng_state().state_dict(), "rng"))
     code = (
         "import sys, random, pathlib, torch; from slurmopt.checkpoint.rng import rng_state\n"
-        "from slurmopt.checkpoint.format.objects import decode\n"
+        "from slurmopt.checkpoint.format.object_decoder import decode\n"
         f"rng_state().load_state_dict(decode(pathlib.Path({str(path)!r}).read_bytes(), 'rng'))\n"
         "import numpy; print(repr((random.gauss(0, 1), numpy.random.randn(), torch.randn(()).item())))"
     )

@@ -25,7 +25,8 @@ from slurmopt.checkpoint.dcp.place import open_store, step_in
 from slurmopt.checkpoint.format import ledger
 from slurmopt.checkpoint.format.index import opened
 from slurmopt.checkpoint.format.ledger import Commit
-from slurmopt.checkpoint.format.manifest import Item, Manifest, decode
+from slurmopt.checkpoint.format.manifest import Item, Manifest
+from slurmopt.checkpoint.format.manifest_reader import decode
 from slurmopt.checkpoint.format.tensor_bytes import memory_of
 from slurmopt.checkpoint.restore.fetching import read_pieces
 from slurmopt.checkpoint.saved import dtype_of, read_item, saved_state, trusted

@@ -15,7 +15,8 @@ from dataclasses import replace
 
 import xxhash
 
-from slurmopt.checkpoint.format.manifest import Damaged, Index, Item, Manifest, Spread, check_items, items_of
+from slurmopt.checkpoint.format.manifest import Damaged, Index, Item, Manifest, Spread
+from slurmopt.checkpoint.format.manifest_reader import check_items, items_of
 from slurmopt.checkpoint.format.segments import Extent, fill
 from slurmopt.storage.direct_io import ALIGNMENT
 from slurmopt.storage.memory import aligned, staging

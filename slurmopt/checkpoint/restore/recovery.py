@@ -12,12 +12,14 @@ from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.format import ledger
 from slurmopt.checkpoint.format.index import files_taken_on, opened
 from slurmopt.checkpoint.format.ledger import Commit, Records
-from slurmopt.checkpoint.format.manifest import Damaged, Manifest, decode
+from slurmopt.checkpoint.format.manifest import Damaged, Manifest
+from slurmopt.checkpoint.format.manifest_reader import decode
 from slurmopt.checkpoint.journal_events import note
 from slurmopt.checkpoint.restore.needs import Needs, needs
 from slurmopt.checkpoint.restore.node_cache import NodeCache
 from slurmopt.checkpoint.restore.node_window import Left, Window
-from slurmopt.checkpoint.restore.restore import Restorer, begin, not_restored, resized
+from slurmopt.checkpoint.restore.optimizer_state import create_optimizer_states
+from slurmopt.checkpoint.restore.restore import Restorer, not_restored, resized
 from slurmopt.checkpoint.tiers import SMALL_SECONDS, Tier
 from slurmopt.errors import CheckpointError, ConfigError, StorageError, one_line
 from slurmopt.job.worker.current_run import CurrentRun, moved
@@ -195,7 +197,7 @@ class Recovery:
         return (decoded[1], None) if decoded[0] == "loaded" else (None, decoded)
 
     def _needs(self, candidate: Candidate, manifest: Manifest, state: dict[str, Any]) -> Needs:
-        begin(state)
+        create_optimizer_states(state)
         found = needs(manifest, state, self._ranks.rank)
         if self._by_name[candidate.tier].node_local:  # this rank may be the one that takes them to the next tier
             found.files |= files_taken_on(manifest, self._ranks.rank, self._ranks.world_size)

@@ -19,12 +19,12 @@ from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.tensor import DTensor
 
 from slurmopt.checkpoint.format.manifest import Item, Manifest
-from slurmopt.checkpoint.format.objects import decode as decode_object
+from slurmopt.checkpoint.format.object_decoder import decode as decode_object
 from slurmopt.checkpoint.format.state import put_together, take_apart, tensor_names
 from slurmopt.checkpoint.restore.fetching import Moved, Wanted, bytes_of, nobody, pieces_of, read_pieces
 from slurmopt.checkpoint.restore.node_window import Window, read_shared
 from slurmopt.checkpoint.snapshot.entries import can_derive, may_differ, per_rank_name, shared_name
-from slurmopt.checkpoint.wrappers import refuse_parts, renamed_keys, state_of, unwrapped, with_wrappers
+from slurmopt.checkpoint.wrappers import renamed_keys, state_of, unwrapped, with_wrappers
 from slurmopt.errors import CheckpointError
 from slurmopt.storage.store import Store
 
@@ -258,38 +258,6 @@ def _batches(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
 def per_rank_names(state: dict[str, Any], rank: int, world_size: int) -> tuple[str, ...]:
     """What the names of this rank's own values begin with, in a checkpoint of `world_size` ranks."""
     return tuple(per_rank_name(name, rank if rank < world_size else 0) for name in state)
-
-
-def begin(state: dict[str, Any]) -> None:
-    """Gives optimizers their state before it is loaded: where parameters are sharded, since only the optimizer knows
-    how its state is; where they are on a device, so that its state is read to there and not, whole, into the host's
-    memory by each rank. By a step without gradients at a learning rate of 0, which is then overwritten."""
-    for name, value in state.items():
-        refuse_parts(name, value)
-        if isinstance(value, torch.optim.Optimizer) and not value.state:
-            _begin(value)
-
-
-def _begin(optimizer: torch.optim.Optimizer) -> None:
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    if not any(isinstance(parameter, DTensor) or parameter.device.type != "cpu" for parameter in parameters):
-        return
-    sharded = any(isinstance(parameter, DTensor) for parameter in parameters)
-    rates = [group["lr"] for group in optimizer.param_groups]
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
-    for group in optimizer.param_groups:
-        group["lr"] = torch.zeros_like(group["lr"]) if isinstance(group["lr"], torch.Tensor) else 0.0
-    try:
-        optimizer.step()
-    except Exception:  # one that wants a closure, say
-        if sharded:  # nobody else knows how its state is
-            raise
-        optimizer.state.clear()  # it is read by way of the host's memory
-    finally:
-        optimizer.zero_grad(set_to_none=True)
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
 
 
 def _by_plain_keys(name: str, skeleton: dict[str, Any], here: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import xxhash
 
-from slurmopt.checkpoint.format.objects import encode
+from slurmopt.checkpoint.format.object_encoder import encode
 from slurmopt.checkpoint.format.state import renamed, take_apart
 from slurmopt.checkpoint.format.tensor_bytes import memory_of
 from slurmopt.checkpoint.wrappers import refuse_parts, state_of, unwrapped

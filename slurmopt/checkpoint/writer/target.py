@@ -10,7 +10,8 @@ from typing import Any
 from slurmopt.checkpoint.format import rank_payload as parts
 from slurmopt.checkpoint.format.index import opened, taken_on
 from slurmopt.checkpoint.format.ledger import Commit
-from slurmopt.checkpoint.format.manifest import File, Manifest, Segment, decode
+from slurmopt.checkpoint.format.manifest import File, Manifest, Segment
+from slurmopt.checkpoint.format.manifest_reader import decode
 from slurmopt.checkpoint.format.rank_payload import Address, Block, PartWriter, Place, RankPayload
 from slurmopt.checkpoint.format.segments import is_there
 from slurmopt.checkpoint.tiers import Tier

@@ -11,7 +11,6 @@ from typing import Any
 
 from slurmopt import log
 from slurmopt.checkpoint.collectives import Collectives
-from slurmopt.checkpoint.format import ledger
 from slurmopt.checkpoint.format.index import folded
 from slurmopt.checkpoint.journal_events import note
 from slurmopt.checkpoint.restore.recovery import Candidate
@@ -20,9 +19,10 @@ from slurmopt.checkpoint.snapshot.layout import SnapshotPlan
 from slurmopt.checkpoint.snapshot.snapshots import Snapshot
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.checkpoint.writer.outcomes import Outcomes
+from slurmopt.checkpoint.writer.start_checks import refuse_unusable_tiers, unshared_folder
 from slurmopt.checkpoint.writer.writer_process import WriterProcess
 from slurmopt.config.checkpoint import Checkpoint
-from slurmopt.errors import CheckpointError, RanksLost, StorageBroken
+from slurmopt.errors import CheckpointError
 from slurmopt.job import signals
 from slurmopt.job.rendezvous.addresses import meeting_address
 from slurmopt.job.worker.current_run import CurrentRun
@@ -30,10 +30,6 @@ from slurmopt.run_folder.open_folders import handed_on
 from slurmopt.slow_notice import slow_notice
 from slurmopt.units import human_seconds
 
-_VISIBLE_SECONDS = 70.0
-"""How long a new file may stay unseen on another node: NFS keeps what it knows of a folder for up to 60 s."""
-_LASTING = ("lasting", "broken")
-"""The writer's words for a tier that will take no save until somebody mends it."""
 _LAST_SECONDS = 5.0
 """At a stop, slower tiers get this long, and twice what they usually take."""
 
@@ -89,40 +85,20 @@ class WriterPool:
                     raise CheckpointError(problem)
                 self._say(f"{tier}: {problem}; saves there are tried all the same")
         if not self._is_started:
-            self._refuse_useless([problems for _, problems, *_ in states])
+            refuse_unusable_tiers([problems for _, problems, *_ in states], self._tiers, self._ranks.rank)
         if states[0][2]:
             port, key = states[0][2]
             self._is_cut = False
             self._writer.meet(self._host, port, key)
-        unseen = self._unseen({tier for _, problems, *_ in states for tier in problems})
-        # All come here: a save that begins before all have met could wait in vain.
-        if told := next(filter(None, self._ranks.gather(unseen)), None):
-            raise CheckpointError(told)
+        # All ranks gather here: a save that begins before all writers have connected could wait for ever.
+        problem = self._shared_folder_problem({tier for _, problems, *_ in states for tier in problems})
+        if problem := next(filter(None, self._ranks.gather(problem)), None):
+            raise CheckpointError(problem)
         self._is_started = True
 
-    def _refuse_useless(self, problems: list[dict[str, tuple[str, str]]]) -> None:
-        """Where no tier will take a save until somebody mends it, the training would run for nothing. Another node may
-        have a disk that is not broken."""
-        lasting = {tier: text for each in problems for tier, (kind, text) in each.items() if kind in _LASTING}
-        if len(lasting) < len(self._tiers):
-            return
-        told = "no checkpoint can be saved: " + "; ".join(lasting.values())
-        broken = [rank for rank, each in enumerate(problems) if any(kind == "broken" for kind, _ in each.values())]
-        if self._ranks.rank in broken:
-            raise StorageBroken(told)
-        raise RanksLost(f"the other ranks did not come: {told}") if broken else CheckpointError(told)
-
-    def _unseen(self, failing: set[str]) -> str | None:
-        """The shared tier must be the same folder on all nodes: rank 0's writer has put a record there."""
-        if self._is_started or self._run.rank.node_rank == 0 or self._run.rank.local_rank != 0:
-            return None
-        for tier in self._tiers:
-            if tier.kind.is_folder and not tier.node_local and tier.name not in failing:
-                with slow_notice(f"looking for rank 0's record in {tier.root}"):
-                    if not _seen(tier, self._run.attempt):
-                        where = f"{tier.root} on {self._run.rank.node} is not the folder that rank 0 writes to"
-                        return f"{tier.name}: {where}; is it mounted on all nodes?"
-        return None
+    def _shared_folder_problem(self, failing: set[str]) -> str | None:
+        is_checked = self._is_started or self._run.rank.node_rank == 0 or self._run.rank.local_rank != 0
+        return None if is_checked else unshared_folder(self._tiers, failing, self._run)
 
     def _replace_writer(self) -> None:
         """What the old one had is lost, once it is gone for sure; nothing that it still says counts."""
@@ -334,13 +310,3 @@ class WriterPool:
     def _say(self, text: str) -> None:
         if self._ranks.rank == 0:
             log.warning(text)
-
-
-def _seen(tier: Tier, attempt: int) -> bool:
-    """Whether this attempt's record is there; a client of NFS may not see a new file for a minute."""
-    deadline = time.monotonic() + _VISIBLE_SECONDS
-    while attempt not in ledger.read(tier.store()).by_attempt:
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(1.0)
-    return True

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slurmopt.checkpoint.format.index import opened
-from slurmopt.checkpoint.format.manifest import Manifest, decode
+from slurmopt.checkpoint.format.manifest import Manifest
+from slurmopt.checkpoint.format.manifest_reader import decode
 from slurmopt.commands.checkpoint.catalog import add_checkpoint, add_tier, catalog
 from slurmopt.errors import CheckpointError, FolderError, InputError
 from slurmopt.runs import options

@@ -19,7 +19,8 @@ from pathlib import Path
 from slurmopt.checkpoint.format import ledger
 from slurmopt.checkpoint.format.index import opened
 from slurmopt.checkpoint.format.ledger import Commit, Ledger
-from slurmopt.checkpoint.format.manifest import INLINE_FORMAT, Item, decode
+from slurmopt.checkpoint.format.manifest import INLINE_FORMAT, Item
+from slurmopt.checkpoint.format.manifest_reader import decode
 from slurmopt.checkpoint.format.rank_payload import Block, PartWriter, RankPayload, merged, stored_blocks
 from slurmopt.commands.checkpoint.catalog import Place, Saved, add_checkpoint, catalog
 from slurmopt.commands.checkpoint.progress import progress

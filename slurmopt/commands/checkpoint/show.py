@@ -13,7 +13,8 @@ import time
 from typing import Any
 
 from slurmopt.checkpoint.format.index import opened
-from slurmopt.checkpoint.format.manifest import Manifest, decode, folder_of
+from slurmopt.checkpoint.format.manifest import Manifest, folder_of
+from slurmopt.checkpoint.format.manifest_reader import decode
 from slurmopt.commands.checkpoint.catalog import add_checkpoint, add_tier, catalog
 from slurmopt.errors import one_line
 from slurmopt.runs import options

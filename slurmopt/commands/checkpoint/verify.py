@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from slurmopt.checkpoint.format.index import opened
 from slurmopt.checkpoint.format.ledger import Commit
-from slurmopt.checkpoint.format.manifest import File, Manifest, Segment, decode
+from slurmopt.checkpoint.format.manifest import File, Manifest, Segment
+from slurmopt.checkpoint.format.manifest_reader import decode
 from slurmopt.checkpoint.format.segments import Extent, extents, read_extent
 from slurmopt.commands.checkpoint.catalog import Catalog, Place, Saved, add_checkpoint, add_tier, catalog
 from slurmopt.commands.checkpoint.progress import progress

@@ -1,0 +1,77 @@
+"""The division of an epoch into global batches, and of these into the batches of each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from slurmopt.training.accumulation import Part, rank_parts
+from slurmopt.training.permutation import Permutation
+
+_CHUNK = 4096
+"""Indices that are computed at a time: for NumPy a small array costs as much as one of thousands."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalBatches:
+    """The batches of one rank. `accumulates`: a global batch is divided into several batches per rank."""
+
+    dataset_size: int
+    global_batch: int
+    batch_size: int
+    rank: int
+    world_size: int
+    drop_last: bool
+    accumulates: bool
+
+    def count(self, samples: int) -> int:
+        """The number of global batches in `samples` samples."""
+        return samples // self.global_batch if self.drop_last else -(-samples // self.global_batch)
+
+    def next_size(self, left: int) -> int:
+        """Samples in the next global batch where `left` samples are left; 0 where there is none.
+
+        It depends on nothing else, so all ranks, and later attempts, compute the same.
+        """
+        size = min(self.global_batch, left)
+        if self.drop_last:
+            return size if size == self.global_batch else 0
+        if not self.accumulates and 0 < left - size < self.world_size <= left - self.world_size:
+            return left - self.world_size
+        return size
+
+    def parts(self, consumed: int) -> Iterator[Part]:
+        """This rank's batches, from the sample `consumed` of the epoch on."""
+        while size := self.next_size(self.dataset_size - consumed):
+            if self.accumulates:
+                yield from rank_parts(consumed, size, self.rank, self.world_size, self.batch_size)
+            else:
+                first, last = (size * rank // self.world_size for rank in (self.rank, self.rank + 1))
+                yield Part(consumed + first, consumed + last, last - first, size, True)
+            consumed += size
+
+    def indices(self, order: Permutation | None, consumed: int) -> Iterator[list[int]]:
+        """The dataset indices of each of `parts`; `order` is the shuffle, if any."""
+        for parts in _in_groups(self.parts(consumed)):
+            places = np.concatenate([np.arange(part.first, part.end, dtype=np.uint64) for part in parts])
+            indices = (places if order is None else order(places)).tolist()
+            begin = 0
+            for part in parts:
+                yield indices[begin : begin + part.end - part.first]
+                begin += part.end - part.first
+
+
+def _in_groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
+    """Groups successive parts to about `_CHUNK` places; the first is alone, since the training waits for it."""
+    group: list[Part] = []
+    places = _CHUNK
+    for part in parts:
+        group.append(part)
+        places += part.end - part.first
+        if places >= _CHUNK or len(group) >= _CHUNK:
+            yield group
+            group, places = [], 0
+    if group:
+        yield group
