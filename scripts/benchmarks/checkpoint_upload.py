@@ -49,7 +49,7 @@ def boto3_tuned(endpoint: str, file: Path, _: memoryview) -> Upload:
 
 def slurmopt(endpoint: str, _: Path, memory: memoryview) -> Upload:
     """As the writer does from the arena: both checksums included."""
-    from slurmopt.checkpoint.format.rank_payload import PartWriter, Place, arena_blocks
+    from slurmopt.checkpoint.format.rank_payload import PayloadWriter, Place, arena_blocks
     from slurmopt.storage.s3.store import S3Store
 
     store = S3Store(f"s3://{BUCKET}", endpoint=endpoint, region="us-east-1")
@@ -57,7 +57,7 @@ def slurmopt(endpoint: str, _: Path, memory: memoryview) -> Upload:
     def upload(key: str) -> None:
         size = len(memory) // 64 // 4096 * 4096
         places = [Place(f"tensor-{at}", (0,), (size // 4,), at, size) for at in range(0, 64 * size, size)]
-        store.write(key, PartWriter(key, None, {}).pieces(arena_blocks(memory, places), memory))
+        store.write(key, PayloadWriter(key, None, {}).pieces(arena_blocks(memory, places), memory))
 
     return upload
 

@@ -162,12 +162,12 @@ def decode_whole(world: int, layers: int) -> dict[str, Any]:
 
 def assemble(world: int, layers: int) -> dict[str, Any]:
     """Rank 0's writer puts the manifest together from what the ranks' writers send."""
-    from slurmopt.checkpoint.commit.assembly import assembled
+    from slurmopt.checkpoint.commit.assembly import assemble_manifest
 
     known, summaries, sent = _summaries(world, layers)
     memory = Peak()
     began = time.process_time()
-    manifest, sizes = assembled(known, summaries, [{}] * world)
+    manifest, sizes = assemble_manifest(known, summaries, [{}] * world)
     encoded = manifest.encode()
     manifest.commit(encoded, sizes)
     return memory.row(time.process_time() - began, received=sent, manifest=len(encoded))
@@ -175,13 +175,13 @@ def assemble(world: int, layers: int) -> dict[str, Any]:
 
 def decode_part(world: int, layers: int) -> dict[str, Any]:
     """A rank decodes the manifest, finds out which parts concern it, and reads those."""
-    from slurmopt.checkpoint.commit.assembly import assembled
-    from slurmopt.checkpoint.format.index import opened
+    from slurmopt.checkpoint.commit.assembly import assemble_manifest
+    from slurmopt.checkpoint.format.index import load_items
     from slurmopt.checkpoint.format.manifest_reader import decode
     from slurmopt.checkpoint.restore.needs import needs
 
     known, summaries, _ = _summaries(world, layers)
-    manifest, sizes = assembled(known, summaries, [{}] * world)
+    manifest, sizes = assemble_manifest(known, summaries, [{}] * world)
     encoded = manifest.encode()
     commit, live = manifest.commit(encoded, sizes), _nested(state(world, layers))
     store: Any = _Descriptions(world, layers)
@@ -189,7 +189,7 @@ def decode_part(world: int, layers: int) -> dict[str, Any]:
     began = time.process_time()
     main = decode(encoded, commit)
     parts = needs(main, live, 0).parts
-    opened(store, main, parts)
+    load_items(store, main, parts)
     return memory.row(time.process_time() - began, received=len(encoded) + store.read, parts=len(parts))
 
 
@@ -202,18 +202,18 @@ class _Descriptions:
         self._world, self._layers, self.read = world, layers, 0
 
     def read_into(self, key: str, offset: int, buffer: memoryview) -> None:
-        from slurmopt.checkpoint.format.index import described
+        from slurmopt.checkpoint.format.index import describe_items
 
         rank = int(key[-9:-4])
-        data, length, _ = described(_items(rank, self._world, self._layers, 0))
+        data, length, _ = describe_items(_items(rank, self._world, self._layers, 0))
         buffer[:] = data[: len(buffer)]
         self.read += length
 
 
 def _summaries(world: int, layers: int) -> tuple[dict[str, Any], list[Any], int]:
     """What rank 0 knows of a save, what each rank has written, and how many bytes the messages have."""
-    from slurmopt.checkpoint.commit.assembly import received
-    from slurmopt.checkpoint.format.index import described
+    from slurmopt.checkpoint.commit.assembly import payload_from_message
+    from slurmopt.checkpoint.format.index import describe_items
     from slurmopt.checkpoint.format.manifest import File
     from slurmopt.checkpoint.snapshot.division import Division
 
@@ -221,7 +221,7 @@ def _summaries(world: int, layers: int) -> tuple[dict[str, Any], list[Any], int]
     summaries, sent = [], 0
     for rank in range(world):
         items = _items(rank, world, layers, 0)
-        _, length, checksum = described(items)
+        _, length, checksum = describe_items(items)
         summary = {
             "files": [File(_key(rank), None, 1 << 50)],
             "place": [[0], 0, length, checksum],
@@ -232,7 +232,7 @@ def _summaries(world: int, layers: int) -> tuple[dict[str, Any], list[Any], int]
         }
         message = json.dumps(summary)
         sent += len(message)
-        summaries.append(received(json.loads(message)))
+        summaries.append(payload_from_message(json.loads(message)))
     return {**_known(layers), "spread": spread}, summaries, sent
 
 

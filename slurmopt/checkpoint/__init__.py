@@ -1,4 +1,4 @@
-"""Checkpoints that are never torn: `Checkpointer`, and what exact resuming needs. Names are loaded when first used."""
+"""Atomic, verified checkpoints: `Checkpointer`, `rng_state` and the DCP storage. Names are imported when first used."""
 
 from __future__ import annotations
 

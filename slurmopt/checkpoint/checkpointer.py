@@ -1,4 +1,4 @@
-"""`Checkpointer`: what training code calls."""
+"""Checkpointer: the class that training code calls to save and restore its state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slurmopt.checkpoint.device import wait_for_queued_work
 from slurmopt.checkpoint.format.ledger import checkpoint_name
 from slurmopt.checkpoint.restore.recovery import Recovery
 from slurmopt.checkpoint.schedule import Decision, Schedule
-from slurmopt.checkpoint.snapshot.snapshots import Collected, Snapshots, Word
+from slurmopt.checkpoint.snapshot.snapshots import Collected, Snapshots, StateSummary
 from slurmopt.checkpoint.tiers import tiers_of
 from slurmopt.checkpoint.writer.writer_pool import WriterPool
 from slurmopt.config.checkpoint import check_packages, checkpoint_of
@@ -31,7 +31,7 @@ _REMEMBERED = 100
 
 
 class Checkpointer:
-    """Saves a training's state behind its back, and finds the newest state that is whole.
+    """Saves the state of a training asynchronously, and restores the newest complete checkpoint.
 
         with Checkpointer(config.checkpoint, slurmopt.current_run()) as checkpointer:
             step = checkpointer.restore(state)
@@ -40,21 +40,21 @@ class Checkpointer:
                 step += 1
                 checkpointer.save(step, state)
 
-    `state` is a dict of anything with `state_dict` and `load_state_dict` (model, optimizer, sampler, `rng_state()`) and
-    of plain values and tensors. All ranks call the same methods with the same steps. A save costs the training one copy
-    into host memory; a writer process brings it to the tiers. A failed save is told and does not stop the training,
-    unless `checkpoint.failures` of them follow each other.
+    `state` is a dict of objects with `state_dict` and `load_state_dict` (model, optimizer, sampler, `rng_state()`) and
+    of plain values and tensors. All ranks call the same methods with the same steps. A save blocks the training for one
+    copy into host memory; a writer process writes it to the tiers. A failed save is logged and does not stop the
+    training, unless `checkpoint.failures` saves in a row fail.
 
-    When the job is about to end, `save` is where the training leaves: at one step that all ranks agree on it saves,
-    waits until that is durable, and raises `Requeue`.
+    When the job is about to end, `save` ends the training: at a step that all ranks agree on, it saves, waits until the
+    checkpoint is durable, and raises `Requeue`.
     """
 
     def __init__(self, config: Any, run: CurrentRun) -> None:
         """`config`: the group `checkpoint`, as composed, as a plain dict, or as the dataclass.
 
-        Each tier is tried by a small round trip. Raises ConfigError for a bad value and for a package that a tier needs
-        and this Python lacks; CheckpointError where no tier takes a save and none will until somebody mends it, where
-        another process saves the same run, or a newer attempt does.
+        Tests each tier with a small file. Raises ConfigError for an invalid value and for a missing package that a tier
+        needs; CheckpointError where no tier can be written until somebody fixes it, or where another process or a newer
+        attempt saves the same run.
         """
         self._config = checkpoint_of(config)
         check_packages(self._config)
@@ -64,18 +64,18 @@ class Checkpointer:
         self._schedule = Schedule(self._tiers, float(seconds(self._config.mtbf)), time.monotonic)
         longest = max((tier.deadline for tier in self._tiers), default=0.0)
         self._snapshots = Snapshots(self._config.buffers, self._ranks, run.rank.local_world_size, 1.5 * longest)
-        self._crew = WriterPool(self._config, self._tiers, run, self._ranks, self._snapshots.free, self._durable)
+        self._writers = WriterPool(self._config, self._tiers, run, self._ranks, self._snapshots.free, self._durable)
         self._last: tuple[str, list[str]] | None = None
         self._began: dict[int, float] = {}
-        self._buffers = self._config.buffers  # of the rank that has fewest, as last heard
+        self._buffers = self._config.buffers  # the smallest number on any rank, as of the last exchange
         self._restored = self._closed = False
         try:
-            self._crew.start()
-            # Over the group, not by the run folder: a container of the user's need not show that to each rank.
-            key = self._ranks.from_first(secrets.token_bytes(32))
+            self._writers.start()
+            # Over the group, not through the run folder, which a container need not mount on each rank.
+            key = self._ranks.broadcast_from_first(secrets.token_bytes(32))
             self._stop = CoordinatedStop(self._ranks.rank, self._ranks.world_size, key)
-        except BaseException:  # StorageBroken and an interrupt, too
-            self._crew.abandon()  # nobody could close it: the caller gets no Checkpointer
+        except BaseException:  # also StorageBroken and KeyboardInterrupt
+            self._writers.abandon()  # the caller gets no Checkpointer to close
             raise
 
     def __enter__(self) -> Checkpointer:
@@ -87,11 +87,11 @@ class Checkpointer:
         self.close()
 
     def restore(self, state: dict[str, Any]) -> int:
-        """Loads the newest checkpoint that is complete and whole, wherever it lies; returns its step, 0 for none.
+        """Loads the newest checkpoint that is complete and undamaged, from any tier; returns its step, 0 for none.
 
-        Plain values are replaced in `state` itself. A damaged checkpoint is set aside, with an event, and the one
-        before it is taken. Raises CheckpointError where the state does not fit, or where nothing that was saved is
-        whole: nobody wants to start over without knowing.
+        Plain values are replaced in `state` itself. A damaged checkpoint is set aside, with a journal event, and the
+        one before it is loaded. Raises CheckpointError where the state does not fit, or where checkpoints exist but
+        none can be loaded: a training must not start over unnoticed.
         """
         with phase("restoring"):
             return self._restore(state)
@@ -101,26 +101,26 @@ class Checkpointer:
         try:
             step = recovery.restore(state)
         finally:
-            self._crew.set_aside(recovery.damaged)
+            self._writers.set_aside(recovery.damaged)
         self._restored = True
         self._schedule.begin(step)
         if self._tiers:
             self._snapshots.prepare(state)
-        if recovery.found is not None:
+        if recovery.restored is not None:
             if recovery.known_everywhere():
-                self._crew.start_from(recovery.found)
-            name = checkpoint_name(step, self._ranks.from_first(self._unique()))
-            self._crew.bring_home(recovery.found, recovery.lacking(), name)
+                self._writers.use_as_base(recovery.restored)
+            name = checkpoint_name(step, self._ranks.broadcast_from_first(self._unique()))
+            self._writers.upload_missing(recovery.restored, recovery.lacking(), name)
         return step
 
     def save(
         self, step: int, state: dict[str, Any], *, metrics: dict[str, float] | None = None, force: bool = False
     ) -> bool:
-        """Saves where the config has it due at `step`, or everywhere with `force`; call it after each step.
+        """Saves to the tiers that are due at `step`, or to all of them with `force`. Call it after each step.
 
-        Returns when the snapshot is taken: whether one was. `metrics` are for `best` and for people. Raises
-        CheckpointError for a state that cannot be saved, and once too many saves in a row have failed; Requeue once the
-        job has been told to end and this step is saved.
+        Returns once the snapshot is taken: True, or False where none was due. `metrics` are used for `best` and shown
+        by commands. Raises CheckpointError for a state that cannot be saved, and after too many failed saves in a row;
+        Requeue once the job is about to end and this step is saved.
         """
         step = _step(step)
         if self._closed:
@@ -128,103 +128,103 @@ class Checkpointer:
         if not self._tiers:
             return False
         if self._stop.due(step):
-            self._leave(step, state, metrics)
-        return (force or not self._schedule.silent(step)) and self._save(step, state, metrics, force)
+            self._save_and_requeue(step, state, metrics)
+        return (force or not self._schedule.is_before_next_check(step)) and self._save(step, state, metrics, force)
 
-    def _leave(self, step: int, state: dict[str, Any], metrics: dict[str, float] | None) -> NoReturn:
-        """The last save of an attempt. Where it fails the attempt ends all the same: its time is over."""
+    def _save_and_requeue(self, step: int, state: dict[str, Any], metrics: dict[str, float] | None) -> NoReturn:
+        """The last save of an attempt. The attempt ends even if it fails, since its time is over."""
         with phase("saving"):
             durable = self._save(step, state, metrics, force=True) and self.wait()
         leave_word()
         raise Requeue(f"{'saved' if durable else 'could not save'} step {step} before the job ends")
 
     def _save(self, step: int, state: dict[str, Any], metrics: dict[str, float] | None, force: bool) -> bool:
-        numbers = _numbers(metrics or {})  # only now: a tensor on a GPU is waited for
-        self._warn_of_forgotten()
-        wait_for_queued_work()  # the training would wait for that without a save, too
+        numbers = _numbers(metrics or {})  # not earlier: reading a tensor on a GPU waits for it
+        self._warn_if_not_restored()
+        wait_for_queued_work()  # the training would wait for that without a save too
         began = time.monotonic()
-        room = self._snapshots.room(wait=force)
-        # Where it will be due, before all have agreed on it: then one exchange is enough. On all ranks or none, whether
-        # this one has room or not: a state_dict may be one that all ranks make together, as FSDP1's.
-        collected = self._snapshots.collect(state) if self._schedule.expects(step, force) else None
-        decision, told = self._agreed(step, force, room, collected)
+        has_free_buffer = self._snapshots.has_free_buffer(wait=force)
+        # Collected before the exchange where the save is expected, so that one exchange is enough. On all ranks or
+        # none, with a free buffer or not: a state_dict may be a collective operation, as FSDP1's is.
+        collected = self._snapshots.collect(state) if self._schedule.will_save(step, force) else None
+        decision, summaries = self._exchange_decision(step, force, has_free_buffer, collected)
         if not decision.due:
             self._schedule.follow(decision)
             return False
-        if told is None:
-            self._crew.left_out(step, decision.due)
-            self._schedule.put_off(decision, step)
+        if summaries is None:
+            self._writers.postponed(step, decision.due)
+            self._schedule.postpone(decision, step)
             return False
         self._schedule.follow(decision)
-        if collected is None or None in told:
+        if collected is None or None in summaries:
             collected = collected or self._snapshots.collect(state)
-            told = self._ranks.gather(collected.word)
-        taken = self._snapshots.take(state, collected, [word for word in told if word is not None])
+            summaries = self._ranks.gather(collected.summary)
+        taken = self._snapshots.take(state, collected, [summary for summary in summaries if summary is not None])
         name = checkpoint_name(step, decision.unique)
         self._began = {step: began, **dict(list(self._began.items())[:_REMEMBERED])}
-        self._crew.hand_over(step, name, decision.due, taken, numbers)
+        self._writers.save_snapshot(step, name, decision.due, taken, numbers)
         self._last = (name, decision.due)
         self._schedule.saved(decision.due, step, time.monotonic() - began if taken.was_planned else math.nan)
-        self._tell_rhythm()
+        self._log_intervals()
         return True
 
-    def _agreed(
-        self, step: int, force: bool, room: bool, collected: Collected | None
-    ) -> tuple[Decision, list[Word | None] | None]:
-        """Rank 0's decision, and each rank's word of its state, if it has one by now; None where one of them has no
-        buffer for it. One exchange, for it is blocked time."""
-        decision = self._decided(step, force) if self._ranks.rank == 0 else None
-        word = None if collected is None else collected.word
-        mine = step, decision, self._crew.condition(), self._snapshots.buffers, (room, word)
-        told = self._ranks.gather(mine, long=force)  # one of them may wait for its buffer
-        steps = [each for each, *_ in told]
+    def _exchange_decision(
+        self, step: int, force: bool, has_free_buffer: bool, collected: Collected | None
+    ) -> tuple[Decision, list[StateSummary | None] | None]:
+        """Rank 0's decision, and each rank's summary of its state, if it has collected one; None instead of the list
+        where a rank has no free buffer. One exchange, since the training is blocked meanwhile."""
+        decision = self._decide(step, force) if self._ranks.rank == 0 else None
+        summary = None if collected is None else collected.summary
+        own = step, decision, self._writers.condition(), self._snapshots.buffers, (has_free_buffer, summary)
+        summaries = self._ranks.gather(own, long=force)  # a rank may wait for its buffer
+        steps = [each for each, *_ in summaries]
         if len(set(steps)) > 1:
             odd = next(rank for rank, each in enumerate(steps) if each != steps[0])
             raise CheckpointError(
                 f"rank 0 saves step {steps[0]} and rank {odd} step {steps[odd]}; all ranks must save the same steps"
             )
-        self._crew.check([condition for _, _, condition, *_ in told])
-        self._buffers = min(buffers for *_, buffers, _ in told)
-        states = [state for *_, state in told]
-        return told[0][1], [word for _, word in states] if all(there for there, _ in states) else None
+        self._writers.check([condition for _, _, condition, *_ in summaries])
+        self._buffers = min(buffers for *_, buffers, _ in summaries)
+        states = [state for *_, state in summaries]
+        return summaries[0][1], [summary for _, summary in states] if all(there for there, _ in states) else None
 
-    def _decided(self, step: int, force: bool) -> Decision:
+    def _decide(self, step: int, force: bool) -> Decision:
         decision = self._schedule.decide(step, force)
-        return replace(decision, due=self._crew.route(decision.due, self._buffers), unique=self._unique())
+        return replace(decision, due=self._writers.route(decision.due, self._buffers), unique=self._unique())
 
     def wait(self) -> bool:
-        """Waits until the last save is durable on the tier of `checkpoint.durable`, or on the slowest that it was due
-        on; False where it failed there."""
+        """Waits until the last save is durable on the tier of `checkpoint.durable`, or on the slowest tier that it was
+        due on. Returns False where it failed there."""
         if self._last is None:
             return True
         name, due = self._last
         tier = self._config.durable_tier
-        return self._crew.wait(name, tier if tier in due else due[-1])
+        return self._writers.wait(name, tier if tier in due else due[-1])
 
     def close(self) -> None:
-        """Brings everything home that was begun, and ends the writer process."""
+        """Waits for the saves that have begun, and ends the writer process."""
         self._closed = True
         self._stop.close()
-        self._crew.close()
+        self._writers.close()
         self._snapshots.close()
         self._ranks.close()
 
     def _durable(self, tier: str, step: int) -> None:
-        """A save has become durable; from the writer, on another thread."""
+        """Called from the writer's thread when a save has become durable."""
         began = self._began.get(step)
         if began is not None:
             self._schedule.durable(tier, time.monotonic() - began)
 
-    def _warn_of_forgotten(self) -> None:
-        if not self._restored and self._crew.newest:
-            self._restored = True  # said once
+    def _warn_if_not_restored(self) -> None:
+        if not self._restored and self._writers.newest:
+            self._restored = True  # log it once
             if self._ranks.rank == 0:
-                line = f"this run has checkpoints up to step {self._crew.newest:,}, and restore() was not called"
+                line = f"this run has checkpoints up to step {self._writers.newest:,}, and restore() was not called"
                 log.warning(line)
 
-    def _tell_rhythm(self) -> None:
+    def _log_intervals(self) -> None:
         if self._ranks.rank == 0:
-            for line in self._schedule.news():
+            for line in self._schedule.changed_intervals():
                 log.info(f"checkpoints to {line}")
 
     def _unique(self) -> str:

@@ -1,4 +1,4 @@
-"""What the ranks tell each other: over a gloo group of their own, so that CPU words never wait for a GPU."""
+"""Collective operations between the ranks, over a gloo group of their own, so that they never wait for a GPU."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.slow_notice import slow_notice
 
 TIMEOUT = timedelta(minutes=10)
-"""How long ranks wait for one that does not call what the others call; torch's own groups of GPUs wait as long."""
+"""How long ranks wait for one that makes no matching call; the default of torch's NCCL groups."""
 LONG_TIMEOUT = timedelta(hours=12)
-"""How long they wait for one that reads or writes much; a rank that dies is noticed at once all the same."""
+"""How long ranks wait for one that reads or writes much data; a rank that dies is still noticed at once."""
 _ENDED_WORDS = ("closed by peer", "reset by peer")
 _ENDED_ADVICE = "one of them has ended; its own log says why"
 
 
 class Collectives:
-    """All ranks call the same method at the same time. In a world of one there is nobody to ask."""
+    """All ranks call the same methods in the same order. With a world size of one nothing is communicated."""
 
     def __init__(self, facts: RankFacts) -> None:
         self.rank, self.world_size = facts.rank, facts.world_size
@@ -33,47 +33,47 @@ class Collectives:
         elif facts.world_size > 1:
             raise CheckpointError("several ranks need torch.distributed: call init_process_group before Checkpointer")
         if self.world_size > 1:
-            # Both at the start: a group that is made later may lack file descriptors in the middle of the training.
+            # Both are created now: later the process may have no file descriptors left.
             self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
             self._long_group = dist.new_group(backend="gloo", timeout=LONG_TIMEOUT)
 
     def gather(self, value: Any, long: bool = False) -> list[Any]:
-        """Every rank's `value`, in rank order. `long`: ranks may have much to read or write before they come here."""
+        """Every rank's `value`, in rank order. `long`: ranks may read or write much data before this call."""
         if self._group is None:
             return [value]
         values: list[Any] = [None] * self.world_size
-        with together():
+        with collective_call():
             dist.all_gather_object(values, value, group=self._long_group if long else self._group)
         return values
 
-    def at_first(self, value: Any) -> list[Any] | None:
+    def gather_to_first(self, value: Any) -> list[Any] | None:
         """Every rank's `value`, in rank order, on rank 0; None on the others."""
         if self._group is None:
             return [value]
         values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
-        with together():
+        with collective_call():
             dist.gather_object(value, values, dst=0, group=self._group)
         return values
 
     def scatter(self, values: list[Any] | None) -> Any:
-        """To each rank its own of rank 0's `values`."""
+        """This rank's element of rank 0's `values`."""
         if self._group is None:
             return (values or [None])[0]
-        mine = [None]
-        with together():
-            dist.scatter_object_list(mine, values, src=0, group=self._group)
-        return mine[0]
+        own = [None]
+        with collective_call():
+            dist.scatter_object_list(own, values, src=0, group=self._group)
+        return own[0]
 
-    def from_first(self, value: Any) -> Any:
-        """Rank 0's `value`."""
-        return self.from_rank(0, value)
+    def broadcast_from_first(self, value: Any) -> Any:
+        """Rank 0's `value`, on all ranks."""
+        return self.broadcast_from(0, value)
 
-    def from_rank(self, rank: int, value: Any) -> Any:
-        """The `value` of `rank`, which is the same on all ranks."""
+    def broadcast_from(self, rank: int, value: Any) -> Any:
+        """The `value` of `rank`, on all ranks; `rank` must be equal on all of them."""
         if self._group is None:
             return value
         values = [value]
-        with together():
+        with collective_call():
             dist.broadcast_object_list(values, src=rank, group=self._group)
         return values[0]
 
@@ -85,8 +85,8 @@ class Collectives:
 
 
 @contextlib.contextmanager
-def together() -> Iterator[None]:
-    """Around what ranks do together: says that it waits, and whom for when nobody comes."""
+def collective_call() -> Iterator[None]:
+    """A context for collective calls: prints a notice when they take long, and raises RanksLost where they fail."""
     try:
         with slow_notice("waiting for the other ranks of the checkpoint"):
             yield

@@ -1,4 +1,4 @@
-"""The accelerator that the training computes on, whoever made it."""
+"""Synchronizes with the accelerator that the training uses."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 
 
 def wait_for_queued_work() -> None:
-    """Returns once the training's device has done what is queued there; at once where none is in use."""
-    accelerator = torch.accelerator.current_accelerator()  # of this build of torch; it may not be there, or not be used
+    """Waits until the current accelerator has finished its queued work; returns at once where none is in use."""
+    accelerator = torch.accelerator.current_accelerator()  # that of this build of torch; it may be absent or unused
     if accelerator is None:
         return
     device = torch.get_device_module(accelerator)
-    is_used = getattr(device, "is_initialized", lambda: True)()  # else the first call would make a context
+    is_used = getattr(device, "is_initialized", lambda: True)()  # otherwise the call would create a context
     if is_used and hasattr(device, "synchronize"):
         device.synchronize()

@@ -1,4 +1,4 @@
-"""How often to save: `every: N steps | "10min" | auto`, where auto is Daly's formula on what this run measured."""
+"""The save interval of one tier: a number of steps, a time, or auto (Daly's formula with measured values)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from slurmopt.units import human_seconds, steps_or_seconds
 __all__ = ["Interval", "daly"]
 
 _FIRST_STEPS, _FIRST_SECONDS = 10, 30.0
-"""When auto saves for the first time, whichever is later: the first steps are slow ones and say little."""
+"""When auto saves first, whichever is later: the first steps are slow and not representative."""
 _REMEMBERED = 5
-"""Saves whose median counts: one that met a busy disk does not change the rhythm."""
+"""Saves of which the median is used, so that one slow save does not change the interval."""
 
 
 def daly(blocked: float, mtbf: float) -> float:
-    """Seconds of training between two saves that cost the least time in all; both arguments in seconds.
+    """The optimal seconds of training between two saves; both arguments are in seconds.
 
     J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future Generation
     Computer Systems 22 (2006), 303-312: with δ = `blocked` and M = `mtbf`, √(2δM)·[1 + ⅓·√(δ/2M) + ⅑·(δ/2M)] - δ for
-    δ < 2M, else M. δ is only what the training waits for: what an asynchronous save does beside it costs no step.
+    δ < 2M, else M. δ is only the time that blocks the training, not that of the asynchronous part of a save.
     """
     if blocked >= 2 * mtbf:
         return mtbf
@@ -30,16 +30,16 @@ def daly(blocked: float, mtbf: float) -> float:
 
 
 class Interval:
-    """Which step is the next to save, for one tier.
+    """Computes the next step to save, for one tier.
 
-    Arithmetic only: the same calls give the same answers. Measurements differ between ranks, though, so rank 0 alone
-    asks and broadcasts. All times are seconds of a monotonic clock, which nobody sets.
+    It is deterministic, but measurements differ between ranks; so rank 0 computes and broadcasts. All times are seconds
+    of a monotonic clock.
     """
 
     def __init__(self, every: int | str, mtbf_seconds: float) -> None:
         """`every`: a number of steps, a time such as "10min", or auto.
 
-        Raises ValueError naming the valid forms for any other, and for a mean time between failures of 0 or less.
+        Raises ValueError, which names the valid forms, for anything else and for an `mtbf_seconds` of 0 or less.
         """
         if not mtbf_seconds > 0:
             raise ValueError(f"not a mean time between failures: {mtbf_seconds!r}; valid is more than 0 seconds")
@@ -48,14 +48,14 @@ class Interval:
         self._mtbf = mtbf_seconds
         self._blocked: deque[float] = deque(maxlen=_REMEMBERED)
         self._durable: deque[float] = deque(maxlen=_REMEMBERED)
-        self._since: tuple[int, float | None] | None = None  # step and time that the interval counts from
+        self._since: tuple[int, float | None] | None = None  # the step and time of the last save
         self._why = f"every {self._text}" if self._kind == "seconds" else "soon, to measure what a save costs"
 
     def saved(self, step: int, now: float, blocked: float, durable: float | None = None) -> None:
-        """A snapshot of `step` was taken at `now` and held the training up for `blocked` seconds.
+        """Records that a snapshot of `step` was taken at `now` and blocked the training for `blocked` seconds.
 
-        `durable`: what `became_durable` takes, where it is known already. Call it for a save that fails later, too:
-        else the very next step is due again.
+        `durable`: the argument of `became_durable`, where it is known already. Call this also for a save that fails
+        later, or the next step is due again.
         """
         self._since = (step, now)
         if math.isfinite(blocked):
@@ -64,17 +64,17 @@ class Interval:
             self.became_durable(durable)
 
     def became_durable(self, after: float) -> None:
-        """A save became durable `after` seconds from the start of its snapshot."""
+        """Records that a save became durable `after` seconds after its snapshot began."""
         if math.isfinite(after):
             self._durable.append(max(0.0, after))
 
     def next_step(self, step: int, seconds_per_step: float, now: float | None = None) -> int:
-        """The next step to save, always after `step`, the last one done.
+        """The next step to save, always later than `step`, the last one done.
 
-        Ask again at any time, at the latest at the step answered: the answer follows the pace and what was measured.
-        A number of steps means its multiples, whatever step a run resumed from. With `now`, time spent outside steps,
-        such as an evaluation, counts too; without, time is steps times `seconds_per_step`. A pace of 0 or NaN is an
-        unknown one: then the answer is 10 steps on.
+        Call it again at any time, at the latest at the step returned, since the result depends on measurements. A
+        number of steps means its multiples, wherever the run resumed. With `now`, time outside of steps counts too,
+        such as an evaluation; without it, time is steps times `seconds_per_step`. A pace of 0 or NaN is unknown: then
+        the result is 10 steps later.
         """
         if self._kind == "steps":
             return (step // self._every + 1) * self._every
@@ -90,13 +90,13 @@ class Interval:
         return max(step + 1, due)
 
     def why(self) -> str:
-        """The rhythm and its reason as of the last `next_step`, in one line."""
+        """The interval and its reason, as of the last `next_step`, in one line."""
         if self._kind == "steps":
             return f"{_count(self._every)}: as configured"
         return self._why
 
     def _wanted(self) -> tuple[float, int, str]:
-        """Seconds between two saves, the fewest steps, and the reason."""
+        """Seconds between two saves, the minimum of steps, and the reason."""
         if self._kind == "seconds":
             return self._every, 1, f"{self._text}, as configured"
         if not self._blocked:
@@ -119,7 +119,7 @@ class Interval:
 
 
 def _steps(time: float, pace: float) -> int:
-    """Steps of `pace` seconds that fill `time`, at least one; the pace is no finer than a microsecond."""
+    """The number of steps of `pace` seconds in `time`, at least one; a pace below a microsecond counts as one."""
     if not pace > 0:
         return _FIRST_STEPS
     return max(1, math.ceil(time / max(pace, 1e-6)))

@@ -1,4 +1,4 @@
-"""What the journal is told of checkpoints. A journal that cannot be written never stops a save or a restore."""
+"""Writes journal events about checkpoints; a failed write never stops a save or a restore."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slurmopt.run_folder import events
 
 
 def note(journal: Path, event: str, **fields: Any) -> None:
-    """Adds an event; where that fails, since the disk that is full may be the journal's, standard error gets it."""
+    """Appends an event; where that fails (the journal's disk may be full) it is logged as a warning."""
     try:
         events.append(journal, event, **fields)
     except OSError as error:

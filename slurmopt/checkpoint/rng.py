@@ -1,4 +1,4 @@
-"""The state of every random number generator that training code draws from without naming one."""
+"""Saves and restores the global random number generators of Python, NumPy and torch."""
 
 from __future__ import annotations
 
@@ -14,32 +14,31 @@ import torch
 
 from slurmopt.errors import CheckpointError
 
-_WORDS = 624  # of the Mersenne Twister, which Python and NumPy both use
-_PYTHON = f"<{_WORDS + 1}I"  # its words, and how many of them are used up
+_WORDS = 624  # the state size of the Mersenne Twister, which Python and NumPy use
+_PYTHON = f"<{_WORDS + 1}I"  # the words, and the position in them
 _NUMPY = f"<{_WORDS}I"
 
 
 def rng_state() -> RngState:
-    """What to put into a checkpoint's state so that random numbers go on where they were:
+    """An entry for a checkpoint's state with which random numbers continue where they were:
     `{"rng": rng_state(), "model": model, ...}`."""
     return RngState()
 
 
 class RngState:
-    """The global generators of this process: Python's `random`, NumPy's `numpy.random` where NumPy is imported, torch's
-    on the CPU, and on each CUDA device that is visible where CUDA was used.
+    """The global generators of this process: Python's `random`, `numpy.random` where NumPy is imported, torch's on the
+    CPU, and on each visible CUDA device where CUDA was used.
 
-    Generators of your own (`torch.Generator`, `numpy.random.default_rng`) are not in it, nor are those of a
-    DataLoader's workers.
+    It does not include other generators (`torch.Generator`, `numpy.random.default_rng`) or those of DataLoader workers.
     """
 
     per_rank = True
-    """Each rank has numbers of its own, so a checkpoint keeps one state for each rank."""
+    """The generators differ between ranks, so a checkpoint holds one state per rank."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors of bytes (uint8), numbers and None; nothing in it changes when the generators go on.
+        """Tensors of bytes (uint8), numbers and None: a copy, which does not change with the generators.
 
-        CheckpointError where NumPy's global generator was replaced by another kind than the Mersenne Twister.
+        Raises CheckpointError where NumPy's global generator was replaced by one that is not a Mersenne Twister.
         """
         state: dict[str, Any] = {**_python_state(), "torch": torch.get_rng_state()}
         if "numpy" in sys.modules:
@@ -49,10 +48,10 @@ class RngState:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Each generator goes on as if it had never stopped. CUDA's are left out where there is no such device now, and
-        NumPy's where it is not installed.
+        """Restores each generator. Skips those of CUDA devices that do not exist, and NumPy's where it is not
+        installed.
 
-        CheckpointError where the state does not fit; which generators are set by then is not said.
+        Raises CheckpointError where the state does not fit; some generators may be set by then.
         """
         _set("python", state, _set_python)
         _set("torch", state, lambda state: torch.set_rng_state(_bytes(state, "torch")))
@@ -62,11 +61,11 @@ class RngState:
             _set("cuda", state, _set_cuda)
 
     def derive(self, state: Mapping[str, Any], rank: int) -> None:
-        """Seeds all generators from another rank's `state` and the number of this rank: for a rank that was not there
-        when the checkpoint was saved. The same numbers each time, and other ones than any other rank's."""
+        """Seeds all generators from another rank's `state` and this rank's number, for a rank that did not exist when
+        the checkpoint was saved. The result is reproducible and differs between ranks."""
         seed = _digest(state, rank)
         random.seed(seed)
-        # CUDA's generators too, at once or as soon as CUDA is used. They take 64 bits.
+        # Also seeds CUDA's generators, at once or when CUDA is first used. It takes 64 bits.
         torch.manual_seed(int.from_bytes(seed[:8], "little"))
         if ("numpy" in state or "numpy" in sys.modules) and _has_numpy():
             import numpy as np
@@ -75,7 +74,7 @@ class RngState:
 
 
 def _has_numpy() -> bool:
-    """torch does without it, and it may have been there when the state was saved."""
+    """Whether NumPy is installed, which torch does not require."""
     try:
         import numpy  # noqa: F401
     except ImportError:
@@ -124,7 +123,7 @@ def _cuda_state() -> dict[str, Any]:
 
 
 def _set_cuda(state: Mapping[str, Any]) -> None:
-    """A rank may be on another device of its node now, and its numbers move with it: the two devices trade places."""
+    """Where the rank uses another device of its node than when it saved, the states of the two devices are swapped."""
     then, now = state["cuda_device"], torch.cuda.current_device()
     came_from = {now: then, then: now}
     for device in range(torch.cuda.device_count()):
@@ -145,7 +144,7 @@ def _bytes(state: Mapping[str, Any], name: str) -> torch.Tensor:
     tensor = state[name]
     if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.uint8 or tensor.dim() != 1:
         raise TypeError(f"{name!r} is no vector of bytes")
-    return tensor.cpu().clone()  # a tensor in a snapshot's memory may not be one that torch's generator takes
+    return tensor.cpu().clone()  # torch's generator does not accept every tensor that is a view of other memory
 
 
 def _tensor(data: bytes) -> torch.Tensor:
@@ -153,7 +152,7 @@ def _tensor(data: bytes) -> torch.Tensor:
 
 
 def _digest(state: Mapping[str, Any], rank: int) -> bytes:
-    """64 bytes that depend on every value of the state and on the rank."""
+    """64 bytes, a hash of the whole state and the rank."""
     plain = {
         name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in sorted(state.items())
     }

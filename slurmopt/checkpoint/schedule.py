@@ -1,4 +1,4 @@
-"""When the next save is due, for all tiers: rank 0 measures and decides, all ranks follow."""
+"""Schedules saves for all tiers: rank 0 measures and decides, all ranks follow its decision."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from slurmopt.checkpoint.tiers import Tier
 from slurmopt.units import steps_or_seconds
 
 _WAIT_FRACTION = 8
-"""A save that waits for room is looked at again after such a part of the steps that it has waited."""
+"""A postponed save is tried again after this fraction of the steps that it has waited."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The tiers that a step is saved to, and the step at which to ask again for each. `unique`: what the save's folder
-    is named after, besides its step."""
+    """The tiers that are due at a step, and for each tier the step of the next check. `unique` and the step name the
+    folder of the save."""
 
     due: list[str]
-    look: dict[str, int]
+    next_checks: dict[str, int]
     unique: str = ""
 
 
 class Schedule:
-    """`look` is the same on all ranks: before that step nobody needs to ask anybody."""
+    """The steps of the next checks are equal on all ranks: before them no rank needs to communicate."""
 
     def __init__(self, tiers: list[Tier], mtbf_seconds: float, clock: Callable[[], float]) -> None:
         self._intervals = {tier.name: Interval(tier.every, mtbf_seconds) for tier in tiers}
@@ -34,73 +34,77 @@ class Schedule:
         self._measured = {tier.name for tier in tiers if steps_or_seconds(tier.every)[0] != "steps"}
         self._saved: dict[str, int] = {}
         self._next: dict[str, int] = {}
-        self._told: dict[str, int] = {}
-        self._owed: set[str] = set()
+        self._reported: dict[str, int] = {}
+        self._overdue: set[str] = set()
         self._waits_since: int | None = None
-        self._look: dict[str, int] = {}
-        self._turn = threading.Lock()  # `durable` comes from another thread
+        self._next_checks: dict[str, int] = {}
+        self._turn = threading.Lock()  # `durable` is called from another thread
         self.begin(0)
 
     def begin(self, step: int) -> None:
-        """The training starts or goes on at `step`."""
+        """The training starts or resumes at `step`."""
         self._from = (step, self._clock())
         self._pace = 0.0
-        self._look_at({name: each.next_step(step, 0.0, self._clock()) for name, each in self._intervals.items()})
+        self._set_next_checks(
+            {name: each.next_step(step, 0.0, self._clock()) for name, each in self._intervals.items()}
+        )
 
-    def silent(self, step: int) -> bool:
-        """Whether nothing can be due yet."""
-        return step < self._first_look
+    def is_before_next_check(self, step: int) -> bool:
+        """Whether no tier can be due yet."""
+        return step < self._earliest_check
 
-    def expects(self, step: int, force: bool) -> bool:
-        """Whether a save will be taken at `step` as far as all ranks know by themselves: not where rank 0's clock
-        decides, nor while one is put off, for nobody knows whether all have room by now."""
+    def will_save(self, step: int, force: bool) -> bool:
+        """Whether all ranks know without communication that a save will be taken at `step`: not where rank 0's clock
+        decides, nor while a save is postponed, since the other ranks' buffers are unknown."""
         if self._waits_since is not None:
             return force
-        known = self._owed | (self._look.keys() - self._measured)
-        return force or any(step >= self._look[name] for name in known)
+        known = self._overdue | (self._next_checks.keys() - self._measured)
+        return force or any(step >= self._next_checks[name] for name in known)
 
     def decide(self, step: int, force: bool) -> Decision:
-        """Rank 0's word on `step`."""
+        """Rank 0's decision on `step`."""
         with self._turn:
-            return self._decided(step, force)
+            return self._decide(step, force)
 
-    def _decided(self, step: int, force: bool) -> Decision:
+    def _decide(self, step: int, force: bool) -> Decision:
         now = self._clock()
         self._measure(step, now)
-        due, look = [], dict(self._look)
+        due, next_checks = [], dict(self._next_checks)
         for name, interval in self._intervals.items():
-            following = interval.next_step(step - 1, self._pace, now) if step >= look[name] else step + 1
-            if force or name in self._owed or following <= step:
+            following = interval.next_step(step - 1, self._pace, now) if step >= next_checks[name] else step + 1
+            if force or name in self._overdue or following <= step:
                 due.append(name)
-                look[name] = interval.next_step(step, self._pace, now)
-            elif step >= look[name]:
-                look[name] = following
-        return Decision(due, look)
+                next_checks[name] = interval.next_step(step, self._pace, now)
+            elif step >= next_checks[name]:
+                next_checks[name] = following
+        return Decision(due, next_checks)
 
     def follow(self, decision: Decision) -> None:
-        self._look_at(decision.look)
+        self._set_next_checks(decision.next_checks)
 
-    def put_off(self, decision: Decision, step: int) -> None:
-        """No buffer is free on some rank. What is due stays so; the ranks ask each other again after an eighth of the
-        steps that it has waited, and not at each step: a slow tier would cost each of them an exchange."""
+    def postpone(self, decision: Decision, step: int) -> None:
+        """Postpones a save because some rank has no free buffer. The next check is after an eighth of the steps that
+        the save has waited, not at each step, since each check costs an exchange between the ranks."""
         if self._waits_since is None:
             self._waits_since = step
-        self._owed.update(decision.due)
+        self._overdue.update(decision.due)
         again = step + max(1, (step - self._waits_since) // _WAIT_FRACTION)
-        self._look_at({**decision.look, **dict.fromkeys(decision.due, again)})
+        self._set_next_checks({**decision.next_checks, **dict.fromkeys(decision.due, again)})
 
-    def _look_at(self, steps: dict[str, int]) -> None:
-        self._look = steps
-        self._first_look: float = min(steps.values(), default=math.inf)
+    def _set_next_checks(self, steps: dict[str, int]) -> None:
+        self._next_checks = steps
+        self._earliest_check: float = min(steps.values(), default=math.inf)
 
     def saved(self, names: list[str], step: int, blocked: float) -> None:
-        """A snapshot was taken for these tiers; `blocked` is NaN where it is no measure for later ones. Each rank
-        measures, and rank 0's measurements count: so `_look`, which must be the same on all ranks, never follows from
-        them but by way of `follow`."""
+        """Records a snapshot for these tiers; `blocked` is NaN where it does not predict later saves.
+
+        Each rank measures, but only rank 0's measurements count. So `_next_checks`, which must be equal on all ranks,
+        changes only in `follow`.
+        """
         now = self._clock()
         self._waits_since = None
         with self._turn:
-            self._owed.difference_update(names)
+            self._overdue.difference_update(names)
             for name in names:
                 self._intervals[name].saved(step, now, blocked)
                 self._saved[name] = step
@@ -110,13 +114,13 @@ class Schedule:
         with self._turn:
             self._intervals[name].became_durable(seconds)
 
-    def news(self) -> list[str]:
-        """A line for each tier whose rhythm follows from measurements and has changed by a quarter: it, and why."""
+    def changed_intervals(self) -> list[str]:
+        """A line for each measured tier whose interval has changed by a quarter: the interval and its reason."""
         lines = []
         for name, since in self._saved.items():
-            span, told = self._next[name] - since, self._told.get(name, 0)
-            if name in self._measured and not 0.8 * told <= span <= 1.25 * told:
-                self._told[name] = span
+            span, reported = self._next[name] - since, self._reported.get(name, 0)
+            if name in self._measured and not 0.8 * reported <= span <= 1.25 * reported:
+                self._reported[name] = span
                 lines.append(f"{name} {self._intervals[name].why()}")
         return lines
 

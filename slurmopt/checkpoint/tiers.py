@@ -1,4 +1,4 @@
-"""The places that a run's checkpoints go to, from its config."""
+"""The checkpoint tiers of a run, from its config."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from slurmopt.storage.store import Store
 from slurmopt.units import seconds
 
 SMALL_SECONDS = 60.0
-"""How long a small file may take: nobody wants to wait ten minutes to hear that S3 is away."""
+"""The deadline of operations on small files, so that an unreachable tier is noticed soon."""
 _RULES = tuple(item.name for item in fields(Rule))
 
 
 @dataclass(frozen=True)
 class Tier:
-    """One place. `deadline` is seconds for one save; the other fields are those of the config."""
+    """One tier. `deadline` is seconds for one save; the other fields are those of the config."""
 
     name: str
     root: str
@@ -35,7 +35,7 @@ class Tier:
     compression: str | None
     kind: Kind
     options: dict[str, Any] = field(default_factory=dict)
-    """The kind's own."""
+    """The options of this kind of storage."""
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Tier:
@@ -44,16 +44,16 @@ class Tier:
 
     @property
     def node_local(self) -> bool:
-        """Whether each node has its own: then what one node wrote no other can read."""
+        """Whether each node has its own storage, which other nodes cannot read."""
         return self.kind.node_local
 
     def store(self, longest: float | None = None) -> Store:
-        """A way to it; nothing is connected or made yet. `longest`: seconds that a call may take, less than usual."""
+        """Its store; nothing is connected or created yet. `longest`: seconds per call, where less than `deadline`."""
         return self.kind.open(self.root, deadline=min(self.deadline, longest or self.deadline), **self.options)
 
 
 def tiers_of(config: Checkpoint, run: RunFolder) -> list[Tier]:
-    """The tiers that are on, fastest first."""
+    """The enabled tiers, fastest first."""
     return [_tier(config, KINDS[name], rule, run) for name, rule in config.tiers.items()]
 
 
@@ -72,7 +72,7 @@ def _tier(config: Checkpoint, kind: Kind, rule: Rule, run: RunFolder) -> Tier:
 
 
 def _root(kind: Kind, place: str, run: RunFolder) -> str:
-    """The run's own part of a place that runs share."""
+    """The run's own folder or prefix below the configured place."""
     if place == "auto":
         return str(run.checkpoints)
     if not kind.is_folder:

@@ -1,7 +1,7 @@
-"""Names of a model's entries without those of what it is wrapped in, so that wrappers can change between attempts.
+"""Removes the names of wrappers from a model's state dict keys, so that wrappers can change between attempts.
 
-torch.compile puts `_orig_mod.` before the names, FSDP1 `_fsdp_wrapped_module.`, activation checkpointing
-`_checkpoint_wrapped_module.`, and DDP and DataParallel `module.`, which may also be the name of a model's own part.
+torch.compile adds `_orig_mod.` to the names, FSDP1 `_fsdp_wrapped_module.`, activation checkpointing
+`_checkpoint_wrapped_module.`, and DDP and DataParallel `module.`, which may also be the name of a submodule.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped
 
 
 def unwrapped(value: Any) -> Any:
-    """A model without its DDP wrapper: one process, or FSDP, can load it then."""
+    """A model without its DDP wrapper, so that a single process, or FSDP, can load it."""
     return value.module if isinstance(value, torch.nn.parallel.DistributedDataParallel) else value
 
 
 def state_of(value: Any) -> Any:
-    """What an entry of the user's state dict holds: its `state_dict()`, or itself."""
+    """The state of an entry: its `state_dict()` with plain keys, or the value itself."""
     owner = unwrapped(value)
     if not hasattr(owner, "state_dict"):
         return owner
@@ -38,14 +38,14 @@ def state_of(value: Any) -> Any:
 
 
 def refuse_parts(name: str, value: Any) -> None:
-    """CheckpointError for an optimizer of which each rank has a part that looks like the whole, unless the entry asks
-    for a value of its own on each rank."""
+    """Raises CheckpointError for an optimizer whose state_dict is a part that looks complete on each rank, unless the
+    entry is `per_rank`."""
     if getattr(value, "per_rank", False):
         return
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return
     kind = ""
-    if any(each.__name__ == _ZERO for each in type(value).__mro__):  # its module takes long to import
+    if any(each.__name__ == _ZERO for each in type(value).__mro__):  # checked by name: its module takes long to import
         kind = _ZERO
     elif isinstance(value, torch.optim.Optimizer) and any(map(_is_of_fsdp1, _parameters(value))):
         kind = "FSDP1 (FullyShardedDataParallel)"
@@ -61,15 +61,15 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Any]:
 
 
 def _is_of_fsdp1(parameter: Any) -> bool:
-    """FSDP1 itself marks those that it has flattened, with `use_orig_params` too."""
+    """FSDP1 marks the parameters that it has flattened, also with `use_orig_params`."""
     return bool(getattr(parameter, "_fsdp_flattened", False))
 
 
 def plain_keys(model: torch.nn.Module, keys: Iterable[str]) -> dict[str, str]:
-    """The name without wrappers of each of `keys`, which are those of the model's state_dict. A name that two keys
-    would have is given to neither."""
+    """Maps each key of the model's state_dict to its name without wrappers. Two keys that would get the same name keep
+    theirs."""
     keys = list(keys)
-    if not any("module" in key or "_orig_mod" in key for key in keys):  # no wrapper's: most models, at each save
+    if not any("module" in key or "_orig_mod" in key for key in keys):  # the fast path: no wrapper
         return dict(zip(keys, keys, strict=True))
     parallel = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
     wrapped = {_plain(f"{path}.module") for path, each in model.named_modules() if isinstance(each, parallel)}
@@ -77,15 +77,15 @@ def plain_keys(model: torch.nn.Module, keys: Iterable[str]) -> dict[str, str]:
 
 
 def renamed_keys(saved: Iterable[str], plain: Iterable[str]) -> dict[str, str]:
-    """For each saved key the one of `plain` that it means: an older version saved the wrappers' names too. A key that
-    means none keeps its name, and so do two that would mean the same."""
+    """Maps each saved key to the matching one of `plain`: an older version saved the wrappers' names too. A key without
+    a match keeps its name, and so do two keys with the same match."""
     saved = list(saved)
     free = set(plain) - set(saved)
     return _distinct({key: _matching(key, free) for key in saved})
 
 
 def with_wrappers(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any]:
-    """A state by plain names, by those that the model's own load_state_dict takes."""
+    """Maps a state's plain names to the keys that the model's load_state_dict expects."""
     key_of = {plain: key for key, plain in plain_keys(model, model.state_dict()).items()}
     return {key_of.get(name, name): value for name, value in state.items()}
 
@@ -93,16 +93,16 @@ def with_wrappers(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, An
 def _matching(key: str, free: set[str]) -> str:
     name = _plain(key)
     parts = name.split(".")
-    # A `module` in it was DDP's, where the model of today has the name without it.
+    # A part `module` was added by DDP where the current model has the name without it.
     candidates = [name, *(".".join(parts[:at] + parts[at + 1 :]) for at, part in enumerate(parts) if part == "module")]
     return next((candidate for candidate in candidates if candidate in free), key)
 
 
 def _distinct(names: dict[str, str]) -> dict[str, str]:
-    """Keys that would have the same name keep their own, and nothing is lost."""
+    """Keys that would get the same name keep their own, so that none is lost."""
     count = Counter(names.values())
-    found = {key: name if count[name] == 1 else key for key, name in names.items()}
-    return found if len(set(found.values())) == len(found) else {key: key for key in names}
+    distinct = {key: name if count[name] == 1 else key for key, name in names.items()}
+    return distinct if len(set(distinct.values())) == len(distinct) else {key: key for key in names}
 
 
 def _plain(key: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurmopt.checkpoint.commit.coordinator import Coordinator, Terms
+from slurmopt.checkpoint.commit.coordinator import Coordinator, TierTerms
 from slurmopt.checkpoint.writer.coordinator_client import CoordinatorClient
 
 SECONDS = 30.0
@@ -32,7 +32,9 @@ class Heard:
 
 @pytest.fixture
 def coordinator() -> Coordinator:
-    return Coordinator(2, {"shared": Terms([0], 600.0), "s3": Terms([0], 600.0)}, lambda _: None, host="127.0.0.1")
+    return Coordinator(
+        2, {"shared": TierTerms([0], 600.0), "s3": TierTerms([0], 600.0)}, lambda _: None, host="127.0.0.1"
+    )
 
 
 def test_a_stranger_that_says_nothing_keeps_nobody_out(coordinator: Coordinator) -> None:
@@ -78,7 +80,7 @@ def test_the_clock_of_a_save_runs_only_once_the_saves_before_it_are_settled() ->
         if len(settled) == 2:
             done.set()
 
-    coordinator = Coordinator(1, {"s3": Terms([0], 1.0)}, report, host="127.0.0.1")
+    coordinator = Coordinator(1, {"s3": TierTerms([0], 1.0)}, report, host="127.0.0.1")
     heard = Heard(coordinator, 0)
     for step in (1, 2):
         coordinator.announce(f"step-0000000{step}/a0000-00000000", step, ["s3"], {})

@@ -200,7 +200,7 @@ def test_what_goes_by_way_of_buffers_is_read_in_batches(attempt: Attempt, monkey
     batches: list[int] = []
     read = restore.Restorer._read_by_buffer
 
-    def counted(self: restore.Restorer, batch: list[fetching.Wanted]) -> None:
+    def counted(self: restore.Restorer, batch: list[fetching.ItemRead]) -> None:
         batches.append(len(batch))
         read(self, batch)
         assert [each for each in batch if each.buffer is not None] == [], "its memory is free again"

@@ -24,9 +24,9 @@ def test_a_peer_that_vanishes_is_a_symptom_whatever_its_kernel_still_said(reason
 
 def test_ranks_that_do_not_come_to_a_checkpoint_are_lost_for_whatever_reason() -> None:
     pytest.importorskip("torch")
-    from slurmopt.checkpoint.collectives import together
+    from slurmopt.checkpoint.collectives import collective_call
 
-    with pytest.raises(RanksLost) as caught, together():
+    with pytest.raises(RanksLost) as caught, collective_call():
         raise RuntimeError("some words that no table knows")
     outcome = outcome_of(caught.value)
     assert outcome.outcome == INFRASTRUCTURE

@@ -1,1 +1,1 @@
-"""A save becomes a checkpoint: what the ranks wrote is put together, committed, and pruned by retention."""
+"""Commits saves: assembles the manifest from what all ranks wrote, records it in the ledger, applies retention."""

@@ -1,4 +1,4 @@
-"""What the ranks have written of a save, put together to its manifest."""
+"""Assembles the manifest of a save from what the ranks have written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurmopt.errors import CheckpointError
 
 
 class Summary(NamedTuple):
-    """What one rank has written, where its items are described in its file. Sizes are bytes."""
+    """What one rank has written, where the items are described in its payload file. Sizes are bytes."""
 
     files: list[File]
     place: Index
@@ -24,8 +24,8 @@ class Summary(NamedTuple):
     held: int
 
 
-def received(values: dict[str, Any]) -> RankPayload | Summary:
-    """A rank's part as it comes as a message."""
+def payload_from_message(values: dict[str, Any]) -> RankPayload | Summary:
+    """A rank's part, from the JSON message of its writer."""
     if "place" not in values:
         return parts.from_json(values)
     files = [File(*file) for file in values["files"]]
@@ -33,13 +33,13 @@ def received(values: dict[str, Any]) -> RankPayload | Summary:
     return Summary(**{**values, "files": files, "place": Index(tuple(places), *rest)})
 
 
-def assembled(
+def assemble_manifest(
     known: dict[str, Any], written: Sequence[RankPayload | Summary], own: Sequence[dict[str, Any]]
 ) -> tuple[Manifest, tuple[int, int] | None]:
-    """The manifest of `known` (rank 0's fields of it) and of what each rank has written, and the sizes for its commit
-    where it does not have the items. `own`: type and shape of the tensors that each rank alone has.
+    """Returns the manifest, and the sizes for its commit where the manifest does not contain the items.
 
-    CheckpointError where something is lacking.
+    `known` are rank 0's fields, `written` is what each rank wrote, `own` the type and shape of the tensors that only
+    one rank has, by rank. Raises CheckpointError where something is missing.
     """
     tensors = {**known["tensors"], **{name: each for of_rank in own for name, each in of_rank.items()}}
     whole = [each for each in written if isinstance(each, RankPayload)]
@@ -60,7 +60,7 @@ def assembled(
 
 
 def _spread(values: list[Any], summaries: list[Summary], own: Sequence[dict[str, Any]]) -> Spread:
-    """Rank 0's, of what all ranks share, with what each has its own."""
+    """Rank 0's spread of the shared tensors, extended by the tensors that only one rank has."""
     tensors, layouts, _ = values
     tensors, layouts = dict(tensors), list(layouts)
     for rank, of_rank in enumerate(own):

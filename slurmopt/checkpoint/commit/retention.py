@@ -1,4 +1,4 @@
-"""Which checkpoints of a tier may go: a pure answer from the ledger's commits alone."""
+"""Selects the checkpoints of a tier that may be deleted; a pure function of the ledger's commits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Committed", "expired"]
 
 
 class Committed(Protocol):
-    """What retention reads of a commit in the ledger."""
+    """The fields of a ledger commit that retention uses."""
 
     @property
     def step(self) -> int: ...
@@ -35,23 +35,23 @@ def expired(
     mode: str = "min",
     protected: Collection[str] = (),
 ) -> list[str]:
-    """Names of the checkpoints that may go, oldest first; the order of `commits` does not matter.
+    """Names of the checkpoints that may be deleted, oldest first; the order of `commits` does not matter.
 
-    A step counts once: of several commits of it (a run requeued and came by again) the newest stands for it. Kept are
-    - the last `keep` steps by their number, and by attempt and time. The two differ after a rollback or a fall back
-      behind damaged checkpoints: what is saved then has lower numbers, and must not go because of the old ones;
-    - with `keep_every`, the first checkpoint at or after each multiple of it (and step 0), so that a rhythm of `auto`,
-      which rarely meets a multiple, leaves its milestones too;
-    - the `best` steps with the lowest (mode min) or highest (max) `metric`, of equals the newer; one without the
-      metric, or with one that is not finite, is never among them;
-    - `protected`: what is still on its way to another tier, or being read;
-    - whatever one of all these references.
+    A step counts once: of several commits of one step (after a requeue) the newest represents it. Kept are
+    - the last `keep` steps by number, and the last `keep` by attempt and time. These differ after a rollback, or a
+      restore of a checkpoint older than damaged ones: later saves then have lower numbers, and must not be deleted;
+    - with `keep_every`, the first checkpoint at or after each multiple of it (and step 0), since the interval `auto`
+      rarely hits a multiple;
+    - the `best` steps with the lowest (mode min) or highest (max) `metric`, of equal ones the newer; a checkpoint
+      without the metric, or with a non-finite one, is never among them;
+    - `protected`: those that are being copied to another tier, or read;
+    - all that these reference.
 
     Raises ValueError for keep or keep_every below 1, best below 0, and a mode other than min and max.
     """
     _check(keep, keep_every, best, mode)
     oldest_first = sorted(commits, key=_age)
-    steps = list({commit.step: commit for commit in oldest_first}.values())  # of one step the last one stays
+    steps = list({commit.step: commit for commit in oldest_first}.values())  # the last one of each step
     kept = {commit.name for commit in steps[-keep:]}
     kept.update(commit.name for commit in sorted(steps, key=_recency)[-keep:])
     kept.update(_milestones(steps, keep_every))
@@ -81,7 +81,7 @@ def _check(keep: int, keep_every: int | None, best: int, mode: str) -> None:
 
 
 def _milestones(steps: list[Committed], every: int | None) -> set[str]:
-    """Of each span [n·every, (n+1)·every) the first; of the first span only step 0."""
+    """The first of each range [n·every, (n+1)·every); of the first range only step 0."""
     if every is None:
         return set()
     newest_first = [commit for commit in reversed(steps) if commit.step == 0 or commit.step >= every]
@@ -97,7 +97,7 @@ def _best(steps: list[Committed], best: int, metric: str | None, mode: str) -> l
 
 
 def _with_references(commits: list[Committed], kept: set[str]) -> set[str]:
-    """`kept` and all that it references, through any number of hands: what stays in the ledger must stay loadable."""
+    """`kept` and all that it references, transitively: what stays in the ledger must stay loadable."""
     references = {commit.name: commit.references for commit in commits}
     todo, closed = list(kept), set(kept)
     while todo:

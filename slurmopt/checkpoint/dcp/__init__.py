@@ -1,1 +1,1 @@
-"""Checkpoints through torch.distributed.checkpoint, and their export to the formats of others."""
+"""Storage for torch.distributed.checkpoint (DCP), and the export of checkpoints to other formats."""

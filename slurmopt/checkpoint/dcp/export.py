@@ -23,7 +23,7 @@ from slurmopt.checkpoint.format.manifest import Item, Manifest
 from slurmopt.checkpoint.format.segments import Extent, extents, read_extent
 from slurmopt.checkpoint.format.state import take_apart
 from slurmopt.checkpoint.format.tensor_bytes import memory_of
-from slurmopt.checkpoint.saved import saved_state
+from slurmopt.checkpoint.saved_state import read_state
 from slurmopt.errors import CheckpointError, InputError
 from slurmopt.storage.memory import staging
 from slurmopt.storage.store import Store
@@ -48,7 +48,7 @@ def to_torch(store: Store, manifest: Manifest, path: Path, key: str | None) -> b
         made.saved_name = name
         return made
 
-    state = chosen(saved_state(store, manifest, fake), key, manifest)
+    state = chosen(read_state(store, manifest, fake), key, manifest)
     with skip_data(materialize_fake_tensors=True):
         torch.save(state, path)
     return _fill_archive(store, manifest, path, state)
@@ -56,7 +56,7 @@ def to_torch(store: Store, manifest: Manifest, path: Path, key: str | None) -> b
 
 def to_safetensors(store: Store, manifest: Manifest, path: Path, key: str | None) -> None:
     """All tensors, or those of one entry, by their dotted names. What is no tensor has no place in the format."""
-    tensors = _by_name(chosen(saved_state(store, manifest), key, manifest), key)
+    tensors = _by_name(chosen(read_state(store, manifest), key, manifest), key)
     if not tensors:
         raise CheckpointError(f"{manifest.name}{f', {key},' if key else ''} has no tensors to export")
     # Aligned types first, so that each tensor starts at a multiple of its element's size.

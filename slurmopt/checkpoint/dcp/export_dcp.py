@@ -17,14 +17,14 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemT
 
 from slurmopt.checkpoint.dcp.export import chosen
 from slurmopt.checkpoint.format.manifest import Item, Manifest
-from slurmopt.checkpoint.saved import dtype_of, read_item, saved_state
+from slurmopt.checkpoint.saved_state import dtype_of, read_item, read_state
 from slurmopt.errors import InputError
 from slurmopt.storage.store import Store
 
 
 def to_dcp(store: Store, manifest: Manifest, path: Path, key: str | None) -> None:
     """The whole state, or one entry of it, in the parts that it was saved in."""
-    state = chosen(saved_state(store, manifest), key, manifest)
+    state = chosen(read_state(store, manifest), key, manifest)
     if not isinstance(state, dict):
         raise InputError(f"{key} is a {type(state).__name__}, and DCP keeps dicts; valid: --format torch")
     writer = dcp.FileSystemWriter(path, single_file_per_rank=True, thread_count=1)

@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import WriteResult
 
 from slurmopt.checkpoint.format.manifest import SEGMENT_BYTES, File, Item
-from slurmopt.checkpoint.format.rank_payload import Address, Block, PartWriter, Place
+from slurmopt.checkpoint.format.rank_payload import Address, Block, PayloadWriter, Place
 from slurmopt.checkpoint.format.tensor_bytes import memory_of
 from slurmopt.storage.direct_io import ALIGNMENT
 from slurmopt.storage.memory import aligned
@@ -28,7 +28,7 @@ class Stored(NamedTuple):
 
 def written(store: Store, key: str, encoding: str | None, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
     """Writes the plan's items to the file `key`; durable when it returns."""
-    writer = PartWriter(key, encoding, {})
+    writer = PayloadWriter(key, encoding, {})
     pieces = writer.pieces(_blocks(plan, planner))
     first = next(pieces, None)
     if first is not None:

@@ -23,13 +23,13 @@ from torch.futures import Future
 
 from slurmopt.checkpoint.dcp.place import open_store, step_in
 from slurmopt.checkpoint.format import ledger
-from slurmopt.checkpoint.format.index import opened
+from slurmopt.checkpoint.format.index import load_items
 from slurmopt.checkpoint.format.ledger import Commit
 from slurmopt.checkpoint.format.manifest import Item, Manifest
 from slurmopt.checkpoint.format.manifest_reader import decode
 from slurmopt.checkpoint.format.tensor_bytes import memory_of
 from slurmopt.checkpoint.restore.fetching import read_pieces
-from slurmopt.checkpoint.saved import dtype_of, read_item, saved_state, trusted
+from slurmopt.checkpoint.saved_state import dtype_of, read_item, read_state, resave_safely
 from slurmopt.errors import CheckpointError
 from slurmopt.storage.store import Store
 
@@ -67,12 +67,12 @@ class SlurmoptReader(StorageReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         commit = self._commit()
-        self._manifest = manifest = opened(self._store, decode(self._store.get(commit.manifest), commit))
+        self._manifest = manifest = load_items(self._store, decode(self._store.get(commit.manifest), commit))
         if manifest.paths:
             self._names = {name: name for name in manifest.tensors}
             self._values, paths = {}, dict(manifest.paths)
         else:  # Checkpointer's: nested, and with objects that are JSON
-            flat, paths = flatten_state_dict(saved_state(self._store, manifest))
+            flat, paths = flatten_state_dict(read_state(self._store, manifest))
             self._names = {name: value.saved_name for name, value in flat.items() if hasattr(value, "saved_name")}
             self._values = {name: value for name, value in flat.items() if name not in self._names}
         found: dict[str, Any] = dict.fromkeys(paths, BytesStorageMetadata())
@@ -130,7 +130,7 @@ class SlurmoptReader(StorageReader):
             return file.getvalue()
         item = next(item for item in self._read.items if item.name == name and item.offsets is None)
         data = read_item(self._store, self._read, item)
-        return bytes(data) if self.allow_pickles else trusted(name, data)
+        return bytes(data) if self.allow_pickles else resave_safely(name, data)
 
     def _read_tensors(self, wanted: dict[tuple[str, tuple[int, ...]], list[ReadItem]], planner: LoadPlanner) -> None:
         """Straight into the target where the bytes are the same; else by way of buffers, some at a time."""

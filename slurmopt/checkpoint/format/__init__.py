@@ -1,1 +1,1 @@
-"""The files of a checkpoint: manifest, payloads and their segments, and the ledger of what is complete."""
+"""The file formats: manifest, payload files and their segments, and the ledger of complete checkpoints."""

@@ -27,7 +27,7 @@ INLINE_ITEMS = 16384
 _READERS = 8
 
 
-def described(items: list[Item]) -> tuple[memoryview, int, str]:
+def describe_items(items: list[Item]) -> tuple[memoryview, int, str]:
     """The description of items as a piece for direct I/O: the memory, how much of it counts, and its checksum."""
     encoded = json.dumps(items, separators=(",", ":")).encode()
     memory = staging(len(encoded))
@@ -35,7 +35,7 @@ def described(items: list[Item]) -> tuple[memoryview, int, str]:
     return memory, len(encoded), xxhash.xxh3_128_hexdigest(encoded)
 
 
-def opened(store: Store, manifest: Manifest, parts: Iterable[int] | None = None) -> Manifest:
+def load_items(store: Store, manifest: Manifest, parts: Iterable[int] | None = None) -> Manifest:
     """`manifest` with the items of `parts`, all of them where None is given; itself where it has them already.
 
     Damaged where a description is not the one that was saved, FileNotFoundError where its file is gone.
@@ -53,18 +53,18 @@ def opened(store: Store, manifest: Manifest, parts: Iterable[int] | None = None)
     return whole
 
 
-def taken_on(manifest: Manifest, rank: int, world_size: int, whole: Iterable[Item]) -> list[Item]:
+def items_taken_by(manifest: Manifest, rank: int, world_size: int, whole: Iterable[Item]) -> list[Item]:
     """Of a checkpoint on nodes' own disks: the items that `rank` takes to the next tier, of a manifest that has them
     (`whole`). Those of the rank that wrote their first bytes, since they lie on its node if it is where it was."""
     return [item for item in whole if _writer_of(manifest, item) % world_size == rank]
 
 
-def files_taken_on(manifest: Manifest, rank: int, world_size: int) -> set[str]:
+def files_taken_by(manifest: Manifest, rank: int, world_size: int) -> set[str]:
     """The keys of the files that `rank` needs to take its share of a checkpoint to the next tier."""
     if manifest.spread is not None:
         mine = manifest.parts[rank::world_size]
         return {manifest.files[file].key for index in mine for file in index.files}
-    items = taken_on(manifest, rank, world_size, manifest.items)
+    items = items_taken_by(manifest, rank, world_size, manifest.items)
     return {manifest.files[segment.file].key for item in items for segment in item.segments}
 
 
@@ -73,7 +73,7 @@ def _writer_of(manifest: Manifest, item: Item) -> int:
     return int(key.rpartition("/rank-")[2].removesuffix(".bin") or 0)
 
 
-def folded(spread: Spread, count: int) -> Spread:
+def fold_parts(spread: Spread, count: int) -> Spread:
     """The same with each part described by another one, as `count` ranks take them in turn."""
     layouts = [[held._replace(part=held.part % count) for held in layout] for layout in spread.layouts]
     return Spread(spread.tensors, layouts, {name: part % count for name, part in spread.objects.items()})

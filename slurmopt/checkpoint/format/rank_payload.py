@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from slurmopt.checkpoint.format.index import described
+from slurmopt.checkpoint.format.index import describe_items
 from slurmopt.checkpoint.format.manifest import SEGMENT_BYTES, File, Index, Item, Manifest, Segment
 from slurmopt.checkpoint.format.segments import Extent, extents, read_extent
 from slurmopt.errors import CheckpointError
@@ -101,7 +101,7 @@ def _small_block(buffer: memoryview, places: list[Place]) -> Iterator[Block]:
         yield Block(buffer[first:last], [(place, place.start - first, place.length) for place in places])
 
 
-class PartWriter:
+class PayloadWriter:
     """Turns blocks into the pieces of one payload file, and remembers what lies where."""
 
     def __init__(self, key: str, encoding: str | None, before: dict[Address, list[tuple[File, Segment]]]) -> None:
@@ -130,7 +130,7 @@ class PartWriter:
 
     def description(self) -> Iterator[memoryview]:
         """What `pieces` has yielded, described: the last piece of the file."""
-        memory, length, checksum = described(self._ordered())
+        memory, length, checksum = describe_items(self._ordered())
         self._index_at = Index((), self._end, length, checksum)
         self._end += len(memory)
         yield memory
@@ -213,7 +213,7 @@ def _compressor() -> Callable[[memoryview], bytes]:
 
 
 def known_segments(manifest: Manifest | None) -> dict[Address, list[tuple[File, Segment]]]:
-    """What an earlier checkpoint holds, for `PartWriter` to refer to."""
+    """What an earlier checkpoint holds, for `PayloadWriter` to refer to."""
     if manifest is None:
         return {}
     return {

@@ -1,1 +1,1 @@
-"""From the newest complete checkpoint back into the state of the training."""
+"""Restores the newest complete checkpoint into the state of the training."""

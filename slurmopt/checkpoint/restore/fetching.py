@@ -1,4 +1,4 @@
-"""Bytes from storage into memory: what goes where, and several ranges at a time."""
+"""Reads items from storage into memory, several ranges in parallel."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from slurmopt.storage.memory import staging
 from slurmopt.storage.store import Store
 
 _READERS = 4
-"""While one verifies and copies, others read."""
-Moved = Callable[[int], None]
-"""Told of each range that was read, with its bytes."""
+"""Threads: while one verifies and copies, others read."""
+Progress = Callable[[int], None]
+"""Called with the number of bytes of each range that was read."""
 Piece = tuple[memoryview, Any, Segment]
 """Memory for a segment's raw bytes, the file that it lies in, and the segment."""
 
 
-def nobody(_: int) -> None:
-    """Where nobody asks how far it is."""
+def no_progress(_: int) -> None:
+    """The default: ignores the progress."""
 
 
 @dataclass
-class Wanted:
-    """Where one saved item goes: into a tensor byte by byte, or into a buffer that is cut up afterwards."""
+class ItemRead:
+    """The destination of one saved item: a tensor's memory, or a buffer that is copied from afterwards by `then`."""
 
     item: Item
     into: memoryview | None = None
@@ -40,7 +40,7 @@ class Wanted:
 
 
 def pieces_of(manifest: Manifest, item: Item, memory: memoryview) -> list[Piece]:
-    """An item's segments, each with its place in `memory`."""
+    """An item's segments, each with its part of `memory`."""
     pieces, end = [], 0
     for segment in item.segments:
         pieces.append((memory[end : end + segment.raw], manifest.files[segment.file], segment))
@@ -48,21 +48,21 @@ def pieces_of(manifest: Manifest, item: Item, memory: memoryview) -> list[Piece]
     return pieces
 
 
-def read_pieces(store: Store, pieces: Iterable[Piece], moved: Moved = nobody) -> None:
-    """Fills each memory with its segment's raw bytes, verified; several ranges at a time."""
-    read_extents(store, extents(pieces), moved)
+def read_pieces(store: Store, pieces: Iterable[Piece], progress: Progress = no_progress) -> None:
+    """Fills each memory with its segment's verified raw bytes, several ranges in parallel."""
+    read_extents(store, extents(pieces), progress)
 
 
-def read_extents(store: Store, ranges: Iterable[Extent[memoryview]], moved: Moved = nobody) -> None:
-    """The same, of ranges that are cut already."""
+def read_extents(store: Store, ranges: Iterable[Extent[memoryview]], progress: Progress = no_progress) -> None:
+    """As `read_pieces`, for given ranges."""
     todo = deque(ranges)
     with ThreadPoolExecutor(max(1, min(_READERS, len(todo))), thread_name_prefix="slurmopt-read") as pool:
-        for done in [pool.submit(_read_some, store, todo, moved) for _ in range(_READERS)]:
+        for done in [pool.submit(_read_some, store, todo, progress) for _ in range(_READERS)]:
             done.result()
 
 
-def _read_some(store: Store, todo: deque[Extent[memoryview]], moved: Moved) -> None:
-    """Takes from `todo` what no other reader has taken, to the end. Where one fails the others need not go on."""
+def _read_some(store: Store, todo: deque[Extent[memoryview]], progress: Progress) -> None:
+    """Reads ranges of `todo`, which all readers share, until it is empty. A failure empties it."""
     memory = memoryview(b"")
     try:
         while extent := _next(todo):
@@ -70,7 +70,7 @@ def _read_some(store: Store, todo: deque[Extent[memoryview]], moved: Moved) -> N
                 memory = staging(extent.length)
             for target, _, raw in read_extent(store, extent, memory):
                 copy_bytes(target, raw)
-            moved(extent.length)
+            progress(extent.length)
     except BaseException:
         todo.clear()
         raise
@@ -84,8 +84,8 @@ def _next(todo: deque[Extent[memoryview]]) -> Extent[memoryview] | None:
 
 
 def copy_bytes(target: memoryview, raw: memoryview) -> None:
-    """A memoryview's assignment would hold the interpreter's lock, and torch's copy start threads of its own in each
-    reader."""
+    """Copies without holding the interpreter's lock, as a memoryview assignment would, and without starting threads in
+    each reader, as torch's copy would."""
     if raw:
         kind = ctypes.c_char * len(raw)
         ctypes.memmove(kind.from_buffer(target), kind.from_buffer(raw), len(raw))

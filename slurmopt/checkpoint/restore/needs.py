@@ -1,4 +1,4 @@
-"""What a rank needs of a checkpoint: the parts that describe it, and the files that it lies in."""
+"""Computes which parts and files of a checkpoint a rank needs for its state."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ Region = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass
 class Needs:
-    """`parts` are those of a manifest that does not have its items; `files` are keys."""
+    """`parts` are numbers of a manifest's parts, where the items are not in it; `files` are keys."""
 
     parts: set[int] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
 
 
 def needs(manifest: Manifest, state: dict[str, Any], rank: int) -> Needs:
-    """What `rank` reads to fill `state`: of sharded tensors its own shards, of all others everything."""
+    """What `rank` reads to fill `state`: its own shards of sharded tensors, and all others completely."""
     live: dict[str, torch.Tensor] = {}
     for name, value in state.items():
         take_apart(name, state_of(value), live)
     entries = {*state, *per_rank_names(state, rank, manifest.world_size), *per_rank_names(state, 0, 1)}
-    found = Needs()
+    result = Needs()
     if manifest.spread is not None:
-        found.parts = set(_parts(manifest, manifest.spread, entries, live))
-        found.files = {manifest.files[file].key for part in found.parts for file in manifest.parts[part].files}
+        result.parts = set(_parts(manifest, manifest.spread, entries, live))
+        result.files = {manifest.files[file].key for part in result.parts for file in manifest.parts[part].files}
     else:
-        found.files = set(_files(manifest, entries, live))
-    return found
+        result.files = set(_files(manifest, entries, live))
+    return result
 
 
-def _belongs(name: str, entries: set[str]) -> bool:
-    """Whether a saved tensor or object is of one of these entries. What another rank has its own is of none."""
+def _is_of_entries(name: str, entries: set[str]) -> bool:
+    """Whether a saved tensor or object belongs to one of the entries. One that only another rank has does not."""
     if name in entries:
         return True
     ends = [at for at, letter in enumerate(name) if letter in ".#"]
@@ -51,36 +51,36 @@ def _belongs(name: str, entries: set[str]) -> bool:
 
 def _parts(manifest: Manifest, spread: Spread, entries: set[str], live: dict[str, torch.Tensor]) -> Iterator[int]:
     for name, part in spread.objects.items():
-        if _belongs(name, entries):
+        if _is_of_entries(name, entries):
             yield part
     known: dict[tuple[int, Any], set[int]] = {}
     for name, layout in spread.tensors.items():
-        if not _belongs(name, entries):
+        if not _is_of_entries(name, entries):
             continue
         regions = _regions(live.get(name))
         key = layout, regions
         if key not in known:
-            known[key] = {held.part for held in spread.layouts[layout] if _concerns(held.offsets, held.sizes, regions)}
+            known[key] = {held.part for held in spread.layouts[layout] if _overlaps(held.offsets, held.sizes, regions)}
         yield from known[key]
 
 
 def _files(manifest: Manifest, entries: set[str], live: dict[str, torch.Tensor]) -> Iterator[str]:
     for item in manifest.items:
-        if not _belongs(item.name, entries):
+        if not _is_of_entries(item.name, entries):
             continue
         regions = _regions(live.get(item.name)) if item.offsets is not None else None
-        if item.offsets is None or _concerns(item.offsets, item.sizes or (), regions):
+        if item.offsets is None or _overlaps(item.offsets, item.sizes or (), regions):
             yield from (manifest.files[segment.file].key for segment in item.segments)
 
 
 def _regions(tensor: torch.Tensor | None) -> tuple[Region, ...] | None:
-    """What of a tensor is on this rank; None for all of it."""
+    """The regions of a tensor on this rank; None for the whole tensor."""
     if not isinstance(tensor, DTensor):
         return None
     return tuple((tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in tensor.__create_chunk_list__())
 
 
-def _concerns(offsets: tuple[int, ...], sizes: tuple[int, ...], regions: Iterable[Region] | None) -> bool:
+def _overlaps(offsets: tuple[int, ...], sizes: tuple[int, ...], regions: Iterable[Region] | None) -> bool:
     if regions is None:
         return True
     return any(

@@ -1,5 +1,5 @@
-"""What the nodes of a job do for each other in a restore: files of one node's disk go to those that need them, and what
-all ranks of a node need is read once."""
+"""NodeCache: copies files between the disks of nodes in a restore, and lets the ranks of a node share what they
+read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from slurmopt.checkpoint.collectives import LONG_TIMEOUT, Collectives, together
+from slurmopt.checkpoint.collectives import LONG_TIMEOUT, Collectives, collective_call
 from slurmopt.checkpoint.format.manifest import File, Manifest
 from slurmopt.checkpoint.format.segments import is_there
-from slurmopt.checkpoint.restore.fetching import Moved, nobody
+from slurmopt.checkpoint.restore.fetching import Progress, no_progress
 from slurmopt.checkpoint.restore.node_window import Window
 from slurmopt.errors import StorageError
 from slurmopt.job.facts.rank_facts import RankFacts
@@ -25,71 +25,76 @@ from slurmopt.storage.store import Store
 from slurmopt.units import human_bytes
 
 SHARED_FROM = 64 << 20
-"""Bytes of a checkpoint: below, each rank reads it for itself sooner than all have met."""
+"""Bytes of a checkpoint: below this size synchronizing takes longer than reading it on each rank."""
 _FEW = 2
 
 
 class NodeCache:
-    """What the ranks of a node, and the nodes, do for each other in one restore. All ranks call the same together."""
+    """The cooperation of ranks and nodes in one restore. All its methods are collective calls."""
 
-    def __init__(self, ranks: Collectives, facts: RankFacts, moved: Moved = nobody) -> None:
-        """`moved` is told of bytes that go from node to node."""
-        self._ranks, self._moved, self._first_of_node = ranks, moved, facts.local_rank == 0
-        told = ranks.gather((facts.node, self._first_of_node))
-        self._firsts = [rank for rank, (_, first) in enumerate(told) if first]
-        self._node_of = [node for node, _ in told]
+    def __init__(self, ranks: Collectives, facts: RankFacts, progress: Progress = no_progress) -> None:
+        """`progress` is called with the bytes that are sent between nodes."""
+        self._ranks, self._progress, self._first_of_node = ranks, progress, facts.local_rank == 0
+        answers = ranks.gather((facts.node, self._first_of_node))
+        self._firsts = [rank for rank, (_, first) in enumerate(answers) if first]
+        self._node_of = [node for node, _ in answers]
         self._here = [rank for rank, node in enumerate(self._node_of) if node == facts.node]
         self._window: Window | None = None
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self._firsts)
 
     def window(self, total_bytes: int) -> Window | None:
-        """Memory that this node's ranks share, for a checkpoint of this size; None where each reads for itself."""
+        """Memory that the ranks of this node share, for a checkpoint of this size; None where each rank reads alone."""
         if len(self._here) < 2 or total_bytes < SHARED_FROM:
             return None
         if self._window is None:
             self._window = Window(self._here, self._ranks.rank)
         return self._window if self._window.usable else None
 
-    def exchanged(self, own: Store, manifest: Manifest, encoded: bytes, wanted: set[str]) -> str | None:
-        """Files on the disk of one node go to those that need and lack them; why that cannot be done, or None.
+    def exchange(self, own: Store, manifest: Manifest, encoded: bytes, wanted: set[str]) -> str | None:
+        """Copies files from the nodes that have them to those that need them. Returns a problem, or None.
 
         `wanted`: the keys that this rank needs.
         """
         have = [at for at, file in enumerate(manifest.files) if is_there(own, file)] if self._first_of_node else []
-        told = self._ranks.gather((have, [at for at, file in enumerate(manifest.files) if file.key in wanted]))
-        holders = {rank: set(told[rank][0]) for rank in self._firsts}
-        wishes: dict[int, set[int]] = {rank: set() for rank in self._firsts}
+        answers = self._ranks.gather((have, [at for at, file in enumerate(manifest.files) if file.key in wanted]))
+        holders = {rank: set(answers[rank][0]) for rank in self._firsts}
+        requests: dict[int, set[int]] = {rank: set() for rank in self._firsts}
         first_of = {self._node_of[rank]: rank for rank in self._firsts}
-        for rank, (_, needed) in enumerate(told):
-            wishes[first_of[self._node_of[rank]]].update(needed)
-        return self._exchanged(own, manifest, encoded, holders, wishes)
+        for rank, (_, needed) in enumerate(answers):
+            requests[first_of[self._node_of[rank]]].update(needed)
+        return self._exchange_files(own, manifest, encoded, holders, requests)
 
-    def _exchanged(
-        self, own: Store, manifest: Manifest, encoded: bytes, holders: dict[int, set[int]], wishes: dict[int, set[int]]
+    def _exchange_files(
+        self,
+        own: Store,
+        manifest: Manifest,
+        encoded: bytes,
+        holders: dict[int, set[int]],
+        requests: dict[int, set[int]],
     ) -> str | None:
         there = set().union(*holders.values())
-        if lost := sorted(set().union(*wishes.values()) - there):
+        if lost := sorted(set().union(*requests.values()) - there):
             return f"{manifest.files[lost[0]].key} is on no node of this job"
-        moves = _moves(holders, wishes)
-        coming = [manifest.files[move.file] for move in moves if self._ranks.rank in move.to]
+        moves = _moves(holders, requests)
+        incoming = [manifest.files[move.file] for move in moves if self._ranks.rank in move.to]
         problems = self._put_manifest(own, manifest, encoded) if self._first_of_node else {}
-        problems |= _no_room(own, coming)
-        if problem := _first(self._ranks.gather(problems)):
+        problems |= _space_problem(own, incoming)
+        if problem := _first_problem(self._ranks.gather(problems)):
             return problem
         problems = self._move_all(own, manifest, moves) if moves else {}
-        told = self._ranks.gather(problems, long=True)
-        spoilt = {key for each in told for key in each}
-        # What came from a holder that could not read has the right name and size, and is wrong.
+        answers = self._ranks.gather(problems, long=True)
+        spoilt = {key for each in answers for key in each}
+        # A file from a node that failed to read it has the right name and size, but wrong content.
         with contextlib.suppress(StorageError, OSError):
-            own.delete([file.key for file in coming if file.key in spoilt])
-        return _first(told)
+            own.delete([file.key for file in incoming if file.key in spoilt])
+        return _first_problem(answers)
 
     def _put_manifest(self, own: Store, manifest: Manifest, encoded: bytes) -> dict[str, str]:
-        """A node that was not there when it was saved lacks this, too; its writer may want to pass it on."""
+        """Stores the manifest on a node that lacks it; its writer may copy the checkpoint to the next tier."""
         try:
             own.put_new(manifest.key, encoded)
         except (StorageError, OSError) as error:
@@ -97,12 +102,12 @@ class NodeCache:
         return {}
 
     def _move_all(self, own: Store, manifest: Manifest, moves: list[Move]) -> dict[str, str]:
-        """What went wrong here, by file."""
+        """Runs all moves; returns the problems on this node, by file."""
         problems: dict[str, str] = {}
-        with together():
+        with collective_call():
             group = dist.new_group(self._firsts, backend="gloo", timeout=LONG_TIMEOUT)
             if self._first_of_node:
-                for move in moves:  # all have the same order, so nobody waits for one that waits for him
+                for move in moves:  # the order is equal on all nodes, so that they cannot deadlock
                     if self._ranks.rank in (move.holder, *move.to) or move.to_many:
                         self._move(own, manifest.files[move.file], move, group, problems)
                 dist.destroy_process_group(group)
@@ -115,13 +120,14 @@ class NodeCache:
                 own.write(file.key, chunks)
         except (StorageError, OSError) as error:
             problems[file.key] = str(error)
-        for _ in chunks:  # the others wait for every chunk, whatever became of ours
+        for _ in chunks:  # the other nodes wait for every chunk, also after a failure
             pass
 
     def _chunks(
         self, own: Store, file: File, move: Move, group: object, problems: dict[str, str]
     ) -> Iterator[memoryview]:
-        """A holder that cannot read goes on, with bytes that mean nothing: the others wait for as many as there are."""
+        """Yields the file's chunks. A holder that fails to read sends meaningless bytes, since the others wait for
+        them."""
         for start in range(0, file.bytes, CHUNK_BYTES):
             memory = staging(CHUNK_BYTES)[: min(CHUNK_BYTES, file.bytes - start)]
             if self._ranks.rank == move.holder and file.key not in problems:
@@ -129,11 +135,11 @@ class NodeCache:
                     own.read_into(file.key, start, memory)
                 except (StorageError, OSError) as error:
                     problems[file.key] = str(error)
-            self._pass_on(torch.frombuffer(memory, dtype=torch.uint8), move, group)
-            self._moved(len(memory))
+            self._transfer(torch.frombuffer(memory, dtype=torch.uint8), move, group)
+            self._progress(len(memory))
             yield memory
 
-    def _pass_on(self, chunk: torch.Tensor, move: Move, group: Any) -> None:
+    def _transfer(self, chunk: torch.Tensor, move: Move, group: Any) -> None:
         if move.to_many:
             dist.broadcast(chunk, src=move.holder, group=group)
         elif self._ranks.rank == move.holder:
@@ -143,13 +149,13 @@ class NodeCache:
             dist.recv(chunk, src=move.holder, group=group)
 
     def close(self) -> None:
-        """Gives back the memory that was shared."""
+        """Releases the shared memory."""
         if self._window is not None:
             self._window.close()
 
 
 class Move(NamedTuple):
-    """A file, by its number in the manifest, that goes from the rank `holder` to those that lack it."""
+    """A file, by its index in the manifest, to be sent from the rank `holder` to those that lack it."""
 
     file: int
     holder: int
@@ -157,10 +163,10 @@ class Move(NamedTuple):
     to_many: bool
 
 
-def _moves(holders: dict[int, set[int]], wishes: dict[int, set[int]]) -> list[Move]:
-    """Only what a node needs and lacks. To more than a few nodes at once, all take part: a broadcast is quicker."""
+def _moves(holders: dict[int, set[int]], requests: dict[int, set[int]]) -> list[Move]:
+    """The files that nodes need and lack. For more than a few receivers a broadcast to all nodes is faster."""
     lacking: dict[int, list[int]] = {}
-    for rank, files in wishes.items():
+    for rank, files in requests.items():
         for file in files - holders[rank]:
             lacking.setdefault(file, []).append(rank)
     moves = []
@@ -170,9 +176,9 @@ def _moves(holders: dict[int, set[int]], wishes: dict[int, set[int]]) -> list[Mo
     return moves
 
 
-def _no_room(own: Store, coming: list[File]) -> dict[str, str]:
-    """A problem where the disk has less room than what is to come there."""
-    need = sum(file.bytes for file in coming)
+def _space_problem(own: Store, incoming: list[File]) -> dict[str, str]:
+    """A problem where the disk has less free space than the incoming files need."""
+    need = sum(file.bytes for file in incoming)
     folder = Path(own.place)
     while not folder.exists():
         folder = folder.parent
@@ -182,5 +188,5 @@ def _no_room(own: Store, coming: list[File]) -> dict[str, str]:
     return {"": f"{own.place}: {human_bytes(need)} are to come here, and {human_bytes(free)} are free"}
 
 
-def _first(told: list[dict[str, str]]) -> str | None:
-    return next((problem for each in told for problem in each.values()), None)
+def _first_problem(answers: list[dict[str, str]]) -> str | None:
+    return next((problem for each in answers for problem in each.values()), None)

@@ -1,4 +1,4 @@
-"""From the newest complete checkpoint back into the state: every byte verified before it is used."""
+"""Restorer: loads a checkpoint into a state, and verifies every byte before it is used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 from slurmopt.checkpoint.format.manifest import Item, Manifest
 from slurmopt.checkpoint.format.object_decoder import decode as decode_object
 from slurmopt.checkpoint.format.state import put_together, take_apart, tensor_names
-from slurmopt.checkpoint.restore.fetching import Moved, Wanted, bytes_of, nobody, pieces_of, read_pieces
+from slurmopt.checkpoint.restore.fetching import ItemRead, Progress, bytes_of, no_progress, pieces_of, read_pieces
 from slurmopt.checkpoint.restore.node_window import Window, read_shared
 from slurmopt.checkpoint.snapshot.entries import can_derive, may_differ, per_rank_name, shared_name
 from slurmopt.checkpoint.wrappers import renamed_keys, state_of, unwrapped, with_wrappers
@@ -29,27 +29,32 @@ from slurmopt.errors import CheckpointError
 from slurmopt.storage.store import Store
 
 _BUFFER_BYTES = 1 << 30
-"""What is read at once by way of buffers: a device's whole state may not fit into the host's memory."""
+"""Bytes that are read through host buffers at a time: a device's whole state may not fit into host memory."""
 
 _PER_RANK = re.compile(r"/rank-\d{5,}$")
-"""What `per_rank_name` adds."""
+"""The suffix that `per_rank_name` adds."""
 
 
 class Restorer:
     """Reads one checkpoint of one tier into a state."""
 
     def __init__(
-        self, store: Store, manifest: Manifest, rank: int, window: Window | None = None, moved: Moved = nobody
+        self,
+        store: Store,
+        manifest: Manifest,
+        rank: int,
+        window: Window | None = None,
+        progress: Progress = no_progress,
     ) -> None:
-        """`window`: memory that it shares with the other ranks of its node, which then read the same checkpoint with
-        it. `moved` is told of what was read."""
+        """`window`: memory that it shares with the other ranks of its node, which then load the same checkpoint.
+        `progress` is called with the bytes that were read."""
         self._store, self._manifest, self._rank = store, manifest, rank
-        self._window, self._moved = window, moved
+        self._window, self._progress = window, progress
         self._items = {(item.name, item.offsets): item for item in manifest.items}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Fills `state`. CheckpointError names what does not fit, before anything was changed; Damaged what is broken,
-        when parts of the state may have been overwritten."""
+        """Fills `state`. Raises CheckpointError where it does not fit, before anything is changed, and Damaged for
+        corrupt data, when parts of the state may have been overwritten."""
         try:
             skeletons = self._skeletons(state)
             tensors, nested = self._targets(state, skeletons)
@@ -57,26 +62,26 @@ class Restorer:
             shared, direct, buffered = self._wanted(tensors, own)
         except BaseException:
             if self._window is not None:
-                self._window.leave()
+                self._window.report_failure()
             raise
         if self._window is not None:
-            shared = read_shared(self._window, self._store, self._manifest, shared, self._moved)
+            shared = read_shared(self._window, self._store, self._manifest, shared, self._progress)
         self._read([each for each in [*shared, *direct] if each.into is not None])
         for batch in _batches([*(each for each in shared if each.into is None), *buffered]):
             self._read_by_buffer(batch)
         for name, value in state.items():
-            _give(state, name, value, nested[name], self._rank, self._rank < self._manifest.world_size)
+            _load_entry(state, name, value, nested[name], self._rank, self._rank < self._manifest.world_size)
 
     def _skeletons(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The saved skeleton of each entry, for this rank where each has its own."""
+        """The saved skeleton of each entry, this rank's own where there is one per rank."""
         names = {name: self._object_of(name, value) for name, value in state.items()}
-        wanted = [Wanted(item, buffer=torch.empty(item.bytes, dtype=torch.uint8)) for item in names.values()]
+        wanted = [ItemRead(item, buffer=torch.empty(item.bytes, dtype=torch.uint8)) for item in names.values()]
         self._read(wanted)
-        found = {}
+        result = {}
         for (name, item), each in zip(names.items(), wanted, strict=True):
             assert each.buffer is not None
-            found[name] = decode_object(bytes(bytes_of(each.buffer)), item.name)
-        return found
+            result[name] = decode_object(bytes(bytes_of(each.buffer)), item.name)
+        return result
 
     def _object_of(self, name: str, value: Any) -> Item:
         rank = self._rank if self._rank < self._manifest.world_size and may_differ(value) else 0
@@ -92,7 +97,7 @@ class Restorer:
     def _targets(
         self, state: dict[str, Any], skeletons: dict[str, Any]
     ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """A tensor for each saved one: the live one where there is one, and the nested states around them."""
+        """A target tensor for each saved one, the live tensor if it exists, and the nested states that contain them."""
         tensors: dict[str, torch.Tensor] = {}
         nested = {}
         all_live: dict[str, torch.Tensor] = {}
@@ -102,15 +107,15 @@ class Restorer:
             take_apart(name, here, ChainMap(live, all_live))
             all_live.update(live)
             skeleton = skeletons[name]
-            meant = {key: shared_name(name, key) for key in tensor_names(skeleton)}
-            if isinstance(value, torch.Tensor):  # it is filled whatever name it has there
-                live = dict.fromkeys(meant.values(), value)
+            live_names = {key: shared_name(name, key) for key in tensor_names(skeleton)}
+            if isinstance(value, torch.Tensor):  # it is filled regardless of its saved name
+                live = dict.fromkeys(live_names.values(), value)
             elif isinstance(value, torch.nn.Module):
-                skeleton, meant = _by_plain_keys(name, skeleton, here)
-                self._check_names(name, set(meant.values()), set(live))
+                skeleton, live_names = _by_plain_keys(name, skeleton, here)
+                self._check_names(name, set(live_names.values()), set(live))
             else:
-                live = {each: live[each] for key, each in meant.items() if self._fits(key, each, live)}
-            mine = {key: self._target(key, live.get(each)) for key, each in meant.items()}
+                live = {each: live[each] for key, each in live_names.items() if self._fits(key, each, live)}
+            mine = {key: self._target(key, live.get(each)) for key, each in live_names.items()}
             nested[name] = put_together(skeleton, mine.__getitem__)
             tensors.update(mine)
         return tensors, nested
@@ -124,8 +129,8 @@ class Restorer:
             raise CheckpointError(f"{extra[0]} is in {self._manifest.name} and not in the model ({len(extra)} such)")
 
     def _fits(self, key: str, name: str, live: dict[str, torch.Tensor]) -> bool:
-        """Whether there is a tensor for the saved one, to be filled. What a rank had its own may have any shape; where
-        it is another, a new tensor is made."""
+        """Whether the live tensor can be filled. A tensor that each rank has its own of may have another shape; then a
+        new tensor is created."""
         if name not in live or key == name or key not in self._manifest.tensors:
             return name in live
         dtype, shape = self._manifest.tensors[key]
@@ -157,22 +162,22 @@ class Restorer:
 
     def _wanted(
         self, tensors: dict[str, torch.Tensor], own: tuple[str, ...]
-    ) -> tuple[list[Wanted], list[Wanted], list[Wanted]]:
-        """What to read: of tensors that all ranks have whole; straight into tensors; by way of buffers."""
+    ) -> tuple[list[ItemRead], list[ItemRead], list[ItemRead]]:
+        """The items to read: those that all ranks need, those that are read into tensors, and those through buffers."""
         planner = DefaultLoadPlanner(flatten_state_dict=False)
         planner.set_up_planner(dict(tensors), self._metadata(tensors), is_coordinator=False)
-        found: dict[Any, Wanted] = {}
-        direct: list[Wanted] = []
+        result: dict[Any, ItemRead] = {}
+        direct: list[ItemRead] = []
         for read in planner.create_local_plan().items:
-            self._want(read, planner.resolve_tensor(read), direct, found)
-        everything = [*direct, *found.values()]
+            self._want(read, planner.resolve_tensor(read), direct, result)
+        everything = [*direct, *result.values()]
         whole = [name for name, tensor in tensors.items() if not isinstance(tensor, DTensor)]
         common = {name for name in whole if not name.startswith(own)} if self._window is not None else set()
         shared = [each for each in everything if each.item.name in common]
         rest = [each for each in everything if each.item.name not in common]
         return shared, [each for each in rest if each.into is not None], [each for each in rest if each.into is None]
 
-    def _read_by_buffer(self, batch: list[Wanted]) -> None:
+    def _read_by_buffer(self, batch: list[ItemRead]) -> None:
         for each in batch:
             each.buffer = torch.empty(each.item.bytes, dtype=torch.uint8)
         self._read(batch)
@@ -198,15 +203,17 @@ class Restorer:
             }
         )
 
-    def _want(self, read: ReadItem, target: torch.Tensor, direct: list[Wanted], buffered: dict[Any, Wanted]) -> None:
-        """Straight into the target where the bytes are the same; else by way of a buffer."""
+    def _want(
+        self, read: ReadItem, target: torch.Tensor, direct: list[ItemRead], buffered: dict[Any, ItemRead]
+    ) -> None:
+        """Plans a read into the target where its bytes have the saved layout, else through a buffer."""
         address = (read.storage_index.fqn, tuple(read.storage_index.offset or ()))
         item = self._items[address]
         assert item.sizes is not None
         dtype = getattr(torch, self._manifest.tensors[item.name][0])
         whole = tuple(read.lengths) == item.sizes
         if whole and target.dtype == dtype and target.is_contiguous() and target.is_cpu:
-            direct.append(Wanted(item, into=bytes_of(target)))
+            direct.append(ItemRead(item, into=bytes_of(target)))
             return
         sizes = item.sizes
 
@@ -216,24 +223,24 @@ class Restorer:
                 source = source.narrow(dimension, start, length)
             target.copy_(source)
 
-        buffered.setdefault(address, Wanted(item)).then.append(copy)
+        buffered.setdefault(address, ItemRead(item)).then.append(copy)
 
-    def _read(self, wanted: Iterable[Wanted]) -> None:
+    def _read(self, wanted: Iterable[ItemRead]) -> None:
         pieces = []
         for each in wanted:
             memory = each.into if each.into is not None else bytes_of(each.buffer)
             pieces += pieces_of(self._manifest, each.item, memory)
-        read_pieces(self._store, pieces, self._moved)
+        read_pieces(self._store, pieces, self._progress)
 
 
 def not_restored(manifest: Manifest, state: dict[str, Any]) -> list[str]:
-    """The entries that were saved and that `state` does not ask for."""
+    """The saved entries that are not in `state`."""
     entries = manifest.object_names
     return sorted({name for entry in entries if (name := _PER_RANK.sub("", entry)) not in state and entry not in state})
 
 
 def resized(manifest: Manifest, state: dict[str, Any], world_size: int) -> list[str]:
-    """The entries that each rank had its own of, and that another number of ranks cannot go on with as they are."""
+    """The entries with one value per rank that do not fit another number of ranks."""
     if manifest.world_size == world_size:
         return []
     saved = manifest.object_names
@@ -241,9 +248,9 @@ def resized(manifest: Manifest, state: dict[str, Any], world_size: int) -> list[
     return [name for name in own if name not in saved and per_rank_name(name, 0) in saved]
 
 
-def _batches(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
-    """As many at once as fit into `_BUFFER_BYTES`, and at least one."""
-    batch: list[Wanted] = []
+def _batches(wanted: Iterable[ItemRead]) -> Iterator[list[ItemRead]]:
+    """Batches of at most `_BUFFER_BYTES`, each with at least one item."""
+    batch: list[ItemRead] = []
     size = 0
     for each in wanted:
         if batch and size + each.item.bytes > _BUFFER_BYTES:
@@ -256,19 +263,19 @@ def _batches(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
 
 
 def per_rank_names(state: dict[str, Any], rank: int, world_size: int) -> tuple[str, ...]:
-    """What the names of this rank's own values begin with, in a checkpoint of `world_size` ranks."""
+    """The prefixes of the names of this rank's own values, in a checkpoint of `world_size` ranks."""
     return tuple(per_rank_name(name, rank if rank < world_size else 0) for name in state)
 
 
 def _by_plain_keys(name: str, skeleton: dict[str, Any], here: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """A model's skeleton by the names that it has here, without wrappers; and for each saved tensor its name here."""
+    """A model's skeleton with its current plain keys, and for each saved tensor its current name."""
     keys = renamed_keys(skeleton, here)
-    meant = {
+    live_names = {
         tensor: f"{name}.{keys[key]}{shared_name(name, tensor).removeprefix(f'{name}.{key}')}"
         for key, part in skeleton.items()
         for tensor in tensor_names(part)
     }
-    return {keys[key]: part for key, part in skeleton.items()}, meant
+    return {keys[key]: part for key, part in skeleton.items()}, live_names
 
 
 def _load(name: str, owner: Any, saved: Any) -> None:
@@ -281,7 +288,7 @@ def _load(name: str, owner: Any, saved: Any) -> None:
         ) from error
 
 
-def _give(state: dict[str, Any], name: str, value: Any, saved: Any, rank: int, there: bool) -> None:
+def _load_entry(state: dict[str, Any], name: str, value: Any, saved: Any, rank: int, there: bool) -> None:
     owner = unwrapped(value)
     if not there and can_derive(value):
         value.derive(saved, rank)

@@ -1,1 +1,1 @@
-"""The copy of the state in host memory, and which rank copies what."""
+"""Snapshots: the copy of the state in host memory, and its division between the ranks."""

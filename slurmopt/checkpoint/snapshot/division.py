@@ -58,16 +58,16 @@ class Division:
         tensors: dict[str, torch.Tensor],
         world_size: int,
         own: Collection[str] = (),
-        of_first: Collection[str] = (),
+        first_rank_only: Collection[str] = (),
     ) -> None:
         self._tensors = {name: _Tensor.of(tensor) for name, tensor in tensors.items()}
         self._world_size = world_size
-        self.own, self.of_first = own, of_first
+        self.own, self.first_rank_only = own, first_rank_only
         shared = sorted(tensors.keys() - set(own))  # the same order on all ranks, whatever order their states have
         self._sharded = [name for name in shared if self._tensors[name].mesh is not None]
         self._whole = [name for name in shared if self._tensors[name].mesh is None]
         self._meshes: dict[Any, _Mesh] = {}
-        self._found: dict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._shard_cache: dict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
     @property
     def derivable(self) -> bool:
@@ -91,7 +91,7 @@ class Division:
         for name in (*self._whole, *self._sharded):
             tensor = self._tensors[name]
             spread = "" if tensor.mesh is None else f"{tensor.placements}\0{self._mesh(tensor.mesh).text}"
-            parts.append(f"{name}\0{tensor.dtype}\0{tensor.shape}\0{spread}\0{name in self.of_first}")
+            parts.append(f"{name}\0{tensor.dtype}\0{tensor.shape}\0{spread}\0{name in self.first_rank_only}")
         return xxhash.xxh3_128_hexdigest("\n".join(parts).encode())
 
     @property
@@ -108,7 +108,7 @@ class Division:
             for held in found
             if held.part == rank
         ]
-        mine += [chunk for chunk, writer in self._dealt() if writer == rank]
+        mine += [chunk for chunk, writer in self._distribute() if writer == rank]
         return mine + [part for name in self.own for part in _cut(name, self._tensors[name], self._divides)]
 
     def spread(self) -> Spread:
@@ -121,7 +121,7 @@ class Division:
                 numbers[id(held)] = held, layouts.setdefault(tuple(held), len(layouts))
             tensors[name] = numbers[id(held)][1]
         whole: dict[str, list[Held]] = {name: [] for name in self._whole}
-        for chunk, writer in self._dealt():
+        for chunk, writer in self._distribute():
             whole[chunk.name].append(Held(chunk.offsets, chunk.sizes, writer))
         tensors |= {name: layouts.setdefault(tuple(held), len(layouts)) for name, held in whole.items()}
         return Spread(tensors, [list(layout) for layout in layouts], {})
@@ -159,20 +159,20 @@ class Division:
     def _shard(self, tensor: _Tensor, coordinate: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Sizes and offsets of the shard at a coordinate of its mesh; the arithmetic is done once for each shape."""
         key = tensor, coordinate
-        if key not in self._found:
+        if key not in self._shard_cache:
             grid, placements = tensor.mesh.shape, tensor.placements
             spans = [_rows(size, _cuts(dim, grid, placements, coordinate)) for dim, size in enumerate(tensor.shape)]
-            self._found[key] = tuple(map(len, spans)), tuple(span.start for span in spans)
-        return self._found[key]
+            self._shard_cache[key] = tuple(map(len, spans)), tuple(span.start for span in spans)
+        return self._shard_cache[key]
 
-    def _dealt(self) -> Iterator[tuple[Chunk, int]]:
+    def _distribute(self) -> Iterator[tuple[Chunk, int]]:
         """Whole tensors in shares, each with the rank that writes it."""
         ranks = [(0, rank) for rank in range(self._world_size)]  # a heap: who has least comes first, of equals rank 0
         share: list[Chunk] = []
         size = 0
         for chunk in self._parts():
             length = self._length(chunk)
-            if chunk.name in self.of_first:
+            if chunk.name in self.first_rank_only:
                 yield chunk, 0
                 continue
             if share and size + length > SHARE_BYTES:

@@ -19,13 +19,13 @@ from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.snapshot.division import SHARE_BYTES, Chunk
 
 
-def planned(tensors: dict[str, torch.Tensor], agreement: Collectives, of_first: Collection[str]) -> Any:
+def plan_share(tensors: dict[str, torch.Tensor], ranks: Collectives, first_rank_only: Collection[str]) -> Any:
     """This rank's share, a list of chunks. All ranks together."""
-    planner = StatePlanner(divide=agreement.world_size > 1, of_first=of_first)
-    planner.set_up_planner(tensors, is_coordinator=agreement.rank == 0)
-    plans = agreement.at_first(planner.create_local_plan())
+    planner = StatePlanner(divide=ranks.world_size > 1, first_rank_only=first_rank_only)
+    planner.set_up_planner(tensors, is_coordinator=ranks.rank == 0)
+    plans = ranks.gather_to_first(planner.create_local_plan())
     shares = None if plans is None else [_chunks(plan) for plan in planner.create_global_plan(plans)[0]]
-    return agreement.scatter(shares)
+    return ranks.scatter(shares)
 
 
 def _chunks(plan: SavePlan) -> list[Chunk]:
@@ -42,21 +42,21 @@ class StatePlanner(DefaultSavePlanner):
     Those in `of_first` are rank 0's to write, as the ranks' values may differ.
     """
 
-    def __init__(self, divide: bool, of_first: Collection[str] = ()) -> None:
+    def __init__(self, divide: bool, first_rank_only: Collection[str] = ()) -> None:
         super().__init__(flatten_state_dict=False)
-        self._divide, self._of_first = divide, of_first
+        self._divide, self._first_rank_only = divide, first_rank_only
 
     def create_local_plan(self) -> SavePlan:
         plan = super().create_local_plan()
         if not self.is_coordinator:
-            plan = replace(plan, items=[item for item in plan.items if not self._is_of_first(item)])
+            plan = replace(plan, items=[item for item in plan.items if not self._is_first_rank_only(item)])
         if self._divide:
             plan = replace(plan, items=[part for item in plan.items for part in _divided(item)])
         self.plan = plan
         return plan
 
-    def _is_of_first(self, item: WriteItem) -> bool:
-        return item.type == WriteItemType.TENSOR and item.index.fqn in self._of_first
+    def _is_first_rank_only(self, item: WriteItem) -> bool:
+        return item.type == WriteItemType.TENSOR and item.index.fqn in self._first_rank_only
 
 
 def _divided(item: WriteItem) -> list[WriteItem]:

@@ -16,8 +16,8 @@ from slurmopt.checkpoint.format.rank_payload import Place
 from slurmopt.checkpoint.snapshot.arena import Arena, affordable, available_memory
 from slurmopt.checkpoint.snapshot.division import SHARE_BYTES, Division
 from slurmopt.checkpoint.snapshot.entries import Entries, Entry, per_rank_name
-from slurmopt.checkpoint.snapshot.layout import SnapshotPlan, signature, starts_of
 from slurmopt.checkpoint.snapshot.pinning import pin
+from slurmopt.checkpoint.snapshot.snapshot_plan import SnapshotPlan, item_offsets, signature
 from slurmopt.checkpoint.wrappers import plain_keys, unwrapped
 from slurmopt.errors import CheckpointError
 from slurmopt.storage.memory import aligned
@@ -40,7 +40,7 @@ class Snapshot:
     was_planned: bool
 
 
-class Word(NamedTuple):
+class StateSummary(NamedTuple):
     """What a rank tells the others of its state: why it cannot be saved, whether the plan at hand fits, a digest of how
     it is divided, and digests of the entries that may differ between the ranks."""
 
@@ -56,7 +56,7 @@ class Collected(NamedTuple):
     tensors: dict[str, torch.Tensor]
     entries: dict[str, Entry]
     division: Division
-    word: Word
+    summary: StateSummary
 
 
 class Snapshots:
@@ -86,20 +86,20 @@ class Snapshots:
         """How many there are; where memory is short, fewer than were asked for."""
         return self._buffers if self._arena is None else self._arena.buffers
 
-    def room(self, wait: bool) -> bool:
+    def has_free_buffer(self, wait: bool) -> bool:
         """Whether this rank has a buffer that is not being written; with `wait`, once it has."""
         with self._changed:
             if wait and self._arena is not None:
                 self._changed.wait_for(lambda: self._free, timeout=self._longest)
             return self._arena is None or bool(self._free)
 
-    def take(self, state: dict[str, Any], collected: Collected, told: list[Word]) -> Snapshot:
+    def take(self, state: dict[str, Any], collected: Collected, summaries: list[StateSummary]) -> Snapshot:
         """Copies the state into a free buffer. `told`: every rank's word."""
         before = self._plan, self._arena
-        tensors, objects = self._agreed(state, collected, told)
+        tensors, objects = self._agreed(state, collected, summaries)
         assert self._plan is not None
-        need = self._plan.bytes + starts_of([len(data) for data in objects.values()])[1]
-        self._room_for(need)
+        need = self._plan.bytes + item_offsets([len(data) for data in objects.values()])[1]
+        self._ensure_arena(need)
         assert self._arena is not None
         with self._changed:
             buffer = self._free.pop()
@@ -132,27 +132,27 @@ class Snapshots:
             problem = str(error)
         division, fits = self._division(state, tensors)
         digests = self._entries.digests(entries) if self._ranks.world_size > 1 else {}
-        return Collected(tensors, entries, division, Word(problem, fits, division.digest, digests))
+        return Collected(tensors, entries, division, StateSummary(problem, fits, division.digest, digests))
 
     def _agreed(
-        self, state: dict[str, Any], mine: Collected, told: list[Word]
+        self, state: dict[str, Any], mine: Collected, summaries: list[StateSummary]
     ) -> tuple[dict[str, torch.Tensor], dict[str, bytes]]:
         """Tensors and objects, with a plan that fits on all ranks. What one rank cannot save stops all of them, instead
         of leaving the others waiting for it."""
-        if reason := next((word.problem for word in told if word.problem), None):
+        if reason := next((summary.problem for summary in summaries if summary.problem), None):
             raise CheckpointError(reason)
         tensors, entries, division, _ = mine
-        spreads = {word.spread for word in told}
-        differ, differing = self._entries.compare([word.digests for word in told], self._ranks.gather)
+        spreads = {summary.spread for summary in summaries}
+        differ, differing = self._entries.compare([summary.digests for summary in summaries], self._ranks.gather)
         if differ:
             tensors, entries = self._collect(state)
             division, _ = self._division(state, tensors)
             spreads = set(self._ranks.gather(division.digest))
-        if differ or not all(word.fits for word in told):
+        if differ or not all(summary.fits for summary in summaries):
             if differ or len(spreads) > 1:
                 self._check_alike(state, tensors)
             self._plan = SnapshotPlan(tensors, self._ranks, division, alike=len(spreads) == 1)
-            self._tell_differing(differing)
+            self._log_differing(differing)
         return tensors, self._objects(entries)
 
     def _division(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> tuple[Division, bool]:
@@ -168,10 +168,10 @@ class Snapshots:
         mine = {f"state[{name!r}]": "there" for name in state}
         for name, tensor in self._entries.alike(state, tensors).items():
             mine[name] = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-        told = self._ranks.gather(mine)
-        for rank, theirs in enumerate(told):
-            for name in {**told[0], **theirs}:
-                first, other = told[0].get(name, "missing"), theirs.get(name, "missing")
+        summaries = self._ranks.gather(mine)
+        for rank, theirs in enumerate(summaries):
+            for name in {**summaries[0], **theirs}:
+                first, other = summaries[0].get(name, "missing"), theirs.get(name, "missing")
                 if first != other:
                     raise CheckpointError(
                         f"{name} is {first} on rank 0 and {other} on rank {rank}; "
@@ -187,13 +187,13 @@ class Snapshots:
         """What this rank writes of them: its own, and rank 0 what all ranks share."""
         return {each.key: each.object for each in entries.values() if each.is_own or self._ranks.rank == 0}
 
-    def _tell_differing(self, names: list[str]) -> None:
+    def _log_differing(self, names: list[str]) -> None:
         if names and self._ranks.rank == 0:
             named = ", ".join(f"state[{name!r}]" for name in names)
             line = f"{named}: differs between the ranks, so each rank's own is saved and restored"
             log.info(line)
 
-    def _room_for(self, need: int) -> None:
+    def _ensure_arena(self, need: int) -> None:
         if self._arena is None or need > self._arena.size:
             self._make_arena(need + _OBJECT_ROOM)
 
@@ -204,7 +204,7 @@ class Snapshots:
         buffers = affordable(size, self._buffers, available)
         folder = None if buffers else Path(tempfile.gettempdir())
         if buffers < self._buffers:
-            log.warning(_told(size, self._buffers, available, folder))
+            log.warning(_memory_warning(size, self._buffers, available, folder))
         try:
             self._arena = Arena(size, buffers or 1, folder)
         except OSError as error:
@@ -235,7 +235,7 @@ class Snapshots:
 
     def _put_objects(self, objects: dict[str, bytes], memory: memoryview) -> list[Place]:
         assert self._plan is not None
-        starts, _ = starts_of([len(data) for data in objects.values()])
+        starts, _ = item_offsets([len(data) for data in objects.values()])
         places = []
         for (name, data), start in zip(objects.items(), starts, strict=True):
             start += self._plan.bytes
@@ -244,7 +244,7 @@ class Snapshots:
         return places
 
 
-def _told(size: int, wanted: int, available: int, folder: Path | None) -> str:
+def _memory_warning(size: int, wanted: int, available: int, folder: Path | None) -> str:
     if folder is not None:
         instead = f"snapshots go to a file in {folder}, which is slower"
     else:

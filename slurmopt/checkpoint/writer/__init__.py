@@ -1,1 +1,1 @@
-"""The writer process of each rank: takes snapshots to the tiers while the training goes on."""
+"""The writer process of each rank, which writes snapshots to the tiers while the training continues."""

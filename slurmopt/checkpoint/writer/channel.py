@@ -1,4 +1,4 @@
-"""Messages between a rank and its writer process: JSON over a socket pair, now and then with a file descriptor."""
+"""Channel: JSON messages, optionally with a file descriptor, between a rank and its writer process."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _LENGTH = struct.Struct(">Q")
 
 
 class Channel:
-    """One end. Any thread may send; one thread receives."""
+    """One end of the socket pair. Any thread may send; one thread receives."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._sending = threading.Lock()
 
     def send(self, message: dict[str, Any], descriptor: int | None = None) -> None:
-        """BrokenPipeError or ConnectionError where the other end is gone."""
+        """Raises BrokenPipeError or ConnectionError where the other end is closed."""
         data = json.dumps(message).encode()
         with self._sending:
             socket.send_fds(self._socket, [_LENGTH.pack(len(data))], [] if descriptor is None else [descriptor])
             self._socket.sendall(data)
 
     def receive(self) -> tuple[dict[str, Any], int | None] | None:
-        """The next message and the descriptor that came with it; None once the other end is gone."""
+        """The next message and its file descriptor; None once the other end is closed."""
         try:
             head, descriptors, _, _ = socket.recv_fds(self._socket, _LENGTH.size, 1)
             while head and len(head) < _LENGTH.size:
@@ -49,8 +49,8 @@ class Channel:
         return bytes(data)
 
     def finish(self) -> None:
-        """Nothing more will be sent from here; the other end learns it."""
-        with contextlib.suppress(OSError):  # it is gone already
+        """Closes the sending direction; the other end then receives None."""
+        with contextlib.suppress(OSError):  # it is closed already
             self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class Channel:
 
 
 def pair() -> tuple[Channel, socket.socket]:
-    """This process's end, and the socket for the other's."""
+    """A channel, and the socket of its other end for the child process."""
     ours, theirs = socket.socketpair()
     os.set_inheritable(theirs.fileno(), True)
     return Channel(ours), theirs

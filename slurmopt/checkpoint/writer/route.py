@@ -1,4 +1,4 @@
-"""Which tiers a save goes to: those it is due on, and others where storage is slow or in trouble."""
+"""Selects the tiers of a save: those that are due, and faster ones where a tier is slow or failing."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Collection
 
 
 def route(due: list[str], tiers: list[str], busy: Collection[str], failing: Collection[str], buffers: int) -> list[str]:
-    """The tiers for a save that is due on `due`, of `tiers`, both fastest first.
+    """The tiers for a save that is due on `due`, of `tiers`; both lists are fastest first.
 
-    A save holds its buffer until the first of its tiers has it; the slower ones then copy it from there. One that is
-    due on slower tiers alone would hold it for as long as those take, or are away. So it goes straight to them only
-    where another buffer stays free for the others, nothing else is under way to a slower tier (`busy`), and the last
-    save to them did not fail (`failing`). Otherwise it goes to all faster tiers first, which also makes it durable
-    there.
+    A save occupies its buffer until the first of its tiers has it; slower tiers then copy it from there. A save that is
+    due only on slower tiers would occupy the buffer for as long as these take, or are unreachable. So it goes directly
+    to them only where another buffer remains free, no other save to a slower tier is in progress (`busy`), and the last
+    save to them did not fail (`failing`). Otherwise it goes to all faster tiers first.
     """
     if not due or due[0] == tiers[0]:
         return due

@@ -1,7 +1,7 @@
-"""The way of snapshots to the tiers within one writer: a queue and a thread for each tier.
+"""TierQueue: the queue of saves to one tier within one writer, with a thread of its own.
 
-All ranks get the same saves in the same order, and every lane keeps it: a tier waits for all ranks' parts of one save
-before it begins the next, so ranks that took them in different orders would wait for each other.
+All ranks get the same saves in the same order, and every queue keeps it: a tier waits for all ranks' parts of one save
+before it begins the next, so different orders would deadlock.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from slurmopt.checkpoint.format.rank_payload import Place, RankPayload
 from slurmopt.storage.store import Store
 
 _BACKLOG = 2
-"""Saves that may wait for a tier besides the one that is on its way: what waits is kept on the faster tier."""
+"""Saves that may wait for a tier besides the one in progress; those that wait stay on the faster tier."""
 
 
 class Save:
-    """One snapshot on its way. `tiers` are those it is due on, fastest first; the slower take it from the faster.
+    """One snapshot in progress. `tiers` are those it is due on, fastest first; slower tiers copy it from faster ones.
 
-    `release` is called once: when the snapshot's buffer is not needed any more.
+    `release` is called once, when the snapshot's buffer is no longer needed.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Save:
         self.step, self.name, self.tiers, self.memory, self.places = step, name, tiers, memory, places
         self.stored: tuple[Store, RankPayload] | None = None
         self.tensors: dict[str, Any] = {}
-        """Type and shape of the tensors that this rank alone has."""
+        """Type and shape of the tensors that only this rank has."""
         self.describe = False
         """Whether the items are described in the payload file, and not in the manifest."""
         self._release: Callable[[], None] | None = release
@@ -44,13 +44,13 @@ class Save:
         self._changed = threading.Condition()
 
     def wait_turn(self, tier: str) -> None:
-        """Until every faster tier has it, or has failed to take it."""
+        """Waits until every faster tier has it, or has failed."""
         faster = set(self.tiers[: self.tiers.index(tier)])
         with self._changed:
             self._changed.wait_for(lambda: faster <= self._finished)
 
     def finish(self, tier: str, stored: tuple[Store, RankPayload] | None) -> None:
-        """`tier` is done with it; `stored`: where it lies now."""
+        """Records that `tier` is done with it; `stored`: where it is now, None after a failure."""
         with self._changed:
             self.stored = self.stored or stored
             self._finished.add(tier)
@@ -63,7 +63,7 @@ class Save:
 
 
 class TierQueue:
-    """One tier's queue; `work` writes a save there, `drop` is told of one that too many newer ones wait behind."""
+    """One tier's queue. `work` writes a save; `drop` is called for one that is left out because the queue is full."""
 
     def __init__(self, tier: str, work: Callable[[Save], None], drop: Callable[[Save], None]) -> None:
         self._tier, self._work, self._drop = tier, work, drop
@@ -84,7 +84,7 @@ class TierQueue:
             self._drop(each)
 
     def close(self) -> None:
-        """Lets it end after what is in the queue."""
+        """Ends the thread once the queue is empty."""
         with self._changed:
             self._closing = True
             self._changed.notify()

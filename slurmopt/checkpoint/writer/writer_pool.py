@@ -1,4 +1,4 @@
-"""The writers of all ranks, as the Checkpointer sees them: started, fed, listened to, and replaced when they die."""
+"""WriterPool: starts the writers of all ranks, gives them snapshots, tracks the results, replaces dead writers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from slurmopt import log
 from slurmopt.checkpoint.collectives import Collectives
-from slurmopt.checkpoint.format.index import folded
+from slurmopt.checkpoint.format.index import fold_parts
 from slurmopt.checkpoint.journal_events import note
 from slurmopt.checkpoint.restore.recovery import Candidate
 from slurmopt.checkpoint.snapshot.arena import Arena
-from slurmopt.checkpoint.snapshot.layout import SnapshotPlan
+from slurmopt.checkpoint.snapshot.snapshot_plan import SnapshotPlan
 from slurmopt.checkpoint.snapshot.snapshots import Snapshot
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.checkpoint.writer.outcomes import Outcomes
@@ -31,11 +31,11 @@ from slurmopt.slow_notice import slow_notice
 from slurmopt.units import human_seconds
 
 _LAST_SECONDS = 5.0
-"""At a stop, slower tiers get this long, and twice what they usually take."""
+"""At a stop, slower tiers get these seconds plus twice their usual duration."""
 
 
 class WriterPool:
-    """This rank's writer, and what became of the saves that it was given."""
+    """This rank's writer and the outcomes of its saves. `start` and `check` are collective calls of all ranks."""
 
     def __init__(
         self,
@@ -51,21 +51,21 @@ class WriterPool:
         self._writer: WriterProcess | None = None
         self._arena: Arena | None = None
         self._plan: SnapshotPlan | None = None
-        self._outcomes = Outcomes([tier.name for tier in tiers], self._say, durable)
+        self._outcomes = Outcomes([tier.name for tier in tiers], self._log, durable)
         self._fenced, self._reason = False, ""
         self._last, self._lost = "", "the writer process is gone"
-        self._taken: set[int] = set()
-        self._is_cut = self._is_started = False
+        self._busy_buffers: set[int] = set()
+        self._is_disconnected = self._is_started = False
         self._first = True
         self._generation = 0
-        self._put_off_since: float | None = None
+        self._postponed_since: float | None = None
         self.newest = 0
         leaders = [rank for rank, first in enumerate(ranks.gather(run.rank.local_rank == 0)) if first]
-        self._sealers = {tier.name: leaders if tier.node_local else [0] for tier in tiers}
-        self._host = self._ranks.from_first(meeting_address(run.rank, os.environ))
+        self._committers = {tier.name: leaders if tier.node_local else [0] for tier in tiers}
+        self._host = self._ranks.broadcast_from_first(meeting_address(run.rank, os.environ))
 
     def start(self) -> None:
-        """Starts this rank's writer, or another in its place, and lets all writers meet. All ranks together."""
+        """Starts or replaces this rank's writer, and connects all writers. A collective call."""
         if not self._tiers:
             return
         if self._writer is None or not self._writer.alive:
@@ -79,17 +79,17 @@ class WriterPool:
         self.newest = max(newest for *_, newest in states)
         for rank, (alive, problems, *_) in enumerate(states):
             if not alive:
-                self._say(f"the checkpoint writer of rank {rank} ended as soon as it had begun")
+                self._log(f"the checkpoint writer of rank {rank} ended as soon as it had begun")
             for tier, (kind, problem) in problems.items():
                 if kind == "fatal":
                     raise CheckpointError(problem)
-                self._say(f"{tier}: {problem}; saves there are tried all the same")
+                self._log(f"{tier}: {problem}; saves there are tried all the same")
         if not self._is_started:
             refuse_unusable_tiers([problems for _, problems, *_ in states], self._tiers, self._ranks.rank)
         if states[0][2]:
             port, key = states[0][2]
-            self._is_cut = False
-            self._writer.meet(self._host, port, key)
+            self._is_disconnected = False
+            self._writer.connect(self._host, port, key)
         # All ranks gather here: a save that begins before all writers have connected could wait for ever.
         problem = self._shared_folder_problem({tier for _, problems, *_ in states for tier in problems})
         if problem := next(filter(None, self._ranks.gather(problem)), None):
@@ -101,35 +101,35 @@ class WriterPool:
         return None if is_checked else unshared_folder(self._tiers, failing, self._run)
 
     def _replace_writer(self) -> None:
-        """What the old one had is lost, once it is gone for sure; nothing that it still says counts."""
+        """Kills the old writer, settles its saves as failed, and ignores its later messages."""
         if self._writer is not None:
             self._writer.kill()
-            self._forget_writer()
+            self._settle_lost_saves()
         self._generation += 1
-        hear = partial(self._hear, self._generation)
-        self._writer, self._arena, self._plan = WriterProcess(self._setup(), hear), None, None
+        on_message = partial(self._on_message, self._generation)
+        self._writer, self._arena, self._plan = WriterProcess(self._setup(), on_message), None, None
         self._first = False
 
-    def _forget_writer(self) -> None:
+    def _settle_lost_saves(self) -> None:
         for name, tier in self._outcomes.under_way():
             step = self._outcomes.settle(name, tier, self._lost)
-            if self._ranks.rank == 0 and step is not None:  # with its writer, the coordinator has gone too
+            if self._ranks.rank == 0 and step is not None:  # the coordinator was in this writer
                 self._note("checkpoint-failed", step=step, tier=tier, checkpoint=name, reason=self._lost)
-        for buffer in list(self._taken):
-            self._taken.discard(buffer)
+        for buffer in list(self._busy_buffers):
+            self._busy_buffers.discard(buffer)
             self._freed(buffer)
 
     def condition(self) -> tuple[bool, bool, int, str]:
-        """This rank's word for `check`: whether its writer lives and can reach rank 0's, whether it is
-        fenced, failures in a row and why."""
-        whole = self._writer is not None and self._writer.alive and not self._is_cut
+        """This rank's argument for `check`: whether its writer lives and is connected to rank 0's, whether it is
+        fenced, the number of failures in a row, and their reason."""
+        whole = self._writer is not None and self._writer.alive and not self._is_disconnected
         longest = 1.5 * max((tier.deadline for tier in self._tiers), default=0.0)
-        if self._put_off_since is not None and time.monotonic() - self._put_off_since > longest:
+        if self._postponed_since is not None and time.monotonic() - self._postponed_since > longest:
             return whole, False, self._config.failures, f"no snapshot could be written for {longest:.0f} s"
         return whole, self._fenced, self._outcomes.failures, self._reason or self._outcomes.reason
 
     def check(self, conditions: list[tuple[bool, bool, int, str]]) -> None:
-        """Replaces writers that died, and ends the run where saving makes no sense any more. All ranks together."""
+        """Replaces dead writers, and raises CheckpointError where saves cannot succeed any more. A collective call."""
         for _, fenced, failures, reason in conditions:
             if fenced:
                 raise CheckpointError(reason)
@@ -142,33 +142,33 @@ class WriterPool:
             self.start()
 
     def route(self, due: list[str], buffers: int) -> list[str]:
-        """The tiers that a save goes to which is due on `due`; rank 0's word."""
+        """The tiers for a save that is due on `due`; only rank 0 decides."""
         return self._outcomes.route(due, buffers, self._config.failures)
 
     def set_aside(self, damaged: list[Candidate]) -> None:
-        """Nobody may restore these again, nor refer to them."""
+        """Marks checkpoints as damaged, so that they are neither restored nor referenced again."""
         for tier, commit, _ in damaged:
-            if self._writer is not None and self._ranks.rank in self._sealers[tier]:
+            if self._writer is not None and self._ranks.rank in self._committers[tier]:
                 self._writer.send({"do": "set_aside", "tier": tier, "checkpoint": commit.name})
 
-    def start_from(self, restored: Candidate) -> None:
-        """This checkpoint has been read and verified: the next may refer to it."""
+    def use_as_base(self, restored: Candidate) -> None:
+        """Allows the next save to reference this checkpoint, which has been read and verified."""
         if self._writer is not None:
             self._writer.send({"do": "base", "tier": restored.tier, "commit": asdict(restored.commit)})
 
-    def bring_home(self, restored: Candidate, lacking: list[str], name: str) -> None:
-        """Slower tiers lack what was restored, because the attempt that saved it died: it goes there now."""
+    def upload_missing(self, restored: Candidate, lacking: list[str], name: str) -> None:
+        """Copies the restored checkpoint to slower tiers, which lack it because the attempt that saved it died."""
         if self._writer is None or not lacking:
             return
         commit = restored.commit
         source = restored.manifest
         assert source is not None, "it was restored"
         manifest = self._manifest(commit.step, name, commit.metrics)
-        if manifest is not None:  # it is that very checkpoint, only elsewhere
+        if manifest is not None:  # it remains the same checkpoint, in another place
             manifest |= {"world_size": commit.world_size, "attempt": commit.attempt, "time": commit.time}
             manifest |= {
                 "tensors": source.tensors,
-                "spread": source.spread and folded(source.spread, self._ranks.world_size),
+                "spread": source.spread and fold_parts(source.spread, self._ranks.world_size),
             }
         self._outcomes.begin(name, lacking, commit.step)
         sent = self._writer.send(
@@ -180,8 +180,10 @@ class WriterPool:
             for tier in lacking:
                 self._outcomes.settle(name, tier, "the writer process is gone")
 
-    def hand_over(self, step: int, name: str, due: list[str], snapshot: Snapshot, metrics: dict[str, float]) -> None:
-        """Gives a snapshot to the writer."""
+    def save_snapshot(
+        self, step: int, name: str, due: list[str], snapshot: Snapshot, metrics: dict[str, float]
+    ) -> None:
+        """Passes a snapshot to the writer."""
         assert self._writer is not None
         if snapshot.arena is not self._arena:
             self._arena = snapshot.arena
@@ -193,32 +195,32 @@ class WriterPool:
             self._writer.send(
                 {"do": "layout", "places": plan.places, "own": plan.own, "describe": plan.describe, "shared": shared}
             )
-        self._put_off_since = None
+        self._postponed_since = None
         manifest = self._manifest(step, name, metrics)
         self._outcomes.begin(name, due, step)
-        self._taken.add(snapshot.buffer)
+        self._busy_buffers.add(snapshot.buffer)
         self._last = name
         sent = self._writer.send(
             {"do": "save", "step": step, "name": name, "tiers": due, "buffer": snapshot.buffer}
             | {"objects": snapshot.objects, "manifest": manifest}
         )
         if not sent:
-            self._forget_writer()
+            self._settle_lost_saves()
 
-    def left_out(self, step: int, due: list[str]) -> None:
-        """All buffers are still being written; told once, not at each step until one is free."""
-        if self._ranks.rank == 0 and self._put_off_since is None:
+    def postponed(self, step: int, due: list[str]) -> None:
+        """Records that a save is postponed because all buffers are in use; once, not at each step."""
+        if self._ranks.rank == 0 and self._postponed_since is None:
             reason = "put off: the save before it is still being written"
             for tier in due:
                 self._note("checkpoint-failed", step=step, tier=tier, reason=reason)
-        self._put_off_since = self._put_off_since or time.monotonic()
+        self._postponed_since = self._postponed_since or time.monotonic()
 
     def _note(self, event: str, **fields: Any) -> None:
         note(self._run.folder.events, event, attempt=self._run.attempt, **fields)
 
     def wait(self, name: str, tier: str) -> bool:
-        """Waits until a save is settled on `tier`; whether it is durable there. Once there is no time left, any tier
-        will do."""
+        """Waits until a save is settled on `tier`, and returns whether it is durable there. When the job is about to be
+        killed, any tier is sufficient."""
         outcomes = self._outcomes
         with slow_notice(f"waiting until {name} is durable on {tier}"):
             outcomes.wait(lambda: self._is_settled(name, tier), lambda: outcomes.durable_anywhere(name))
@@ -228,39 +230,39 @@ class WriterPool:
         return (name, tier) not in self._outcomes.under_way()
 
     def close(self) -> None:
-        """Brings home what is under way. At a stop slower tiers are not waited for longer than usual: they may be away,
-        and the time is short."""
+        """Waits for the saves in progress, and ends the writer. At a stop it waits for slower tiers no longer than they
+        usually take, since they may be unreachable and time is short."""
         if self._writer is None:
             return
         longest = sum(tier.deadline for tier in self._tiers)
         deadline = time.monotonic() + longest
         with slow_notice(f"bringing the last checkpoints home, for {human_seconds(longest)} at most"):
             if signals.requested():
-                self._outcomes.wait(self._last_is_safe, lambda: self._outcomes.durable_anywhere(self._last), longest)
+                self._outcomes.wait(self._is_last_durable, lambda: self._outcomes.durable_anywhere(self._last), longest)
                 deadline = min(deadline, time.monotonic() + _LAST_SECONDS + 2 * self._outcomes.usual_seconds())
             self._outcomes.wait(lambda: not self._outcomes.under_way(), lambda: True, deadline - time.monotonic())
-        self._end_writer(deadline - time.monotonic())
+        self._stop_writer(deadline - time.monotonic())
 
     def abandon(self) -> None:
-        """Ends the writer at once; whatever it has not brought home is lost."""
+        """Kills the writer; saves that are not durable are lost."""
         if self._writer is not None:
             self._writer.kill()
 
-    def _last_is_safe(self) -> bool:
-        """Whether the last save is settled where `wait` waits for it."""
+    def _is_last_durable(self) -> bool:
+        """Whether the last save is settled on the tier that `wait` waits for."""
         tiers = [tier for name, tier in self._outcomes.under_way() if name == self._last]
         durable = self._outcomes.durable_anywhere(self._last)
         return not tiers or (durable and self._config.durable_tier not in tiers)
 
-    def _end_writer(self, seconds: float) -> None:
-        """Where everything is home it may still clean up; else it has what is left of the time, and no more."""
+    def _stop_writer(self, seconds: float) -> None:
+        """Gives the writer time to clean up where all saves are settled, else only the remaining time."""
         assert self._writer is not None
         late = bool(self._outcomes.under_way())
         self._lost = "not there in time; the next attempt brings the newest one there"
         self._writer.close(min(_LAST_SECONDS, seconds) if late else max(_LAST_SECONDS, seconds))
         self._writer = None
         self._generation += 1
-        self._forget_writer()
+        self._settle_lost_saves()
 
     def _setup(self) -> dict[str, Any]:
         return {
@@ -271,13 +273,13 @@ class WriterPool:
             "journal": str(self._run.folder.events),
             "held": handed_on(),
             "tiers": [asdict(tier) for tier in self._tiers],
-            "sealers": self._sealers,
+            "committers": self._committers,
             "host": self._host,
             "incremental": self._config.incremental,
         }
 
     def _manifest(self, step: int, name: str, metrics: dict[str, float]) -> dict[str, Any] | None:
-        """What the coordinator needs to know of a save besides its tensors; it sits with rank 0."""
+        """The fields of the manifest besides its tensors, for the coordinator; None on all ranks but 0."""
         if self._ranks.rank != 0:
             return None
         return {
@@ -289,15 +291,15 @@ class WriterPool:
             "metrics": metrics,
         }
 
-    def _hear(self, generation: int, message: dict[str, Any]) -> None:
-        """From the writer, on its thread."""
+    def _on_message(self, generation: int, message: dict[str, Any]) -> None:
+        """Handles a message of the writer, on the listening thread."""
         if generation != self._generation:
             return
         if message["is"] == "released":
-            self._taken.discard(message["buffer"])
+            self._busy_buffers.discard(message["buffer"])
             self._freed(message["buffer"])
         elif message["is"] == "cut":
-            self._is_cut = True
+            self._is_disconnected = True
         elif message["is"] == "committed":
             self._outcomes.settle(message["name"], message["tier"], None, message["seconds"])
         elif message["is"] == "failed":
@@ -305,8 +307,8 @@ class WriterPool:
                 self._fenced, self._reason = True, message["reason"]
             self._outcomes.settle(message["name"], message["tier"], message["reason"])
         elif message["is"] == "gone":
-            self._forget_writer()
+            self._settle_lost_saves()
 
-    def _say(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         if self._ranks.rank == 0:
             log.warning(text)

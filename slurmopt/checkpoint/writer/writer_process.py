@@ -1,4 +1,4 @@
-"""The rank's hold on its writer process: starts it, hands snapshots over, hears what became of them."""
+"""WriterProcess: starts a rank's writer process, sends it messages, and receives its reports."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from slurmopt.checkpoint.writer import channel
 from slurmopt.run_folder.process import module_words
 
 _LAST_SECONDS = 10.0
-_MEETING_SECONDS = 30.0
+_CONNECT_SECONDS = 30.0
 
 
 class WriterProcess:
-    """One writer process. Once it is gone it is gone: the Checkpointer starts another."""
+    """One writer process. It is not restarted: the WriterPool creates another."""
 
-    def __init__(self, setup: dict[str, Any], heard: Callable[[dict[str, Any]], None]) -> None:
-        self._heard = heard
-        self._ready, self._met = threading.Event(), threading.Event()
+    def __init__(self, setup: dict[str, Any], on_message: Callable[[dict[str, Any]], None]) -> None:
+        self._on_message = on_message
+        self._ready, self._connected = threading.Event(), threading.Event()
         self.alive = True
         self.problems: dict[str, tuple[str, str]] = {}
         self.meeting: tuple[int, str] | None = None
@@ -38,18 +38,18 @@ class WriterProcess:
         return self._process.pid
 
     def ready(self) -> bool:
-        """Waits until the writer has opened its tiers; False where it died of it."""
+        """Waits until the writer has opened its tiers; returns False where it exited."""
         self._ready.wait()
         return self.alive
 
-    def meet(self, host: str, port: int, key: str) -> None:
-        """Has the writer meet rank 0's; waits until it has, or has given up, or died of it."""
-        self._met.clear()
+    def connect(self, host: str, port: int, key: str) -> None:
+        """Connects the writer to rank 0's; waits until it has connected, failed or exited."""
+        self._connected.clear()
         if self.send({"do": "meet", "host": host, "port": port, "key": key}):
-            self._met.wait(_MEETING_SECONDS)
+            self._connected.wait(_CONNECT_SECONDS)
 
     def send(self, message: dict[str, Any], descriptor: int | None = None) -> bool:
-        """Whether it could be sent."""
+        """Returns whether the message could be sent."""
         try:
             self._channel.send(message, descriptor)
         except OSError:
@@ -57,7 +57,7 @@ class WriterProcess:
         return self.alive
 
     def arena(self, arena: Arena) -> None:
-        """Hands the shared memory over."""
+        """Passes the shared memory to the writer."""
         self.send({"do": "arena", "size": arena.size, "buffers": arena.buffers}, arena.descriptor)
 
     def _listen(self) -> None:
@@ -69,22 +69,22 @@ class WriterProcess:
                 self.newest = message["newest"]
                 self._ready.set()
             elif message["is"] == "met":
-                self._met.set()
+                self._connected.set()
             else:
-                self._heard(message)
+                self._on_message(message)
         self.alive = False
         self._ready.set()
-        self._met.set()
-        self._heard({"is": "gone", "status": self._process.wait()})
+        self._connected.set()
+        self._on_message({"is": "gone", "status": self._process.wait()})
 
     def kill(self) -> None:
-        """Ends it now; it has ended when this returns."""
+        """Kills the process and waits for its exit."""
         self._process.kill()
         self._process.wait()
         self.alive = False
 
     def close(self, seconds: float) -> None:
-        """Lets it finish what it has begun, for `seconds` at most."""
+        """Lets it complete the saves that have begun, for at most `seconds`; then kills it."""
         self._channel.finish()
         try:
             self._process.wait(seconds)

@@ -1,7 +1,7 @@
-"""The checkpoints of a run as they can be seen from here: on which tiers they lie, and which one is meant.
+"""Catalog: the checkpoints of a run on all tiers that can be read, and the lookup of one by its name.
 
-RUN may also be the root of a tier itself, as a folder or an s3:// URL: what was fetched, or saved through
-torch.distributed.checkpoint.
+RUN may also be the root of a tier itself, as a folder or an s3:// URL: a fetched checkpoint, or those that were saved
+through torch.distributed.checkpoint.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from slurmopt.storage.store import Store
 CHECKPOINT_HELP = "a step, a checkpoint's name or the start of its last part, or latest (default)"
 _NODE = re.compile(r"\$\{(\w+(?:\.\w+)*)\}")
 _DEEPEST, _LONGEST = 8, 4096
-"""How often a place of another user's config names a node that names another, and how many characters it may have."""
+"""Limits for a place in another user's config: the depth of its interpolations, and its characters."""
 _SECONDS = 15.0
-"""How long somebody at a terminal waits for a tier that does not answer."""
+"""The deadline of a command for a tier that does not answer."""
 
 
 @dataclass
 class Place:
-    """One tier that could be read. `tier` is None for a folder that belongs to no run."""
+    """One readable tier. `tier` is None for a folder that does not belong to a run."""
 
     name: str
     store: Store
@@ -52,7 +52,7 @@ class Place:
 
 @dataclass
 class Saved:
-    """One complete checkpoint and the places that have it, the fastest first."""
+    """One complete checkpoint and the places that have it, fastest first."""
 
     places: dict[str, tuple[Place, Commit]]
 
@@ -67,7 +67,7 @@ class Saved:
 
 @dataclass
 class Catalog:
-    """What was found of one run. `problems` are the tiers that could not be read, a line each."""
+    """The checkpoints of one run. `problems` has a line for each tier that cannot be read."""
 
     label: str
     run: RunFolder | None
@@ -75,15 +75,15 @@ class Catalog:
     problems: list[str]
 
     def checkpoints(self) -> list[Saved]:
-        """Every complete one, newest first: in the order in which a restore tries them."""
-        found: dict[str, Saved] = {}
+        """All complete checkpoints, newest first, in the order in which a restore tries them."""
+        checkpoints: dict[str, Saved] = {}
         for place in self.places:
             for commit in place.records.commits:
-                found.setdefault(commit.name, Saved({})).places[place.name] = (place, commit)
-        return sorted(found.values(), key=lambda each: _age(each.commit), reverse=True)
+                checkpoints.setdefault(commit.name, Saved({})).places[place.name] = (place, commit)
+        return sorted(checkpoints.values(), key=lambda each: _age(each.commit), reverse=True)
 
     def find(self, word: str | None) -> Saved:
-        """The checkpoint that `word` means; RunError saying what there is."""
+        """The checkpoint that `word` names. RunError, which lists the checkpoints, where there is none."""
         there = self.checkpoints()
         if not there:
             raise RunError(f"{self.label} has no complete checkpoint{self._seen()}")
@@ -101,7 +101,7 @@ class Catalog:
             raise RunError(f"{word!r} can be {', '.join(each.name for each in fitting)}; write more of it")
         raise RunError(f"{self.label} has no checkpoint {word!r}{self._aside(word)}; {_steps(there)}{self._seen()}")
 
-    def tell_problems(self) -> None:
+    def print_problems(self) -> None:
         for problem in self.problems:
             print(f"slurmopt: {one_line(problem)}", file=sys.stderr)
 
@@ -113,21 +113,21 @@ class Catalog:
         return f" on {', '.join(place.name for place in self.places)}" if self.places else " that can be read from here"
 
 
-def catalog(given: argparse.Namespace) -> Catalog:
-    """Reads the ledgers of the tiers of `given.run`, or of `given.tier` alone; says which could not be read."""
-    found = _of_root(given.run) or _of_run(find(given.run, given.folder), getattr(given, "tier", None))
-    found.tell_problems()
-    return found
+def catalog(args: argparse.Namespace) -> Catalog:
+    """Reads the ledgers of the tiers of `args.run`, or of `args.tier` alone; reports those that cannot be read."""
+    runs_catalog = _of_root(args.run) or _of_run(find(args.run, args.folder), getattr(args, "tier", None))
+    runs_catalog.print_problems()
+    return runs_catalog
 
 
-def add_tier(made: argparse.ArgumentParser, help_text: str = "look at this tier only") -> None:
-    made.add_argument("--tier", choices=KINDS, help=help_text)
+def add_tier(parser: argparse.ArgumentParser, help_text: str = "look at this tier only") -> None:
+    parser.add_argument("--tier", choices=KINDS, help=help_text)
 
 
-def add_checkpoint(made: argparse.ArgumentParser) -> None:
-    """One RUN and one CHECKPOINT, which both may be left out."""
-    made.add_argument("run", nargs="?", metavar="RUN", help="as everywhere; or the folder of a fetched checkpoint")
-    made.add_argument("checkpoint", nargs="?", metavar="CHECKPOINT", help=CHECKPOINT_HELP)
+def add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    """Adds the optional arguments RUN and CHECKPOINT."""
+    parser.add_argument("run", nargs="?", metavar="RUN", help="as everywhere; or the folder of a fetched checkpoint")
+    parser.add_argument("checkpoint", nargs="?", metavar="CHECKPOINT", help=CHECKPOINT_HELP)
 
 
 def _of_root(word: str | None) -> Catalog | None:
@@ -145,13 +145,13 @@ def _of_run(run: RunFolder, only: str | None) -> Catalog:
         problems = [problem for problem in problems if problem.startswith(f"{only}:")]
         if not tiers and not problems:
             raise RunError(f"{run.name}/{run.id} has no tier {only}; it has: {', '.join(config.tiers) or 'none'}")
-    found = Catalog(one_line(f"{run.name}/{run.id}"), run, [], problems)
+    result = Catalog(one_line(f"{run.name}/{run.id}"), run, [], problems)
     for tier in tiers:
         try:
-            found.places.append(_read(tier))
+            result.places.append(_read(tier))
         except (StorageError, ConfigError) as error:
-            found.problems.append(f"{tier.name}: {error}")
-    return found
+            result.problems.append(f"{tier.name}: {error}")
+    return result
 
 
 def _read(tier: Tier) -> Place:
@@ -164,9 +164,10 @@ def _read(tier: Tier) -> Place:
 
 
 def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
-    """The run's own group `checkpoint`. A tier whose place only the job knows (`${oc.env:TMPDIR}`) is left out.
+    """The group `checkpoint` of the run's config, and a problem for each tier that is left out.
 
-    So is, where the config is another user's, what would fill in this user's environment or send their credentials.
+    Left out are tiers whose place is known only in the job (`${oc.env:TMPDIR}`); and in another user's config whatever
+    would read this user's environment or send their credentials.
     """
     from omegaconf import DictConfig, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -204,18 +205,20 @@ def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
 
 
 def _foreign_config(run: RunFolder, held: object) -> tuple[Checkpoint, list[str]]:
-    """Folders alone, filled in from the config itself: whoever wrote it chose the server that S3's credentials would go
-    to, and the variables that its address would take along. What is no place counts as left out where it would need
-    more than that."""
+    """The group of another user's config: only folders, with interpolations from the config itself.
+
+    Its owner chose the server that would receive this user's S3 credentials, and the environment variables that its
+    address would contain. Other values that would need more than the config are left out too.
+    """
     group = held.get("checkpoint") if isinstance(held, dict) else None
-    given = group if isinstance(group, dict) else {}
+    settings = group if isinstance(group, dict) else {}
     owner = name_of(run.config.stat().st_uid)
-    plain = {key: value for key, value in given.items() if key not in KINDS and not _has_interpolations(value)}
+    plain = {key: value for key, value in settings.items() if key not in KINDS and not _has_interpolations(value)}
     problems: list[str] = []
     for key, kind in KINDS.items():
-        tier, word = given.get(key), kind.place_key
+        tier, word = settings.get(key), kind.place_key
         if not isinstance(tier, dict) or tier.get(word) is None:
-            plain |= {key: tier} if key in given and not _has_interpolations(tier) else {}
+            plain |= {key: tier} if key in settings and not _has_interpolations(tier) else {}
             continue
         place = _filled(tier[word], held)
         if kind.is_folder and not _has_interpolations(place):
@@ -235,8 +238,8 @@ def _foreign_config(run: RunFolder, held: object) -> tuple[Checkpoint, list[str]
 
 
 def _filled(text: object, held: object) -> object:
-    """`text` with the values of the config `held` in the place of `${NODE.NODE}`. Resolvers, `${oc.env:NAME}`, stay as
-    they are; so does all where it never ends, or would become long."""
+    """Replaces `${NODE.NODE}` in `text` by values of the config `held`. Resolvers such as `${oc.env:NAME}` remain. Text
+    that exceeds the limits is returned unchanged."""
     now = text
     for _ in range(_DEEPEST):
         if not isinstance(now, str) or len(now) > _LONGEST:
@@ -264,7 +267,7 @@ def _has_interpolations(value: object) -> bool:
 
 
 def _without(plain: dict[str, Any], problems: list[str]) -> Mapping[str, Any]:
-    """`durable` may name a tier that was left out; nobody waits for it here."""
+    """Resets `durable`, which may name a tier that was left out, and is not used by commands."""
     return {**plain, "durable": "auto"} if problems else plain
 
 

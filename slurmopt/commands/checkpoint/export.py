@@ -1,4 +1,4 @@
-"""`slurmopt checkpoint export`: one checkpoint as one file of torch.save, as safetensors, or as a folder of DCP."""
+"""`slurmopt checkpoint export`: writes one checkpoint as a torch.save file, as safetensors, or as a DCP folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from slurmopt.checkpoint.format.index import opened
+from slurmopt.checkpoint.format.index import load_items
 from slurmopt.checkpoint.format.manifest import Manifest
 from slurmopt.checkpoint.format.manifest_reader import decode
 from slurmopt.commands.checkpoint.catalog import add_checkpoint, add_tier, catalog
@@ -24,36 +24,38 @@ FORMATS = ("torch", "safetensors", "dcp")
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
-    given = parser().parse_args(argv)
+    """Runs the command and returns its exit status."""
+    args = parser().parse_args(argv)
     if importlib.util.find_spec("torch") is None:
         raise InputError("checkpoint export needs torch, which this Python lacks: pip install torch")
-    target = Path(os.path.abspath(given.to.expanduser()))
+    target = Path(os.path.abspath(args.to.expanduser()))
     if os.path.lexists(target):
         raise FolderError(f"{target} is there already; name something that is not")
     if not target.parent.is_dir():
         raise FolderError(f"{target.parent} is no folder; make it first")
-    saved = catalog(given).find(given.checkpoint)
+    saved = catalog(args).find(args.checkpoint)
     place, commit = next(iter(saved.places.values()))
-    manifest = opened(place.store, decode(place.store.get(commit.manifest), commit))
-    note = _into_place(target, lambda path: _export(given.format, place.store, manifest, path, given.key))
-    print(f"{saved.name} from {place.name} is in {target} as {given.format}{note}")
+    manifest = load_items(place.store, decode(place.store.get(commit.manifest), commit))
+    note = _into_place(target, lambda path: _export(args.format, place.store, manifest, path, args.key))
+    print(f"{saved.name} from {place.name} is in {target} as {args.format}{note}")
     return 0
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt checkpoint export`."""
-    made = options.parser("checkpoint export", "Write one checkpoint in a format that others read.")
-    add_checkpoint(made)
-    made.add_argument("--format", choices=FORMATS, required=True, help="torch.save's, tensors alone, or a DCP folder")
-    made.add_argument("--to", type=Path, required=True, metavar="PATH", help="the file, or for dcp the folder, to make")
-    made.add_argument("--key", help="one entry of the state, such as model; default: all of it")
-    add_tier(made, "as it lies on this tier; default: the fastest that has it")
-    return made
+    parser = options.parser("checkpoint export", "Write one checkpoint in a format that others read.")
+    add_checkpoint(parser)
+    parser.add_argument("--format", choices=FORMATS, required=True, help="torch.save's, tensors alone, or a DCP folder")
+    parser.add_argument(
+        "--to", type=Path, required=True, metavar="PATH", help="the file, or for dcp the folder, to make"
+    )
+    parser.add_argument("--key", help="one entry of the state, such as model; default: all of it")
+    add_tier(parser, "as it lies on this tier; default: the fastest that has it")
+    return parser
 
 
 def _export(kind: str, store: Store, manifest: Manifest, path: Path, key: str | None) -> str:
-    """Writes to `path`; what there is to say of the result."""
+    """Writes to `path`; returns a note about the result for the user."""
     if kind == "dcp":
         from slurmopt.checkpoint.dcp.export_dcp import to_dcp
 
@@ -71,7 +73,7 @@ def _export(kind: str, store: Store, manifest: Manifest, path: Path, key: str | 
 
 
 def _into_place(target: Path, write: Callable[[Path], str]) -> str:
-    """Made in a folder that nobody else can write to, and renamed: what has the name is whole."""
+    """Writes in a private folder, syncs, and renames to `target`, so that it is complete once it exists."""
     private = None
     try:
         private = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))

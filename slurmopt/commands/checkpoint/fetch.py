@@ -1,6 +1,6 @@
-"""`slurmopt checkpoint fetch`: copies one checkpoint, with what it refers to, to a folder of its own.
+"""`slurmopt checkpoint fetch`: copies one checkpoint, and what it references, to a folder.
 
-The folder is a tier like any other: `verify` and `export` take it for RUN, and a Checkpointer restores from it.
+The folder is a tier like any other: `verify` and `export` accept it as RUN, and a Checkpointer restores from it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurmopt.checkpoint.format import ledger
-from slurmopt.checkpoint.format.index import opened
+from slurmopt.checkpoint.format.index import load_items
 from slurmopt.checkpoint.format.ledger import Commit, Ledger
 from slurmopt.checkpoint.format.manifest import INLINE_FORMAT, Item
 from slurmopt.checkpoint.format.manifest_reader import decode
-from slurmopt.checkpoint.format.rank_payload import Block, PartWriter, RankPayload, merged, stored_blocks
+from slurmopt.checkpoint.format.rank_payload import Block, PayloadWriter, RankPayload, merged, stored_blocks
 from slurmopt.commands.checkpoint.catalog import Place, Saved, add_checkpoint, catalog
 from slurmopt.commands.checkpoint.progress import progress
 from slurmopt.errors import CheckpointError, FolderError, RunError, one_line
@@ -32,18 +32,18 @@ from slurmopt.storage.kinds import KINDS
 from slurmopt.units import human_bytes
 
 _FILES = 4
-"""Into how many files it is divided, so that as many can be read and written at a time."""
+"""The number of payload files of the copy, which are read and written in parallel."""
 _MARK = ".fetching"
 _OURS = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+/(?:rank-\d{5,}\.bin|manifest\.json)|commits/\d{4,}-\d{6,}\.json")
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
-    given = parser().parse_args(argv)
-    found = catalog(given)
-    saved = found.find(given.checkpoint)
-    place, commit = _source(saved, getattr(given, "from"))
-    root = Path(os.path.abspath(given.to.expanduser()))
+    """Runs the command and returns its exit status."""
+    args = parser().parse_args(argv)
+    run_catalog = catalog(args)
+    saved = run_catalog.find(args.checkpoint)
+    place, commit = _source(saved, getattr(args, "from"))
+    root = Path(os.path.abspath(args.to.expanduser()))
     if fetch(place, commit, root):
         print(f"{saved.name} ({human_bytes(commit.total_bytes)}) from {place.name} is in {root}, whole and verified")
     else:
@@ -53,31 +53,33 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt checkpoint fetch`."""
-    made = options.parser("checkpoint fetch", "Copy one checkpoint, whole and verified, to a folder.")
-    add_checkpoint(made)
+    parser = options.parser("checkpoint fetch", "Copy one checkpoint, whole and verified, to a folder.")
+    add_checkpoint(parser)
     *tiers, last = KINDS
-    made.add_argument(
+    parser.add_argument(
         "--from", choices=KINDS, metavar="TIER", help=f"{', '.join(tiers)} or {last}; default: the fastest"
     )
-    made.add_argument("--to", type=Path, required=True, metavar="DIR", help="a folder that is not there yet, or empty")
-    return made
+    parser.add_argument(
+        "--to", type=Path, required=True, metavar="DIR", help="a folder that is not there yet, or empty"
+    )
+    return parser
 
 
 def fetch(place: Place, commit: Commit, root: Path) -> bool:
-    """Copies a checkpoint to `root`; False where it is there already. It counts once all of it is durable there.
+    """Copies a checkpoint to `root`, and commits it once all files are durable. Returns False where it exists already.
 
-    FolderError where something else is in `root`, Damaged where the source is not what was saved.
+    Raises FolderError where `root` contains something else, Damaged where the source is corrupt.
     """
     store = FolderStore(root)
     if _is_there(store, commit):
         return False
-    with _alone(root):
-        left = store.list("")  # by a fetch that broke off
-        if foreign := [key for key in left if not _OURS.fullmatch(key)]:
+    with _exclusive(root):
+        leftovers = store.list("")  # of an interrupted fetch
+        if foreign := [key for key in leftovers if not _OURS.fullmatch(key)]:
             raise FolderError(
                 f"{root} holds {one_line(foreign[0])} besides a fetch that broke off; take another folder"
             )
-        store.delete(left)
+        store.delete(leftovers)
         _copy(place, commit, store)
         (root / _MARK).unlink()
     return True
@@ -96,8 +98,8 @@ def _source(saved: Saved, tier: str | None) -> tuple[Place, Commit]:
 
 
 @contextlib.contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """One fetch to a folder at a time. The mark says that what lies there is ours, for a fetch that broke off."""
+def _exclusive(root: Path) -> Iterator[None]:
+    """Allows one fetch to a folder at a time. A mark file shows a later fetch that the files may be deleted."""
     try:
         new = not root.exists() or not any(root.iterdir())
         if not new and not (root / _MARK).exists():
@@ -116,7 +118,7 @@ def _alone(root: Path) -> Iterator[None]:
 
 
 def _copy(place: Place, commit: Commit, store: FolderStore) -> None:
-    manifest = opened(place.store, decode(place.store.get(commit.manifest), commit))
+    manifest = load_items(place.store, decode(place.store.get(commit.manifest), commit))
     shares = _shares(manifest.items)
     with progress(f"fetching {commit.name}", commit.total_bytes) as done, ThreadPoolExecutor(_FILES) as pool:
         jobs = [
@@ -132,14 +134,14 @@ def _copy(place: Place, commit: Commit, store: FolderStore) -> None:
     copy = replace(manifest, files=whole.files, items=whole.items, format=INLINE_FORMAT)
     encoded = copy.encode()
     store.put_new(copy.key, encoded)
-    # Attempt 0: whatever goes on from this folder has no lower number, and none is shut out by a copy.
-    hold = Ledger(store, 0, f"fetch:{secrets.token_hex(4)}")
-    hold.open()
-    hold.commit(copy.commit(encoded))
+    # Attempt 0: a run that resumes from this folder has no lower number, so the copy fences none.
+    own_ledger = Ledger(store, 0, f"fetch:{secrets.token_hex(4)}")
+    own_ledger.open()
+    own_ledger.commit(copy.commit(encoded))
 
 
 def _write(place: Place, store: FolderStore, part: RankPayload, key: str, done: Callable[[int], None]) -> RankPayload:
-    writer = PartWriter(key, None, {})
+    writer = PayloadWriter(key, None, {})
     blocks = _counted(stored_blocks(place.store, part), done)
     store.write(key, writer.pieces(blocks))
     return writer.part()
@@ -152,7 +154,7 @@ def _counted(blocks: Iterator[Block], done: Callable[[int], None]) -> Iterator[B
 
 
 def _shares(items: list[Item]) -> list[list[Item]]:
-    """The items divided into lists of about equal size."""
+    """Divides the items into lists of about equal size."""
     shares: list[list[Item]] = [[] for _ in range(_FILES)]
     sizes = [0] * _FILES
     for item in sorted(items, key=lambda item: item.bytes, reverse=True):

@@ -36,43 +36,43 @@ _HEADER = ["STEP", "CHECKPOINT", "TIERS", "SAVED", "NEW", "STATE", "NOTES"]
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
-    given = parser().parse_args(argv)
-    found = catalog(given)
-    entries = _entries(found, whole=given.tier is None)
-    if given.json:
+    """Runs the command and returns its exit status."""
+    args = parser().parse_args(argv)
+    run_catalog = catalog(args)
+    entries = _entries(run_catalog, whole=args.tier is None)
+    if args.json:
         print(json.dumps(entries, allow_nan=False))
     elif entries:
         print(table(_HEADER, [_row(entry, time.time()) for entry in entries], terminal_width()))
-    elif found.places:
-        print(f"{found.label} has no complete checkpoint", file=sys.stderr)
-    return 0 if found.places or not found.problems else 1
+    elif run_catalog.places:
+        print(f"{run_catalog.label} has no complete checkpoint", file=sys.stderr)
+    return 0 if run_catalog.places or not run_catalog.problems else 1
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt checkpoint list`."""
-    made = options.parser("checkpoint list", "The complete checkpoints of a run, newest first.")
-    options.add_run(made)
-    add_tier(made)
-    options.add_json(made)
-    return made
+    parser = options.parser("checkpoint list", "The complete checkpoints of a run, newest first.")
+    options.add_run(parser)
+    add_tier(parser)
+    options.add_json(parser)
+    return parser
 
 
-def _entries(found: Catalog, whole: bool) -> list[dict[str, Any]]:
-    journal = checkpoints.read(found.run) if found.run else Checkpoints()
+def _entries(run_catalog: Catalog, whole: bool) -> list[dict[str, Any]]:
+    journal = checkpoints.read(run_catalog.run) if run_catalog.run else Checkpoints()
     restored = journal.restored.checkpoint if journal.restored else None
-    damaged = _damaged(found, journal)
-    there = found.checkpoints()
-    entries = [_entry(each, restored, whole and each is there[0], damaged.pop(each.name, [])) for each in there]
+    damaged = _damaged(run_catalog, journal)
+    complete = run_catalog.checkpoints()
+    entries = [_entry(each, restored, whole and each is complete[0], damaged.pop(each.name, [])) for each in complete]
     lost = [{**_nothing(name, restored), "damaged": reasons} for name, reasons in damaged.items()]
     return sorted(entries + lost, key=lambda entry: entry["step"], reverse=True)
 
 
-def _damaged(found: Catalog, journal: Checkpoints) -> dict[str, list[list[str]]]:
-    """What each tier's ledger has set aside, with the journal's reason where there is one."""
+def _damaged(run_catalog: Catalog, journal: Checkpoints) -> dict[str, list[list[str]]]:
+    """The damaged checkpoints of each tier's ledger, with the journal's reason where there is one."""
     reasons = {(one.checkpoint, one.tier): one.reason for one in journal.damaged}
     aside: dict[str, list[list[str]]] = {}
-    for place in found.places:
+    for place in run_catalog.places:
         for name in sorted(filter(_STEP.match, place.records.damaged)):
             reason = reasons.get((name, place.name)) or "set aside"
             aside.setdefault(name, []).append([place.name, reason])
@@ -98,7 +98,7 @@ def _entry(each: Saved, restored: str | None, newest: bool, damaged: list[list[s
 
 
 def _nothing(name: str, restored: str | None) -> dict[str, Any]:
-    """A checkpoint that is complete nowhere any more."""
+    """The entry of a checkpoint that is complete on no tier."""
     step = name.removeprefix("step-").partition("/")[0]
     blank = dict.fromkeys(("attempt", "time", "world_size", "bytes"))
     return {"step": int(step), "checkpoint": name, **blank, "tiers": {}, "metrics": {}, "references": []} | {

@@ -1,4 +1,4 @@
-"""`slurmopt checkpoint`: what a run has saved, for people: look, verify, fetch, export, prune."""
+"""`slurmopt checkpoint`: lists, shows, verifies, fetches, exports and prunes the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ COMMANDS = {
     "export": ("slurmopt.commands.checkpoint.export", "write one as torch.save, safetensors or DCP have it"),
     "prune": ("slurmopt.commands.checkpoint.prune", "delete some of a run that has ended"),
 }
-"""Name → the module whose `main(argv)` does it, and a line of help."""
+"""Each command's module, which has `main(argv)`, and a line of help."""
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
+    """Runs the command and returns its exit status."""
     name = argv[0] if argv else "--help"
     if name in ("-h", "--help", "help"):
         print(parser().format_help(), end="")
@@ -37,11 +37,11 @@ def parser() -> argparse.ArgumentParser:
     """The help of `slurmopt checkpoint`; each of its commands has a parser of its own."""
     width = max(map(len, COMMANDS))
     table = "\n".join(f"  {name:{width}}  {line}" for name, (_, line) in COMMANDS.items())
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="slurmopt checkpoint",
         usage="slurmopt checkpoint COMMAND [RUN] …",
         description=f"What a run has saved.\n\n{table}\n\nslurmopt checkpoint COMMAND --help says more.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help=argparse.SUPPRESS)
-    return made
+    parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help=argparse.SUPPRESS)
+    return parser

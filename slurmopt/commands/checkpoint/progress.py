@@ -1,4 +1,4 @@
-"""How far something long is, on a terminal; elsewhere a line that it is going on."""
+"""Shows a progress bar on a terminal, elsewhere a notice that the operation continues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS = 2.0
 
 @contextlib.contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Gives a function to call with each number of bytes done, from any thread. Nothing is shown for two seconds."""
+    """Yields a thread-safe function to call with numbers of processed bytes. Shows nothing in the first two seconds."""
     if not sys.stderr.isatty():
         with slow_notice(what):
             yield lambda count: None
@@ -33,7 +33,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 class _Bar:
-    """Made when it is first shown: rich takes a tenth of a second to import."""
+    """Creates the bar when it is first shown, since rich takes a tenth of a second to import."""
 
     def __init__(self, what: str, total: int) -> None:
         self._what, self._total, self._done = what, total, 0

@@ -1,7 +1,7 @@
-"""`slurmopt checkpoint prune`: deletes checkpoints of a run that has ended, by the ledger, as the run itself would.
+"""`slurmopt checkpoint prune`: deletes checkpoints of a run that has ended, through the ledger, as the run would.
 
-Never the newest of a tier, nor what one that stays refers to. The record is put under the newest attempt's next number:
-an attempt that begins meanwhile takes that number first, and then nothing is deleted.
+It never deletes the newest checkpoint of a tier, nor files that a remaining one references. Its record takes the next
+number of the newest attempt: if another attempt begins meanwhile, it takes that number first, and nothing is deleted.
 """
 
 from __future__ import annotations
@@ -23,76 +23,80 @@ from slurmopt.runs.status.query import gather
 from slurmopt.units import human_bytes
 
 _OURS = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+/(?:rank-\d{5,}\.bin|manifest\.json)")
-"""Nothing else is deleted, whatever a record or a folder says: others may be able to write there."""
+"""The only files that are deleted, whatever a record says: other users may be able to write there."""
 
 
-class Doomed(NamedTuple):
-    """What is to go from one place."""
+class Deletion(NamedTuple):
+    """The checkpoints to delete from one place."""
 
     place: Place
     names: list[str]
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
-    given = parser().parse_args(argv)
-    _check(given)
-    found = catalog(given)
-    if found.run is not None:
-        refuse_others(found.run)
-    doomed = [each for place in found.places if (each := Doomed(place, _names(found, place, given))).names]
-    _missing(found, doomed, given)
-    if not doomed:
+    """Runs the command and returns its exit status."""
+    args = parser().parse_args(argv)
+    _check(args)
+    run_catalog = catalog(args)
+    if run_catalog.run is not None:
+        refuse_others(run_catalog.run)
+    deletions = [
+        each for place in run_catalog.places if (each := Deletion(place, _names(run_catalog, place, args))).names
+    ]
+    _missing(run_catalog, deletions, args)
+    if not deletions:
         print("nothing to delete")
         return 0
-    print("\n".join(_lines(doomed)))
-    if given.dry_run:
+    print("\n".join(_lines(deletions)))
+    if args.dry_run:
         return 0
-    _refuse_living(found)
-    if not given.yes and not _agreed(sum(len(each.names) for each in doomed)):
+    _refuse_living(run_catalog)
+    if not args.yes and not _confirmed(sum(len(each.names) for each in deletions)):
         print("nothing was deleted")
         return 0
-    for each in doomed:
-        _prune(found, each)
+    for each in deletions:
+        _prune(run_catalog, each)
     return 0
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt checkpoint prune`."""
-    made = options.parser("checkpoint prune", "Delete checkpoints of a run that has ended; asks first.")
-    made.add_argument("run", metavar="RUN", help=options.RUN_HELP)
-    made.add_argument("checkpoints", nargs="*", metavar="CHECKPOINT", help=CHECKPOINT_HELP.partition(", or latest")[0])
-    made.add_argument(
+    parser = options.parser("checkpoint prune", "Delete checkpoints of a run that has ended; asks first.")
+    parser.add_argument("run", metavar="RUN", help=options.RUN_HELP)
+    parser.add_argument(
+        "checkpoints", nargs="*", metavar="CHECKPOINT", help=CHECKPOINT_HELP.partition(", or latest")[0]
+    )
+    parser.add_argument(
         "--keep", type=int, metavar="N", help="all but the last N, and what keep_every and best of its config keep"
     )
-    made.add_argument("--damaged", action="store_true", help="those that were found damaged and set aside")
-    add_tier(made, "delete from this tier only")
-    made.add_argument("--dry-run", action="store_true", help="only say what would go")
-    made.add_argument("--yes", action="store_true", help="do not ask")
-    return made
+    parser.add_argument("--damaged", action="store_true", help="those that were found damaged and set aside")
+    add_tier(parser, "delete from this tier only")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    return parser
 
 
-def _check(given: argparse.Namespace) -> None:
-    if not given.checkpoints and given.keep is None and not given.damaged:
+def _check(args: argparse.Namespace) -> None:
+    if not args.checkpoints and args.keep is None and not args.damaged:
         raise InputError("checkpoint prune: say what may go: CHECKPOINT …, --keep N or --damaged")
-    if given.keep is not None and given.keep < 1:
-        raise InputError(f"checkpoint prune: --keep {given.keep} is too few; the newest always stays, so 1 or more")
-    if not (given.yes or given.dry_run or sys.stdin.isatty()):
+    if args.keep is not None and args.keep < 1:
+        raise InputError(f"checkpoint prune: --keep {args.keep} is too few; the newest always stays, so 1 or more")
+    if not (args.yes or args.dry_run or sys.stdin.isatty()):
         raise InputError("checkpoint prune: nobody can be asked here; add --yes, or --dry-run to look")
 
 
-def _names(found: Catalog, place: Place, given: argparse.Namespace) -> list[str]:
-    """What goes from `place`, oldest first."""
+def _names(run_catalog: Catalog, place: Place, args: argparse.Namespace) -> list[str]:
+    """The checkpoints to delete from `place`, oldest first."""
     records = place.records
-    named = {found.find(word).name for word in given.checkpoints} & {commit.name for commit in records.commits}
+    named = {run_catalog.find(word).name for word in args.checkpoints} & {commit.name for commit in records.commits}
     names = set(named)
-    if given.keep is not None and place.tier is not None:
+    if args.keep is not None and place.tier is not None:
         tier = place.tier
         names |= set(expired(
-            records.commits, keep=given.keep, keep_every=tier.keep_every, best=tier.best, metric=tier.metric,
+            records.commits, keep=args.keep, keep_every=tier.keep_every, best=tier.best, metric=tier.metric,
             mode=tier.mode,
         ))  # fmt: skip
-    if given.damaged:
+    if args.damaged:
         names |= {name for name in records.damaged if _OURS.fullmatch(f"{name}/manifest.json")}
     _refuse_newest(place, named)
     return sorted(_not_needed(place, names, named))
@@ -106,7 +110,7 @@ def _refuse_newest(place: Place, named: set[str]) -> None:
 
 
 def _not_needed(place: Place, names: set[str], named: set[str]) -> set[str]:
-    """`names` without what others that stay refer to; RunError where one of these was asked for by name."""
+    """`names` without those that remaining checkpoints reference; RunError where the user has named one of these."""
     while True:
         needed = {name: commit for commit in _staying(place.records, names) for name in commit.references}
         if refused := named & needed.keys():
@@ -121,53 +125,59 @@ def _staying(records: Records, names: set[str]) -> list[Commit]:
     return [commit for commit in records.commits if commit.name not in names]
 
 
-def _missing(found: Catalog, doomed: list[Doomed], given: argparse.Namespace) -> None:
-    if found.run is None:
-        raise RunError(f"{found.label} belongs to no run whose journal says that it has ended; remove it as a folder")
-    if not doomed and given.checkpoints and not found.places:
-        raise RunError(f"no tier of {found.label} can be read from here")
+def _missing(run_catalog: Catalog, deletions: list[Deletion], args: argparse.Namespace) -> None:
+    if run_catalog.run is None:
+        raise RunError(
+            f"{run_catalog.label} belongs to no run whose journal says that it has ended; remove it as a folder"
+        )
+    if not deletions and args.checkpoints and not run_catalog.places:
+        raise RunError(f"no tier of {run_catalog.label} can be read from here")
 
 
-def _lines(doomed: list[Doomed]) -> list[str]:
+def _lines(deletions: list[Deletion]) -> list[str]:
     lines = []
-    for place, names in doomed:
+    for place, names in deletions:
         sizes = {commit.name: human_bytes(commit.bytes) for commit in place.records.commits}
         lines += [f"{place.name}  {name}  {sizes.get(name, 'damaged')}" for name in names]
     return lines
 
 
-def _refuse_living(found: Catalog) -> None:
-    assert found.run is not None
-    (status,), problem = gather([found.run], fresh=True)
+def _refuse_living(run_catalog: Catalog) -> None:
+    assert run_catalog.run is not None
+    (status,), problem = gather([run_catalog.run], fresh=True)
     if status.alive:
-        raise RunError(f"{found.label} is {status.state} and prunes for itself; cancel it first, or wait for its end")
+        raise RunError(
+            f"{run_catalog.label} is {status.state} and prunes for itself; cancel it first, or wait for its end"
+        )
     if status.state == "unknown":
-        raise RunError(f"nobody can say whether {found.label} still runs ({problem or status.detail}); try again later")
-    for place in found.places:
+        raise RunError(
+            f"nobody can say whether {run_catalog.label} still runs ({problem or status.detail}); try again later"
+        )
+    for place in run_catalog.places:
         for numbers in place.records.by_attempt.values():
             if (pid := marked(numbers[max(numbers)].get("owner"))) is not None:
-                raise RunError(f"process {pid} still saves checkpoints of {found.label}; wait for it or stop it")
+                raise RunError(f"process {pid} still saves checkpoints of {run_catalog.label}; wait for it or stop it")
 
 
-def _agreed(count: int) -> bool:
+def _confirmed(count: int) -> bool:
     print(f"delete {'this one' if count == 1 else f'these {count}'}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _prune(found: Catalog, doomed: Doomed) -> None:
-    place, names = doomed
+def _prune(run_catalog: Catalog, deletion: Deletion) -> None:
+    place, names = deletion
     attempt = max(place.records.by_attempt)
-    hold = Ledger(place.store, attempt, mark())
-    hold.open()
-    _refuse_changed(found, place, hold.records)
+    own_ledger = Ledger(place.store, attempt, mark())
+    own_ledger.open()
+    _refuse_changed(run_catalog, place, own_ledger.records)
     files = [key for name in names for key in place.store.list(f"{name}/") if _OURS.fullmatch(key)]
-    hold.prune(names, files)
-    assert found.run is not None
-    events.append(found.run.events, "checkpoint-pruned", tier=place.name, checkpoints=names)
+    own_ledger.prune(names, files)
+    assert run_catalog.run is not None
+    events.append(run_catalog.run.events, "checkpoint-pruned", tier=place.name, checkpoints=names)
     print(f"{place.name}: {len(names)} deleted")
 
 
-def _refuse_changed(found: Catalog, place: Place, now: Records) -> None:
-    """What was shown must still be what there is."""
+def _refuse_changed(run_catalog: Catalog, place: Place, now: Records) -> None:
+    """Raises RunError where the checkpoints have changed since they were shown."""
     if {commit.name for commit in now.commits} != {commit.name for commit in place.records.commits}:
-        raise RunError(f"{found.label} has changed on {place.name} meanwhile; look again")
+        raise RunError(f"{run_catalog.label} has changed on {place.name} meanwhile; look again")

@@ -1,4 +1,4 @@
-"""`slurmopt checkpoint show`: what is in one checkpoint.
+"""`slurmopt checkpoint show`: shows the content of one checkpoint.
 
 `--json` prints one object: `step`, `checkpoint`, `tier`, `attempt`, `time`, `world_size`, `metrics`, `bytes`,
 `tensors` (name → `dtype`, `shape`, `bytes`), `objects` (name → bytes), `files` (key → `bytes`, `encoding`, and
@@ -12,7 +12,7 @@ import json
 import time
 from typing import Any
 
-from slurmopt.checkpoint.format.index import opened
+from slurmopt.checkpoint.format.index import load_items
 from slurmopt.checkpoint.format.manifest import Manifest, folder_of
 from slurmopt.checkpoint.format.manifest_reader import decode
 from slurmopt.commands.checkpoint.catalog import add_checkpoint, add_tier, catalog
@@ -24,22 +24,22 @@ from slurmopt.units import human_bytes
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
-    given = parser().parse_args(argv)
-    saved = catalog(given).find(given.checkpoint)
+    """Runs the command and returns its exit status."""
+    args = parser().parse_args(argv)
+    saved = catalog(args).find(args.checkpoint)
     place, commit = next(iter(saved.places.values()))
-    shown = _as_dict(opened(place.store, decode(place.store.get(commit.manifest), commit)), place.name)
-    print(json.dumps(shown) if given.json else _text(shown, sorted(saved.places), time.time()))
+    shown = _as_dict(load_items(place.store, decode(place.store.get(commit.manifest), commit)), place.name)
+    print(json.dumps(shown) if args.json else _text(shown, sorted(saved.places), time.time()))
     return 0
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt checkpoint show`."""
-    made = options.parser("checkpoint show", "What is in one checkpoint: tensors, files, what it refers to.")
-    add_checkpoint(made)
-    add_tier(made, "as it lies on this tier; default: the fastest that has it")
-    options.add_json(made)
-    return made
+    parser = options.parser("checkpoint show", "What is in one checkpoint: tensors, files, what it refers to.")
+    add_checkpoint(parser)
+    add_tier(parser, "as it lies on this tier; default: the fastest that has it")
+    options.add_json(parser)
+    return parser
 
 
 def _as_dict(manifest: Manifest, tier: str) -> dict[str, Any]:

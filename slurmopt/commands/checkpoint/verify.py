@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from slurmopt.checkpoint.format.index import opened
+from slurmopt.checkpoint.format.index import load_items
 from slurmopt.checkpoint.format.ledger import Commit
 from slurmopt.checkpoint.format.manifest import File, Manifest, Segment
 from slurmopt.checkpoint.format.manifest_reader import decode
@@ -27,35 +27,35 @@ _READERS = 4
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
-    given = parser().parse_args(argv)
-    if given.all and given.checkpoint is not None:
+    """Runs the command and returns its exit status."""
+    args = parser().parse_args(argv)
+    if args.all and args.checkpoint is not None:
         raise InputError("checkpoint verify: give a CHECKPOINT, or --all")
-    found = catalog(given)
-    chosen = found.checkpoints() if given.all else [found.find(given.checkpoint)]
-    broken, read = _verify(found, chosen)
+    run_catalog = catalog(args)
+    chosen = run_catalog.checkpoints() if args.all else [run_catalog.find(args.checkpoint)]
+    broken, read = _verify(run_catalog, chosen)
     for line in broken:
         print(one_line(line))
     print(_summary(chosen, broken, read), file=sys.stderr)
-    return 1 if broken or (found.problems and not found.places) else 0
+    return 1 if broken or (run_catalog.problems and not run_catalog.places) else 0
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt checkpoint verify`."""
-    made = options.parser(
+    parser = options.parser(
         "checkpoint verify", "Read every byte of a checkpoint, on each tier that has it, and compare every checksum."
     )
-    add_checkpoint(made)
-    made.add_argument("--all", action="store_true", help="all checkpoints")
-    add_tier(made)
-    return made
+    add_checkpoint(parser)
+    parser.add_argument("--all", action="store_true", help="all checkpoints")
+    add_tier(parser)
+    return parser
 
 
-def _verify(found: Catalog, chosen: list[Saved]) -> tuple[list[str], int]:
-    """A line for each file that is not what it was, and how many bytes were read."""
+def _verify(run_catalog: Catalog, chosen: list[Saved]) -> tuple[list[str], int]:
+    """A line for each damaged file, and the number of bytes read."""
     broken: list[str] = []
     read = 0
-    for place in found.places:
+    for place in run_catalog.places:
         commits = [each.places[place.name][1] for each in chosen if place.name in each.places]
         lines, bytes_read = _verify_place(place, commits)
         broken += lines
@@ -68,11 +68,11 @@ def _verify_place(place: Place, commits: list[Commit]) -> tuple[list[str], int]:
     broken: dict[str, str] = {}
     for commit in commits:
         try:
-            manifest = opened(place.store, decode(place.store.get(commit.manifest), commit))
+            manifest = load_items(place.store, decode(place.store.get(commit.manifest), commit))
         except (CheckpointError, StorageError, FileNotFoundError) as error:
             broken[commit.manifest] = _reason(commit.manifest, error)
             continue
-        # What several checkpoints share is read once.
+        # Segments that several checkpoints share are read once.
         for file, segment in _segments(manifest):
             wanted[file.key, segment.offset, segment.xxh3] = (file.key, file, segment)
     ranges = extents(wanted.values())
@@ -101,7 +101,7 @@ def _sizes(store: Store, files: dict[str, File]) -> dict[str, str]:
 
 
 def read_all(store: Store, ranges: list[Extent[str]], done: Callable[[int], None]) -> dict[str, str]:
-    """The first thing that is wrong with each file, by key."""
+    """The first error of each file, by key."""
     broken: dict[str, str] = {}
 
     def read(share: list[Extent[str]]) -> None:

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, nested as its owner had it: all but the bytes of its tensors, which are read one by one."""
+"""Reads the nested state of a checkpoint without its tensors' data, which callers read one by one."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ MakeTensor = Callable[[str, torch.dtype, tuple[int, ...]], Any]
 
 
 def placeholder(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """Stands for a saved tensor, takes no memory, and knows its `saved_name`."""
-    made = torch.empty(shape, dtype=dtype, device="meta")
-    made.saved_name = name
-    return made
+    """A meta tensor in place of a saved one, with its name as `saved_name`."""
+    tensor = torch.empty(shape, dtype=dtype, device="meta")
+    tensor.saved_name = name
+    return tensor
 
 
-def saved_state(store: Store, manifest: Manifest, tensor: MakeTensor = placeholder) -> dict[str, Any]:
+def read_state(store: Store, manifest: Manifest, tensor: MakeTensor = placeholder) -> dict[str, Any]:
     """The nested state, with `tensor(name, dtype, shape)` in each tensor's place.
 
-    An entry that each rank has its own of is a dict: `state["rng"]["rank-00000"]`. CheckpointError names what cannot
-    be read without trusting it, Damaged what is broken.
+    An entry with one value per rank is a dict: `state["rng"]["rank-00000"]`. Raises CheckpointError for an object that
+    could only be read by trusting it, and Damaged for corrupt data.
     """
     objects = {item.name: item for item in manifest.items if item.offsets is None}
 
@@ -58,7 +58,7 @@ def saved_state(store: Store, manifest: Manifest, tensor: MakeTensor = placehold
 
 
 def dtype_of(manifest: Manifest, name: str) -> torch.dtype:
-    """A saved tensor's dtype; CheckpointError where this torch has none such."""
+    """A saved tensor's dtype; CheckpointError where this torch does not have it."""
     dtype = vars(torch).get(manifest.tensors[name][0])
     if not isinstance(dtype, torch.dtype):
         raise CheckpointError(f"{name} has the type {manifest.tensors[name][0]!r}, which this torch does not know")
@@ -66,7 +66,7 @@ def dtype_of(manifest: Manifest, name: str) -> torch.dtype:
 
 
 def read_item(store: Store, manifest: Manifest, item: Item) -> memoryview:
-    """The bytes of a tensor's part or of an object, verified."""
+    """The verified bytes of an item."""
     memory, pieces, end = memoryview(bytearray(item.bytes)), [], 0
     for segment in item.segments:
         pieces.append((memory[end : end + segment.raw], manifest.files[segment.file], segment))
@@ -75,8 +75,8 @@ def read_item(store: Store, manifest: Manifest, item: Item) -> memoryview:
     return memory
 
 
-def trusted(name: str, data: memoryview) -> bytes:
-    """An object of torch.save that no code is needed for, saved anew: nothing of the old bytes is handed on."""
+def resave_safely(name: str, data: memoryview) -> bytes:
+    """Loads an object of torch.save with weights_only=True and saves it again, so that no untrusted bytes are kept."""
     file = io.BytesIO()
     torch.save(_unpickled(name, data), file)
     return file.getvalue()
@@ -85,7 +85,7 @@ def trusted(name: str, data: memoryview) -> bytes:
 def _unpickled(name: str, data: memoryview) -> Any:
     try:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    # A hostile pickle can fail in any way that torch knows of.
+    # A malicious pickle can raise any exception.
     except Exception as error:
         reason = str(error).partition("\n")[0][:200] or type(error).__name__
         raise CheckpointError(

@@ -19,7 +19,7 @@ from slurmopt.checkpoint.format import index
 from slurmopt.checkpoint.format.rank_payload import Place
 from slurmopt.checkpoint.snapshot.arena import Arena
 from slurmopt.checkpoint.snapshot.division import Chunk, Division
-from slurmopt.checkpoint.snapshot.planned_division import planned
+from slurmopt.checkpoint.snapshot.planned_division import plan_share
 from slurmopt.storage.direct_io import ALIGNMENT
 from slurmopt.storage.memory import aligned
 
@@ -40,20 +40,18 @@ def signature(tensors: dict[str, torch.Tensor]) -> str:
 class SnapshotPlan:
     """What this rank copies, and where to. All ranks make it together."""
 
-    def __init__(
-        self, tensors: dict[str, torch.Tensor], agreement: Collectives, division: Division, alike: bool
-    ) -> None:
+    def __init__(self, tensors: dict[str, torch.Tensor], ranks: Collectives, division: Division, alike: bool) -> None:
         """`alike`: all ranks have found this very division, so none needs to hear of the others' shares."""
         self.signature, self.division = signature(tensors), division
         if alike and division.derivable:
-            chunks = division.share(agreement.rank)
+            chunks = division.share(ranks.rank)
         else:
-            chunks = planned(tensors, agreement, division.of_first)
+            chunks = plan_share(tensors, ranks, division.first_rank_only)
         self.tensors = shapes(tensors)
         self.own = {name: self.tensors[name] for name in division.own}
         self.describe = alike and division.derivable and division.chunks > index.INLINE_ITEMS
         """Whether there are too many items for the manifest."""
-        self.spread = division.spread() if self.describe and agreement.rank == 0 else None
+        self.spread = division.spread() if self.describe and ranks.rank == 0 else None
         self._chunks = chunks
         self.places, self.bytes = _laid_out(chunks, tensors)
         self._targets: dict[int, list[torch.Tensor]] = {}
@@ -146,11 +144,11 @@ def shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[str, list[int]]]
 def _laid_out(chunks: list[Chunk], tensors: dict[str, torch.Tensor]) -> tuple[list[Place], int]:
     """The tensors' places in a buffer, and how much of it they take."""
     lengths = [tensors[chunk.name].dtype.itemsize * math.prod(chunk.sizes) for chunk in chunks]
-    starts, end = starts_of(lengths)
+    starts, end = item_offsets(lengths)
     return [Place(*chunk, start, length) for chunk, start, length in zip(chunks, starts, lengths, strict=True)], end
 
 
-def starts_of(lengths: list[int]) -> tuple[list[int], int]:
+def item_offsets(lengths: list[int]) -> tuple[list[int], int]:
     """Where items of these lengths start, and where they end: large ones first, at multiples of 4096."""
     starts, end = [0] * len(lengths), 0
     for large in (True, False):
