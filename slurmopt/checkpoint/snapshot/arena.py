@@ -1,8 +1,8 @@
-"""Host memory for snapshots, shared with the writer process, its pages faulted in before the first save needs them.
+"""Arena: host memory for snapshots, shared with the writer process, with pages that are faulted in before first use.
 
-A first touch of fresh memory takes a dozen times longer than a copy. The memory is a memfd: it is shared by handing its
-descriptor over, has no name that a crash could leave behind, and is not bounded by the size of /dev/shm, which
-containers keep at 64 MB.
+The first access to fresh memory takes a dozen times longer than a copy. The memory is a memfd: it is shared by passing
+its descriptor, has no name that could remain after a crash, and is not limited by the size of /dev/shm, which is 64 MB
+in containers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from slurmopt.storage.memory import aligned
 
 _MADV_POPULATE_WRITE = 23  # Linux 5.14
 _POPULATE_BYTES = 8 << 20
-"""At once: the training's own calls for memory wait that long, some milliseconds."""
+"""Bytes per call: the training's own memory calls wait for it, some milliseconds."""
 _NICE = 10
 _RESERVE = 256 << 20
-"""Bytes of the machine's memory that an arena leaves alone."""
+"""Bytes of the available memory that an arena leaves free."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -31,14 +31,14 @@ class Arena:
     """`buffers` areas of `size` bytes each."""
 
     def __init__(self, size: int, buffers: int, folder: Path | None = None) -> None:
-        """`folder`: where memory is short, a nameless file there takes the snapshots instead, slower."""
+        """`folder`: where memory is short, an unnamed file there holds the snapshots instead, which is slower."""
         self.size, self.buffers = aligned(size), buffers
         if folder is None:
             self.descriptor = os.memfd_create("slurmopt-arena", os.MFD_CLOEXEC)
         else:
             self.descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         os.ftruncate(self.descriptor, max(ALIGNMENT, self.size * buffers))
-        if folder is not None:  # a full disk must be found here, not by a store into the mapping
+        if folder is not None:  # detects a full disk here, instead of a SIGBUS at a write to the mapping
             os.posix_fallocate(self.descriptor, 0, max(ALIGNMENT, self.size * buffers))
         self.before_close: Callable[[], object] | None = None
         self._map = mmap.mmap(self.descriptor, max(ALIGNMENT, self.size * buffers))
@@ -55,39 +55,39 @@ class Arena:
         return self.size * self.buffers
 
     def buffer(self, index: int) -> memoryview:
-        """One area."""
+        """The area `index`."""
         return self._view[index * self.size : (index + 1) * self.size]
 
     def populate(self) -> None:
-        """Faults all pages in, from a thread: the training goes on meanwhile."""
+        """Faults all pages in, from a thread, while the training continues."""
         self._populating = threading.Thread(target=self._populate, name="slurmopt-arena", daemon=True)
         self._populating.start()
 
     def settled(self) -> None:
-        """Waits until all pages are there."""
+        """Waits until all pages are faulted in."""
         if self._populating is not None:
             self._populating.join()
 
     def _populate(self) -> None:
-        with contextlib.suppress(OSError):  # only this thread steps back; without that the training's first steps share
+        with contextlib.suppress(OSError):  # lowers the priority of this thread only
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         start = self.address
         for offset in range(0, self.total, _POPULATE_BYTES):
             length = min(_POPULATE_BYTES, self.total - offset)
-            # An older kernel refuses; then the first save faults the pages in, and is slower for it.
+            # An older kernel refuses; then the first save faults the pages in, and is slower.
             if self._closing.is_set() or _libc.madvise(
                 ctypes.c_void_p(start + offset), ctypes.c_size_t(length), _MADV_POPULATE_WRITE
             ):
                 return
 
     def close(self) -> None:
-        """Gives the memory back once nothing refers to it any more."""
+        """Releases the memory, at the latest when no tensor refers to it any more."""
         self._closing.set()
         self.settled()
         if self.before_close is not None:
             self.before_close()
         os.close(self.descriptor)
-        with contextlib.suppress(BufferError):  # a tensor still looks at it: it goes with that tensor
+        with contextlib.suppress(BufferError):  # a tensor still refers to it, and releases it
             self._view.release()
             self._map.close()
 
@@ -101,36 +101,36 @@ class MappedArena:
         os.close(descriptor)
 
     def buffer(self, index: int) -> memoryview:
-        """One area, as the rank filled it."""
+        """The area `index`, which the rank has filled."""
         return self._view[index * self._size : (index + 1) * self._size]
 
 
 def affordable(size: int, buffers: int, available: int) -> int:
-    """How many of `buffers` areas of `size` bytes fit into `available` bytes of memory; 0 for none."""
+    """The number of areas of `size` bytes, up to `buffers`, that fit into `available` bytes of memory."""
     return next((count for count in range(buffers, 0, -1) if size * count + _RESERVE <= available), 0)
 
 
 def available_memory() -> int:
-    """Bytes that this process may still take: the machine's, or what its cgroups leave. Where these cannot be seen, as
-    in a container, what Slurm gave the job on this node."""
+    """Bytes that this process may still allocate: limited by the machine and its cgroups; where cgroups are invisible,
+    as in a container, by the job's memory on this node."""
     meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     machine = int(meminfo["MemAvailable"].split()[0]) * 1024
     return min([machine, *(list(_cgroup_room()) or _slurm_room(os.environ))])
 
 
 def _slurm_room(environ: Mapping[str, str]) -> list[int]:
-    """The job's memory on this node by Slurm's variables, less what its ranks have, each as much as this process;
-    empty where Slurm says nothing. MiB there, bytes here."""
+    """The job's memory on this node by Slurm's variables, less the estimated use of its ranks, each as this process;
+    empty where Slurm sets no limit. Slurm's values are MiB, the result is bytes."""
 
     def number(name: str) -> int:
         value = environ.get(name, "")
         return int(value) if value.isdigit() else 0
 
-    given = number("SLURM_MEM_PER_NODE") or number("SLURM_MEM_PER_CPU") * number("SLURM_CPUS_ON_NODE")
-    if not given:
+    limit = number("SLURM_MEM_PER_NODE") or number("SLURM_MEM_PER_CPU") * number("SLURM_CPUS_ON_NODE")
+    if not limit:
         return []
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
-    return [max(0, (given << 20) - resident * (number("LOCAL_WORLD_SIZE") or 1))]
+    return [max(0, (limit << 20) - resident * (number("LOCAL_WORLD_SIZE") or 1))]
 
 
 def _cgroup_room() -> Iterator[int]:
@@ -144,14 +144,14 @@ def _cgroup_room() -> Iterator[int]:
         else:
             continue
         while folder != folder.parent and str(folder).startswith("/sys/fs/cgroup"):
-            with contextlib.suppress(OSError, ValueError, KeyError):  # no limit here ("max"), or none that we may read
+            with contextlib.suppress(OSError, ValueError, KeyError):  # no limit ("max"), or an unreadable one
                 limit = int((folder / most).read_text())
                 yield limit - int((folder / now).read_text()) + _page_cache(folder)
             folder = folder.parent
 
 
 def _page_cache(folder: Path) -> int:
-    """Bytes that count as used and are given back on demand."""
+    """Bytes that count as used but are reclaimed on demand."""
     stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
     if "total_cache" in stat:  # version 1
         return int(stat["total_cache"]) - int(stat.get("total_shmem", 0))

@@ -1,8 +1,8 @@
-"""Which rank writes what of a state, from shapes and placements alone: each rank finds its share without asking.
+"""Division: assigns the tensors of a state to ranks, computed on each rank from shapes and placements alone.
 
-What is sharded is written by its owner; of equal shards on several ranks (replicas) by the one that has the least to
-write so far. What all ranks have is cut into shares of up to 16 MiB, and a share goes to the rank that has the least.
-Small tensors lie together in a share, so that one rank, and not each, holds them when they are looked for.
+A shard is written by its owner; of replicas of a shard by the rank with the least to write so far. Tensors that all
+ranks have are divided into shares of up to 16 MiB, and each share goes to the rank with the least. Small tensors are
+grouped in a share, so that one rank writes, and later reads, them all.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from torch.distributed.tensor import DTensor
 from slurmopt.checkpoint.format.manifest import Held, Spread
 
 SHARE_BYTES = 16 << 20
-"""Replicated tensors are divided among the ranks in parts of about this size."""
+"""Replicated tensors are divided between the ranks in parts of about this size."""
 
 
 class Chunk(NamedTuple):
-    """A tensor, or a part of one: offsets and sizes are in elements."""
+    """A tensor or a part of one; offsets and sizes are in elements."""
 
     name: str
     offsets: tuple[int, ...]
@@ -33,7 +33,7 @@ class Chunk(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-    """What counts of one: the tensor itself may go."""
+    """The properties of a tensor that matter, without a reference to it."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -47,7 +47,7 @@ class _Tensor(NamedTuple):
 
 
 class Division:
-    """The division of `tensors` among `world_size` ranks; the same on all ranks that have the same tensors.
+    """The division of `tensors` between `world_size` ranks; equal on all ranks that have the same tensors.
 
     `own`: names that this rank alone has. `of_first`: names that are rank 0's to write, as the ranks' values may
     differ.
@@ -63,7 +63,7 @@ class Division:
         self._tensors = {name: _Tensor.of(tensor) for name, tensor in tensors.items()}
         self._world_size = world_size
         self.own, self.first_rank_only = own, first_rank_only
-        shared = sorted(tensors.keys() - set(own))  # the same order on all ranks, whatever order their states have
+        shared = sorted(tensors.keys() - set(own))  # an order that is equal on all ranks
         self._sharded = [name for name in shared if self._tensors[name].mesh is not None]
         self._whole = [name for name in shared if self._tensors[name].mesh is None]
         self._meshes: dict[Any, _Mesh] = {}
@@ -71,7 +71,7 @@ class Division:
 
     @property
     def derivable(self) -> bool:
-        """Whether shapes and placements say it all: each sharded tensor is spread over all ranks, one piece a rank."""
+        """Whether it follows from shapes and placements: each sharded tensor has one contiguous shard on each rank."""
         return all(self._is_derivable(each) for each in {self._tensors[name] for name in self._sharded})
 
     def _is_derivable(self, tensor: _Tensor) -> bool:
@@ -86,7 +86,7 @@ class Division:
 
     @cached_property
     def digest(self) -> str:
-        """Equal where all ranks find the same division."""
+        """A digest that is equal on all ranks where their divisions are equal."""
         parts = [f"{self._world_size}\0{SHARE_BYTES}"]
         for name in (*self._whole, *self._sharded):
             tensor = self._tensors[name]
@@ -96,26 +96,26 @@ class Division:
 
     @property
     def chunks(self) -> int:
-        """How many parts the shared tensors are written in, about: empty ones count."""
+        """The approximate number of parts of the shared tensors; includes empty ones."""
         sharded = [self._tensors[name] for name in self._sharded]
         return sum(self._mesh(each.mesh).parts(each.placements) for each in sharded) + sum(1 for _ in self._parts())
 
     def share(self, rank: int) -> list[Chunk]:
-        """What `rank` writes; what it alone has only where it is this rank."""
-        mine = [
+        """The chunks that `rank` writes; its own tensors are included only for this rank."""
+        chunks = [
             Chunk(name, held.offsets, held.sizes)
-            for name, found in self._shards(rank)
-            for held in found
+            for name, parts in self._shards(rank)
+            for held in parts
             if held.part == rank
         ]
-        mine += [chunk for chunk, writer in self._distribute() if writer == rank]
-        return mine + [part for name in self.own for part in _cut(name, self._tensors[name], self._divides)]
+        chunks += [chunk for chunk, writer in self._distribute() if writer == rank]
+        return chunks + [part for name in self.own for part in _cut(name, self._tensors[name], self._divides)]
 
     def spread(self) -> Spread:
-        """Every part of every shared tensor, and who writes it."""
+        """Every part of every shared tensor with the rank that writes it."""
         layouts: dict[tuple[Held, ...], int] = {}
         tensors = {}
-        numbers: dict[int, tuple[list[Held], int]] = {}  # by identity: to compare long layouts takes long
+        numbers: dict[int, tuple[list[Held], int]] = {}  # by identity: comparing long layouts is slow
         for name, held in self._shards(None):
             if id(held) not in numbers:
                 numbers[id(held)] = held, layouts.setdefault(tuple(held), len(layouts))
@@ -131,17 +131,17 @@ class Division:
         return self._world_size > 1
 
     def _shards(self, rank: int | None) -> Iterator[tuple[str, list[Held]]]:
-        """The parts of each sharded tensor; with `rank` only those that it has a replica of."""
+        """The parts of each sharded tensor; with `rank` only those of which it has a replica."""
         loads: dict[tuple[int, ...], list[int]] = {}
-        alike: dict[_Tensor, list[Held]] = {}  # without replicas nobody's load counts
+        alike: dict[_Tensor, list[Held]] = {}  # without replicas loads do not matter
         for name in self._sharded:
             tensor = self._tensors[name]
             if tensor not in alike:
-                found = list(self._parts_of(tensor, rank, loads))
+                parts = list(self._parts_of(tensor, rank, loads))
                 if any(each.is_replicate() for each in tensor.placements):
-                    yield name, found
+                    yield name, parts
                     continue
-                alike[tensor] = found
+                alike[tensor] = parts
             yield name, alike[tensor]
 
     def _parts_of(self, tensor: _Tensor, rank: int | None, loads: dict[tuple[int, ...], list[int]]) -> Iterator[Held]:
@@ -157,7 +157,7 @@ class Division:
                 yield Held(offsets, sizes, replicas[least])
 
     def _shard(self, tensor: _Tensor, coordinate: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Sizes and offsets of the shard at a coordinate of its mesh; the arithmetic is done once for each shape."""
+        """Sizes and offsets of the shard at a coordinate of its mesh; cached for each shape."""
         key = tensor, coordinate
         if key not in self._shard_cache:
             grid, placements = tensor.mesh.shape, tensor.placements
@@ -166,8 +166,8 @@ class Division:
         return self._shard_cache[key]
 
     def _distribute(self) -> Iterator[tuple[Chunk, int]]:
-        """Whole tensors in shares, each with the rank that writes it."""
-        ranks = [(0, rank) for rank in range(self._world_size)]  # a heap: who has least comes first, of equals rank 0
+        """The chunks of whole tensors, each with the rank that writes it."""
+        ranks = [(0, rank) for rank in range(self._world_size)]  # a heap: the least load first, then the lowest rank
         share: list[Chunk] = []
         size = 0
         for chunk in self._parts():
@@ -176,11 +176,11 @@ class Division:
                 yield chunk, 0
                 continue
             if share and size + length > SHARE_BYTES:
-                yield from _given(share, size, ranks)
+                yield from _assign_share(share, size, ranks)
                 share, size = [], 0
             share.append(chunk)
             size += length
-        yield from _given(share, size, ranks)
+        yield from _assign_share(share, size, ranks)
 
     def _parts(self) -> Iterator[Chunk]:
         for name in self._whole:
@@ -196,7 +196,7 @@ class Division:
 
 
 class _Mesh:
-    """The ranks of a device mesh, by coordinate and the other way round."""
+    """The ranks of a device mesh by coordinate, and the reverse."""
 
     def __init__(self, mesh: Any) -> None:
         grid = mesh.mesh
@@ -208,7 +208,7 @@ class _Mesh:
         self._replicas: dict[Any, tuple[int, ...]] = {}
 
     def parts(self, placements: Any) -> int:
-        """How many shards a tensor with these placements has."""
+        """The number of shards of a tensor with these placements."""
         return math.prod(size for size, each in zip(self._shape, placements, strict=True) if not each.is_replicate())
 
     def shards(self, placements: Any) -> Iterator[tuple[int, ...]]:
@@ -229,11 +229,11 @@ class _Mesh:
 
 
 Cut = tuple[int, int, int]
-"""Along one dimension of a mesh: into how many parts, which of them, and in how many strides."""
+"""Along one dimension of a mesh: the number of parts, the index of the part, and the number of strides."""
 
 
 def _cuts(dim: int, grid: Sequence[int], placements: Sequence[Any], coordinate: tuple[int, ...]) -> list[Cut]:
-    """What is done to a tensor's dimension `dim`, in the order of the mesh's dimensions."""
+    """The cuts of a tensor's dimension `dim`, in the order of the mesh's dimensions."""
     return [
         (parts, at, _strides(each))
         for parts, at, each in zip(grid, coordinate, placements, strict=True)
@@ -242,13 +242,13 @@ def _cuts(dim: int, grid: Sequence[int], placements: Sequence[Any], coordinate: 
 
 
 def _strides(placement: Any) -> int:
-    """More than 1 where FSDP divides what tensor parallelism has divided along the same dimension."""
+    """More than 1 where FSDP and tensor parallelism divide the same dimension."""
     return int(getattr(placement, "split_factor", 1))
 
 
 def _rows(size: int, cuts: list[Cut]) -> range:
-    """What is left of `range(size)`. Parts are those of torch.chunk: all of one length but the last ones, which may be
-    empty. ValueError where what is left is not in one piece."""
+    """The part of `range(size)` after all cuts. Parts are those of torch.chunk: of equal length except the last ones,
+    which may be empty. ValueError where the result is not contiguous."""
     rows: Sequence[int] = range(size)
     for parts, at, strides in cuts:
         pieces = [_chunk(_chunk(rows, strides, each), parts, at) for each in range(strides)]
@@ -262,7 +262,7 @@ def _rows(size: int, cuts: list[Cut]) -> range:
 
 
 def _is_even(size: int, cuts: list[Cut]) -> bool:
-    """Whether each part has as many rows, all in one piece: what strides do to others, torch decides."""
+    """Whether all parts are contiguous and have equal length, which is required with strides."""
     left = size
     for parts, _, strides in cuts:
         if left % (parts * strides):
@@ -280,7 +280,7 @@ def _chunk(rows: Sequence[int], parts: int, at: int) -> Sequence[int]:
 
 
 def _cut(name: str, tensor: _Tensor, divides: bool) -> list[Chunk]:
-    """A whole tensor in rows of about 16 MiB; nothing where it has no elements."""
+    """A whole tensor as chunks of rows of about 16 MiB; none for a tensor without elements."""
     shape = tensor.shape
     if not math.prod(shape):
         return []
@@ -294,7 +294,7 @@ def _cut(name: str, tensor: _Tensor, divides: bool) -> list[Chunk]:
     ]
 
 
-def _given(share: list[Chunk], size: int, ranks: list[tuple[int, int]]) -> Iterator[tuple[Chunk, int]]:
+def _assign_share(share: list[Chunk], size: int, ranks: list[tuple[int, int]]) -> Iterator[tuple[Chunk, int]]:
     if share:
         load, rank = ranks[0]
         heapq.heapreplace(ranks, (load + size, rank))

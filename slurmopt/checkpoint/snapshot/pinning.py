@@ -1,4 +1,4 @@
-"""Lets a GPU copy into the arena on its own, beside what it computes."""
+"""Pins the arena's memory, so that a GPU copies into it asynchronously."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _RUNTIMES = {"libcudart": "cudaGetLastError", "libamdhip64": "hipGetLastError"}
 
 
 def pin(arena: Arena) -> None:
-    """Where the training uses a GPU. Without it copies go through a buffer of the driver's, and take longer."""
+    """Pins the arena where the training uses a GPU. Unpinned copies go through a buffer of the driver and are
+    slower."""
     if not torch.cuda.is_initialized() or not arena.total:
         return
     arena.settled()
@@ -36,8 +37,8 @@ def _unpin(cudart: Any, address: int) -> None:
 
 
 def _forget_error() -> None:
-    """CUDA remembers a failed call, and torch would raise it as the failure of the training's next kernel. torch offers
-    no way to cudaGetLastError, which forgets it; the library that torch has loaded does."""
+    """Clears CUDA's last error, which torch would otherwise raise for the training's next kernel. torch does not expose
+    cudaGetLastError, so it is called in the library that torch has loaded."""
     for path in _loaded(Path("/proc/self/maps").read_text()):
         name = next(name for stem, name in _RUNTIMES.items() if stem in path)
         getattr(ctypes.CDLL(path), name)()

@@ -1,7 +1,7 @@
-"""The division of a state that shapes do not decide: rank 0 plans for all, and each rank hears of its own share alone.
+"""Divides a state that `Division` cannot: rank 0 plans for all ranks, and sends each its share.
 
-torch.distributed.checkpoint's planner knows every kind of tensor that torch can shard. Its plan grows with ranks times
-tensors, which is why no rank but the first has all of it, and why `Division` comes first.
+The planner of torch.distributed.checkpoint supports every kind of sharded tensor. Its plan grows with ranks times
+tensors, so only rank 0 has all of it, and `Division` is used where possible.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slurmopt.checkpoint.snapshot.division import SHARE_BYTES, Chunk
 
 
 def plan_share(tensors: dict[str, torch.Tensor], ranks: Collectives, first_rank_only: Collection[str]) -> Any:
-    """This rank's share, a list of chunks. All ranks together."""
+    """This rank's share, a list of chunks. A collective call."""
     planner = StatePlanner(divide=ranks.world_size > 1, first_rank_only=first_rank_only)
     planner.set_up_planner(tensors, is_coordinator=ranks.rank == 0)
     plans = ranks.gather_to_first(planner.create_local_plan())
@@ -37,9 +37,9 @@ def _chunks(plan: SavePlan) -> list[Chunk]:
 
 
 class StatePlanner(DefaultSavePlanner):
-    """DCP's planner on names that are flat already; it also divides large replicated tensors among the ranks.
+    """DCP's planner for names that are flat already, which also divides large replicated tensors between the ranks.
 
-    Those in `of_first` are rank 0's to write, as the ranks' values may differ.
+    Those in `of_first` are written by rank 0, since the ranks' values may differ.
     """
 
     def __init__(self, divide: bool, first_rank_only: Collection[str] = ()) -> None:
@@ -60,7 +60,7 @@ class StatePlanner(DefaultSavePlanner):
 
 
 def _divided(item: WriteItem) -> list[WriteItem]:
-    """A whole tensor as rows of about 16 MiB, which the planner then spreads."""
+    """A whole tensor as rows of about 16 MiB, which the planner then distributes."""
     data = item.tensor_data
     if item.type != WriteItemType.TENSOR or data is None or not data.size or not data.size.numel():
         return [item]

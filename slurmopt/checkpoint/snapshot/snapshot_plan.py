@@ -1,7 +1,7 @@
-"""The state's copy in host memory: which rank copies what, and where in its arena it lies.
+"""SnapshotPlan: what this rank copies of the state, and where in its arena.
 
-Each rank finds its share from shapes and placements alone; where these do not say it all, rank 0 plans for all. The
-plan is made when the state's structure changes.
+Each rank computes its share from shapes and placements; where these are not sufficient, rank 0 plans for all. A plan is
+valid until the structure of the state changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PIECE_BYTES = 8 << 20
 
 
 def signature(tensors: dict[str, torch.Tensor]) -> str:
-    """Equal for two states that the same plan fits."""
+    """A digest that is equal for states with the same plan."""
     parts = []
     for name, tensor in tensors.items():
         spread = str(tensor.placements) if isinstance(tensor, DTensor) else ""
@@ -38,10 +38,10 @@ def signature(tensors: dict[str, torch.Tensor]) -> str:
 
 
 class SnapshotPlan:
-    """What this rank copies, and where to. All ranks make it together."""
+    """The chunks that this rank copies and their places. All ranks create it together."""
 
     def __init__(self, tensors: dict[str, torch.Tensor], ranks: Collectives, division: Division, alike: bool) -> None:
-        """`alike`: all ranks have found this very division, so none needs to hear of the others' shares."""
+        """`alike`: all ranks have computed the same division, so no communication is needed."""
         self.signature, self.division = signature(tensors), division
         if alike and division.derivable:
             chunks = division.share(ranks.rank)
@@ -50,7 +50,7 @@ class SnapshotPlan:
         self.tensors = shapes(tensors)
         self.own = {name: self.tensors[name] for name in division.own}
         self.describe = alike and division.derivable and division.chunks > index.INLINE_ITEMS
-        """Whether there are too many items for the manifest."""
+        """Whether the items are too many for the manifest, and are described in the payload files."""
         self.spread = division.spread() if self.describe and ranks.rank == 0 else None
         self._chunks = chunks
         self.places, self.bytes = _laid_out(chunks, tensors)
@@ -67,22 +67,22 @@ class SnapshotPlan:
             _copy_in_memory(self._targets[buffer], sources)
 
     def forget_arena(self) -> None:
-        """The arena was replaced: no tensor may look at the old one any more."""
+        """Drops the tensors that refer to the arena, which is being replaced."""
         self._targets.clear()
 
     def _targets_in(self, arena: Arena, buffer: int, tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         memory = torch.frombuffer(arena.buffer(buffer), dtype=torch.uint8) if arena.size else torch.empty(0)
-        found = []
+        targets = []
         for place in self.places:
             dtype = tensors[place.name].dtype
             raw = memory[place.start : place.start + place.length]
-            found.append(raw.view(dtype).view(place.sizes) if place.length else torch.empty(place.sizes, dtype=dtype))
-        return found
+            targets.append(raw.view(dtype).view(place.sizes) if place.length else torch.empty(place.sizes, dtype=dtype))
+        return targets
 
 
 def _copy_in_memory(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-    """By threads that wait for nobody but at the end. torch's copy has all its threads meet at the end of each tensor,
-    which on a busy machine takes several times as long."""
+    """Copies with threads that synchronize only once. The threads of torch's copy synchronize after each tensor, which
+    takes several times as long on a busy machine."""
     pieces: list[tuple[int, int, int]] = []
     for target, source in zip(targets, sources, strict=True):
         if not _is_plain(source):
@@ -99,7 +99,7 @@ def _copy_in_memory(targets: list[torch.Tensor], sources: list[torch.Tensor]) ->
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its bytes lie in host memory as they are saved; the address of any other device's is nothing to read."""
+    """Whether its bytes are in host memory in the saved layout, so that its address can be read from."""
     if tensor.device.type != "cpu" or type(tensor) is not torch.Tensor:
         return False
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
@@ -111,14 +111,14 @@ def _move(pieces: list[tuple[int, int, int]]) -> None:
 
 
 def _copy_from_gpu(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-    """On a stream of its own for each GPU, after what the training has queued there so far; the arena is pinned."""
+    """Copies on a separate stream of each GPU, after the work that the training has queued; the arena is pinned."""
     streams = []
     for device in {source.device for source in sources}:
         stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         if stream is not None:
             stream.wait_stream(torch.cuda.current_stream(device))
             streams.append(stream)
-        with torch.cuda.stream(stream):  # none for tensors of the CPU, which are copied at once
+        with torch.cuda.stream(stream):  # None for tensors on the CPU, which are copied synchronously
             for target, source in zip(targets, sources, strict=True):
                 if source.device == device:
                     target.copy_(source, non_blocking=stream is not None)
@@ -127,7 +127,7 @@ def _copy_from_gpu(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> 
 
 
 def _part(tensor: torch.Tensor, chunk: Chunk) -> torch.Tensor:
-    """This rank's part of a tensor, as a view."""
+    """A view of this rank's part of a tensor."""
     if isinstance(tensor, DTensor):
         return tensor.to_local()
     for dimension, (offset, size) in enumerate(zip(chunk.offsets, chunk.sizes, strict=True)):
@@ -137,19 +137,19 @@ def _part(tensor: torch.Tensor, chunk: Chunk) -> torch.Tensor:
 
 
 def shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[str, list[int]]]:
-    """Each tensor's type and shape, as a manifest has them."""
+    """Each tensor's type and shape, in the form of a manifest."""
     return {name: (str(each.dtype).removeprefix("torch."), list(each.shape)) for name, each in tensors.items()}
 
 
 def _laid_out(chunks: list[Chunk], tensors: dict[str, torch.Tensor]) -> tuple[list[Place], int]:
-    """The tensors' places in a buffer, and how much of it they take."""
+    """The places of chunks in a buffer, and the bytes that they take."""
     lengths = [tensors[chunk.name].dtype.itemsize * math.prod(chunk.sizes) for chunk in chunks]
     starts, end = item_offsets(lengths)
     return [Place(*chunk, start, length) for chunk, start, length in zip(chunks, starts, lengths, strict=True)], end
 
 
 def item_offsets(lengths: list[int]) -> tuple[list[int], int]:
-    """Where items of these lengths start, and where they end: large ones first, at multiples of 4096."""
+    """The offsets of items of these lengths, and their total size: large ones first, at multiples of 4096."""
     starts, end = [0] * len(lengths), 0
     for large in (True, False):
         for at, length in enumerate(lengths):

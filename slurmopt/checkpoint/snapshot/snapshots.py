@@ -1,4 +1,4 @@
-"""The arena and what is planned into it: takes the state's copy and says where each piece lies."""
+"""Snapshots: copies the state into the buffers of an arena, by a plan that all ranks agree on."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from slurmopt.units import human_bytes
 
 _OBJECT_ROOM = 1 << 20
 _GUESSED_STATES = 2
-"""Tensors of a parameter's size that an optimizer keeps for it, as Adam does: what is assumed before its first step."""
+"""Tensors that an optimizer is assumed to keep per parameter before its first step; Adam keeps two."""
 
 
 @dataclass
 class Snapshot:
-    """One copy of this rank's share, in one buffer of the arena. `was_planned`: plan and arena were there already, as
-    they are for later saves."""
+    """One copy of this rank's share, in one buffer of the arena. `was_planned`: plan and arena existed already, as for
+    later saves."""
 
     buffer: int
     arena: Arena
@@ -41,8 +41,8 @@ class Snapshot:
 
 
 class StateSummary(NamedTuple):
-    """What a rank tells the others of its state: why it cannot be saved, whether the plan at hand fits, a digest of how
-    it is divided, and digests of the entries that may differ between the ranks."""
+    """What a rank sends the others about its state: why it cannot be saved, whether the current plan fits, a digest of
+    its division, and digests of the entries that may differ between the ranks."""
 
     problem: str | None
     fits: bool
@@ -51,7 +51,7 @@ class StateSummary(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """A state as it is about to be copied."""
+    """A state that is about to be copied."""
 
     tensors: dict[str, torch.Tensor]
     entries: dict[str, Entry]
@@ -60,10 +60,10 @@ class Collected(NamedTuple):
 
 
 class Snapshots:
-    """Buffers are taken by `take` and given back by `free`, from another thread."""
+    """Manages the arena's buffers: `take` occupies one, and `free` releases it from another thread."""
 
     def __init__(self, buffers: int, ranks: Collectives, on_this_node: int, longest: float) -> None:
-        """`on_this_node`: ranks that share its memory. `longest`: seconds that a buffer may take to be written."""
+        """`on_this_node`: ranks that share the memory. `longest`: the maximum of seconds until a buffer is written."""
         self._buffers, self._ranks = buffers, ranks
         self._on_this_node, self._longest = on_this_node, longest
         self._entries = Entries(ranks.rank)
@@ -73,7 +73,7 @@ class Snapshots:
         self._changed = threading.Condition()
 
     def prepare(self, state: dict[str, Any]) -> None:
-        """Makes the arena before the first save needs it, sized for when the optimizer has stepped."""
+        """Creates the arena before the first save, with room for the optimizer's state after its first step."""
         tensors, entries = self._collect(state)
         objects = self._objects(entries)
         size = sum(_local_bytes(tensor, self._ranks.world_size) for tensor in tensors.values())
@@ -83,18 +83,18 @@ class Snapshots:
 
     @property
     def buffers(self) -> int:
-        """How many there are; where memory is short, fewer than were asked for."""
+        """The number of buffers; less than requested where memory is short."""
         return self._buffers if self._arena is None else self._arena.buffers
 
     def has_free_buffer(self, wait: bool) -> bool:
-        """Whether this rank has a buffer that is not being written; with `wait`, once it has."""
+        """Whether a buffer is free; with `wait`, waits for one."""
         with self._changed:
             if wait and self._arena is not None:
                 self._changed.wait_for(lambda: self._free, timeout=self._longest)
             return self._arena is None or bool(self._free)
 
     def take(self, state: dict[str, Any], collected: Collected, summaries: list[StateSummary]) -> Snapshot:
-        """Copies the state into a free buffer. `told`: every rank's word."""
+        """Copies the state into a free buffer. `summaries` are those of all ranks."""
         before = self._plan, self._arena
         tensors, objects = self._agreed(state, collected, summaries)
         assert self._plan is not None
@@ -108,7 +108,7 @@ class Snapshots:
         return Snapshot(buffer, self._arena, self._plan, places, before == (self._plan, self._arena))
 
     def free(self, buffer: int) -> None:
-        """The writer is done with a buffer."""
+        """Releases a buffer that the writer no longer needs."""
         with self._changed:
             if buffer not in self._free:
                 self._free.append(buffer)
@@ -122,7 +122,7 @@ class Snapshots:
             self._arena = None
 
     def collect(self, state: dict[str, Any]) -> Collected:
-        """What a save of the state holds, before anything is copied; its `word` is for all ranks to hear."""
+        """Collects the state to save, before anything is copied; its `summary` is for all ranks."""
         tensors: dict[str, torch.Tensor] = {}
         entries: dict[str, Entry] = {}
         problem = None
@@ -135,13 +135,13 @@ class Snapshots:
         return Collected(tensors, entries, division, StateSummary(problem, fits, division.digest, digests))
 
     def _agreed(
-        self, state: dict[str, Any], mine: Collected, summaries: list[StateSummary]
+        self, state: dict[str, Any], own: Collected, summaries: list[StateSummary]
     ) -> tuple[dict[str, torch.Tensor], dict[str, bytes]]:
-        """Tensors and objects, with a plan that fits on all ranks. What one rank cannot save stops all of them, instead
-        of leaving the others waiting for it."""
+        """Tensors and objects, after all ranks have agreed on a plan. What one rank cannot save raises on all of them,
+        so that none waits for it."""
         if reason := next((summary.problem for summary in summaries if summary.problem), None):
             raise CheckpointError(reason)
-        tensors, entries, division, _ = mine
+        tensors, entries, division, _ = own
         spreads = {summary.spread for summary in summaries}
         differ, differing = self._entries.compare([summary.digests for summary in summaries], self._ranks.gather)
         if differ:
@@ -156,7 +156,7 @@ class Snapshots:
         return tensors, self._objects(entries)
 
     def _division(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> tuple[Division, bool]:
-        """How the tensors are divided, and whether the plan at hand is for that."""
+        """The division of the tensors, and whether the current plan is for it."""
         if self._plan is not None and self._plan.signature == signature(tensors):
             return self._plan.division, True
         prefixes = tuple(per_rank_name(name, self._ranks.rank) for name in state)
@@ -164,14 +164,15 @@ class Snapshots:
         return Division(tensors, self._ranks.world_size, own, _buffers(state)), False
 
     def _check_alike(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """What only some ranks have, or have in another shape, could not be restored."""
-        mine = {f"state[{name!r}]": "there" for name in state}
+        """Raises CheckpointError for tensors that only some ranks have, or in other shapes: they could not be
+        restored."""
+        own = {f"state[{name!r}]": "there" for name in state}
         for name, tensor in self._entries.alike(state, tensors).items():
-            mine[name] = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-        summaries = self._ranks.gather(mine)
-        for rank, theirs in enumerate(summaries):
-            for name in {**summaries[0], **theirs}:
-                first, other = summaries[0].get(name, "missing"), theirs.get(name, "missing")
+            own[name] = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+        shapes = self._ranks.gather(own)
+        for rank, theirs in enumerate(shapes):
+            for name in {**shapes[0], **theirs}:
+                first, other = shapes[0].get(name, "missing"), theirs.get(name, "missing")
                 if first != other:
                     raise CheckpointError(
                         f"{name} is {first} on rank 0 and {other} on rank {rank}; "
@@ -179,12 +180,12 @@ class Snapshots:
                     )
 
     def _collect(self, state: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, Entry]]:
-        """The tensors by name, and everything else by entry."""
+        """The tensors by name, and the rest by entry."""
         tensors: dict[str, torch.Tensor] = {}
         return tensors, {name: self._entries.take_apart(name, value, tensors) for name, value in state.items()}
 
     def _objects(self, entries: dict[str, Entry]) -> dict[str, bytes]:
-        """What this rank writes of them: its own, and rank 0 what all ranks share."""
+        """The objects that this rank writes: its own, and on rank 0 the shared ones."""
         return {each.key: each.object for each in entries.values() if each.is_own or self._ranks.rank == 0}
 
     def _log_differing(self, names: list[str]) -> None:
@@ -213,10 +214,12 @@ class Snapshots:
             self._arena.populate()
             pin(self._arena)
         with self._changed:
-            self._free = list(reversed(range(self._arena.buffers)))  # the first, whose pages come first, is taken first
+            self._free = list(
+                reversed(range(self._arena.buffers))
+            )  # buffer 0, whose pages are faulted in first, is used first
 
     def _drop_arena(self) -> None:
-        """Once nothing is being written from it."""
+        """Closes the arena once no buffer is being written."""
         if self._arena is None:
             return
         with self._changed:
@@ -254,7 +257,7 @@ def _memory_warning(size: int, wanted: int, available: int, folder: Path | None)
 
 
 def _buffers(state: dict[str, Any]) -> set[str]:
-    """Names of the models' buffers: a batch norm's statistics differ between the ranks, and DDP goes by rank 0's."""
+    """Names of the models' buffers: batch norm statistics differ between the ranks, and DDP uses those of rank 0."""
     models = {name: model for name, value in state.items() if isinstance(model := unwrapped(value), torch.nn.Module)}
     buffers = {name: plain_keys(model, [key for key, _ in model.named_buffers()]) for name, model in models.items()}
     return {f"{name}.{key}" for name, keys in buffers.items() for key in keys.values()}
@@ -270,7 +273,7 @@ def _local_bytes(tensor: torch.Tensor, world_size: int) -> int:
 
 
 def _future_bytes(value: Any, world_size: int) -> int:
-    """What an optimizer that has not stepped yet will keep."""
+    """The estimated bytes of the state of an optimizer before its first step."""
     if not isinstance(value, torch.optim.Optimizer) or value.state:
         return 0
     parameters = [parameter for group in value.param_groups for parameter in group["params"]]
