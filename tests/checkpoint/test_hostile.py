@@ -179,7 +179,7 @@ def test_dcp_deletes_only_what_it_has_written(store: FolderStore) -> None:
     hold.open()
     writer = dcp.SlurmoptWriter(store.root)
     writer._hand = dcp._Hand(1, "me")
-    writer._let_go(store, hold.records, hold)
+    writer._prune(store, hold.records, hold)
     assert store.list("step-") == [f"{NAME}/thesis.tex", "step-00000001/notes/rank-00000.bin"]
 
 

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from slurmopt.checkpoint import Checkpointer
 from slurmopt.checkpoint.format import index, ledger
 from slurmopt.checkpoint.format.manifest import Manifest
-from slurmopt.checkpoint.restore import node_cache, node_window, restore
+from slurmopt.checkpoint.restore import node_cache, node_window, optimizer_state
 from slurmopt.checkpoint.rng import rng_state
 from slurmopt.commands.checkpoint.main import main
 from slurmopt.job.worker.current_run import CurrentRun
@@ -255,20 +255,20 @@ def test_an_optimizer_on_a_device_gets_its_state_there_before_it_is_read() -> No
     """`meta` stands for the device; the parameters stay as they are."""
     model = torch.nn.Linear(4, 4, device="meta")
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
-    restore.begin({"optimizer": optimizer, "model": model})
+    optimizer_state.create_optimizer_states({"optimizer": optimizer, "model": model})
     averages = [each["exp_avg"] for each in optimizer.state.values()]
     assert [each.device.type for each in averages] == ["meta", "meta"]
     assert optimizer.param_groups[0]["lr"] == 0.5
     assert all(parameter.grad is None for parameter in model.parameters())
     host = torch.optim.AdamW(torch.nn.Linear(4, 4).parameters())
-    restore.begin({"optimizer": host})
+    optimizer_state.create_optimizer_states({"optimizer": host})
     assert not host.state, "in the host's memory it is read to where the optimizer takes it from"
 
 
 def test_an_optimizer_on_a_device_that_wants_a_closure_is_left_as_it_is() -> None:
     model = torch.nn.Linear(4, 4, device="meta")
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5)
-    restore.begin({"optimizer": optimizer})
+    optimizer_state.create_optimizer_states({"optimizer": optimizer})
     assert not optimizer.state, "its state is read by way of the host's memory"
     assert optimizer.param_groups[0]["lr"] == 0.5
     assert all(parameter.grad is None for parameter in model.parameters())

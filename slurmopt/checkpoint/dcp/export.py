@@ -1,6 +1,6 @@
-"""A checkpoint in the formats of others, written without holding more of it in memory than a few pieces.
+"""Exports a checkpoint to a torch.save file or to safetensors, with only a few pieces in memory at a time.
 
-A file is laid out first, with room for every tensor; then each piece is read, verified, and written to its place.
+It creates a file with space for every tensor; then it reads, verifies and writes each piece to its place.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _SAFETENSORS = {
     "int64": "I64", "uint64": "U64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0", "complex64": "C64",
 }  # fmt: skip
-"""dtypes as the safetensors format names them."""
+"""The names of dtypes in the safetensors format."""
 
 
 def to_torch(store: Store, manifest: Manifest, path: Path, key: str | None) -> bool:
-    """One file of torch.save; whether torch.load(weights_only=True) takes it, too."""
-    mode = FakeTensorMode()  # tensors without memory; those within objects stay real
+    """Writes a torch.save file; returns whether torch.load(weights_only=True) can read it."""
+    mode = FakeTensorMode()  # tensors without memory; those within objects remain real
 
     def fake(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
         with mode:
-            made = torch.empty(shape, dtype=dtype)
-        made.saved_name = name
-        return made
+            tensor = torch.empty(shape, dtype=dtype)
+        tensor.saved_name = name
+        return tensor
 
     state = chosen(read_state(store, manifest, fake), key, manifest)
     with skip_data(materialize_fake_tensors=True):
@@ -55,11 +55,11 @@ def to_torch(store: Store, manifest: Manifest, path: Path, key: str | None) -> b
 
 
 def to_safetensors(store: Store, manifest: Manifest, path: Path, key: str | None) -> None:
-    """All tensors, or those of one entry, by their dotted names. What is no tensor has no place in the format."""
+    """Writes all tensors, or those of one entry, by their dotted names. The format contains only tensors."""
     tensors = _by_name(chosen(read_state(store, manifest), key, manifest), key)
     if not tensors:
         raise CheckpointError(f"{manifest.name}{f', {key},' if key else ''} has no tensors to export")
-    # Aligned types first, so that each tensor starts at a multiple of its element's size.
+    # Larger element types first, so that each tensor starts at a multiple of its element size.
     ordered = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, Any] = {"__metadata__": {"step": str(manifest.step), "checkpoint": manifest.name}}
     end, starts = 0, {}
@@ -79,7 +79,7 @@ def to_safetensors(store: Store, manifest: Manifest, path: Path, key: str | None
 
 
 def chosen(state: dict[str, Any], key: str | None, manifest: Manifest) -> Any:
-    """The whole state, or the entry `key`; InputError naming those there are."""
+    """The whole state, or its entry `key`. InputError, which lists the entries, where there is none."""
     if key is None:
         return state
     if key not in state:
@@ -88,7 +88,7 @@ def chosen(state: dict[str, Any], key: str | None, manifest: Manifest) -> Any:
 
 
 def fill(store: Store, manifest: Manifest, descriptor: int, places: dict[str, list[int]]) -> None:
-    """Writes the saved tensors into an open file: `places` are the offsets that each one's first byte goes to."""
+    """Writes the saved tensors into an open file; `places` are the offsets of each tensor in it."""
     wanted = []
     for item in manifest.items:
         if item.offsets is None or item.name not in places:
@@ -114,15 +114,15 @@ def fill(store: Store, manifest: Manifest, descriptor: int, places: dict[str, li
 
 
 def _runs(manifest: Manifest, item: Item, start: int, length: int) -> Iterator[tuple[int, int, int]]:
-    """Where the bytes `start` to `start + length` of a part of a tensor lie in the whole one.
+    """Maps the bytes `start` to `start + length` of a part of a tensor to the whole tensor.
 
-    Yields (first byte within these, offset in the tensor, count): one for a part made of whole rows, else many.
+    Yields (first byte within these, offset in the tensor, count): one for a part of complete rows, else many.
     """
     shape = tuple(manifest.tensors[item.name][1])
     assert item.offsets is not None
     assert item.sizes is not None
     width = item.bytes // max(1, torch.Size(item.sizes).numel())
-    # Trailing dimensions that are whole make one run together with the one before them.
+    # Complete trailing dimensions form one run with the dimension before them.
     whole = len(shape)
     while whole and item.sizes[whole - 1] == shape[whole - 1]:
         whole -= 1
@@ -149,18 +149,18 @@ def _write(descriptor: int, data: memoryview, offset: int) -> None:
 
 
 def _by_name(state: Any, key: str | None) -> dict[str, torch.Tensor]:
-    """The placeholders by the names they were saved under; of one entry, without the entry's own."""
-    found: dict[str, torch.Tensor] = {}
+    """The placeholders by their saved names, without the name of the entry `key`."""
+    tensors: dict[str, torch.Tensor] = {}
 
     def visit(value: Any) -> None:
         if hasattr(value, "saved_name"):
-            found[value.saved_name.removeprefix(f"{key}.")] = value
+            tensors[value.saved_name.removeprefix(f"{key}.")] = value
         elif isinstance(value, (dict, list, tuple)):
             for each in value.values() if isinstance(value, dict) else value:
                 visit(each)
 
     visit(state)
-    return found
+    return tensors
 
 
 def _word(name: str, tensor: torch.Tensor) -> str:
@@ -171,7 +171,7 @@ def _word(name: str, tensor: torch.Tensor) -> str:
 
 
 def _fill_archive(store: Store, manifest: Manifest, path: Path, state: Any) -> bool:
-    """Puts the tensors into an archive that torch.save has laid out without them."""
+    """Writes the tensors into an archive that torch.save has created without their data."""
     with FakeTensorMode():
         laid_out, plain = _loaded(path)
     ours: dict[str, torch.Tensor] = {}
@@ -184,7 +184,7 @@ def _fill_archive(store: Store, manifest: Manifest, path: Path, state: Any) -> b
             offset = theirs[name].untyped_storage()._checkpoint_offset
             if hasattr(tensor, "saved_name"):
                 places.setdefault(tensor.saved_name, []).append(offset)
-            else:  # it was within an object, so it is here already
+            else:  # a tensor within an object is in memory already
                 _write(file.fileno(), memory_of(tensor.contiguous()), offset)
         records = _records(path)
         if len(records) != len(ours):
@@ -196,10 +196,10 @@ def _fill_archive(store: Store, manifest: Manifest, path: Path, state: Any) -> b
 
 
 def _loaded(path: Path) -> tuple[Any, bool]:
-    """What was laid out; whether it loads with weights_only. It was made here from what needed no trust."""
+    """Loads the archive; returns it and whether weights_only=True worked. This process wrote it, so it is trusted."""
     try:
         return torch.load(path, weights_only=True), True
-    except Exception:  # noqa: BLE001  # a pickle is refused in many ways
+    except Exception:  # noqa: BLE001  # torch raises various exceptions for a pickle that it refuses
         return torch.load(path, weights_only=False), False
 
 
@@ -209,7 +209,7 @@ def _records(path: Path) -> list[zipfile.ZipInfo]:
 
 
 def _put_sums(path: Path, records: list[zipfile.ZipInfo]) -> None:
-    """The CRC-32 of each tensor, which a ZIP archive keeps behind the data and in its directory."""
+    """Writes the CRC-32 of each tensor, which a ZIP archive has after the data and in its directory."""
     with zipfile.ZipFile(path) as archive:
         entries, at = archive.infolist(), archive.start_dir
     wanted = {entry.header_offset for entry in records}
@@ -225,7 +225,7 @@ def _put_sums(path: Path, records: list[zipfile.ZipInfo]) -> None:
 
 
 def _sum(descriptor: int, entry: zipfile.ZipInfo) -> tuple[int, int]:
-    """CRC-32 of an entry's data, and where the data ends."""
+    """The CRC-32 of an entry's data, and the end of the data."""
     name, extra = struct.unpack("<HH", os.pread(descriptor, 4, entry.header_offset + 26))
     start = entry.header_offset + 30 + name + extra
     end, crc = start + entry.file_size, 0

@@ -1,4 +1,4 @@
-"""A checkpoint as a plain folder of torch.distributed.checkpoint, one item in memory at a time."""
+"""Exports a checkpoint to a folder of torch.distributed.checkpoint, with one item in memory at a time."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from slurmopt.storage.store import Store
 
 
 def to_dcp(store: Store, manifest: Manifest, path: Path, key: str | None) -> None:
-    """The whole state, or one entry of it, in the parts that it was saved in."""
+    """Writes the whole state, or one entry of it, in the parts in which it was saved."""
     state = chosen(read_state(store, manifest), key, manifest)
     if not isinstance(state, dict):
         raise InputError(f"{key} is a {type(state).__name__}, and DCP keeps dicts; valid: --format torch")
     writer = dcp.FileSystemWriter(path, single_file_per_rank=True, thread_count=1)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="torch.distributed is")  # one process is what we mean
+            warnings.filterwarnings("ignore", message="torch.distributed is")  # a single process is intended
             dcp.save(state, storage_writer=writer, planner=_FromStorage(store, manifest), no_dist=True)
-    except CheckpointException as error:  # DCP's wrapping, a traceback as text
+    except CheckpointException as error:  # DCP wraps the exception
         cause = next(iter(error.failures.values()))[0]
         raise cause from error
 
 
 class _FromStorage(DefaultSavePlanner):
-    """Plans for placeholders; a tensor's data is read when it is to be written."""
+    """Plans with placeholders; a tensor's data is read when it is written."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class _FromStorage(DefaultSavePlanner):
         return torch.frombuffer(data, dtype=torch.uint8).view(dtype_of(self._manifest, item.name)).view(sizes)
 
     def _saved(self, item: WriteItem) -> dict[tuple[int, ...], Item] | None:
-        """The saved parts of the tensor that is meant; None for what is no saved tensor."""
+        """The saved parts of a tensor; None for an item that is not a saved tensor."""
         value: Any = self.state_dict[item.index.fqn]
         return self._items.get(value.saved_name, {}) if hasattr(value, "saved_name") else None
 

@@ -1,4 +1,4 @@
-"""From what torch.distributed.checkpoint plans to write to segments in a payload file."""
+"""Writes the items of a DCP save plan as segments of a payload file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from slurmopt.storage.store import Store
 
 
 class Stored(NamedTuple):
-    """Where one item lies. `item` is None for a tensor without elements."""
+    """The stored location of one item. `item` is None for a tensor without elements."""
 
     files: list[File]
     item: Item | None
 
 
 def written(store: Store, key: str, encoding: str | None, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
-    """Writes the plan's items to the file `key`; durable when it returns."""
+    """Writes the plan's items to the file `key`, which is durable on return."""
     writer = PayloadWriter(key, encoding, {})
     pieces = writer.pieces(_blocks(plan, planner))
     first = next(pieces, None)
@@ -43,7 +43,7 @@ def written(store: Store, key: str, encoding: str | None, plan: SavePlan, planne
 
 
 def merged(stored: list[list[Stored]]) -> tuple[list[File], list[Item]]:
-    """The files and items of all ranks, segments pointing into the common list of files."""
+    """The files and items of all ranks, with segments that refer to the common list of files."""
     files: dict[File, int] = {}
     items = []
     for each in chain.from_iterable(stored):
@@ -58,7 +58,7 @@ def merged(stored: list[list[Stored]]) -> tuple[list[File], list[Item]]:
 
 
 def _blocks(plan: SavePlan, planner: SavePlanner) -> Iterator[Block]:
-    """Each item in segments, one resolved at a time. Large ones start where direct I/O can read them."""
+    """Each item in segments, one resolved at a time. Large ones are aligned for direct I/O."""
     end = 0
     for each in sorted(plan.items, key=lambda each: -_length(each)):
         data = _bytes_of(planner.resolve_data(each))

@@ -1,4 +1,4 @@
-"""Where `torch.distributed.checkpoint` is told to save and load, and at which step."""
+"""Opens the place of DCP checkpoints, and reads the step from a checkpoint_id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurmopt.storage.store import Store
 
 
 def open_store(place: str | os.PathLike[str], options: dict[str, Any]) -> Store:
-    """A folder, or a URL such as s3://BUCKET/PREFIX with the `options` of its kind, such as `S3Store`'s."""
+    """The store on a folder, or on a URL such as s3://BUCKET/PREFIX with the `options` of its kind."""
     kind = kind_of(str(place))
     if not kind.is_folder:
         return kind.open(str(place), **options)
@@ -24,7 +24,7 @@ def open_store(place: str | os.PathLike[str], options: dict[str, Any]) -> Store:
 
 
 def step_in(checkpoint_id: str | os.PathLike[str] | None) -> int | None:
-    """The step that it speaks of: the last whole number in its last part (`step-120`, `epoch=3-step=120.ckpt`)."""
+    """The step in a checkpoint_id: the last integer of its last component (`step-120`, `epoch=3-step=120.ckpt`)."""
     last = Path(str(checkpoint_id)).name.removesuffix(".ckpt") if checkpoint_id is not None else ""
     numbers = re.findall(r"\d+", last)
     return int(numbers[-1]) if numbers else None

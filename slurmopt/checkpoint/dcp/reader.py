@@ -1,4 +1,4 @@
-"""`torch.distributed.checkpoint` reads slurmopt's checkpoints, those of `Checkpointer` too; every byte verified."""
+"""SlurmoptReader: lets torch.distributed.checkpoint load slurmopt's checkpoints, with every byte verified."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from slurmopt.errors import CheckpointError
 from slurmopt.storage.store import Store
 
 _BATCH_BYTES = 64 << 20
-"""How much is read by way of buffers at once, at least one item."""
+"""Bytes that are read through buffers at a time; at least one item."""
 
 
 class SlurmoptReader(StorageReader):
@@ -71,14 +71,14 @@ class SlurmoptReader(StorageReader):
         if manifest.paths:
             self._names = {name: name for name in manifest.tensors}
             self._values, paths = {}, dict(manifest.paths)
-        else:  # Checkpointer's: nested, and with objects that are JSON
+        else:  # saved by Checkpointer: nested, with objects as JSON
             flat, paths = flatten_state_dict(read_state(self._store, manifest))
             self._names = {name: value.saved_name for name, value in flat.items() if hasattr(value, "saved_name")}
             self._values = {name: value for name, value in flat.items() if name not in self._names}
-        found: dict[str, Any] = dict.fromkeys(paths, BytesStorageMetadata())
+        entries: dict[str, Any] = dict.fromkeys(paths, BytesStorageMetadata())
         chunks = _chunks(manifest)
-        found.update({flat: _tensor(manifest, name, chunks.get(name, [])) for flat, name in self._names.items()})
-        return Metadata(found, planner_data=paths)
+        entries.update({flat: _tensor(manifest, name, chunks.get(name, [])) for flat, name in self._names.items()})
+        return Metadata(entries, planner_data=paths)
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         pass
@@ -88,7 +88,7 @@ class SlurmoptReader(StorageReader):
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         names = sorted({str(plan.storage_data) for plan in plans})
-        if len(names) > 1:  # one was committed in between
+        if len(names) > 1:  # another was committed meanwhile
             raise CheckpointError(
                 f"the ranks found different ones newest: {', '.join(names)}; load again, or give step"
             )
@@ -123,8 +123,8 @@ class SlurmoptReader(StorageReader):
         return fitting[0]
 
     def _object(self, name: str) -> bytes:
-        """What DCP unpickles with weights_only=False."""
-        if name in self._values:  # decoded without trusting it, and pickled here
+        """The bytes of an object, which DCP unpickles with weights_only=False."""
+        if name in self._values:  # decoded safely, and pickled by this process
             file = io.BytesIO()
             torch.save(self._values[name], file)
             return file.getvalue()
@@ -133,7 +133,7 @@ class SlurmoptReader(StorageReader):
         return bytes(data) if self.allow_pickles else resave_safely(name, data)
 
     def _read_tensors(self, wanted: dict[tuple[str, tuple[int, ...]], list[ReadItem]], planner: LoadPlanner) -> None:
-        """Straight into the target where the bytes are the same; else by way of buffers, some at a time."""
+        """Reads into the targets where their bytes have the saved layout, else through buffers in batches."""
         items = {(item.name, item.offsets): item for item in self._read.items if item.offsets is not None}
         direct: list[tuple[Item, torch.Tensor]] = []
         buffered: list[tuple[Item, list[ReadItem]]] = []

@@ -1,11 +1,10 @@
-"""`torch.distributed.checkpoint` on slurmopt's storage: for `dcp.save`, `dcp.async_save` and `dcp.load`, and so for all
-that is built on them.
+"""SlurmoptWriter: lets `dcp.save` and `dcp.async_save`, and what is built on them, save to slurmopt's storage.
 
     dcp.save(state, checkpoint_id="step-120", storage_writer=SlurmoptWriter("/data/run-7"))
     dcp.load(state, storage_reader=SlurmoptReader("/data/run-7"))            # the newest complete one
 
-Each save is a folder of its own and counts once its record is in the ledger: a save that breaks off, on whatever rank,
-leaves the ones before it as they are, also of the same step.
+Each save has a folder of its own, and is complete once its record is in the ledger: an interrupted save, on any rank,
+does not affect earlier ones, also of the same step.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _ATTEMPT = "SLURMOPT_ATTEMPT"
 
 @dataclass(frozen=True)
 class _Hand:
-    """Under which attempt a process commits, and the name it signs with."""
+    """The attempt under which a process commits, and its owner mark."""
 
     attempt: int
     owner: str
@@ -50,7 +49,7 @@ class _Hand:
 
 @dataclass(frozen=True)
 class _Share:
-    """What the coordinator tells each rank of a save."""
+    """What the coordinator sends each rank about a save."""
 
     name: str
     rank: int
@@ -58,18 +57,18 @@ class _Share:
 
 @dataclass(frozen=True)
 class _Hold:
-    """What a process has of one place."""
+    """A process's open ledger of one place."""
 
     ledger: Ledger
     hand: _Hand
 
 
 _holds: dict[str, _Hold] = {}
-_turn = threading.RLock()  # of those that dcp.async_save saves from
-_tidied: set[str] = set()
+_lock = threading.RLock()  # dcp.async_save saves from several threads
+_cleaned: set[str] = set()
 _ATTEMPT_OF = re.compile(r"step-\d{8,}/a(\d{4,})-[0-9a-f]{8}")
 _FILE_OF = re.compile(r"rank-\d{5,}\.bin|manifest\.json")
-"""Nothing else is ever deleted: the folder may hold files of the user's."""
+"""The only files that are ever deleted: the folder may contain the user's own files."""
 
 
 class SlurmoptWriter(StorageWriter):
@@ -93,7 +92,7 @@ class SlurmoptWriter(StorageWriter):
         compression: str | None = None,
         **options: Any,
     ) -> None:
-        self.place = open_store(place, options).place  # a bad one is told here, not at the first save
+        self.place = open_store(place, options).place  # an invalid place raises here, not at the first save
         self.step, self.keep = step, keep
         self.metrics, self.compression = dict(metrics or {}), compression
         self._options = options
@@ -105,7 +104,7 @@ class SlurmoptWriter(StorageWriter):
         return step_in(checkpoint_id) is not None
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        named = step_in(checkpoint_id)  # DCP calls this only where there is one
+        named = step_in(checkpoint_id)  # DCP calls this only with a checkpoint_id
         self._step = self.step if named is None else named
 
     def storage_meta(self) -> StorageMeta | None:
@@ -123,7 +122,7 @@ class SlurmoptWriter(StorageWriter):
             raise CheckpointError("a planner with enable_plan_caching cannot be used: each save has a name of its own")
         if self._step is None:
             raise CheckpointError("which step is it? valid: SlurmoptWriter(…, step=120), or checkpoint_id='step-120'")
-        with _turn:
+        with _lock:
             self._hold()
         self._name = checkpoint_name(self._step, f"a{self._attempt:04d}-{secrets.token_hex(4)}")
         self._step = self.step
@@ -137,15 +136,15 @@ class SlurmoptWriter(StorageWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Every rank's payload is durable: makes the checkpoint count."""
+        """Commits the checkpoint, of which every rank's payload is durable."""
         store, manifest = open_store(self.place, self._options), self._manifest(metadata, results)
         encoded = manifest.encode()
         if not store.put_new(manifest.key, encoded):
             raise StorageError(f"{store.place}/{manifest.key} is there already")
-        with _turn:
+        with _lock:
             hold = self._hold()
             hold.commit(manifest.commit(encoded))
-            self._let_go(store, hold.records, hold)
+            self._prune(store, hold.records, hold)
 
     def _manifest(self, metadata: Metadata, results: list[list[WriteResult]]) -> Manifest:
         step, _, unique = self._name.removeprefix("step-").partition("/")
@@ -169,18 +168,18 @@ class SlurmoptWriter(StorageWriter):
             metrics={key: float(value) for key, value in self.metrics.items()},
         )
 
-    def _let_go(self, store: Store, records: Records, hold: Ledger) -> None:
+    def _prune(self, store: Store, records: Records, hold: Ledger) -> None:
         names = [] if self.keep is None else expired(records.commits, keep=self.keep)
-        if self.place not in _tidied:
-            names += self._left_behind(store, {commit.name for commit in records.commits} | records.damaged)
-            _tidied.add(self.place)
+        if self.place not in _cleaned:
+            names += self._interrupted_saves(store, {commit.name for commit in records.commits} | records.damaged)
+            _cleaned.add(self.place)
         if names:
             hold.prune(names, [key for name in names for key in store.list(f"{name}/") if _ours(key)])
 
-    def _left_behind(self, store: Store, kept: set[str]) -> list[str]:
-        """What broken-off saves of attempts that are shut out by now have left."""
-        found = {folder_of(key) for key in store.list("step-") if _ours(key)} - kept
-        older = (name for name in found if (match := _ATTEMPT_OF.fullmatch(name)) and int(match[1]) < self._attempt)
+    def _interrupted_saves(self, store: Store, kept: set[str]) -> list[str]:
+        """The folders of interrupted saves of fenced attempts."""
+        folders = {folder_of(key) for key in store.list("step-") if _ours(key)} - kept
+        older = (name for name in folders if (match := _ATTEMPT_OF.fullmatch(name)) and int(match[1]) < self._attempt)
         return sorted(older)
 
     @property
@@ -189,7 +188,7 @@ class SlurmoptWriter(StorageWriter):
         return self._hand.attempt
 
     def _hold(self) -> Ledger:
-        """This process's place in the ledger; the first time, it shuts out whoever saved there before."""
+        """This process's ledger; the first call fences earlier processes and attempts."""
         if self.place not in _holds:
             store = open_store(self.place, self._options)
             self._hand = self._hand or _Hand(_attempt(store), mark())
@@ -200,9 +199,9 @@ class SlurmoptWriter(StorageWriter):
         return _holds[self.place].ledger
 
     def __getstate__(self) -> dict[str, Any]:
-        """For the process that DCP may save from in the background: both are one hand, and may save in turn."""
+        """Shares the owner with the background process from which DCP may save, so that both may save in turn."""
         if not dist.is_initialized() or dist.get_rank() == 0:
-            with _turn:
+            with _lock:
                 self._hold()
         return self.__dict__
 
@@ -213,5 +212,5 @@ def _ours(key: str) -> bool:
 
 
 def _attempt(store: Store) -> int:
-    given = os.environ.get(_ATTEMPT, "")
-    return int(given) if given.isdecimal() else max(ledger.read(store).by_attempt, default=-1) + 1
+    attempt = os.environ.get(_ATTEMPT, "")
+    return int(attempt) if attempt.isdecimal() else max(ledger.read(store).by_attempt, default=-1) + 1

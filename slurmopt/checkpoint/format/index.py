@@ -1,8 +1,7 @@
-"""The items of a large checkpoint, described by rank: each rank's at the end of its payload file, read by whom it
-concerns.
+"""The item descriptions of a large checkpoint: each rank's are at the end of its payload file.
 
-A description is the JSON of a manifest's `items`, of the items that this rank wrote, with segments that count within
-the rank's own list of files. The manifest has its place, length and checksum.
+A description is the JSON of a manifest's `items`, of the items that this rank wrote, whose segments refer to the rank's
+own list of files. The manifest has its position, length and checksum.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from slurmopt.storage.memory import aligned, staging
 from slurmopt.storage.store import Store
 
 INLINE_ITEMS = 16384
-"""Up to so many items are described in the manifest itself, some megabytes of it: one small file to read."""
+"""Up to this number the items are in the manifest itself, which is then some megabytes long."""
 _READERS = 8
 
 
 def describe_items(items: list[Item]) -> tuple[memoryview, int, str]:
-    """The description of items as a piece for direct I/O: the memory, how much of it counts, and its checksum."""
+    """The description of items: a buffer for direct I/O, the length of the description in it, and its checksum."""
     encoded = json.dumps(items, separators=(",", ":")).encode()
     memory = staging(len(encoded))
     memory[: len(encoded)] = encoded
@@ -36,7 +35,7 @@ def describe_items(items: list[Item]) -> tuple[memoryview, int, str]:
 
 
 def load_items(store: Store, manifest: Manifest, parts: Iterable[int] | None = None) -> Manifest:
-    """`manifest` with the items of `parts`, all of them where None is given; itself where it has them already.
+    """`manifest` with the items of `parts`, by default of all. Returns a manifest that has its items unchanged.
 
     Damaged where a description is not the one that was saved, FileNotFoundError where its file is gone.
     """
@@ -45,22 +44,24 @@ def load_items(store: Store, manifest: Manifest, parts: Iterable[int] | None = N
     wanted = sorted(set(range(len(manifest.parts)) if parts is None else parts))
     regions = _regions(manifest.spread)
     with ThreadPoolExecutor(max(1, min(_READERS, len(wanted))), thread_name_prefix="slurmopt-index") as pool:
-        found = list(pool.map(lambda part: _items(store, manifest, part), wanted))
-    for part, items in zip(wanted, found, strict=True):
+        items_of_parts = list(pool.map(lambda part: _items(store, manifest, part), wanted))
+    for part, items in zip(wanted, items_of_parts, strict=True):
         _check_whole(manifest, manifest.spread, regions, part, items)
-    whole = replace(manifest, items=[item for items in found for item in items], spread=None, parts=[])
+    whole = replace(manifest, items=[item for items in items_of_parts for item in items], spread=None, parts=[])
     _checked(whole, manifest.key)
     return whole
 
 
 def items_taken_by(manifest: Manifest, rank: int, world_size: int, whole: Iterable[Item]) -> list[Item]:
-    """Of a checkpoint on nodes' own disks: the items that `rank` takes to the next tier, of a manifest that has them
-    (`whole`). Those of the rank that wrote their first bytes, since they lie on its node if it is where it was."""
+    """The items of a node-local checkpoint that `rank` copies to the next tier, of those of the manifest (`whole`).
+
+    They are those of which it wrote the first bytes, since these are on its node if it runs where it ran before.
+    """
     return [item for item in whole if _writer_of(manifest, item) % world_size == rank]
 
 
 def files_taken_by(manifest: Manifest, rank: int, world_size: int) -> set[str]:
-    """The keys of the files that `rank` needs to take its share of a checkpoint to the next tier."""
+    """The keys of the files that `rank` needs to copy its share of a checkpoint to the next tier."""
     if manifest.spread is not None:
         mine = manifest.parts[rank::world_size]
         return {manifest.files[file].key for index in mine for file in index.files}
@@ -74,7 +75,7 @@ def _writer_of(manifest: Manifest, item: Item) -> int:
 
 
 def fold_parts(spread: Spread, count: int) -> Spread:
-    """The same with each part described by another one, as `count` ranks take them in turn."""
+    """`spread` with its parts assigned to `count` ranks in turn."""
     layouts = [[held._replace(part=held.part % count) for held in layout] for layout in spread.layouts]
     return Spread(spread.tensors, layouts, {name: part % count for name, part in spread.objects.items()})
 
@@ -93,7 +94,7 @@ def _items(store: Store, manifest: Manifest, part: int) -> list[Item]:
 
 
 def _read(store: Store, manifest: Manifest, index: Index) -> bytes:
-    """By direct I/O where the file system takes it, as everything in payload files."""
+    """Reads a description by direct I/O where possible, as everything in payload files."""
     file = manifest.files[index.files[0]]
     start = index.offset // ALIGNMENT * ALIGNMENT
     end = min(aligned(index.offset + index.stored), file.bytes)
@@ -103,30 +104,30 @@ def _read(store: Store, manifest: Manifest, index: Index) -> bytes:
 
 
 def _moved(item: Item, index: Index) -> Item:
-    """Its segments count within the manifest's files."""
+    """An item whose segments refer to the manifest's files."""
     return item._replace(segments=[segment._replace(file=index.files[segment.file]) for segment in item.segments])
 
 
 def _regions(spread: Spread) -> list[dict[int, int]]:
-    """For each layout: how many elements each part holds."""
-    found = []
+    """For each layout the number of elements in each part."""
+    elements = []
     for layout in spread.layouts:
         held: dict[int, int] = {}
         for each in layout:
             held[each.part] = held.get(each.part, 0) + math.prod(each.sizes)
-        found.append(held)
-    return found
+        elements.append(held)
+    return elements
 
 
 def _check_whole(
     manifest: Manifest, spread: Spread, regions: list[dict[int, int]], part: int, items: list[Item]
 ) -> None:
-    """Damaged where a part lacks something that it should hold."""
+    """Raises Damaged where a part lacks something that it should contain."""
     here: dict[str, int] = {}
     for item in items:
         if item.sizes is not None:
             here[item.name] = here.get(item.name, 0) + math.prod(item.sizes)
-    objects = {item.name for item in items if item.sizes is None}  # one may be named as a tensor is
+    objects = {item.name for item in items if item.sizes is None}  # an object may have the name of a tensor
     for name, layout in spread.tensors.items():
         if here.get(name, 0) != regions[layout].get(part, 0):
             raise Damaged(f"{manifest.key}: part {part} has not all of {name} that it should")

@@ -1,11 +1,11 @@
-"""Which checkpoints of one tier are complete: numbered records that only one writer can put.
+"""Ledger: records which checkpoints of one tier are complete, and fences older attempts.
 
-Attempt K's record N is `commits/KKKK-NNNNNN.json`, and a store lets only one writer have a name. An attempt puts at its
-own next number and nowhere else. To shut an older attempt out, a newer one takes the number that the older would take
-next: whatever is still alive of it finds its name taken, and can neither commit nor prune any more. No clock, no lock
-that a dead node could hold, and the same on a folder (`link`) and on S3 (`If-None-Match: *`).
+Attempt K's record N is `commits/KKKK-NNNNNN.json`, and a store creates each name only once. An attempt only creates its
+own next number. To fence an older attempt, a newer one creates the number that the older one would use next: whatever
+is still alive of it finds its name taken, and can neither commit nor prune any more. There is no clock and no lock that
+a dead node could hold, and it works alike on a folder (`link`) and on S3 (`If-None-Match: *`).
 
-    open    somebody begins to write
+    open    a process begins to write
     commit  a checkpoint is complete from here on           the fields of `Commit`
     prune   checkpoints are gone from here on, put before   checkpoints
             the first byte is deleted
@@ -13,7 +13,7 @@ that a dead node could hold, and the same on a folder (`link`) and on S3 (`If-No
             were saved: set aside, never restored again
     fence   the end of this attempt                         by
 
-Each has `owner`, the one hand that put it, and `xxh3`, the checksum of all the rest.
+Each has `owner`, the process that created it, and `xxh3`, the checksum of the rest.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _KEY = re.compile(r"commits/(\d{4,})-(\d{6,})\.json")
 _UNREADABLE = "unreadable"
 _NAME = re.compile(r"step-[0-9]{8,}/[A-Za-z0-9-]+")
 _RECORD_BYTES = 16 << 20
-"""No record is longer."""
+"""The maximum size of a record."""
 
 
 class Fenced(CheckpointError):
-    """A newer attempt has taken over: this one can neither commit nor prune."""
+    """A newer attempt has taken over: this one can neither commit nor prune any more."""
 
 
 def checkpoint_name(step: int, unique: str) -> str:
-    """The folder of one save."""
+    """The name of a checkpoint, which is its folder."""
     return f"step-{step:08d}/{unique}"
 
 
@@ -74,16 +74,16 @@ def key(attempt: int, number: int) -> str:
 
 @dataclass
 class Records:
-    """The ledger as it was read: what each attempt has put, by number."""
+    """The records of the ledger, by attempt and number."""
 
     by_attempt: dict[int, dict[int, dict[str, Any]]]
 
     @property
     def commits(self) -> list[Commit]:
-        """The checkpoints that stand, newest first."""
+        """The complete checkpoints, newest first."""
         gone = self.pruned | self.damaged
-        found = [commit for record in self._all() if (commit := _commit(record)) and commit.name not in gone]
-        return sorted(found, key=_age, reverse=True)
+        commits = [commit for record in self._all() if (commit := _commit(record)) and commit.name not in gone]
+        return sorted(commits, key=_age, reverse=True)
 
     @property
     def pruned(self) -> set[str]:
@@ -91,12 +91,12 @@ class Records:
 
     @property
     def damaged(self) -> set[str]:
-        """Set aside, and still there."""
+        """The damaged checkpoints that are not pruned."""
         return _named(self._all(), "damaged") - self.pruned
 
     @property
     def unreadable(self) -> list[str]:
-        """The keys of the records that are not what was put: nobody knows what they stood for."""
+        """The keys of corrupt records, whose content is unknown."""
         return [
             key(attempt, number)
             for attempt, numbers in self.by_attempt.items()
@@ -112,7 +112,7 @@ class Records:
 
 
 def read(store: Store) -> Records:
-    """Every record. A damaged one (a full disk, a foreign hand) counts as taken, and says nothing."""
+    """Reads all records. A corrupt one occupies its number and has no content."""
     by_attempt: dict[int, dict[int, dict[str, Any]]] = {}
     for name in store.list(FOLDER):
         if match := _KEY.fullmatch(name):
@@ -128,7 +128,7 @@ def _record(store: Store, name: str) -> dict[str, Any]:
     try:
         data = store.get(name, _RECORD_BYTES)
         value = json.loads(data)
-        # The same bytes, and not only the same values: several texts name one number.
+        # Compares bytes, not only values: several texts denote the same number.
         if isinstance(value, dict) and value.pop("xxh3", None) and _encoded(value) == data:
             return value
     except FileNotFoundError:  # deleted since the listing
@@ -152,12 +152,12 @@ def _named(records: list[dict[str, Any]], kind: str) -> set[str]:
 
 
 def _is_name(name: object) -> bool:
-    """Whatever a foreign hand wrote: no name of a checkpoint leads out of the tier."""
+    """Whether it is a valid name of a checkpoint, which cannot lead out of the tier."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def is_count(value: object) -> bool:
-    """A number that every reader can count with: no bool, and none that has thousands of digits."""
+    """Whether it is a non-negative 64-bit integer, and not a bool."""
     return type(value) is int and 0 <= value < 1 << 63
 
 
@@ -182,15 +182,15 @@ def _commit(record: dict[str, Any]) -> Commit | None:
     if not all(map(_is_name, references)):
         return None
     values["references"] = tuple(references)
-    # What is no number is no reason to lose a checkpoint: users put it there.
+    # A metric that is not a number is ignored: it must not make the checkpoint invalid.
     values["metrics"] = {str(name): value for name, value in metrics.items() if _measured(value)}
     commit = Commit(**values)  # type: ignore[arg-type]
     return commit if _NAME.fullmatch(commit.name) and commit.manifest == f"{commit.name}/manifest.json" else None
 
 
 class Ledger:
-    """One attempt's hand in the ledger of one tier. Nobody else puts a record that would not shut it out, so what it
-    has read once, with what it put since, stays true."""
+    """One attempt's access to the ledger of one tier. Any record of another attempt fences this one, so the records
+    that it has read and created remain valid until then."""
 
     def __init__(self, store: Store, attempt: int, owner: str) -> None:
         self._store, self._attempt, self._owner = store, attempt, owner
@@ -199,26 +199,26 @@ class Ledger:
         self.fenced = False
 
     def open(self) -> None:
-        """Shuts older attempts out and takes this attempt's turn. Fenced where a newer attempt is here already.
+        """Fences older attempts and opens this one. Raises Fenced where a newer attempt exists.
 
-        It looks once more after its own record is there: of two attempts that open at the same time one sees the other.
+        It reads again after its own record exists: of two attempts that open at the same time one sees the other.
         """
-        here = False
+        is_open = False
         while True:
             self.records = read(self._store)
             newer = [attempt for attempt in self.records.by_attempt if attempt > self._attempt]
             if newer:
                 raise self._fenced(f"attempt {max(newer)}")
             older = [attempt for attempt in self.records.by_attempt if attempt < self._attempt]
-            if not all(self._shut_out(attempt) for attempt in older):
+            if not all(self._fence(attempt) for attempt in older):
                 continue
-            if here:
+            if is_open:
                 return
             self._next = self.records.next_number(self._attempt)
-            here = self._put({"kind": "open"})
+            is_open = self._put({"kind": "open"})
 
-    def _shut_out(self, older: int) -> bool:
-        """False where it has just put one more record: then it must be read."""
+    def _fence(self, older: int) -> bool:
+        """Returns False where the older attempt has created another record meanwhile, which must be read."""
         numbers = self.records.by_attempt[older]
         if numbers[max(numbers)].get("kind") == "fence":
             return True
@@ -229,22 +229,22 @@ class Ledger:
         return True
 
     def commit(self, commit: Commit) -> None:
-        """Makes the checkpoint count; everything it names must be durable by now."""
-        self._put_mine({"kind": "commit", **asdict(commit)})
+        """Records a checkpoint as complete; everything it names must be durable already."""
+        self._put_or_raise({"kind": "commit", **asdict(commit)})
 
     def prune(self, names: Iterable[str], keys: Iterable[str]) -> None:
-        """Takes checkpoints back and deletes `keys`, the files that no other checkpoint needs."""
-        self._put_mine({"kind": "prune", "checkpoints": list(names)})
+        """Removes checkpoints from the ledger, then deletes `keys`, the files that no other checkpoint needs."""
+        self._put_or_raise({"kind": "prune", "checkpoints": list(names)})
         self._store.delete(keys)
         self._forget()
 
     def set_aside(self, names: Iterable[str]) -> None:
-        """Nobody restores or refers to these any more; their files stay, for whoever wants to look."""
-        self._put_mine({"kind": "damaged", "checkpoints": list(names)})
+        """Marks checkpoints as damaged: they are not restored or referenced any more. Their files remain."""
+        self._put_or_raise({"kind": "damaged", "checkpoints": list(names)})
 
     def _forget(self) -> None:
-        """Deletes the records that say nothing any more, commits before the prunes that took them back. The last of
-        each attempt stays: it is what shuts that attempt out."""
+        """Deletes obsolete records, commits before the prunes that refer to them. The last record of each attempt
+        remains, since it fences that attempt."""
         pruned = self.records.pruned
         earlier = [
             (attempt, number, record)
@@ -260,26 +260,26 @@ class Ledger:
     def _last_records(self) -> list[dict[str, Any]]:
         return [numbers[max(numbers)] for numbers in self.records.by_attempt.values()]
 
-    def _delete(self, spent: list[tuple[int, int, dict[str, Any]]]) -> None:
-        self._store.delete([key(attempt, number) for attempt, number, _ in spent])
-        for attempt, number, _ in spent:
+    def _delete(self, obsolete: list[tuple[int, int, dict[str, Any]]]) -> None:
+        self._store.delete([key(attempt, number) for attempt, number, _ in obsolete])
+        for attempt, number, _ in obsolete:
             del self.records.by_attempt[attempt][number]
 
-    def _put_mine(self, record: dict[str, Any]) -> None:
+    def _put_or_raise(self, record: dict[str, Any]) -> None:
         if self.fenced or not self._put(record):
             raise self._fenced("another attempt")
 
     def _put(self, record: dict[str, Any]) -> bool:
-        """Whether it was put. A put that storage reported as failed may have landed: that number is passed over."""
+        """Returns whether the record was created. A put that failed may have succeeded: that number is skipped."""
         record = {**record, "owner": self._owner}
-        mine = self.records.by_attempt.setdefault(self._attempt, {})
+        own = self.records.by_attempt.setdefault(self._attempt, {})
         while not self._store.put_new(key(self._attempt, self._next), _encoded(record)):
-            there = _record(self._store, key(self._attempt, self._next))
-            if there.get("owner") != self._owner:
+            existing = _record(self._store, key(self._attempt, self._next))
+            if existing.get("owner") != self._owner:
                 return False
-            mine[self._next] = there
+            own[self._next] = existing
             self._next += 1
-        mine[self._next] = record
+        own[self._next] = record
         self._next += 1
         return True
 

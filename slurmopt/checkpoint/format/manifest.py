@@ -1,4 +1,4 @@
-"""What a checkpoint holds and where each byte of it lies: one JSON file, no pickles.
+"""Manifest: what a checkpoint contains and where each byte of it is stored; one JSON file without pickles.
 
 format        2, or 1, which has no checksums of compressed bytes, or 3, which keeps the items elsewhere (see below); a
               newer one is refused
@@ -11,8 +11,8 @@ items         [name, offsets, sizes, segments]: a tensor or a part of one (offse
 segments      [file, offset, stored bytes, raw bytes, xxh3_128 of the raw bytes, xxh3_128 of the stored bytes (null
               where they are the raw ones)]
 
-A checkpoint of many items (format 3) keeps them out of this file, so that no rank reads those of all others: each
-rank's are at the end of its payload file (see `index`), and `items` is empty.
+In a checkpoint of many items (format 3) `items` is empty: each rank's are at the end of its payload file (see `index`),
+so that no rank reads those of all others.
 
 parts         [files, offset, bytes, xxh3_128]: for each rank which of the files its items lie in, and where in the
               first of them its items are described
@@ -34,12 +34,12 @@ from slurmopt.errors import CheckpointError
 
 FORMAT = 3
 INLINE_FORMAT = 2
-"""Of a manifest that has the items: what reads this format alone can still read it."""
+"""The format of a manifest that contains the items, which older versions can read too."""
 SEGMENT_BYTES = 8 << 20
 
 
 class Damaged(CheckpointError):
-    """Bytes that are not those that were saved."""
+    """Data that differs from what was saved."""
 
 
 class File(NamedTuple):
@@ -59,7 +59,7 @@ class Segment(NamedTuple):
     raw: int
     xxh3: str
     stored_xxh3: str | None = None
-    """Of compressed bytes, in which some bits may change without changing what they are unpacked to."""
+    """The checksum of compressed data, of which some bits may change without an effect on the decompressed data."""
 
 
 class Item(NamedTuple):
@@ -76,8 +76,8 @@ class Item(NamedTuple):
 
 
 class Index(NamedTuple):
-    """Where one rank's items are described: `stored` bytes at `offset` of the first of `files`, which are indices into
-    the manifest's files. The items' segments count within `files`."""
+    """The place of one rank's item description: `stored` bytes at `offset` of the first of `files`, which are indices
+    into the manifest's files. The items' segments refer to `files`."""
 
     files: tuple[int, ...]
     offset: int
@@ -94,7 +94,7 @@ class Held(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Which part describes what. Tensors that are divided alike share a layout."""
+    """Which part describes which items. Tensors with the same division share a layout."""
 
     tensors: dict[str, int]
     layouts: list[list[Held]]
@@ -134,12 +134,12 @@ class Manifest:
 
     @property
     def object_names(self) -> set[str]:
-        """What it has besides tensors."""
+        """The names of the items that are not tensors."""
         here = {item.name for item in self.items if item.offsets is None}
         return here if self.spread is None else set(self.spread.objects)
 
     def lacking(self) -> str | None:
-        """A tensor of which not every element is here; None where all are whole."""
+        """The name of an incomplete tensor; None where all are complete."""
         here = dict.fromkeys(self.tensors, 0)
         for item in self.items:
             if item.sizes is not None:
@@ -151,8 +151,8 @@ class Manifest:
         return json.dumps(values, separators=(",", ":")).encode()
 
     def commit(self, encoded: bytes, sizes: tuple[int, int] | None = None) -> Commit:
-        """The ledger's record of this checkpoint. `sizes`, in bytes, where the items are not here: what was written for
-        it, and the state it holds."""
+        """The ledger's record of this checkpoint. `sizes`: the bytes written and those of the state, where the manifest
+        does not contain the items."""
         written, held = sizes or self._sizes()
         return Commit(
             step=self.step,
@@ -180,5 +180,5 @@ def _inline(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def folder_of(key: str) -> str:
-    """The checkpoint that a file lies in."""
+    """The checkpoint that contains a file."""
     return key.rpartition("/")[0]

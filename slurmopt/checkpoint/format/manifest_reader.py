@@ -1,4 +1,4 @@
-"""Reads manifests, and checks them without trusting whoever wrote them."""
+"""Decodes manifests, and validates them without trusting their origin."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from slurmopt.errors import CheckpointError
 _FILE = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+/rank-\d{5,}\.bin")
 _XXH3 = re.compile(r"[0-9a-f]{32}")
 _ZSTD_RATIO = 1 << 16
-"""zstd makes at most 128 KiB of 4 bytes."""
+"""The largest ratio of zstd: 128 KiB from 4 bytes."""
 _INDEX_BYTES = 1 << 30
 _OBJECTS_BYTES, _OBJECTS_RATIO = 1 << 30, 64
 _WIDEST, _DIMENSIONS = 32, 64
-"""Bytes of one element, and dimensions of a tensor, at most."""
+"""The maximum bytes of one element, and dimensions of a tensor."""
 
 
 def decode(encoded: bytes, commit: Commit) -> Manifest:
-    """The manifest that `commit` names. Damaged where it is another or broken, CheckpointError for a newer format."""
+    """The manifest of `commit`. Raises Damaged where it is another or corrupt, CheckpointError for a newer format."""
     if xxhash.xxh3_128_hexdigest(encoded) != commit.manifest_xxh3:
         raise Damaged(f"{commit.manifest} is not the file that was saved (checksum)")
     try:
@@ -68,7 +68,7 @@ def _manifest(values: dict[str, Any], commit: Commit) -> Manifest:
 
 
 def items_of(values: list[Any]) -> list[Item]:
-    """Items as JSON has them."""
+    """Items from their JSON form."""
     return [
         Item(str(name), _sizes(offsets), _sizes(sizes), [Segment(*segment) for segment in segments])
         for name, offsets, sizes, segments in values
@@ -88,9 +88,9 @@ def _sizes(values: list[int] | None) -> tuple[int, ...] | None:
 
 
 def _check(manifest: Manifest, commit: Commit) -> None:
-    """Whatever wrote it: no path leaves the tier, and no reader is made to take more memory than there are bytes for.
+    """Ensures that no path leads out of the tier, and that no reader allocates more memory than there is data.
 
-    ValueError for what is wrong.
+    Raises ValueError for anything invalid.
     """
     numbers = (manifest.step, manifest.attempt, manifest.world_size)
     if (
@@ -150,7 +150,7 @@ def _check_layout(name: str, shape: tuple[int, ...], layout: list[Held], parts: 
 
 
 def check_items(manifest: Manifest) -> None:
-    """ValueError where an item is none, or asks for more memory than there are bytes for."""
+    """Raises ValueError for an invalid item, and for one that would need more memory than there is data."""
     used = dict.fromkeys((file.key for file in manifest.files), 0)
     seen = set()
     objects, objects_stored = 0, 0
@@ -193,7 +193,7 @@ def _is_checksum(value: object) -> bool:
 
 
 def _check_part(item: Item, shape: tuple[int, ...]) -> None:
-    """A tensor's elements all have the same width, whatever the type is called."""
+    """Checks that all elements of a tensor have the same size, whatever the dtype is."""
     _check_region(item.name, item.offsets, item.sizes, shape)
     elements, length = math.prod(item.sizes or ()), item.bytes
     if (length % elements or not elements <= length <= _WIDEST * elements) if elements else length:

@@ -1,4 +1,4 @@
-"""One rank's payload on its way to one tier: cut into segments, hashed, referenced where unchanged, compressed.
+"""Writes one rank's payload: divides it into segments, hashes and compresses them, references unchanged ones.
 
 Runs in the writer process, so without torch.
 """
@@ -21,14 +21,14 @@ from slurmopt.storage.memory import aligned, staging
 from slurmopt.storage.store import Store
 
 _RUN_BYTES = 16 << 20
-"""The longest piece handed to a store at once."""
+"""Bytes of the largest piece that is passed to a store."""
 
 Address = tuple[str, tuple[int, ...] | None]
-"""An item's name and offsets: the same in every save of the same state."""
+"""An item's name and offsets, which are equal in every save of the same state."""
 
 
 class Place(NamedTuple):
-    """Where an item lies in an arena's buffer: large ones at multiples of 4096, small ones packed."""
+    """The place of an item in an arena's buffer: large ones at multiples of 4096, small ones packed."""
 
     name: str
     offsets: tuple[int, ...] | None
@@ -46,19 +46,19 @@ class Block(NamedTuple):
 
 @dataclass
 class RankPayload:
-    """What one rank adds to a checkpoint's manifest."""
+    """One rank's part of a checkpoint's manifest."""
 
     files: list[File] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
     index: Index | None = None
-    """Where the items are described, once they are written for a manifest that does not have them."""
+    """Where the items are described in the payload file, for a manifest that does not contain them."""
 
     def as_json(self) -> dict[str, Any]:
-        """As a message to the coordinator, for a manifest that has the items."""
+        """The message to the coordinator, for a manifest that contains the items."""
         return {"files": self.files, "items": self.items}
 
     def summary(self) -> dict[str, Any]:
-        """As a message to the coordinator, for a manifest that has not: what a description holds, and no item."""
+        """The message to the coordinator for a manifest that does not contain the items: only their summary."""
         assert self.index is not None
         tensors = [item for item in self.items if item.sizes is not None]
         own = {place for place, file in enumerate(self.files) if file.key == self.files[self.index.files[0]].key}
@@ -73,7 +73,7 @@ class RankPayload:
 
 
 def arena_blocks(buffer: memoryview, places: list[Place]) -> Iterator[Block]:
-    """The buffer's items in order; a run of small ones makes one block."""
+    """The buffer's items in order, with adjacent small ones in one block."""
     small: list[Place] = []
     for place in sorted(places, key=lambda place: place.start):
         if place.length >= ALIGNMENT:
@@ -102,7 +102,7 @@ def _small_block(buffer: memoryview, places: list[Place]) -> Iterator[Block]:
 
 
 class PayloadWriter:
-    """Turns blocks into the pieces of one payload file, and remembers what lies where."""
+    """Turns blocks into the pieces of one payload file, and records the segments."""
 
     def __init__(self, key: str, encoding: str | None, before: dict[Address, list[tuple[File, Segment]]]) -> None:
         self._key, self._before = key, before
@@ -116,7 +116,7 @@ class PayloadWriter:
         self._index_at: Index | None = None
 
     def pieces(self, blocks: Iterator[Block], base: memoryview | None = None) -> Iterator[memoryview]:
-        """What is new of `blocks`, each piece up to 16 MiB: neighbours within `base` are joined."""
+        """The new data of `blocks` in pieces of up to 16 MiB; adjacent pieces within `base` are joined."""
         waiting: memoryview | None = None
         for block in blocks:
             if not (piece := self._take(block)):
@@ -129,7 +129,7 @@ class PayloadWriter:
             yield waiting
 
     def description(self) -> Iterator[memoryview]:
-        """What `pieces` has yielded, described: the last piece of the file."""
+        """The description of what `pieces` has yielded, as the last piece of the file."""
         memory, length, checksum = describe_items(self._ordered())
         self._index_at = Index((), self._end, length, checksum)
         self._end += len(memory)
@@ -144,7 +144,7 @@ class PayloadWriter:
         return [_in_order(item, self._starts[address]) for address, item in self._items.items()]
 
     def _take(self, block: Block) -> memoryview | None:
-        """The block as it is to be written; None where all of it is stored already."""
+        """The data to write for a block; None where it is stored already."""
         sums = [xxhash.xxh3_128_hexdigest(block.memory[at : at + length]) for _, at, length in block.segments]
         if len(sums) == 1 and (known := self._known(block.segments[0], sums[0])):
             file, segment = known
@@ -191,13 +191,13 @@ class PayloadWriter:
 
 
 def _in_order(item: Item, starts: list[int]) -> Item:
-    """An item whose pieces lie in several files comes from storage in the order of the files, not in its own."""
+    """Sorts the segments of an item, which arrive in the order of files in storage."""
     ordered = sorted(zip(starts, item.segments, strict=True), key=lambda each: each[0])
     return item._replace(segments=[segment for _, segment in ordered])
 
 
 def _joined(base: memoryview, one: memoryview, other: memoryview) -> memoryview | None:
-    """Both as one view, where they are neighbours in `base`."""
+    """Both as one view, where they are adjacent in `base`."""
     if len(one) + len(other) > _RUN_BYTES or one.readonly or address(one) + len(one) != address(other):
         return None
     start = address(one) - address(base)
@@ -213,7 +213,7 @@ def _compressor() -> Callable[[memoryview], bytes]:
 
 
 def known_segments(manifest: Manifest | None) -> dict[Address, list[tuple[File, Segment]]]:
-    """What an earlier checkpoint holds, for `PayloadWriter` to refer to."""
+    """The segments of an earlier checkpoint, which a `PayloadWriter` may reference."""
     if manifest is None:
         return {}
     return {
@@ -223,7 +223,7 @@ def known_segments(manifest: Manifest | None) -> dict[Address, list[tuple[File, 
 
 
 def stored_blocks(store: Store, part: RankPayload) -> Iterator[Block]:
-    """A part that lies on `store` already, read back and verified: the way from one tier to the next."""
+    """Reads and verifies a part from `store`, to copy it to another tier."""
     wanted = []
     for item in part.items:
         start = 0
@@ -242,7 +242,7 @@ def stored_blocks(store: Store, part: RankPayload) -> Iterator[Block]:
 
 
 def _blocks_of(extent: Extent[Place], memory: memoryview) -> Iterator[Block]:
-    """Large segments apart, since they may be known already; neighbouring small ones together."""
+    """Large segments in separate blocks, since they may be stored already; adjacent small ones in one block."""
     small: list[tuple[Place, Segment]] = []
     for place, segment in [*extent.segments, (None, None)]:
         large = segment is not None and segment.stored >= ALIGNMENT and segment.offset % ALIGNMENT == 0
@@ -273,7 +273,7 @@ def from_json(values: dict[str, Any]) -> RankPayload:
 
 
 def merged(parts: list[RankPayload]) -> RankPayload:
-    """The parts of all ranks as one, in rank order."""
+    """Merges the parts of all ranks, in rank order."""
     files: dict[File, int] = {}
     items = []
     for part in parts:

@@ -1,4 +1,4 @@
-"""Reading segments back: neighbours in one go, each verified before anybody sees it."""
+"""Reads segments, adjacent ones together, and verifies each before it is used."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from slurmopt.storage.direct_io import ALIGNMENT
 from slurmopt.storage.store import Store
 
 EXTENT_BYTES = 8 << 20
-"""What is read at once, at most, but for the edges that direct I/O wants: each reader has memory for it, and the first
-touch of that takes longer than the copy out of it."""
+"""The maximum of bytes of one read, without the padding for direct I/O. Each reader allocates as much, and the first
+access to that memory takes longer than the copy out of it."""
 _GAP_BYTES = 64 << 10
 Token = TypeVar("Token")
 
 
 @dataclass
 class Extent(Generic[Token]):
-    """A range of one file that holds `segments`, each with what its reader knows it by."""
+    """A range of one file with its `segments`, each with a token of the caller."""
 
     file: File
     start: int
@@ -31,18 +31,18 @@ class Extent(Generic[Token]):
 
 
 def extents(wanted: Iterable[tuple[Token, File, Segment]]) -> list[Extent[Token]]:
-    """The ranges to read for `wanted`, by file and offset; they start and end where direct I/O can."""
-    found: list[Extent[Token]] = []
+    """The ranges to read for `wanted`, by file and offset, aligned for direct I/O."""
+    ranges: list[Extent[Token]] = []
     for token, file, segment in sorted(wanted, key=lambda each: (each[1].key, each[2].offset)):
         start = segment.offset // ALIGNMENT * ALIGNMENT
         end = min(-(-(segment.offset + segment.stored) // ALIGNMENT) * ALIGNMENT, file.bytes)
-        last = found[-1] if found else None
+        last = ranges[-1] if ranges else None
         if last and last.file.key == file.key and _fits(last, start, end):
             last.length = max(last.length, end - last.start)
             last.segments.append((token, segment))
         else:
-            found.append(Extent(file, start, end - start, [(token, segment)]))
-    return found
+            ranges.append(Extent(file, start, end - start, [(token, segment)]))
+    return ranges
 
 
 def _fits(last: Extent[Token], start: int, end: int) -> bool:
@@ -52,7 +52,7 @@ def _fits(last: Extent[Token], start: int, end: int) -> bool:
 def read_extent(store: Store, extent: Extent[Token], memory: memoryview) -> Iterator[tuple[Token, Segment, memoryview]]:
     """Reads into `memory` (at least `extent.length` bytes) and yields each segment's raw bytes, verified.
 
-    Raises Damaged for bytes that are not those that were saved, FileNotFoundError for a file that is not there.
+    Raises Damaged for corrupt data, FileNotFoundError for a missing file.
     """
     fill(store, extent, memory[: extent.length])
     for token, segment in extent.segments:
@@ -71,21 +71,21 @@ def _verify(data: memoryview, length: int, checksum: str, file: File, segment: S
 
 
 def fill(store: Store, extent: Extent[Token], memory: memoryview) -> None:
-    """Reads a range. Damaged where its file is shorter than it was, FileNotFoundError where it is gone."""
+    """Reads a range. Raises Damaged where its file is too short, FileNotFoundError where it is missing."""
     try:
         store.read_into(extent.file.key, extent.start, memory)
     except StorageError as error:
         length = store.size(extent.file.key)
-        if length < extent.file.bytes:  # storage does its work: it is the file that is broken
+        if length < extent.file.bytes:  # storage works, but the file is truncated
             raise Damaged(f"{extent.file.key} has {length:,} bytes instead of {extent.file.bytes:,}") from error
         raise
 
 
 def is_there(store: Store, file: File) -> bool:
-    """Whether a payload file lies on `store`, in its full length."""
+    """Whether a payload file exists on `store` with its full length."""
     try:
         return store.size(file.key) == file.bytes
-    except (StorageError, OSError):  # what cannot be looked at can neither be passed on nor referred to
+    except (StorageError, OSError):  # an inaccessible file can be neither copied nor referenced
         return False
 
 
@@ -99,9 +99,9 @@ def _decoded(stored: memoryview, file: File, segment: Segment) -> memoryview:
             f"{file.key} is compressed: that needs the package zstandard: pip install zstandard"
         ) from error
     try:
-        if zstandard.frame_content_size(stored) != segment.raw:  # it says how much memory is taken
+        if zstandard.frame_content_size(stored) != segment.raw:  # checked before the memory is allocated
             raise Damaged(f"{file.key} is damaged at byte {segment.offset:,} (zstd: another length)")
         raw = zstandard.ZstdDecompressor().decompress(stored, max_output_size=segment.raw)
-        return memoryview(bytearray(raw))  # torch warns of memory that is not writable
+        return memoryview(bytearray(raw))  # torch warns of read-only memory
     except zstandard.ZstdError as error:
         raise Damaged(f"{file.key} is damaged at byte {segment.offset:,} (zstd: {error})") from error

@@ -1,4 +1,4 @@
-"""A nested state taken apart into named tensors and one skeleton for all the rest, and put together again."""
+"""Splits a nested state into named tensors and a skeleton of the rest, and joins them again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from slurmopt.errors import CheckpointError
 
 _TENSOR = "\0tensor"
-"""The only key of the dict that stands for a tensor in a skeleton."""
+"""The only key of the dict that replaces a tensor in a skeleton."""
 
 
 def take_apart(name: str, value: Any, tensors: MutableMapping[str, torch.Tensor]) -> Any:
-    """Puts the tensors of `value` into `tensors`, under dotted names that start with `name`; returns the skeleton."""
+    """Adds the tensors of `value` to `tensors`, under dotted names that start with `name`; returns the skeleton."""
     if isinstance(value, torch.Tensor):
         unique = _unique(name, tensors)
         tensors[unique] = _checked(unique, value)
@@ -43,14 +43,14 @@ def put_together(skeleton: Any, tensor: Callable[[str], Any]) -> Any:
 
 
 def tensor_names(skeleton: Any) -> list[str]:
-    """The tensors that a skeleton speaks of."""
+    """The names of the tensors in a skeleton."""
     names: list[str] = []
     put_together(skeleton, names.append)
     return names
 
 
 def renamed(skeleton: Any, names: Mapping[str, str]) -> Any:
-    """A skeleton whose tensors go by other names; those that are not in `names` keep theirs."""
+    """A skeleton with the tensors in `names` renamed."""
     return put_together(skeleton, lambda name: {_TENSOR: names.get(name, name)})
 
 
@@ -62,7 +62,7 @@ def _same_kind(value: Mapping[Any, Any], entries: dict[Any, Any]) -> dict[Any, A
 
 
 def _unique(name: str, tensors: Mapping[str, torch.Tensor]) -> str:
-    """`a.b` may be one key or two: the second that comes gets a number."""
+    """A unique name: `a.b` may be one key or two, so the second gets a number."""
     unique, number = name, 1
     while unique in tensors:
         number += 1
