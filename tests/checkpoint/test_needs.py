@@ -27,7 +27,7 @@ import sys, torch
 from pathlib import Path
 from checkpoint.ranks import alone
 from slurmopt.checkpoint import Checkpointer, rng_state
-from slurmopt.checkpoint.saved_state import saved_state
+from slurmopt.checkpoint.saved_state import read_state
 
 def state(seed):
     torch.manual_seed(seed)
