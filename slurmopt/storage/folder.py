@@ -132,15 +132,15 @@ class FolderStore:
         parts = path.relative_to(self.root).parts if path.is_relative_to(self.root) else ("..",)
         if ".." in parts:
             raise StorageRefused(f"{path} is not below {self.root}")
-        here = self.root
+        current = self.root
         for part in parts:
-            here = here / part
+            current = current / part
             try:
-                mode = here.lstat().st_mode
+                mode = current.lstat().st_mode
             except (FileNotFoundError, NotADirectoryError):
                 return
             if stat.S_ISLNK(mode):
-                raise StorageRefused(f"{here} is a link, and no link is followed there")
+                raise StorageRefused(f"{current} is a link, and no link is followed there")
 
     def _make_folder(self, folder: Path) -> None:
         """Creates `folder` and its parents, each synced into its parent: a file is only as durable as its folders."""

@@ -174,20 +174,20 @@ def _fill_archive(store: Store, manifest: Manifest, path: Path, state: Any) -> b
     """Writes the tensors into an archive that torch.save has created without their data."""
     with FakeTensorMode():
         laid_out, plain = _loaded(path)
-    ours: dict[str, torch.Tensor] = {}
-    theirs: dict[str, torch.Tensor] = {}
-    take_apart("state", state, ours)
-    take_apart("state", laid_out, theirs)
+    tensors: dict[str, torch.Tensor] = {}
+    archived: dict[str, torch.Tensor] = {}
+    take_apart("state", state, tensors)
+    take_apart("state", laid_out, archived)
     places: dict[str, list[int]] = {}
     with path.open("r+b") as file:
-        for name, tensor in ours.items():
-            offset = theirs[name].untyped_storage()._checkpoint_offset
+        for name, tensor in tensors.items():
+            offset = archived[name].untyped_storage()._checkpoint_offset
             if hasattr(tensor, "saved_name"):
                 places.setdefault(tensor.saved_name, []).append(offset)
             else:  # a tensor within an object is in memory already
                 _write(file.fileno(), memory_of(tensor.contiguous()), offset)
         records = _records(path)
-        if len(records) != len(ours):
+        if len(records) != len(tensors):
             raise CheckpointError(f"{manifest.name} has tensors within objects of other types; valid: --format dcp")
         fill(store, manifest, file.fileno(), places)
         file.flush()

@@ -118,8 +118,8 @@ class SlurmoptReader(StorageReader):
             raise CheckpointError(f"{self._store.place} holds no complete checkpoint")
         fitting = [commit for commit in commits if self._step in (None, commit.step)]
         if not fitting:
-            there = ", ".join(str(step) for step in sorted({commit.step for commit in commits}))
-            raise CheckpointError(f"{self._store.place} has no checkpoint of step {self._step}; it has: {there}")
+            steps = ", ".join(str(step) for step in sorted({commit.step for commit in commits}))
+            raise CheckpointError(f"{self._store.place} has no checkpoint of step {self._step}; it has: {steps}")
         return fitting[0]
 
     def _object(self, name: str) -> bytes:

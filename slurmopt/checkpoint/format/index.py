@@ -63,8 +63,8 @@ def items_taken_by(manifest: Manifest, rank: int, world_size: int, whole: Iterab
 def files_taken_by(manifest: Manifest, rank: int, world_size: int) -> set[str]:
     """The keys of the files that `rank` needs to copy its share of a checkpoint to the next tier."""
     if manifest.spread is not None:
-        mine = manifest.parts[rank::world_size]
-        return {manifest.files[file].key for index in mine for file in index.files}
+        own_parts = manifest.parts[rank::world_size]
+        return {manifest.files[file].key for index in own_parts for file in index.files}
     items = items_taken_by(manifest, rank, world_size, manifest.items)
     return {manifest.files[segment.file].key for item in items for segment in item.segments}
 
@@ -123,13 +123,13 @@ def _check_whole(
     manifest: Manifest, spread: Spread, regions: list[dict[int, int]], part: int, items: list[Item]
 ) -> None:
     """Raises Damaged where a part lacks something that it should contain."""
-    here: dict[str, int] = {}
+    elements: dict[str, int] = {}
     for item in items:
         if item.sizes is not None:
-            here[item.name] = here.get(item.name, 0) + math.prod(item.sizes)
+            elements[item.name] = elements.get(item.name, 0) + math.prod(item.sizes)
     objects = {item.name for item in items if item.sizes is None}  # an object may have the name of a tensor
     for name, layout in spread.tensors.items():
-        if here.get(name, 0) != regions[layout].get(part, 0):
+        if elements.get(name, 0) != regions[layout].get(part, 0):
             raise Damaged(f"{manifest.key}: part {part} has not all of {name} that it should")
     for name, of in spread.objects.items():
         if of == part and name not in objects:

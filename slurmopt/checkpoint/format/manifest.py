@@ -135,16 +135,16 @@ class Manifest:
     @property
     def object_names(self) -> set[str]:
         """The names of the items that are not tensors."""
-        here = {item.name for item in self.items if item.offsets is None}
-        return here if self.spread is None else set(self.spread.objects)
+        names = {item.name for item in self.items if item.offsets is None}
+        return names if self.spread is None else set(self.spread.objects)
 
     def lacking(self) -> str | None:
         """The name of an incomplete tensor; None where all are complete."""
-        here = dict.fromkeys(self.tensors, 0)
+        elements = dict.fromkeys(self.tensors, 0)
         for item in self.items:
             if item.sizes is not None:
-                here[item.name] += math.prod(item.sizes)
-        return next((name for name, (_, shape) in self.tensors.items() if here[name] != math.prod(shape)), None)
+                elements[item.name] += math.prod(item.sizes)
+        return next((name for name, (_, shape) in self.tensors.items() if elements[name] != math.prod(shape)), None)
 
     def encode(self) -> bytes:
         values = vars(self) if self.spread is not None else _inline(vars(self))

@@ -76,8 +76,8 @@ class NodeCache:
         holders: dict[int, set[int]],
         requests: dict[int, set[int]],
     ) -> str | None:
-        there = set().union(*holders.values())
-        if lost := sorted(set().union(*requests.values()) - there):
+        available = set().union(*holders.values())
+        if lost := sorted(set().union(*requests.values()) - available):
             return f"{manifest.files[lost[0]].key} is on no node of this job"
         moves = _moves(holders, requests)
         incoming = [manifest.files[move.file] for move in moves if self._ranks.rank in move.to]

@@ -140,8 +140,8 @@ def read_shared(
         for turn, batch in enumerate(_batches(shared, window.longest)):
             placed = _placed(batch, window.batch_memory(turn))
             pieces = [piece for each, memory in placed for piece in pieces_of(manifest, each.item, memory)]
-            mine = extents(pieces)[(window.index + turn) % window.count :: window.count]
-            read_extents(store, mine, progress)
+            own_ranges = extents(pieces)[(window.index + turn) % window.count :: window.count]
+            read_extents(store, own_ranges, progress)
             _copy_all(last)
             last = placed
             window.synchronize()  # this batch is complete, and all ranks have copied the previous one

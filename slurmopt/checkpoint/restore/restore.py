@@ -87,9 +87,9 @@ class Restorer:
         rank = self._rank if self._rank < self._manifest.world_size and may_differ(value) else 0
         item = self._items.get((name, None)) or self._items.get((per_rank_name(name, rank), None))
         if item is None:
-            there = sorted({key for key, offsets in self._items if offsets is None})
+            entries = sorted({key for key, offsets in self._items if offsets is None})
             raise CheckpointError(
-                f"state[{name!r}] is not in {self._manifest.name}; it has: {', '.join(there)}. "
+                f"state[{name!r}] is not in {self._manifest.name}; it has: {', '.join(entries)}. "
                 "Restore the state that was saved, and add what is new afterwards"
             )
         return item
@@ -103,21 +103,21 @@ class Restorer:
         all_live: dict[str, torch.Tensor] = {}
         for name, value in state.items():
             live: dict[str, torch.Tensor] = {}
-            here = state_of(value)
-            take_apart(name, here, ChainMap(live, all_live))
+            current = state_of(value)
+            take_apart(name, current, ChainMap(live, all_live))
             all_live.update(live)
             skeleton = skeletons[name]
             live_names = {key: shared_name(name, key) for key in tensor_names(skeleton)}
             if isinstance(value, torch.Tensor):  # it is filled regardless of its saved name
                 live = dict.fromkeys(live_names.values(), value)
             elif isinstance(value, torch.nn.Module):
-                skeleton, live_names = _by_plain_keys(name, skeleton, here)
+                skeleton, live_names = _by_plain_keys(name, skeleton, current)
                 self._check_names(name, set(live_names.values()), set(live))
             else:
                 live = {each: live[each] for key, each in live_names.items() if self._fits(key, each, live)}
-            mine = {key: self._target(key, live.get(each)) for key, each in live_names.items()}
-            nested[name] = put_together(skeleton, mine.__getitem__)
-            tensors.update(mine)
+            targets = {key: self._target(key, live.get(each)) for key, each in live_names.items()}
+            nested[name] = put_together(skeleton, targets.__getitem__)
+            tensors.update(targets)
         return tensors, nested
 
     def _check_names(self, name: str, saved: set[str], live: set[str]) -> None:
@@ -151,9 +151,9 @@ class Restorer:
                 "build the model with the sizes it was saved with"
             )
         if live.dtype != dtype:
-            here = str(live.dtype).removeprefix("torch.")
+            live_dtype = str(live.dtype).removeprefix("torch.")
             raise CheckpointError(
-                f"{name}: {self._manifest.name} has {dtype_name}, and here it is {here}; "
+                f"{name}: {self._manifest.name} has {dtype_name}, and here it is {live_dtype}; "
                 "build the model with the type it was saved with"
             )
         if any(stride == 0 and size > 1 for stride, size in zip(live.stride(), live.shape, strict=True)):
@@ -267,9 +267,11 @@ def per_rank_names(state: dict[str, Any], rank: int, world_size: int) -> tuple[s
     return tuple(per_rank_name(name, rank if rank < world_size else 0) for name in state)
 
 
-def _by_plain_keys(name: str, skeleton: dict[str, Any], here: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
+def _by_plain_keys(
+    name: str, skeleton: dict[str, Any], current_keys: Iterable[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
     """A model's skeleton with its current plain keys, and for each saved tensor its current name."""
-    keys = renamed_keys(skeleton, here)
+    keys = renamed_keys(skeleton, current_keys)
     live_names = {
         tensor: f"{name}.{keys[key]}{shared_name(name, tensor).removeprefix(f'{name}.{key}')}"
         for key, part in skeleton.items()
@@ -288,9 +290,9 @@ def _load(name: str, owner: Any, saved: Any) -> None:
         ) from error
 
 
-def _load_entry(state: dict[str, Any], name: str, value: Any, saved: Any, rank: int, there: bool) -> None:
+def _load_entry(state: dict[str, Any], name: str, value: Any, saved: Any, rank: int, was_saved: bool) -> None:
     owner = unwrapped(value)
-    if not there and can_derive(value):
+    if not was_saved and can_derive(value):
         value.derive(saved, rank)
     elif hasattr(owner, "load_state_dict"):
         _load(name, owner, saved)

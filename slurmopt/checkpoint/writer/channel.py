@@ -59,6 +59,6 @@ class Channel:
 
 def pair() -> tuple[Channel, socket.socket]:
     """A channel, and the socket of its other end for the child process."""
-    ours, theirs = socket.socketpair()
-    os.set_inheritable(theirs.fileno(), True)
-    return Channel(ours), theirs
+    own_socket, child_socket = socket.socketpair()
+    os.set_inheritable(child_socket.fileno(), True)
+    return Channel(own_socket), child_socket

@@ -26,10 +26,10 @@ class WriterProcess:
         self.problems: dict[str, tuple[str, str]] = {}
         self.meeting: tuple[int, str] | None = None
         self.newest = 0
-        self._channel, theirs = channel.pair()
-        command = [sys.executable, *module_words("slurmopt.checkpoint.writer.main"), str(theirs.fileno())]
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-        theirs.close()
+        self._channel, child_socket = channel.pair()
+        command = [sys.executable, *module_words("slurmopt.checkpoint.writer.main"), str(child_socket.fileno())]
+        self._process = subprocess.Popen(command, pass_fds=[child_socket.fileno()], stdin=subprocess.DEVNULL)
+        child_socket.close()
         self.send(setup)
         threading.Thread(target=self._listen, name="slurmopt-checkpoint", daemon=True).start()
 

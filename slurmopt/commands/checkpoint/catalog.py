@@ -84,22 +84,22 @@ class Catalog:
 
     def find(self, word: str | None) -> Saved:
         """The checkpoint that `word` names. RunError, which lists the checkpoints, where there is none."""
-        there = self.checkpoints()
-        if not there:
+        saved = self.checkpoints()
+        if not saved:
             raise RunError(f"{self.label} has no complete checkpoint{self._seen()}")
         if word in (None, "latest"):
-            return there[0]
+            return saved[0]
         assert word is not None
         if word.isdecimal():
-            fitting = [each for each in there if each.commit.step == int(word)][:1]
+            fitting = [each for each in saved if each.commit.step == int(word)][:1]
         else:
-            fitting = [each for each in there if each.name == word]
-            fitting = fitting or [each for each in there if word and each.commit.unique.startswith(word)]
+            fitting = [each for each in saved if each.name == word]
+            fitting = fitting or [each for each in saved if word and each.commit.unique.startswith(word)]
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
             raise RunError(f"{word!r} can be {', '.join(each.name for each in fitting)}; write more of it")
-        raise RunError(f"{self.label} has no checkpoint {word!r}{self._aside(word)}; {_steps(there)}{self._seen()}")
+        raise RunError(f"{self.label} has no checkpoint {word!r}{self._aside(word)}; {_steps(saved)}{self._seen()}")
 
     def print_problems(self) -> None:
         for problem in self.problems:
@@ -175,12 +175,12 @@ def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
 
     try:
         try:
-            held = stored_yaml.load(run.config, mine=True)
+            content = stored_yaml.load(run.config, mine=True)
         except NotMine:
             return _foreign_config(run, stored_yaml.load(run.config))
-        if held is not None and not isinstance(held, dict):
+        if content is not None and not isinstance(content, dict):
             raise ConfigError(f"{run.config} is no config")
-        config = OmegaConf.create(held or {})
+        config = OmegaConf.create(content or {})
     except FileNotFoundError as error:
         raise RunError(f"{run.name}/{run.id} has no config.yaml, which says where its checkpoints are") from error
     except (OSError, YAMLError, OmegaConfBaseException) as error:
@@ -280,7 +280,7 @@ def _means(word: str, name: str) -> bool:
     return word == name or unique == word or (word.isdecimal() and int(step) == int(word))
 
 
-def _steps(there: list[Saved]) -> str:
-    steps = sorted({each.commit.step for each in there}, reverse=True)
+def _steps(saved: list[Saved]) -> str:
+    steps = sorted({each.commit.step for each in saved}, reverse=True)
     shown = ", ".join(map(str, steps[:10]))
     return f"there are steps {shown}{' and earlier ones' if len(steps) > 10 else ''}"
