@@ -7,10 +7,12 @@ SMB, NFS with another table of users, root where the server squashes it. A file 
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from slurmopt.run_folder.temporary import temporary_name
 
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _shown: dict[int, os.stat_result] = {}
 """Device → what its file system showed of a file of this user's that was made with mode 600."""
 
@@ -27,6 +29,16 @@ def is_own(facts: os.stat_result, folder: Path) -> bool:
 def is_trusted(facts: os.stat_result, folder: Path) -> bool:
     """Whether the file belongs to this user or to root, who can act as any user anyway."""
     return facts.st_uid == 0 or is_own(facts, folder)
+
+
+def belongs(path: Path, facts: os.stat_result, folder: Path) -> bool:
+    """Whether `path` is this user's: a run's or sweep's `folder`, or what lies in it, which may be root's too."""
+    return is_own(facts, folder) if path == folder else is_trusted(facts, folder)
+
+
+def is_open(facts: os.stat_result, folder: Path) -> bool:
+    """Whether others may write to what `facts` tell of, in `folder`; False where the file system has no modes."""
+    return bool(facts.st_mode & OTHERS_WRITE) and keeps_modes(folder)
 
 
 def keeps_modes(folder: Path) -> bool:

@@ -13,9 +13,7 @@ from slurmopt.errors import JobError
 from slurmopt.run_folder.files import open_held
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import held, hold, hold_as_told, release
-from slurmopt.run_folder.owner import is_trusted, keeps_modes
-
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+from slurmopt.run_folder.owner import is_open, is_trusted
 
 
 @contextlib.contextmanager
@@ -62,8 +60,8 @@ def refuse_open_folder(path: Path) -> None:
     somebody else may have filled it. Does nothing if the file system has no modes.
     """
     here = held(path)
-    mode = stat.S_IMODE(here.stat().st_mode) if here.exists() else 0
-    if mode & _OTHERS and keeps_modes(here):
+    if here.exists() and is_open(facts := here.stat(), here):
+        mode = stat.S_IMODE(facts.st_mode)
         raise JobError(f"{path} may be written by others (mode {mode:o}); nothing there is run")
 
 
@@ -90,7 +88,7 @@ def refuse_strangers(path: Path, descriptor: int) -> None:
 def _refuse(path: Path, facts: os.stat_result, folder: Path) -> None:
     if not is_trusted(facts, folder):
         raise JobError(f"{path} belongs to user {facts.st_uid}, not to you ({os.geteuid()}); it is not read")
-    if facts.st_mode & _OTHERS and keeps_modes(folder):
+    if is_open(facts, folder):
         raise JobError(f"{path} can be written by others (mode {facts.st_mode & 0o777:o}); it is not read")
 
 

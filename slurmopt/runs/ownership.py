@@ -16,10 +16,8 @@ from pathlib import Path
 
 from slurmopt.errors import FolderError, RunError, one_line
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.owner import is_own, is_trusted, keeps_modes
+from slurmopt.run_folder.owner import OTHERS_WRITE, belongs, is_open, is_own, is_trusted, keeps_modes
 from slurmopt.run_folder.sweep_layout import SweepFolder, sweep_of
-
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def refuse_foreign(sweep: SweepFolder) -> None:
@@ -56,10 +54,10 @@ def refuse_taken(run: RunFolder) -> None:
 
 def refuse_others(run: RunFolder) -> None:
     """RunError where a run that is to be ended, or to lose something, belongs to another user. root may do that."""
-    for path, belongs in ((run.path, is_own), (run.events, is_trusted), (run.config, is_trusted)):
+    for path in (run.path, run.events, run.config):
         with contextlib.suppress(FileNotFoundError):
             facts = path.lstat()
-            if os.geteuid() and not belongs(facts, run.path):
+            if os.geteuid() and not belongs(path, facts, run.path):
                 label = one_line(f"{run.name}/{run.id}")
                 raise RunError(f"{label} belongs to another user ({name_of(facts.st_uid)}), who alone can do that")
 
@@ -67,8 +65,8 @@ def refuse_others(run: RunFolder) -> None:
 def is_mine(run: RunFolder) -> bool:
     """Whether the run's files belong to this user, whatever their modes; False where they cannot be looked at."""
     try:
-        files = (run.script, config_of(run), run.events)
-        return is_own(run.path.lstat(), run.path) and all(is_trusted(file.lstat(), run.path) for file in files)
+        files = (run.path, run.script, config_of(run), run.events)
+        return all(belongs(file, file.lstat(), run.path) for file in files)
     except OSError:
         return False
 
@@ -119,9 +117,9 @@ def _refuse(paths: Iterable[Path], folder: Path, what: str, who: str) -> None:
                 facts = path.stat()
             except OSError as error:
                 raise RunError(f"{who}{shown} is a link that leads nowhere: {error.strerror}") from error
-        if not (is_own if path == folder else is_trusted)(facts, folder):
+        if not belongs(path, facts, folder):
             raise RunError(f"{who}{shown} belongs to another user ({name_of(facts.st_uid)}); launch {what} of your own")
-        if facts.st_mode & _OTHERS and (is_link or not is_closed) and keeps_modes(folder):
+        if (is_link or not is_closed) and is_open(facts, folder):
             raise RunError(
                 f"{who}{shown} may be written by others (mode {stat.S_IMODE(facts.st_mode):o}), and would run as you: "
                 f"look at what is in it; then {_close(shown, facts)}"
@@ -183,19 +181,19 @@ def close_place(folder: Path) -> None:
     facts = folder.stat()
     if not is_trusted(facts, folder):
         raise FolderError(_refused(folder, f"belongs to another user ({name_of(facts.st_uid)})"))
-    if not facts.st_mode & _OTHERS or facts.st_mode & stat.S_ISVTX:
+    if not facts.st_mode & OTHERS_WRITE or facts.st_mode & stat.S_ISVTX:
         return
     mode, shown = stat.S_IMODE(facts.st_mode), one_line(str(folder))
     with contextlib.suppress(OSError):
-        folder.chmod(mode & ~_OTHERS)
-    if folder.stat().st_mode & _OTHERS:
+        folder.chmod(mode & ~OTHERS_WRITE)
+    if folder.stat().st_mode & OTHERS_WRITE:
         if not keeps_modes(folder):
             return
         instead = f"{_close(shown, facts)}, or "
         raise FolderError(_refused(folder, f"may be written by others (mode {mode:o})", instead))
     print(
         f"slurmopt: {shown} could be written by others (mode {mode:o}), who could put another run in the place of "
-        f"yours; now only you may write there (mode {mode & ~_OTHERS:o})",
+        f"yours; now only you may write there (mode {mode & ~OTHERS_WRITE:o})",
         file=sys.stderr,
     )
 
@@ -221,7 +219,7 @@ def _warn_of_everybody(folder: Path) -> None:
 def _warn_of_hidden_owners(folder: Path) -> None:
     """Says so where the file system shows `folder`, which is this user's, as another user's or with other modes."""
     facts = folder.stat()
-    if facts.st_uid in (0, os.geteuid()) and not (facts.st_mode & _OTHERS and not keeps_modes(folder)):
+    if facts.st_uid in (0, os.geteuid()) and not (facts.st_mode & OTHERS_WRITE and not keeps_modes(folder)):
         return
     print(
         f"slurmopt: {one_line(str(folder))}: this file system does not tell whose a file is (user {facts.st_uid}, mode "
