@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from argparse import SUPPRESS, Action
+from collections.abc import Mapping
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 from slurmopt.commands import COMMANDS
-from slurmopt.storage.kinds import KINDS
 
-_SHELLS = ("bash", "zsh", "fish")
-_WITH_RUN = ("status", "logs", "history", "retry", "cancel")
-_WITH_SWEEP = ("results", "throttle")
 _HARMLESS = re.compile(r"[\w./=+:@%,~-]*")
-_VALUED = (
-    "--folder", "--rank", "--attempt", "--to", "--key", "--keep", "--more-memory", "--more-time", "--sort", "--plot",
-)  # fmt: skip
-"""Options whose value is no RUN."""
-_CHOICES = {"--tier": tuple(KINDS), "--from": tuple(KINDS), "--format": ("torch", "safetensors", "dcp")}
 
 
 def main(argv: list[str]) -> int:
@@ -38,43 +32,39 @@ def candidates(line: str) -> list[str]:
     command, given = words[1], words[2:]
     if command == "launch":
         return _overrides(given, current)
-    if command == "completion":
-        return [shell for shell in _SHELLS if shell.startswith(current)]
     if command == "checkpoint":
-        return _checkpoint(given, current)
-    if command not in COMMANDS or (given and given[-1] in _VALUED):
+        from slurmopt.commands.checkpoint.main import COMMANDS as OF_CHECKPOINT
+
+        if not given:
+            return [name for name in OF_CHECKPOINT if name.startswith(current)]
+        return _arguments(OF_CHECKPOINT, given[0], given[1:], current)
+    return _arguments(COMMANDS, command, given, current)
+
+
+def _arguments(commands: Mapping[str, tuple[str, str]], command: str, given: list[str], current: str) -> list[str]:
+    """Candidates for an argument of a command, from the command's own parser."""
+    if command not in commands:
         return []
+    actions = import_module(commands[command][0]).parser()._actions
+    options = {name: action for action in actions if action.help != SUPPRESS for name in action.option_strings}
+    valued = [name for name, action in options.items() if action.nargs != 0]
+    if given and given[-1] in valued:
+        return [str(choice) for choice in options[given[-1]].choices or () if str(choice).startswith(current)]
     if current.startswith("-"):
-        return _options(COMMANDS[command][0], current)
-    if command in _WITH_SWEEP:
-        return _named(given, current, sweeps_only=True)
-    return _named(given, current) if command in _WITH_RUN else []
+        return sorted(name for name in options if name.startswith("--") and name.startswith(current))
+    words = [word for before, word in pairwise(["", *given]) if before not in valued and word[:1] != "-"]
+    return _positional([action for action in actions if not action.option_strings], len(words), given, current)
 
 
-def _checkpoint(given: list[str], current: str) -> list[str]:
-    """A command of `slurmopt checkpoint`, then its options and its RUN."""
-    from slurmopt.commands.checkpoint.main import COMMANDS as OF_CHECKPOINT
-
-    if not given:
-        return [name for name in OF_CHECKPOINT if name.startswith(current)]
-    if given[-1] in _CHOICES:
-        return [choice for choice in _CHOICES[given[-1]] if choice.startswith(current)]
-    if given[0] not in OF_CHECKPOINT or given[-1] in _VALUED:
+def _positional(actions: list[Action], index: int, given: list[str], current: str) -> list[str]:
+    """Candidates for the positional argument number `index`."""
+    if not actions or (index >= len(actions) and actions[-1].nargs not in ("*", "+")):
         return []
-    if current.startswith("-"):
-        return _options(OF_CHECKPOINT[given[0]][0], current)
-    return _named(given, current) if len(_words(given)) == 1 else []
-
-
-def _words(given: list[str]) -> list[str]:
-    """Without options and their values."""
-    valued = (*_VALUED, *_CHOICES)
-    return [word for before, word in zip(["", *given], given, strict=False) if before not in valued and word[:1] != "-"]
-
-
-def _options(module: str, current: str) -> list[str]:
-    text = import_module(module).parser().format_help()
-    return sorted({option for option in re.findall(r"--[a-z-]+", text) if option.startswith(current)})
+    action = actions[min(index, len(actions) - 1)]
+    if action.choices is not None:
+        return [str(choice) for choice in action.choices if str(choice).startswith(current)]
+    kind = str(action.metavar).split()[0].strip("[]")
+    return _named(given, current, sweeps_only=kind == "SWEEP") if kind in ("RUN", "SWEEP") else []
 
 
 def _named(given: list[str], current: str, sweeps_only: bool = False) -> list[str]:

@@ -39,6 +39,12 @@ def folder(project: Path) -> Path:
         ("slurmopt cancel 20261121-a", ["20261121-aaaa"]),
         ("slurmopt status mine --j", ["--json"]),
         ("slurmopt logs --rank ", []),
+        ("slurmopt logs mine o", []),
+        ("slurmopt status mine o", ["other"]),
+        ("slurmopt retry --more-time 2 mine --more-m", ["--more-memory"]),
+        ("slurmopt results --plot ", []),
+        ("slurmopt checkpoint export mine --format s", ["safetensors"]),
+        ("slurmopt checkpoint prune --keep 2 o", ["other"]),
         ("slurmopt nonsense ", []),
     ],
 )
