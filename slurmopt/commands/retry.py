@@ -33,10 +33,10 @@ from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.recovery import changed_config as retries
 from slurmopt.runs.recovery.changed_config import More
 from slurmopt.runs.status.query import gather
+from slurmopt.runs.status.state import FAILED
 from slurmopt.runs.submit.plan import Plan
 from slurmopt.runs.submit.resume import note_lost_submission
 
-_FAILED = ("failed", "killed", "lost")
 _MOST = 1000.0
 
 
@@ -121,14 +121,13 @@ def _meant(
 
 
 def _with_failures(given: argparse.Namespace, answers: list[Answer]) -> list[Selection]:
-    from slurmopt.sweeps.status.point_states import BAD
     from slurmopt.sweeps.status.query import standing
 
     sweeps = sorted(all_sweeps(given.folder), key=lambda sweep: created(sweep.run))
     found = []
     for sweep in sweeps:
         try:
-            if standing(sweep).numbers(*BAD):
+            if standing(sweep).numbers(*FAILED):
                 found.append(Selection(sweep))
         except (SlurmoptError, OSError) as error:
             if owner_of(sweep.run) is None:  # others' are theirs to retry
@@ -146,7 +145,7 @@ def _failed(runs: list[RunFolder], given: argparse.Namespace) -> list[RunFolder]
     statuses, problem = gather(runs, fresh=True)
     if problem:
         print(f"slurmopt: Slurm was not asked: {problem}", file=sys.stderr)
-    failed = [status.folder for status in statuses if status.state in _FAILED]
+    failed = [status.folder for status in statuses if status.state in FAILED]
     print(f"slurmopt: {len(failed)} of {len(runs)} runs have failed", file=sys.stderr)
     return failed
 

@@ -64,7 +64,7 @@ def _at_once(text: str) -> int:
 
 def throttle(seen: SweepStates, at_once: int) -> list[str]:
     """Tells the array jobs that still have something to start, and the sweep's config for later ones. The jobs."""
-    waiting = seen.numbers("pending", "requeued", "running", "stopping")
+    waiting = seen.numbers(*ALIVE)
     jobs = [one.job for one in seen.submissions if one.job is not None and one.points.both(waiting)]
     with run_lock(seen.sweep.run):
         _keep(seen.sweep, at_once)

@@ -8,6 +8,9 @@ from typing import Any
 
 from slurmopt.errors import ConfigError
 
+AUTO_OFF = ("auto", "off")
+"""The values of an option that is on where that fits, unless it is switched off."""
+
 
 def one_of(value: str, valid: Iterable[str], key: str) -> None:
     """`value` must be one of `valid`."""

@@ -10,6 +10,8 @@ from slurmopt.config.check import one_of, readable
 from slurmopt.errors import ConfigError
 from slurmopt.units import seconds
 
+PROCESS_GROUP_BACKENDS = ("auto", "nccl", "gloo")
+
 
 @dataclass(kw_only=True)
 class Network:
@@ -25,7 +27,7 @@ class Network:
     """NCCL, FI and EFA variables of this cluster. An experiment's `environment.variables` win over these."""
 
     def __post_init__(self) -> None:
-        one_of(self.backend, ("auto", "nccl", "gloo"), "network.backend")
+        one_of(self.backend, PROCESS_GROUP_BACKENDS, "network.backend")
         readable(self.timeout, seconds, "network.timeout")
         for name in self.variables:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from slurmopt.config.check import at_least, at_most_one, one_line_text, one_of, readable
+from slurmopt.config.check import AUTO_OFF, at_least, at_most_one, one_line_text, one_of, readable
 from slurmopt.errors import ConfigError
 from slurmopt.units import mebibytes, seconds
 
@@ -15,6 +15,8 @@ OWN_OPTIONS = {
     "ntasks", "open-mode", "output", "parsable", "quiet", "requeue", "signal", "test-only", "wait", "wrap", "chdir",
 }  # fmt: skip
 """sbatch options that slurmopt sets itself, or that would take the run out of its hands."""
+MEMORY = ("memory", "memory_per_cpu", "memory_per_gpu")
+"""Options of which at most one is set."""
 _NODES = re.compile(r"\s*([0-9]{1,6})(?:\s*-\s*([0-9]{1,6}))?\s*")
 
 
@@ -101,8 +103,8 @@ class Resources:
         at_least(self.cpus_per_task, 1, "resources.cpus_per_task")
         if self.cpu_bind == "False":  # YAML reads a bare `off` as false
             self.cpu_bind = "off"
-        one_of(self.cpu_bind, ("auto", "off"), "resources.cpu_bind")
-        memory = {name: getattr(self, name) for name in ("memory", "memory_per_cpu", "memory_per_gpu")}
+        one_of(self.cpu_bind, AUTO_OFF, "resources.cpu_bind")
+        memory = {name: getattr(self, name) for name in MEMORY}
         at_most_one(memory, "resources")
         for name, value in memory.items():
             readable(value, mebibytes, f"resources.{name}")

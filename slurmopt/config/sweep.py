@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from slurmopt.config.check import at_least, one_line_text, one_of
 from slurmopt.errors import ConfigError
 
-SEARCHES = ("random", "tpe", "asha", "hyperband", "median")
+PRUNING = ("asha", "hyperband", "median")
+"""Searches that end trials early."""
+SEARCHES = ("random", "tpe", *PRUNING)
 DIRECTIONS = ("minimize", "maximize")
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from slurmopt.config.check import one_of, text_or_null
+from slurmopt.config.check import AUTO_OFF, one_of, text_or_null
 from slurmopt.errors import ConfigError
+
+PER = ("rank", "node", "job")
+"""How often a command runs, once that is decided."""
 
 
 @dataclass(kw_only=True)
@@ -37,10 +40,10 @@ class Task:
     """The job's Python. Default: the one that launched; in a container: `python3`."""
 
     def __post_init__(self) -> None:
-        one_of(self.per, ("auto", "rank", "node", "job"), "task.per")
+        one_of(self.per, ("auto", *PER), "task.per")
         if self.distributed == "False":  # YAML reads a bare `off` as false
             self.distributed = "off"
-        one_of(self.distributed, ("auto", "off"), "task.distributed")
+        one_of(self.distributed, AUTO_OFF, "task.distributed")
         text_or_null(self.checkpoints, "task.checkpoints")
         if self._target_ is not None and self.command is not None:
             raise ConfigError("only one of these can be set: task._target_, task.command")

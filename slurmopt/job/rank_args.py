@@ -17,7 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurmopt.config.check import AUTO_OFF
 from slurmopt.config.health import Checks, from_word
+from slurmopt.config.network import PROCESS_GROUP_BACKENDS
+from slurmopt.config.restart import AFTER_SIGNAL
+from slurmopt.config.task import PER
 from slurmopt.errors import JobError
 from slurmopt.job.watchdog import stacks
 from slurmopt.run_folder import private
@@ -125,16 +129,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("folder", help="the run folder")
     parser.add_argument("--heartbeat", type=float, default=DEFAULT_INTERVAL, help="seconds between heartbeats")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for the ranks to arrive")
-    parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto")
-    parser.add_argument("--per", choices=("rank", "node", "job"), default="rank", help="how often the command runs")
+    parser.add_argument("--backend", choices=PROCESS_GROUP_BACKENDS, default="auto")
+    parser.add_argument("--per", choices=PER, default="rank", help="how often the command runs")
     parser.add_argument("--ranks-per-node", type=int, default=1, metavar="N", help="that it starts, once per node")
-    parser.add_argument("--distributed", choices=("auto", "off"), default="auto", help="off: no RANK, no WORLD_SIZE")
+    parser.add_argument("--distributed", choices=AUTO_OFF, default="auto", help="off: no RANK, no WORLD_SIZE")
     parser.add_argument("--forward", metavar="SIGNAL", help="what the command gets before the time limit")
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
     parser.add_argument("--hang-after", type=stacks.hang_after, default="auto", metavar="auto|off|SECONDS")
     parser.add_argument("--health", type=from_word, metavar="JSON", help="what the node must pass first")
-    parser.add_argument("--cpu-bind", choices=("auto", "off"), default="auto", help="keep to the CPUs near the GPU")
-    parser.add_argument("--exit-after-signal", choices=("continue", "finished"), default="continue")
+    parser.add_argument("--cpu-bind", choices=AUTO_OFF, default="auto", help="keep to the CPUs near the GPU")
+    parser.add_argument("--exit-after-signal", choices=AFTER_SIGNAL, default="continue")
     parser.add_argument("--function", metavar="PKG.MOD.FN")
     parser.add_argument(OF_POINT, action="store_true", help="the folder is a sweep's point: its config says what")
     parser.add_argument(NO_VERDICT, action="store_true", help="with --of-point: the parent judges how the rank ended")

@@ -36,6 +36,8 @@ STATES = {
 }
 """Slurm's long form of a state → its compact form, and slurmopt's word."""
 
+WAITING = frozenset({"pending", "configuring", "requeued", "held"})
+"""Plain states of a job that has not started."""
 OVER = frozenset({"finished", "failed", "cancelled", "timeout", "preempted", "node failure", "out of memory"})
 """slurmopt's words for jobs that have ended; all others may still run."""
 

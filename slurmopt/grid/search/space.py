@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from slurmopt.config.sweep import PRUNING
 from slurmopt.errors import ConfigError
 from slurmopt.grid.axes import Axis, Interval, Steps
-
-PRUNING = ("asha", "hyperband", "median")
-"""The searches that give trials up before they end."""
 
 
 class Suggests(Protocol):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurmopt.config.resources import MEMORY
 from slurmopt.errors import ConfigError, one_line, why_failed
 from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
@@ -34,7 +35,6 @@ FIXED = {
 }
 """What a retry cannot change, and why or what to do instead."""
 
-_MEMORY = ("memory", "memory_per_cpu", "memory_per_gpu")
 _FROM_HERE = (("environment", "workdir"), ("launch", "template"))
 """Paths; those that are typed now are meant from where one stands now."""
 
@@ -129,7 +129,7 @@ def _more_words(resources: Resources, more: More) -> list[str]:
 
 
 def _memory(resources: Resources) -> tuple[str, str]:
-    for name in _MEMORY:
+    for name in MEMORY:
         if (value := getattr(resources, name)) is not None:
             if mebibytes(value) == 0:
                 raise ConfigError("is all of each node's memory already; choose larger nodes", f"resources.{name}")

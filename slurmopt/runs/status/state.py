@@ -27,7 +27,7 @@ from slurmopt.run_folder.outcome import FINISHED, KILLED, REQUEUE
 from slurmopt.run_folder.process import alive, machine
 from slurmopt.runs.journal import Journal, returns
 from slurmopt.runs.ownership import owner_of
-from slurmopt.slurm.states import OVER, plain_reason, plain_state
+from slurmopt.slurm.states import OVER, WAITING, plain_reason, plain_state
 from slurmopt.units import human_seconds
 
 if TYPE_CHECKING:
@@ -35,12 +35,14 @@ if TYPE_CHECKING:
 
 ALIVE = ("pending", "running", "stopping", "requeued")
 """States from which a run goes on by itself."""
+FAILED = ("failed", "killed", "lost")
+"""States of a run that ended other than well, and that nobody cancelled."""
+ENDED = ("finished", *FAILED, "cancelled")
 
 _SKEW = 5.0
 """Seconds by which the clocks of nodes may differ, or Slurm's knowledge lag behind the job's own journal."""
 
 
-_WAITING = ("pending", "configuring", "requeued", "held")
 _FOR_TEND = "it waits for a fresh submission: `slurmopt tend` makes it"
 
 
@@ -206,7 +208,7 @@ def _queued(journal: Journal, entry: QueueEntry, fresh: bool) -> tuple[str, str 
     word = plain_state(entry.state)
     if word == "cancelled" or (journal.cancelled and word in OVER):
         return "cancelled", None
-    if word in _WAITING:
+    if word in WAITING:
         waiting = "requeued" if journal.attempt else "pending"
         return "stopping" if journal.cancelled else waiting, plain_reason(entry.reason)
     if word in OVER and not fresh:

@@ -14,7 +14,7 @@ from slurmopt.runs.status import budgets, checkpoints
 from slurmopt.runs.status.failure import failure
 from slurmopt.runs.status.progress import Progress, silent_after, silent_ranks
 from slurmopt.runs.status.query import Status
-from slurmopt.runs.status.state import age
+from slurmopt.runs.status.state import FAILED, age
 from slurmopt.runs.table import cut, table
 from slurmopt.units import human_seconds
 
@@ -181,7 +181,7 @@ def _result(status: Status) -> str:
 
 
 def _error(status: Status) -> str | None:
-    if status.state not in ("failed", "killed", "lost"):
+    if status.state not in FAILED:
         return None
     if status.journal.ended is not None and status.detail:
         return status.detail

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from slurmopt.config.sweep import PRUNING
 from slurmopt.errors import ConfigError, RunError
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.search import space
-from slurmopt.grid.search.space import PRUNING, Search
+from slurmopt.grid.search.space import Search
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.submissions import Submission
 from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.sweep_layout import SweepFolder
-from slurmopt.runs.status.state import ALIVE
+from slurmopt.runs.status.state import ALIVE, FAILED
 from slurmopt.sweeps.status.ended_points import Ends
 
-BAD = ("failed", "killed", "lost")
+BAD = FAILED
 """States of points that ended other than well, and not because somebody wished so."""
 
 
@@ -162,7 +162,7 @@ class SweepStates:
             return "running"
         if any(word in counts for word in ALIVE):
             return "pending" if set(counts) <= {"pending", "unsubmitted"} else "running"
-        order = ("unknown", "failed", "killed", "lost", "cancelled", "finished", "unsubmitted")
+        order = ("unknown", *FAILED, "cancelled", "finished", "unsubmitted")
         found = next((word for word in order if word in counts), "unsubmitted")
         return "failed" if found in BAD else found
 

@@ -25,7 +25,7 @@ from slurmopt.runs.status.progress import is_fresh, progress
 from slurmopt.runs.status.query import LOOKED_FOR, ask_slurm, sure
 from slurmopt.runs.status.state import ALIVE, Slurm, state
 from slurmopt.runs.submit import arrays
-from slurmopt.slurm.states import OVER, plain_reason, plain_state
+from slurmopt.slurm.states import OVER, WAITING, plain_reason, plain_state
 from slurmopt.sweeps.status import point_journals
 from slurmopt.sweeps.status.ended_points import Ends
 from slurmopt.sweeps.status.packed_points import Packed
@@ -327,7 +327,7 @@ def _is_older(trace: Trace, task: Task) -> bool:
 
 def _unstarted(word: str, why: str | None) -> tuple[str, str | None]:
     """The state of a point that its array task, in state `word`, has not started."""
-    if word in ("running", "stopping", "requeued", "pending"):
+    if word in ALIVE:
         return "pending", None
     return ("lost", "its array task ended without starting it") if word == "finished" else (word, why)
 
@@ -335,7 +335,7 @@ def _unstarted(word: str, why: str | None) -> tuple[str, str | None]:
 def _of_entry(entry: QueueEntry) -> tuple[str, str | None]:
     """The state of a point that has said nothing, by its array task."""
     word = plain_state(entry.state)
-    if word in ("pending", "configuring", "requeued", "held"):
+    if word in WAITING:
         return "pending", plain_reason(entry.reason)
     if word not in OVER:
         return "running", None

@@ -13,16 +13,15 @@ from slurmopt.restart import causes
 from slurmopt.run_folder import events
 from slurmopt.runs.options import word_for
 from slurmopt.runs.ownership import owner_of
-from slurmopt.runs.status.state import ALIVE, age
+from slurmopt.runs.status.state import ALIVE, ENDED, age
 from slurmopt.runs.status.view import whose
 from slurmopt.runs.table import cut, table
 from slurmopt.sweeps.status.failures import Group, groups
-from slurmopt.sweeps.status.point_states import BAD, SweepStates
+from slurmopt.sweeps.status.point_states import SweepStates
 from slurmopt.units import human_seconds
 
 _BAR = 40
-_ORDER = ("finished", *BAD, "cancelled", "running", "stopping", "requeued", "pending", "unsubmitted", "unknown")
-_OVER = ("finished", *BAD, "cancelled")
+_ORDER = (*ENDED, "running", "stopping", "requeued", "pending", "unsubmitted", "unknown")
 _RECENT = 200
 """Ends that the pace is reckoned from."""
 _NOBODY_KNOWS = -inf
@@ -44,7 +43,7 @@ class Pace:
 
 def over(counts: dict[str, int]) -> int:
     """How many points have ended."""
-    return sum(counts.get(word, 0) for word in _OVER)
+    return sum(counts.get(word, 0) for word in ENDED)
 
 
 def pace(standing: SweepStates) -> Pace:
@@ -219,7 +218,7 @@ def points_table(standing: SweepStates, points: Ranges, width: int | None) -> st
 def unstarted_page(standing: SweepStates, number: int) -> str:
     """A point that has no folder yet."""
     point, word = standing.of(number), word_for(standing.sweep.run, standing.label)
-    step = f"slurmopt retry {word}/{number}" if point.state in _OVER else f"slurmopt cancel {word}/{number}"
+    step = f"slurmopt retry {word}/{number}" if point.state in ENDED else f"slurmopt cancel {word}/{number}"
     lines = [f"{standing.label}/{number}: {point.state}"]
     if point.detail:
         lines.append(f"  {'why':10} {point.detail}")
