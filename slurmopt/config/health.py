@@ -6,10 +6,11 @@ The job reads this too, so nothing here imports Hydra or OmegaConf.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 from slurmopt.config.check import readable
 from slurmopt.errors import ConfigError
+from slurmopt.run_folder.json_values import from_json
 from slurmopt.units import mebibytes, seconds
 
 _LEAST_SECONDS, _MOST_SECONDS = 3, 600
@@ -102,8 +103,4 @@ def checks_of(health: Health, scratch_path: str | None, shared_path: str | None,
 
 def from_word(word: str) -> Checks:
     """The checks of a job script. Raises ValueError for a word that is none."""
-    value = json.loads(word)
-    if not isinstance(value, dict):
-        raise ValueError(f"not a set of checks: {word!r}")
-    valid = {item.name for item in fields(Checks)}
-    return Checks(**{name: item for name, item in value.items() if name in valid})
+    return from_json(Checks, word)

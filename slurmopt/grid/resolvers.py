@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.basecontainer import BaseContainer
 
-from slurmopt.errors import ConfigError
+from slurmopt.config.imports import import_from
 
 
 @contextlib.contextmanager
@@ -45,12 +44,5 @@ def _python_version(level: str = "minor") -> str | None:
 def import_modules(names: tuple[str, ...]) -> None:
     """Imports the modules of `launch.imports`, which may lie in the working directory: they register resolvers."""
     for name in names:
-        if name in sys.modules:
-            continue
-        sys.path.insert(0, os.getcwd())
-        try:
-            import_module(name)
-        except ImportError as error:
-            raise ConfigError(f"cannot import {name!r}: {error}", "launch.imports") from error
-        finally:
-            sys.path.pop(0)
+        if name not in sys.modules:
+            import_from(Path.cwd(), name)

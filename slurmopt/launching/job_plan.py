@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,17 +62,6 @@ def workdir(typed: Settings, home: Path) -> Path:
     except OSError as error:  # too long, or below a folder that is closed
         raise ConfigError(f"{str(folder)!r}: {(error.strerror or '').lower()}", "environment.workdir") from error
     raise ConfigError(f"{str(folder)!r} is no folder", "environment.workdir")
-
-
-def import_from(home: Path, module: str) -> None:
-    """Imports a module that may lie in `home`, for the resolvers it registers. Raises ConfigError."""
-    sys.path.insert(0, str(home))
-    try:
-        import_module(module)
-    except ImportError as error:
-        raise ConfigError(f"cannot import {module!r}: {error}", "launch.imports") from error
-    finally:
-        sys.path.pop(0)
 
 
 def checked_task(typed: Settings, source: Path) -> Settings:

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurmopt.config.imports import import_from
 from slurmopt.errors import RunError
 from slurmopt.launching.check import check
-from slurmopt.launching.job_plan import checked_task, import_from, job_for, workdir
+from slurmopt.launching.job_plan import checked_task, job_for, workdir
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import FINISHED
 from slurmopt.runs.journal import read as read_journal

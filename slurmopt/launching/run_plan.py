@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from slurmopt.config.launch import Launch
 
 
-from slurmopt.launching.job_plan import checked_task, chosen_backend, dependencies, import_from, job_for, workdir
+from slurmopt.config.imports import import_from
+from slurmopt.launching.job_plan import checked_task, chosen_backend, dependencies, job_for, workdir
 from slurmopt.launching.run_name import new_run_folder, run_name, tell_another_name
 
 

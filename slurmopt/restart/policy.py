@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 
 from slurmopt.restart.causes import Budgets
+from slurmopt.run_folder.json_values import from_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +38,4 @@ class Policy:
 
 def from_word(word: str) -> Policy:
     """Parses the policy of a job script. Raises ValueError."""
-    value = json.loads(word)
-    if not isinstance(value, dict):
-        raise ValueError(f"not a policy: {word!r}")
-    valid = {item.name for item in fields(Policy)}
-    return Policy(**{name: item for name, item in value.items() if name in valid})
+    return from_json(Policy, word)

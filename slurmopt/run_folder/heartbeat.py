@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from slurmopt.run_folder.files import read_json, replace_json
-from slurmopt.run_folder.json_values import as_int, number
+from slurmopt.run_folder.json_values import as_int, from_fields, number
 
 DEFAULT_INTERVAL = 10.0
 """Seconds between two heartbeats, unless `monitor.heartbeat` is set."""
@@ -80,9 +80,8 @@ def read(path: Path) -> Heartbeat | None:
     value = read_json(path)
     if value is None:
         return None
-    valid = {f.name for f in fields(Heartbeat)}
     try:
-        return Heartbeat(**{key: item for key, item in value.items() if key in valid})
+        return from_fields(Heartbeat, value)
     except TypeError:  # written by a foreign hand: it lacks what every heartbeat has
         return None
 

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import math
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from slurmopt.errors import one_line
 
+_Fields = TypeVar("_Fields")
 _LARGEST = 2**53
 """Up to this value a float represents every integer."""
+
+
+def from_json(kind: type[_Fields], text: str) -> _Fields:
+    """The dataclass `kind` of a JSON object, as one version of slurmopt writes it for another. Raises ValueError."""
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"not a JSON object: {text!r}")
+    return from_fields(kind, value)
+
+
+def from_fields(kind: type[_Fields], value: Mapping[str, Any]) -> _Fields:
+    """The dataclass `kind` with the fields of `value`, without those that only another version knows. Raises TypeError
+    where one is missing that has no default."""
+    known = {item.name for item in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: item for name, item in value.items() if name in known})
 
 
 def number(value: Any) -> float | None:
