@@ -29,7 +29,7 @@ from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.status import state
 from slurmopt.slurm.script.job import Job
 from slurmopt.slurm.script.render import context
-from slurmopt.sweeps.definition.describe import describe
+from slurmopt.sweeps.definition.describe import describe_sweep
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -397,21 +397,21 @@ def test_the_sweeps_of_the_sweeps_page_have_the_points_that_it_says(
     (tmp_path / "points.csv").write_text(rows)
     monkeypatch.chdir(tmp_path)
     typed = sweeps_typed_on("docs/sweeps.md")
-    assert [len(describe(words).points) for words in typed] == [18, 6, 20, 1000, 20]
-    assert len(describe(["+experiment=mine", "sweep.points=points.csv", "steps=1,2"]).points) == 6
+    assert [len(describe_sweep(words).points) for words in typed] == [18, 6, 20, 1000, 20]
+    assert len(describe_sweep(["+experiment=mine", "sweep.points=points.csv", "steps=1,2"]).points) == 6
     params, skip = blocks("docs/sweeps.md", "yaml")[1:3]
     (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(blocks("docs/sweeps.md", "yaml")[0] + params)
-    assert len(describe(["+experiment=mine"]).points) == 10
+    assert len(describe_sweep(["+experiment=mine"]).points) == 10
     condition = skip.partition("skip: ")[2].strip()
     words = ["+experiment=mine", "lr=1e-4,1e-2", "model=small,large", "seed=0", f'sweep.skip="{condition}"']
-    assert len(describe(words).points) == 3
+    assert len(describe_sweep(words).points) == 3
 
 
 def test_the_readmes_sweeps_have_twelve_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configured(tmp_path, blocks("README.md", "yaml")[0])
     (tmp_path / "train.py").write_text(blocks("README.md", "python")[0])
     monkeypatch.chdir(tmp_path)
-    assert [len(describe(words).points) for words in sweeps_typed_on("README.md")] == [12, 12]
+    assert [len(describe_sweep(words).points) for words in sweeps_typed_on("README.md")] == [12, 12]
 
 
 def test_every_key_of_the_sweep_group_is_on_a_page() -> None:

@@ -15,7 +15,7 @@ from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.logs.follow import Note
 from slurmopt.runs.status.state import ALIVE
 from slurmopt.sweeps.status.point_states import Point, SweepStates
-from slurmopt.sweeps.status.query import standing
+from slurmopt.sweeps.status.query import sweep_states
 from slurmopt.sweeps.submit import backlog
 
 _POLL = 0.5
@@ -47,7 +47,7 @@ def _until_over(sweep: SweepFolder) -> SweepStates:
     said, doubted = Progress(), False
     while True:
         began = time.monotonic()
-        found = standing(sweep)
+        found = sweep_states(sweep)
         counts = found.counts()
         alive = any(word in counts for word in ALIVE)
         pause = max(_POLL, _SHARE * (time.monotonic() - began))

@@ -16,4 +16,4 @@ COMMANDS = {
     "checkpoint": ("slurmopt.commands.checkpoint.main", "what a run has saved: list, verify, fetch, export, prune"),
     "completion": ("slurmopt.commands.completion", "shell completion for bash, zsh and fish"),
 }
-"""Name → the module whose `main(argv)` does it, and a line of help."""
+"""Name → the module with `main(argv)` and `parser()`, and a line of help."""

@@ -13,7 +13,7 @@ import json
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import cancel as runs_cancel
 from slurmopt.runs import options
-from slurmopt.runs.find import pick
+from slurmopt.runs.find import select
 from slurmopt.runs.status.query import Status
 from slurmopt.sweeps import cancel as sweeps_cancel
 from slurmopt.sweeps.cancel import Cancelled
@@ -23,7 +23,7 @@ from slurmopt.sweeps.status.view import short, state_counts
 def main(argv: list[str]) -> int:
     """Runs the command and returns its exit status."""
     args = parser().parse_args(argv)
-    selected = pick(args.run, args.folder)
+    selected = select(args.run, args.folder)
     if isinstance(selected, RunFolder):
         status = runs_cancel.cancel(selected)
         print(json.dumps(_run_dict(status)) if args.json else _run_line(status))

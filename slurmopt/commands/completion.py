@@ -1,4 +1,4 @@
-"""`slurmopt completion SHELL`: prints a script that teaches a shell to complete `slurmopt …`."""
+"""`slurmopt completion SHELL`: prints a script that makes a shell complete `slurmopt …`."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ _EPILOG = """to have it in every shell:
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
+    """Runs the command and returns its exit status."""
     print(_SCRIPTS[parser().parse_args(argv).shell], end="")
     return 0
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt completion`."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="slurmopt completion",
         description="Print a script that teaches a shell to complete `slurmopt`: commands, runs, Hydra overrides.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("shell", choices=list(_SCRIPTS), metavar="SHELL", help="bash, zsh or fish")
-    return made
+    parser.add_argument("shell", choices=list(_SCRIPTS), metavar="SHELL", help="bash, zsh or fish")
+    return parser

@@ -1,4 +1,4 @@
-"""`slurmopt list`: all runs and sweeps, newest first; a sweep is one line, however many points it has.
+"""`slurmopt list`: lists all runs and sweeps, newest first; a sweep is one line, however many points it has.
 
 `--json` prints a list of objects with `name`, `id`, `folder`, `owner` (of another user's, else null),
 `state` and `created` (seconds since the epoch); those of sweeps have `points`, how many there are, and `states`, how
@@ -16,15 +16,15 @@ from slurmopt.errors import RunError, one_line
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs import options
-from slurmopt.runs.find import all_runs, all_sweeps, created
+from slurmopt.runs.listing import all_runs, all_sweeps, created
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.status.query import Status, gather
 from slurmopt.runs.status.state import age
 from slurmopt.runs.status.view import whose
 from slurmopt.runs.table import table, terminal_width
-from slurmopt.runs.unreadable_folders import refuse_closed
+from slurmopt.runs.unreadable_folders import refuse_unreadable
 from slurmopt.sweeps.status.point_states import SweepStates
-from slurmopt.sweeps.status.query import readable
+from slurmopt.sweeps.status.query import sweep_states_or_none
 from slurmopt.sweeps.status.view import state_counts
 
 _HEADER = ["NAME", "ID", "STATE", "LAUNCHED"]
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     }
     problems = [problem]
     for sweep in all_sweeps(args.folder):
-        states = readable(sweep)
+        states = sweep_states_or_none(sweep)
         problems.append(states.problem if states else None)
         entries[sweep.run] = (_sweep_row(states), _sweep_dict(states)) if states else _unreadable(sweep)
     if problem := next(filter(None, problems), None):
@@ -62,7 +62,7 @@ def _print(entries: list[tuple[list[str], dict[str, Any]]], args: argparse.Names
         print(table(_HEADER, [cells for cells, _ in entries], terminal_width()))
     else:
         try:
-            refuse_closed(None, [], args.folder)
+            refuse_unreadable(None, [], args.folder)
         except RunError as error:  # the closed runs are other users': the command itself succeeds
             print(f"slurmopt: {error}", file=sys.stderr)
         print(f"no runs in {str(args.folder)!r}; start one with `slurmopt launch`", file=sys.stderr)

@@ -1,4 +1,5 @@
-"""`slurmopt logs`: what the ranks of a run or a point wrote; of a sweep, `--errors` shows each kind of failure once."""
+"""`slurmopt logs`: prints the logs of a run's or a point's ranks; of a sweep, `--errors` prints each kind of failure
+once."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from slurmopt.grid.records import readable
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import options
-from slurmopt.runs.find import Selection, pick, started
+from slurmopt.runs.find import Selection, select, started_point
 from slurmopt.runs.logs import ranks
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.status.failure import failure
 from slurmopt.runs.tail import last_lines
 from slurmopt.sweeps.status.failures import Group, groups
 from slurmopt.sweeps.status.point_states import Point, SweepStates
-from slurmopt.sweeps.status.query import standing
+from slurmopt.sweeps.status.query import sweep_states
 from slurmopt.sweeps.status.view import short, state_counts
 
 _LOOK_BACK = 2000
@@ -31,11 +32,11 @@ _TRIES = 5
 def main(argv: list[str]) -> int:
     """Runs the command and returns its exit status."""
     args = parser().parse_args(argv)
-    selected = pick(args.run, args.folder)
+    selected = select(args.run, args.folder)
     if isinstance(selected, RunFolder):
         _show_run(selected, args)
     elif selected.point is not None:
-        _show_run(started(selected), args)
+        _show_run(started_point(selected), args)
     else:
         _show_sweep(selected, args)
     return 0
@@ -84,7 +85,7 @@ def _show_sweep(selection: Selection, args: argparse.Namespace) -> None:
         )
     if args.attempt is not None:
         raise RunError("--attempt is for one point; name it: SWEEP/17")
-    text = _errors(standing(selection.sweep), selection)
+    text = _errors(sweep_states(selection.sweep), selection)
     print(text if owner_of(selection.sweep.run) is None else plain_lines(text))
 
 

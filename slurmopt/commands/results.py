@@ -1,4 +1,5 @@
-"""`slurmopt results`: what the points of a sweep came to. Their axes and metrics, the best, what each axis does.
+"""`slurmopt results`: prints the results of a sweep's points: their axes and metrics, the best, the effect of each
+axis.
 
 `--json` prints one object:
 
@@ -28,13 +29,13 @@ from typing import Any
 
 from slurmopt.errors import InputError, RunError, one_line, why_failed
 from slurmopt.runs import options
-from slurmopt.runs.find import Selection, pick
+from slurmopt.runs.find import Selection, select
 from slurmopt.runs.table import cut, table, terminal_width
 from slurmopt.sweeps.results import export, outcomes
 from slurmopt.sweeps.results.importance import Effect, shown
 from slurmopt.sweeps.results.outcomes import Row
 from slurmopt.sweeps.results.ranking import Ranking, rank
-from slurmopt.sweeps.status.query import standing
+from slurmopt.sweeps.status.query import sweep_states
 from slurmopt.sweeps.status.view import state_counts
 from slurmopt.units import human_seconds
 
@@ -45,46 +46,46 @@ _PICTURES = (".html", ".png")
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
-    given = parser().parse_args(argv)
-    _check_picture(given.plot)
-    found = pick(given.sweep, given.folder)
-    if not isinstance(found, Selection):
+    """Runs the command and returns its exit status."""
+    args = parser().parse_args(argv)
+    _check_picture(args.plot)
+    selection = select(args.sweep, args.folder)
+    if not isinstance(selection, Selection):
         raise RunError(
-            f"{one_line(f'{found.name}/{found.id}')} is a run, not a sweep; slurmopt status shows its metrics"
+            f"{one_line(f'{selection.name}/{selection.id}')} is a run, not a sweep; slurmopt status shows its metrics"
         )
-    seen = outcomes.table(standing(found.sweep, metrics=True), found.points)
-    ranking = rank(seen, given.sort, given.maximize)
-    if given.plot is not None:
-        _draw(ranking, given.plot)
-    if given.csv:
+    outcome_table = outcomes.table(sweep_states(selection.sweep, metrics=True), selection.points)
+    ranking = rank(outcome_table, args.sort, args.maximize)
+    if args.plot is not None:
+        _draw(ranking, args.plot)
+    if args.csv:
         export.write_csv(ranking, sys.stdout)
-    elif given.json:
+    elif args.json:
         sys.stdout.writelines(export.as_json(ranking))
-    elif given.plot is None or sys.stdout.isatty():
-        print(text(ranking, _SHOWN if not given.all else None, terminal_width()))
+    elif args.plot is None or sys.stdout.isatty():
+        print(text(ranking, _SHOWN if not args.all else None, terminal_width()))
     return 0
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt results`."""
-    made = options.parser("results", "What the points of a sweep came to: the best, and what each axis does.")
-    made.add_argument("sweep", nargs="?", metavar="SWEEP", help=options.RUN_HELP)
-    made.add_argument("--sort", metavar="METRIC", help="a metric, an axis, or seconds (default: sweep.metric)")
-    made.add_argument("--maximize", action="store_true", help="the largest is the best (default: sweep.direction)")
-    made.add_argument("--all", action="store_true", help=f"show all points, not the first {_SHOWN}")
-    made.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture: .html, or .png with matplotlib")
-    how = made.add_mutually_exclusive_group()
-    how.add_argument("--csv", action="store_true", help="print a line a point, for spreadsheets and pandas")
-    options.add_json(how)
-    return made
+    parser = options.parser("results", "What the points of a sweep came to: the best, and what each axis does.")
+    parser.add_argument("sweep", nargs="?", metavar="SWEEP", help=options.RUN_HELP)
+    parser.add_argument("--sort", metavar="METRIC", help="a metric, an axis, or seconds (default: sweep.metric)")
+    parser.add_argument("--maximize", action="store_true", help="the largest is the best (default: sweep.direction)")
+    parser.add_argument("--all", action="store_true", help=f"show all points, not the first {_SHOWN}")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture: .html, or .png with matplotlib")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--csv", action="store_true", help="print a line a point, for spreadsheets and pandas")
+    options.add_json(output)
+    return parser
 
 
 def text(ranking: Ranking, most: int | None, width: int | None) -> str:
-    """For people."""
-    found, seen = ranking.found, ranking.found.standing
-    parts = [f"{seen.label}: {state_counts(seen.counts())}"]
-    count = len(found.places)
+    """The results for people, with `most` rows at most."""
+    points_table, states = ranking.table, ranking.table.states
+    parts = [f"{states.label}: {state_counts(states.counts())}"]
+    count = len(points_table.places)
     if count:
         parts.append(_rows(ranking, most, width))
     if count > (most or count):
@@ -96,20 +97,20 @@ def text(ranking: Ranking, most: int | None, width: int | None) -> str:
 
 
 def _rows(ranking: Ranking, most: int | None, width: int | None) -> str:
-    found = ranking.found
-    metrics = sorted(found.metrics, key=lambda name: name != ranking.metric)
-    head = ["POINT", *found.axes, *metrics, "TIME", "STATE"]
-    rows = [_cells(row, found.axes, metrics) for row in found.rows(ranking.places(most))]
+    points_table = ranking.table
+    metrics = sorted(points_table.metrics, key=lambda name: name != ranking.metric)
+    head = ["POINT", *points_table.axes, *metrics, "TIME", "STATE"]
+    rows = [_cells(row, points_table.axes, metrics) for row in points_table.rows(ranking.places(most))]
     return table([_cell(name) for name in head], rows, width)
 
 
 def _cells(row: Row, axes: list[str], metrics: list[str]) -> list[str]:
     values = [_cell(row.values[axis]) if axis in row.values else "" for axis in axes]
     numbers = [_cell(row.metrics[name]) if name in row.metrics else "" for name in metrics]
-    took = human_seconds(row.seconds) if row.seconds is not None else ""
+    duration = human_seconds(row.seconds) if row.seconds is not None else ""
     error = f": {one_line(row.error)}" if row.error and row.state != "finished" else ""
     state = "pruned" if row.pruned else row.state
-    return [str(row.point), *values, *numbers, took, f"{state}{error}"]
+    return [str(row.point), *values, *numbers, duration, f"{state}{error}"]
 
 
 def _cell(value: Any) -> str:
@@ -126,24 +127,24 @@ def _effects(ranking: Ranking, width: int | None) -> str:
 
 def _levels(effect: Effect, maximize: bool) -> str:
     ordered = sorted(effect.levels, key=lambda level: -level.mean if maximize else level.mean)
-    said = "   ".join(f"{_cell(level.label)}: {level.mean:.4g}" for level in ordered[:_LEVELS])
-    return f"{said}   … {len(ordered) - _LEVELS} more" if len(ordered) > _LEVELS else said
+    levels_text = "   ".join(f"{_cell(level.label)}: {level.mean:.4g}" for level in ordered[:_LEVELS])
+    return f"{levels_text}   … {len(ordered) - _LEVELS} more" if len(ordered) > _LEVELS else levels_text
 
 
 def _last_words(ranking: Ranking) -> str:
-    """The best point, or what to do for one."""
-    found, seen, best = ranking.found, ranking.found.standing, ranking.best
+    """The last line: the best point, or what to do in order to get one."""
+    points_table, states, best = ranking.table, ranking.table.states, ranking.best
     if best is not None:
-        word = "largest" if ranking.maximize else "smallest"
+        adjective = "largest" if ranking.maximize else "smallest"
         values = " ".join(f"{key}={shown(value)}" for key, value in best.values.items())
         value = shown(outcomes.key_of(best, str(ranking.metric)))
-        said = f"best: point {best.point}, {word} {ranking.metric} {value}, with {values}"
-        return one_line(said) + f"\nnext: slurmopt status {seen.label}/{best.point}"
-    if found.metrics and ranking.metric is None:
-        return f"several metrics: --sort picks one of {', '.join(map(one_line, found.metrics[:12]))}"
-    if not found.metrics:
-        return f"no point has told a metric yet; slurmopt status {seen.label}"
-    return f"no point that finished has {one_line(str(ranking.metric))}; slurmopt status {seen.label}"
+        line = f"best: point {best.point}, {adjective} {ranking.metric} {value}, with {values}"
+        return one_line(line) + f"\nnext: slurmopt status {states.label}/{best.point}"
+    if points_table.metrics and ranking.metric is None:
+        return f"several metrics: --sort picks one of {', '.join(map(one_line, points_table.metrics[:12]))}"
+    if not points_table.metrics:
+        return f"no point has told a metric yet; slurmopt status {states.label}"
+    return f"no point that finished has {one_line(str(ranking.metric))}; slurmopt status {states.label}"
 
 
 def _check_picture(path: Path | None) -> None:
@@ -155,7 +156,7 @@ def _draw(ranking: Ranking, path: Path) -> None:
     from slurmopt.sweeps.results import plot
 
     if not ranking.numbers:
-        raise RunError(f"{ranking.found.standing.label} has nothing to draw: {_last_words(ranking).splitlines()[0]}")
+        raise RunError(f"{ranking.table.states.label} has nothing to draw: {_last_words(ranking).splitlines()[0]}")
     try:
         plot.draw(ranking, path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`slurmopt status`: how runs, sweeps and points are.
+"""`slurmopt status`: shows the state of runs, sweeps and points.
 
 `--json` prints a list of objects. A run, and one point of a sweep, always has these keys (null where there is
 nothing to say):
@@ -50,13 +50,14 @@ import sys
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.open_folders import holding
 from slurmopt.runs import options
-from slurmopt.runs.find import Selection, all_runs, all_sweeps, created, pick
+from slurmopt.runs.find import Selection, select
+from slurmopt.runs.listing import all_runs, all_sweeps, created
 from slurmopt.runs.replaced_folders import MOST, refuse_swapped, remarks
 from slurmopt.runs.status.query import Status, as_dict, gather
 from slurmopt.runs.status.view import page, rows
 from slurmopt.runs.status.watch import redraw
 from slurmopt.runs.table import terminal_width
-from slurmopt.sweeps.status.overview import drawn, look
+from slurmopt.sweeps.status.overview import overview, redrawn_overview
 
 
 def main(argv: list[str]) -> int:
@@ -68,10 +69,10 @@ def main(argv: list[str]) -> int:
         return _show_runs(args, runs)
     if args.watch:
         with holding([_top_folder(item).path for item in selected[:MOST]]):
-            return redraw(lambda: drawn(selected))
-    overview = look(selected, details=not args.all)
-    _warn(overview.problem)
-    print(json.dumps(overview.as_list(), allow_nan=False) if args.json else overview.text())
+            return redraw(lambda: redrawn_overview(selected))
+    shown = overview(selected, details=not args.all)
+    _warn(shown.problem)
+    print(json.dumps(shown.as_list(), allow_nan=False) if args.json else shown.text())
     return 0
 
 
@@ -88,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _selected(args: argparse.Namespace) -> list[RunFolder | Selection]:
     if not args.all or args.runs:
-        return [pick(name, args.folder) for name in args.runs or [None]]
+        return [select(name, args.folder) for name in args.runs or [None]]
     sweeps = {sweep.path: Selection(sweep) for sweep in all_sweeps(args.folder)}
     folders = [*all_runs(args.folder), *(selection.sweep.run for selection in sweeps.values())]
     return [sweeps.get(folder.path, folder) for folder in sorted(folders, key=created, reverse=True)]

@@ -1,82 +1,149 @@
-"""`slurmopt tend` over sweeps: what had no room yet is submitted first, then all is as for runs."""
+"""`slurmopt tend`: brings back the runs and sweeps that should go on and that nothing else brings back.
+
+`--json` prints a list of objects, one for each thing that was done (with `--dry-run`: would be done):
+
+    name id folder
+    did       submitted; noted (an earlier tend or launch had submitted it, and its journal did not know); not noted
+              (submitted, but its journal cannot be written: see `error`); ended (it stays so); cancelled (by scancel,
+              and stays so); failed (see `error`)
+    job       the new job's id, with `submitted` and `noted`
+    attempt cause reason      of the end that it comes back after, or that was found
+    error     why it could not be brought back
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
+import time
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import asdict
 
-from slurmopt.errors import SlurmError, SlurmoptError, SlurmUnconfigured, SlurmUnreachable, with_place
-from slurmopt.grid.submissions import Submission, cancelled
-from slurmopt.run_folder import events
-from slurmopt.run_folder.sweep_layout import SweepFolder
-from slurmopt.runs.find import all_sweeps
-from slurmopt.runs.ownership import is_mine
-from slurmopt.runs.recovery import tend
-from slurmopt.runs.recovery.action import Action
-from slurmopt.runs.submit import arrays
-from slurmopt.runs.submit.exactly_once import locked
-from slurmopt.slurm.find_job import with_token
-from slurmopt.slurm.queue import queue
-from slurmopt.sweeps.status.query import has_lost
-from slurmopt.sweeps.submit import backlog
+from slurmopt.errors import InputError, SlurmError, SlurmoptError, one_line, with_place
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder, point_number
+from slurmopt.runs import options
+from slurmopt.runs.find import Selection, select
+from slurmopt.runs.listing import all_runs, all_sweeps
+from slurmopt.runs.ownership import owner_of
+from slurmopt.runs.recovery.action import Action, left_alone
+from slurmopt.runs.recovery.tend import tend
+from slurmopt.sweeps.tend import started_parts, tend_sweeps
+
+_INTERVAL = "60s"
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
-    return tend.main(argv, _of_sweeps)
+    """Runs the command and returns its exit status."""
+    args = parser().parse_args(argv)
+    if args.from_job is not None:
+        from slurmopt.runs.recovery.from_job import submit_from_job
+
+        return submit_from_job(args.from_job, args.runs[0] if args.runs else None)
+    interval = _seconds(args.watch) if args.watch is not None else None
+    if interval is not None:
+        return _watch(args, interval)
+    actions: list[Action] = []
+    try:
+        for action in _actions(args):
+            actions.append(action)
+            if not args.json:
+                _print(action, args.dry_run)
+    finally:  # after Ctrl-C too, what was done is printed
+        if args.json:
+            print(json.dumps([asdict(action) for action in actions]))
+    _print_left_alone(args, {action.folder for action in actions})
+    return 1 if any(action.is_problem for action in actions) else 0
 
 
-def _of_sweeps(folder: Path, dry_run: bool) -> Iterator[Action]:
-    for sweep in all_sweeps(folder):
-        if not is_mine(sweep.run):  # others' are theirs to tend
-            continue
+def parser() -> argparse.ArgumentParser:
+    """The options of `slurmopt tend`."""
+    parser = options.parser("tend", "Bring back the runs that should go on and that nobody brings back.")
+    parser.add_argument(
+        "runs", nargs="*", metavar="RUN", help="default: all runs; " + options.RUN_HELP.partition(";")[0]
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    output = parser.add_mutually_exclusive_group()
+    options.add_json(output)
+    output.add_argument(
+        "--watch",
+        nargs="?",
+        const=_INTERVAL,
+        metavar="EVERY",
+        help=f"go on until interrupted, looking this often (default: {_INTERVAL})",
+    )
+    # Called by the batch shell when Slurm will not bring its job back: RUN is the run's folder, JOB that job.
+    parser.add_argument("--from-job", metavar="JOB", help=argparse.SUPPRESS)
+    return parser
+
+
+def _seconds(text: str) -> int:
+    from slurmopt.units import seconds
+
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise InputError(f"tend: --watch: {error}; name runs before it") from error
+
+
+def _actions(args: argparse.Namespace) -> Iterator[Action]:
+    """Tends the backlog of all sweeps, then the named runs and parts of sweeps, else all. A sweep that cannot be read
+    does not stop the others."""
+    yield from tend_sweeps(args.folder, args.dry_run)
+    runs: list[RunFolder] = []
+    for item in _selected(args):
         try:
-            known = arrays.known(sweep)
-        except OSError:  # `tend` says so itself
-            continue
-        yield from _noted(sweep, known, dry_run)
-        # One of which nothing was ever submitted, its launch broken off, is not to start by itself one day.
-        if not dry_run and sweep.more.exists() and any(one.job is not None for one in known):
-            _refuse_unreachable()
-            backlog.main([str(sweep.path)])
+            runs += _runs_of(item)
+        except (SlurmoptError, OSError) as error:
+            sweep = item.sweep if isinstance(item, Selection) else SweepFolder(item.path)
+            if args.runs or owner_of(sweep.run) is None:  # others' sweeps are tended by their owners
+                yield Action(sweep.name, sweep.id, str(sweep.path), "failed", error=with_place(error))
+    yield from tend(runs, args.dry_run)
 
 
-def _refuse_unreachable() -> None:
-    """Raises SlurmUnreachable at once for all sweeps: each would await slurmctld's answer for minutes."""
-    try:
-        queue()
-    except SlurmError as error:
-        if isinstance(error, SlurmUnreachable) and not isinstance(error, SlurmUnconfigured):  # others cost no time
-            raise
+def _selected(args: argparse.Namespace) -> list[RunFolder | Selection]:
+    if args.runs:
+        return [select(name, args.folder) for name in args.runs]
+    return [*all_runs(args.folder), *map(Selection, all_sweeps(args.folder))]
 
 
-def _noted(sweep: SweepFolder, known: list[Submission], dry_run: bool) -> Iterator[Action]:
-    """Notes the jobs of submissions that broke off once Slurm had them."""
-    try:
-        if not has_lost(sweep, known, cancelled(sweep), fresh=False):
-            return
-        found = _in_queue(_own(sweep, known))
-        if found and not dry_run:
-            with locked(sweep.run, patience=0) as mine:
-                if not mine:
-                    return
-                arrays.note(sweep, found)
-        for one in found:
-            yield Action(sweep.name, sweep.id, str(sweep.path), "noted", job=one.job)
-    except SlurmUnreachable:  # nor can the others be looked at
-        raise
-    except (SlurmoptError, OSError) as error:
-        yield Action(sweep.name, sweep.id, str(sweep.path), "failed", error=with_place(error))
+def _runs_of(item: RunFolder | Selection) -> list[RunFolder]:
+    if isinstance(item, RunFolder):
+        return [item]
+    points = item.points
+    return [run for run in started_parts(item.sweep) if points is None or (point_number(run) or 0) in points]
 
 
-def _own(sweep: SweepFolder, known: list[Submission]) -> list[Submission]:
-    """Those without a job that were not made for a point or an array task, which is tended by its own journal."""
-    of_parts = {event.get("token") for event in events.read(sweep.events, "submitting") if "part" in event}
-    return [one for one in known if one.job is None and one.token is not None and one.token not in of_parts]
+def _print(action: Action, dry_run: bool) -> None:
+    prefix, stream = ("slurmopt: ", sys.stderr) if action.is_problem else ("", None)
+    print(prefix + action.line(dry_run), file=stream, flush=True)
 
 
-def _in_queue(lost: list[Submission]) -> list[Submission]:
-    jobs = queue() if lost else {}
-    found = [replace(one, job=with_token(jobs, one.token or "")) for one in lost]
-    return [one for one in found if one.job is not None]
+def _print_left_alone(args: argparse.Namespace, folders: set[str]) -> None:
+    """Says of each run or sweep that was named, and that is not among `folders`, why nothing was done."""
+    for line in left_alone(_selected(args) if args.runs else [], folders):
+        print(f"slurmopt: {line}", file=sys.stderr, flush=True)
+
+
+def _watch(args: argparse.Namespace, interval: int) -> int:
+    """Tends every `interval` seconds; a line of the previous round is not printed again."""
+    previous: list[str] | None = None
+    while True:
+        lines, folders = [], set()
+        try:
+            for action in _actions(args):
+                folders.add(action.folder)
+                lines.append(action.line(args.dry_run))
+                if lines[-1] not in (previous or []):
+                    _print(action, args.dry_run)
+            if previous is None:
+                _print_left_alone(args, folders)
+        except (SlurmoptError, OSError) as error:
+            if previous is None and not isinstance(error, SlurmError):  # an argument names nothing that can be tended
+                raise
+            lines.append(with_place(error))
+            if lines[-1] not in (previous or []):
+                print(f"slurmopt: {one_line(with_place(error))}", file=sys.stderr, flush=True)
+        previous = lines
+        time.sleep(interval)

@@ -1,8 +1,8 @@
-"""`slurmopt throttle SWEEP 8`: how many array tasks of a sweep may run at a time, from now on; 0 is no limit.
+"""`slurmopt throttle SWEEP 8`: limits how many array tasks of a sweep may run at a time; 0 is no limit.
 
-What runs goes on running. Array jobs that are submitted later take the same limit.
+Running tasks go on. Array jobs that are submitted later get the same limit.
 
-`--json` prints one object: `name`, `id`, `folder`, `at_once` (null: no limit) and `jobs`, those that were told.
+`--json` prints one object: `name`, `id`, `folder`, `at_once` (null: no limit) and `jobs`, the changed array jobs.
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ from slurmopt.run_folder import events
 from slurmopt.run_folder.files import replace_text
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs import options
-from slurmopt.runs.find import Selection, pick
+from slurmopt.runs.find import Selection, select
 from slurmopt.runs.ownership import refuse_others
 from slurmopt.runs.status.state import ALIVE
 from slurmopt.runs.submit.exactly_once import run_lock
 from slurmopt.sweeps.status.point_states import SweepStates
-from slurmopt.sweeps.status.query import standing
+from slurmopt.sweeps.status.query import sweep_states
 
 _TIMEOUT = 30.0
 
 
 def main(argv: list[str]) -> int:
-    """The command; returns the exit status."""
-    given = parser().parse_args(argv)
-    found = pick(given.sweep, given.folder)
-    if not isinstance(found, Selection) or found.points is not None:
-        raise RunError(f"{given.sweep} is no sweep as such; only those have several array tasks to limit")
-    refuse_others(found.sweep.run)
-    seen = standing(found.sweep, fresh=True)
-    if seen.problem:
-        raise SlurmError(seen.problem)
-    if not seen.alive and not seen.numbers("unsubmitted"):
-        raise RunError(f"{seen.label} has ended already: {seen.state}")
-    jobs = throttle(seen, given.at_once)
-    if given.json:
-        sweep = found.sweep
+    """Runs the command and returns its exit status."""
+    args = parser().parse_args(argv)
+    selection = select(args.sweep, args.folder)
+    if not isinstance(selection, Selection) or selection.points is not None:
+        raise RunError(f"{args.sweep} is no sweep as such; only those have several array tasks to limit")
+    refuse_others(selection.sweep.run)
+    states = sweep_states(selection.sweep, fresh=True)
+    if states.problem:
+        raise SlurmError(states.problem)
+    if not states.alive and not states.numbers("unsubmitted"):
+        raise RunError(f"{states.label} has ended already: {states.state}")
+    jobs = throttle(states, args.at_once)
+    if args.json:
+        sweep = selection.sweep
         answer = {"name": sweep.name, "id": sweep.id, "folder": str(sweep.path)}
-        print(json.dumps({**answer, "at_once": given.at_once or None, "jobs": jobs}))
+        print(json.dumps({**answer, "at_once": args.at_once or None, "jobs": jobs}))
     else:
-        print(_said(seen, given.at_once, jobs))
+        print(_said(states, args.at_once, jobs))
     return 0
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt throttle`."""
-    made = options.parser("throttle", "How many array tasks of a sweep may run at a time, from now on.")
-    made.add_argument("sweep", metavar="SWEEP", help=options.RUN_HELP)
-    made.add_argument("at_once", type=_at_once, metavar="N", help="at most so many; 0: no limit")
-    options.add_json(made)
-    return made
+    parser = options.parser("throttle", "How many array tasks of a sweep may run at a time, from now on.")
+    parser.add_argument("sweep", metavar="SWEEP", help=options.RUN_HELP)
+    parser.add_argument("at_once", type=_at_once, metavar="N", help="at most so many; 0: no limit")
+    options.add_json(parser)
+    return parser
 
 
 def _at_once(text: str) -> int:
@@ -62,33 +62,35 @@ def _at_once(text: str) -> int:
     return int(text)
 
 
-def throttle(seen: SweepStates, at_once: int) -> list[str]:
-    """Tells the array jobs that still have something to start, and the sweep's config for later ones. The jobs."""
-    waiting = seen.numbers(*ALIVE)
-    jobs = [one.job for one in seen.submissions if one.job is not None and one.points.both(waiting)]
-    with run_lock(seen.sweep.run):
-        _keep(seen.sweep, at_once)
+def throttle(states: SweepStates, at_once: int) -> list[str]:
+    """Sets the limit of the array jobs that still have tasks to start, and in the sweep's config for later ones.
+    Returns the jobs."""
+    waiting = states.numbers(*ALIVE)
+    jobs = [entry.job for entry in states.submissions if entry.job is not None and entry.points.both(waiting)]
+    with run_lock(states.sweep.run):
+        _store(states.sweep, at_once)
         for job in jobs:
             _update(job, at_once)
-        events.append(seen.sweep.events, "throttle", at_once=at_once or None, jobs=jobs)
+        events.append(states.sweep.events, "throttle", at_once=at_once or None, jobs=jobs)
     return jobs
 
 
 def _update(job: str, at_once: int) -> None:
-    """Always the whole array: of some of its tasks Slurm would split them off, and lose the limit of all."""
+    """Updates the whole array: if only some tasks were updated, Slurm would split them off, and the common limit would
+    be lost."""
     from slurmopt.slurm import client
 
     try:
         client.run(["scontrol", "update", f"JobId={job}", f"ArrayTaskThrottle={at_once}"], _TIMEOUT)
     except SlurmRefused as error:
-        # It complains as soon as one of the tasks has ended, and says of the others that it worked.
-        said = str(error)
-        if "No error" not in said and "already finished" not in said.lower():
+        # scontrol fails as soon as one task has ended, although it has updated the others.
+        message = str(error)
+        if "No error" not in message and "already finished" not in message.lower():
             raise
 
 
-def _keep(sweep: SweepFolder, at_once: int) -> None:
-    """In config.yaml, which array jobs that are submitted later are made from."""
+def _store(sweep: SweepFolder, at_once: int) -> None:
+    """Stores the limit in config.yaml, from which later array jobs are made."""
     from omegaconf import OmegaConf
 
     from slurmopt.runs.recovery.changed_config import stored_config
@@ -99,8 +101,8 @@ def _keep(sweep: SweepFolder, at_once: int) -> None:
     replace_text(sweep.config, OmegaConf.to_yaml(OmegaConf.create(stored)))
 
 
-def _said(seen: SweepStates, at_once: int, jobs: list[str]) -> str:
+def _said(states: SweepStates, at_once: int, jobs: list[str]) -> str:
     limit = f"at most {at_once} array tasks run at a time" if at_once else "no limit on array tasks at a time"
-    alive = sum(count for word, count in seen.counts().items() if word in ALIVE)
-    which = f"job {', '.join(jobs)}" if jobs else "the array jobs to come"
-    return f"{seen.label}: {limit} ({which}; {alive:,} points go on); slurmopt status {seen.label}"
+    alive = sum(count for state, count in states.counts().items() if state in ALIVE)
+    jobs_text = f"job {', '.join(jobs)}" if jobs else "the array jobs to come"
+    return f"{states.label}: {limit} ({jobs_text}; {alive:,} points go on); slurmopt status {states.label}"

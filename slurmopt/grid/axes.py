@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from slurmopt.grid.codec import decode, encode
-from slurmopt.grid.override_syntax import word
+from slurmopt.grid.override_syntax import override_value
 
 
 class Steps(Sequence[Any]):
@@ -23,7 +23,7 @@ class Steps(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(self.size))]
+            return [self[position] for position in range(*index.indices(self.size))]
         if not -self.size <= index < self.size:
             raise IndexError(index)
         return float(self._start + (index % self.size) * self._step)
@@ -31,7 +31,7 @@ class Steps(Sequence[Any]):
 
 @dataclass(frozen=True)
 class Interval:
-    """All numbers from `start` to `end`; for a search alone. Whole numbers where both are ints."""
+    """All numbers from `start` to `end`, for a search only. Integers where both are ints."""
 
     start: int | float
     end: int | float
@@ -49,9 +49,9 @@ class Column:
     group: bool = False
     """Whether the values are names of configs of a group."""
     words: dict[int, str] = field(default_factory=dict)
-    """Value's index → how it was typed, where that is not how `slurmopt.grid.override_syntax` writes it."""
+    """Index of a value → its typed text, where `slurmopt.grid.override_syntax` would write it differently."""
     tags: tuple[str, ...] = ()
-    """What `tag()` said; a search minds `log`."""
+    """The tags given by `tag()`; a search uses `log`."""
 
     def __len__(self) -> int:
         return 0 if isinstance(self.values, Interval) else len(self.values)
@@ -67,7 +67,7 @@ class Column:
     def override(self, index: int) -> str:
         """The Hydra override that gives the value at `index`."""
         typed = self.words.get(index)
-        return f"{self.prefix}{self.key}={typed if typed is not None else word(self.value(index))}"
+        return f"{self.prefix}{self.key}={typed if typed is not None else override_value(self.value(index))}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Axis:
 
     @property
     def values(self) -> Sequence[Any] | Interval:
-        """The values; of several columns tuples, one value a key."""
+        """The values; for several columns tuples with one value per key."""
         if len(self.columns) == 1:
             return self.columns[0].values
         return list(zip(*(column.values for column in self.columns), strict=True))
@@ -99,17 +99,17 @@ class Axis:
 
 
 def column_json(column: Column) -> dict[str, Any]:
-    """As points.json holds it."""
-    found: dict[str, Any] = {"key": column.key, **_values_json(column.values)}
+    """The column as in points.json."""
+    data: dict[str, Any] = {"key": column.key, **_values_json(column.values)}
     if column.prefix:
-        found["prefix"] = column.prefix
+        data["prefix"] = column.prefix
     if column.group:
-        found["group"] = True
+        data["group"] = True
     if column.words:
-        found["words"] = {str(index): text for index, text in column.words.items()}
+        data["words"] = {str(index): text for index, text in column.words.items()}
     if column.tags:
-        found["tags"] = list(column.tags)
-    return found
+        data["tags"] = list(column.tags)
+    return data
 
 
 def _values_json(values: Sequence[Any] | Interval) -> dict[str, Any]:

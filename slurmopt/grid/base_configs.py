@@ -1,4 +1,4 @@
-"""What the points of a sweep start from: one composed config per combination of config-group choices."""
+"""The base configs of a sweep's points: one composed config per combination of config-group choices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPED: dict[str, type[ValueNode]] = {"str": StringNode, "int": IntegerNode, "flo
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """One composed config, nothing resolved."""
+    """One composed config, unresolved."""
 
     picks: list[Any]
     """The group axes' values, in the order of the axes."""
@@ -27,9 +27,9 @@ class Base:
     choices: dict[str, Any]
     """`hydra.runtime.choices`."""
     hydra: int = 0
-    """Which of the stored Hydra nodes belongs to it."""
+    """The index of its Hydra node among the stored ones."""
     typed: dict[str, str] = field(default_factory=dict)
-    """Interpolations in typed fields: dotted key → a name of `TYPED`, for what they resolve to takes that type."""
+    """Interpolations in typed fields: dotted key → the name in `TYPED` of the type that the resolved value takes."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -41,23 +41,23 @@ class Base:
         }
 
     @classmethod
-    def from_json(cls, held: dict[str, Any]) -> Base:
+    def from_json(cls, value: dict[str, Any]) -> Base:
         return cls(
-            picks=decode(held["picks"]),
-            config=decode(held["config"]),
-            choices=decode(held["choices"]),
-            hydra=int(held["hydra"]),
-            typed=dict(held["typed"]),
+            picks=decode(value["picks"]),
+            config=decode(value["config"]),
+            choices=decode(value["choices"]),
+            hydra=int(value["hydra"]),
+            typed=dict(value["typed"]),
         )
 
     @cached_property
     def asks_hydra(self) -> bool:
-        """Whether anything in it may read Hydra's node, which is half the work of a point's config."""
-        return asks_hydra(self.config)
+        """Whether the config may read Hydra's node, which costs half the time of computing a point's config."""
+        return may_read_hydra(self.config)
 
     def root(self, hydra: dict[str, Any]) -> DictConfig:
-        """A new config to set values on, with Hydra's node in it, closed to new keys as Hydra's is."""
-        # In a tenth of the time in which it is made: of a million points each needs one.
+        """A new config to set values on, with Hydra's node, closed to new keys as Hydra's configs are."""
+        # Unpickling takes a tenth of the time of making it; each of a million points needs one.
         return self._made(hydra) if hydra else pickle.loads(self._without_hydra)  # noqa: S301 - this process's own
 
     @cached_property
@@ -80,26 +80,26 @@ def _give_type(root: DictConfig, key: str, kind: type[ValueNode]) -> None:
     parent[name] = node(parent._get_node(name)._value())
 
 
-def picked(picks: list[Any]) -> str:
-    """The group choices as a key to look a base up by."""
+def picks_key(picks: list[Any]) -> str:
+    """The group choices as a lookup key of bases."""
     return json.dumps(encode(picks), sort_keys=True)
 
 
-def asks_hydra(value: Any) -> bool:
-    """Whether some text in it has an interpolation, and the word hydra."""
+def may_read_hydra(value: Any) -> bool:
+    """Whether a text in `value` has both an interpolation and the word hydra."""
     if isinstance(value, str):
         return "${" in value and "hydra" in value
     if isinstance(value, dict):
-        return any(map(asks_hydra, value.values()))
-    return isinstance(value, list) and any(map(asks_hydra, value))
+        return any(map(may_read_hydra, value.values()))
+    return isinstance(value, list) and any(map(may_read_hydra, value))
 
 
-def override_dirname(words: list[str], config: dict[str, Any]) -> str:
-    """`hydra.job.override_dirname`: the words, sorted and joined as `hydra.job.config.override_dirname` says."""
+def override_dirname(overrides: list[str], config: dict[str, Any]) -> str:
+    """`hydra.job.override_dirname`: the overrides, sorted and joined as `hydra.job.config.override_dirname` says."""
     excluded = config.get("exclude_keys") or []
-    kept = sorted(one for one in words if _key(one) not in excluded)
-    return re.sub("=", lambda _: str(config.get("kv_sep", "=")), str(config.get("item_sep", ",")).join(kept))
+    included = sorted(override for override in overrides if _key(override) not in excluded)
+    return re.sub("=", lambda _: str(config.get("kv_sep", "=")), str(config.get("item_sep", ",")).join(included))
 
 
-def _key(words: str) -> str:
-    return words.partition("=")[0].lstrip("+~").partition("@")[0]
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~").partition("@")[0]

@@ -1,4 +1,4 @@
-"""Values of a config as JSON that any reader takes, and back without loss: keys that are no text, inf, nan, bytes."""
+"""Converts values of a config to standard JSON and back without loss, with non-text keys, inf, nan and bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MARK = "__slurmopt__"
 
 
 def encode(value: Any) -> Any:
-    """`value` in JSON's terms. TypeError for what no config holds."""
+    """`value` as JSON types. TypeError for what a config cannot contain."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -26,14 +26,14 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """What `encode` was given. ValueError or TypeError for what it did not write."""
+    """The value that `encode` got. ValueError or TypeError for what `encode` did not return."""
     if isinstance(value, list):
         return [decode(item) for item in value]
     if not isinstance(value, dict):
         return value
     if _MARK not in value:
         return {key: decode(item) for key, item in value.items()}
-    kind, held = value[_MARK]
+    kind, content = value[_MARK]
     if kind == "items":
-        return {decode(key): decode(item) for key, item in held}
-    return float(held) if kind == "float" else bytes.fromhex(held)
+        return {decode(key): decode(item) for key, item in content}
+    return float(content) if kind == "float" else bytes.fromhex(content)

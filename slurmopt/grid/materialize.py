@@ -1,4 +1,4 @@
-"""Makes the folder of a point, when the point is about to start."""
+"""Makes the folder of a point when the point is about to start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
 _TRIES = 5
-"""To make a link whose name another point takes and gives back at the same time."""
+"""Tries to make a link whose name another point takes and gives back at the same time."""
 
 
 def make_point(
@@ -31,13 +31,11 @@ def make_point(
     task: str | None = None,
     records: Records | None = None,
 ) -> RunFolder:
-    """The folder of `point`: config.yaml, the journal's first lines, and the link in by-name/.
+    """Makes the folder of `point`: config.yaml, the journal's first lines, and the link in by-name/.
 
-    What is there already stays, also what a process left that was killed in the middle. `job` is the array task (A_a),
-    `token` its submission's; `values` are what a search chose. `task`: the array task, such as 0-3, that starts the
-    point itself and keeps its records; `records` are those of all points. Raises ConfigError where the point has no
-    config.
-    """
+    Existing files stay, also those of a process that was killed in the middle. `job` is the array task (A_a), `token`
+    its submission's; `values` are those that a search chose. `task`: the array task, such as 0-3, that starts the point
+    and keeps its records; `records` are those of all points. Raises ConfigError where the point has no config."""
     if points.kind == "search" and values is None:
         raise ConfigError(f"point {point} of a search needs the values that were chosen for it")
     run = sweep.point(point) if task is None else sweep.packed_point(point, task)
@@ -53,34 +51,34 @@ def make_point(
 
 
 def _make_folders(sweep: SweepFolder, run: RunFolder) -> None:
-    """Private to the user, or readable to the group, as the sweep's own folder is."""
+    """Makes the folders, private or readable by the group as the sweep's own folder is."""
     mode = held(sweep.path).stat().st_mode & 0o750
     for folder in (sweep.points, run.path, run.kept.parent, run.kept, run.logs, run.heartbeats):
         held(folder).mkdir(mode=mode, exist_ok=True)
 
 
 def _note(run: RunFolder, points: Points, job: str, token: str | None, values: dict[str, Any] | None) -> None:
-    known = events.read(run.events)
-    told = {} if values is None else {"values": values}  # which nothing else tells of a search
-    if not any(event["event"] == "created" for event in known):  # an array task's shell may have written before
-        events.append(run.events, "created", name=run.name, id=run.id, cwd=points.cwd, **told)
-    submitted = [event for event in known if event["event"] == "submitted"]
+    journal = events.read(run.events)
+    chosen_values = {} if values is None else {"values": values}  # of a search only this event has them
+    if not any(event["event"] == "created" for event in journal):  # an array task's shell may have written before
+        events.append(run.events, "created", name=run.name, id=run.id, cwd=points.cwd, **chosen_values)
+    submitted = [event for event in journal if event["event"] == "submitted"]
     if not submitted or (submitted[-1].get("job"), submitted[-1].get("token")) != (job, token):
         events.append(run.events, "submitted", token=token, backend="sbatch", job=job)
 
 
 def unlink(sweep: SweepFolder, run: RunFolder, name: str | None) -> None:
-    """Takes the link away that `make_point` made for a folder that goes."""
+    """Removes the link that `make_point` made, when the folder is removed."""
     to = os.path.join("..", sweep.points.name, run.path.name)
     for candidate in () if name is None else (name, f"{name}-{run.path.name}"):
         link = held(sweep.by_name) / candidate
-        with contextlib.suppress(OSError):  # another point's, or none
+        with contextlib.suppress(OSError):  # it is another point's, or none
             if os.readlink(link) == to:
                 link.unlink()
 
 
 def _link(sweep: SweepFolder, run: RunFolder, name: str) -> None:
-    """by-name/NAME → ../points/00017; where NAME is another point's, NAME-00017."""
+    """Makes the link by-name/NAME → ../points/00017; where NAME belongs to another point, NAME-00017."""
     held(sweep.by_name).mkdir(mode=held(sweep.path).stat().st_mode & 0o750, exist_ok=True)
     to = os.path.join("..", sweep.points.name, run.path.name)
     for candidate in (name, f"{name}-{run.path.name}"):
@@ -90,7 +88,8 @@ def _link(sweep: SweepFolder, run: RunFolder, name: str) -> None:
 
 
 def _leads(link: Path, to: str) -> bool:
-    """Makes the link, unless it leads elsewhere already; another point may take its own away at the same time."""
+    """Makes the link, unless it leads elsewhere; returns whether it leads to `to`. Another point may remove its own
+    link at the same time."""
     for _ in range(_TRIES):
         try:
             link.symlink_to(to)

@@ -1,4 +1,4 @@
-"""A value as Hydra's override grammar reads it back: `lr=0.1`, `'name=\\'a b\\''`, `sizes=[1,2]`."""
+"""Writes a value so that Hydra's override grammar reads it back: `lr=0.1`, `'name=\\'a b\\''`, `sizes=[1,2]`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]")
 _BEFORE_QUOTE = re.compile(r"(\\+)(?='|\Z)")
 
 
-def word(value: Any) -> str:
+def override_value(value: Any) -> str:
     """The text after `=`."""
     if value is None:
         return "null"
@@ -24,14 +24,15 @@ def word(value: Any) -> str:
     if isinstance(value, (int, float)):
         return str(value)
     if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(word, value)) + "]"
+        return "[" + ",".join(map(override_value, value)) + "]"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_key(key)}:{word(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{_key(key)}:{override_value(item)}" for key, item in value.items()) + "}"
     return _text(str(value))
 
 
 def _text(text: str) -> str:
-    """Bare where it can be nothing but text; else in quotes, where a backslash counts only before a quote."""
+    """The text, bare where Hydra can only read it as text, else in quotes, in which a backslash counts only before a
+    quote."""
     if _PLAIN.fullmatch(text) and is_text(text):
         return text
     doubled = _BEFORE_QUOTE.sub(r"\1\1", text)
@@ -39,10 +40,11 @@ def _text(text: str) -> str:
 
 
 def _key(key: Any) -> str:
-    """A key of a mapping, which Hydra's grammar takes without quotes only."""
-    return _ESCAPED.sub(r"\\\g<0>", key) if isinstance(key, str) else word(key)
+    """A key of a mapping, which Hydra's grammar accepts only without quotes."""
+    return _ESCAPED.sub(r"\\\g<0>", key) if isinstance(key, str) else override_value(key)
 
 
 def is_text(text: str) -> bool:
-    """Whether the bare word is text to Hydra: no number such as `.5` (`007` is none), no `true`, `null` or `inf`."""
+    """Whether Hydra reads the bare word as text: not as a number such as `.5` (`007` is text), `true`, `null` or
+    `inf`."""
     return not (_SPECIAL.fullmatch(text) or INT.fullmatch(text) or FLOAT.fullmatch(text))

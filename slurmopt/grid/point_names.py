@@ -1,4 +1,4 @@
-"""The readable name of a point: `sweep.folder` filled in, and made harmless."""
+"""Makes the readable name of a point: fills in `sweep.folder`, and makes it a valid folder name."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ REFERENCE = re.compile(r"\$\{\s*([^{}]+?)\s*\}")
 """`${key}`, nothing nested."""
 _LONGEST = 90
 _PLACE = "sweep.folder"
-"""A key that no config has at its root: keys there have no dots."""
+"""A key that no config has at its root, because keys there have no dots."""
 
 
 def fill(template: str, values: dict[str, Any], root: Callable[[], DictConfig], described: float) -> str:
-    """`template` with each `${key}` filled in: a swept key's value (of a group its choice), else what the config says.
+    """`template` with each `${key}` filled in: the value of a swept key (for a group its choice), else that in the
+    config.
 
-    `root` gives the point's config; it is called only where the template names a key that is not swept.
+    `root` returns the point's config; it is called only where the template names a key that is not swept.
     """
 
     def answer(match: re.Match[str]) -> str:
@@ -36,7 +37,7 @@ def fill(template: str, values: dict[str, Any], root: Callable[[], DictConfig], 
 
 
 def readable(text: str, number: str | None) -> str:
-    """`text` as a folder's name; `number` tells apart points that would have the same."""
+    """`text` as a folder name; `number` distinguishes points that would have the same name."""
     name = folder_name(text)[:_LONGEST]
     return name if number is None else f"{name}-{number}"
 
@@ -52,11 +53,11 @@ def _looked_up(root: DictConfig, reference: str, described: float) -> Any:
     try:
         with open_dict(root), hydra_answers(root, described), environment_reads(oc.env) as reads:
             root[_PLACE] = reference
-            found = root[_PLACE]
-            found = OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
+            value = root[_PLACE]
+            value = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
     except OmegaConfBaseException as error:
-        said = one_line(str(error.msg or error).splitlines()[0])
-        raise ConfigError(f"{reference} cannot be resolved: {said}", "sweep.folder") from error
+        reason = one_line(str(error.msg or error).splitlines()[0])
+        raise ConfigError(f"{reference} cannot be resolved: {reason}", "sweep.folder") from error
     if reads.count:
         raise ConfigError(f"{reference} reads the environment, and a folder's name would show it", "sweep.folder")
-    return found
+    return value

@@ -1,4 +1,4 @@
-"""Sets of point numbers as people and Slurm write them: "0-999,1200"."""
+"""Sets of point numbers, written as in Slurm: "0-999,1200"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SPAN = re.compile(r"([0-9]{1,12})(?:-([0-9]{1,12}))?")
 
 
 class Ranges:
-    """Numbers from 0, sorted and each once, kept as spans: a million in a row cost no more than one."""
+    """A sorted set of numbers from 0, stored as spans: a million consecutive numbers take no more memory than one."""
 
     def __init__(self, spans: Iterable[tuple[int, int]] = ()) -> None:
         """`spans`: (first, last) pairs, both included, in any order; they may overlap."""
@@ -20,7 +20,7 @@ class Ranges:
 
     @classmethod
     def parse(cls, text: str) -> Ranges:
-        """From "3,7-9"; "" is none. Raises ValueError for anything else."""
+        """Parses "3,7-9"; "" is the empty set. Raises ValueError for anything else."""
         spans = []
         for part in text.split(",") if text else []:
             match = _SPAN.fullmatch(part.strip())
@@ -34,7 +34,7 @@ class Ranges:
 
     @classmethod
     def of(cls, numbers: Iterable[int]) -> Ranges:
-        """From single numbers. Those in a row become one span at once, so that a million need no million pairs."""
+        """From single numbers. Consecutive ones are joined while reading, so that a million need no million pairs."""
         return cls(_runs(numbers))
 
     def __str__(self) -> str:
@@ -76,48 +76,48 @@ class Ranges:
 
     def slice(self, start: int, stop: int) -> Ranges:
         """The numbers at positions `start` to `stop` (not included)."""
-        found = []
-        for (first, last), before in zip(self.spans, self._before, strict=False):
-            low, high = max(first, first + start - before), min(last, first + stop - before - 1)
+        spans = []
+        for (first, last), offset in zip(self.spans, self._before, strict=False):
+            low, high = max(first, first + start - offset), min(last, first + stop - offset - 1)
             if low <= high:
-                found.append((low, high))
-        return Ranges(found)
+                spans.append((low, high))
+        return Ranges(spans)
 
     def union(self, other: Ranges) -> Ranges:
-        """Those of either."""
+        """The numbers in either set."""
         return Ranges([*self.spans, *other.spans])
 
     def minus(self, other: Ranges) -> Ranges:
-        """Those that are not in `other`."""
-        found = []
-        taken = iter([*other.spans, (float("inf"), float("inf"))])
-        cut = next(taken)
+        """The numbers that are not in `other`."""
+        spans = []
+        removed = iter([*other.spans, (float("inf"), float("inf"))])
+        cut = next(removed)
         for first, last in self.spans:
             while cut[1] < first:
-                cut = next(taken)
+                cut = next(removed)
             start = first
             while cut[0] <= last:
                 if start < cut[0]:
-                    found.append((start, int(cut[0]) - 1))
+                    spans.append((start, int(cut[0]) - 1))
                 start = int(cut[1]) + 1
                 if cut[1] > last:
                     break
-                cut = next(taken)
+                cut = next(removed)
             if start <= last:
-                found.append((start, last))
-        return Ranges(found)
+                spans.append((start, last))
+        return Ranges(spans)
 
     def both(self, other: Ranges) -> Ranges:
-        """Those that are in both."""
+        """The numbers in both sets."""
         return self.minus(self.minus(other))
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    found = iter(numbers)
-    first = last = next(found, None)
+    iterator = iter(numbers)
+    first = last = next(iterator, None)
     if first is None or last is None:
         return
-    for number in found:
+    for number in iterator:
         if number != last + 1:
             yield first, last
             first = number
@@ -126,10 +126,10 @@ def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for first, last in sorted(spans):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
         else:
-            found.append((first, last))
-    return found
+            merged.append((first, last))
+    return merged

@@ -1,4 +1,4 @@
-"""The points of a sweep, computed from their numbers: `points.json` holds axes and bases, never the points."""
+"""Computes the points of a sweep from their numbers: `points.json` stores axes and base configs, never the points."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from slurmopt.config.composition.resolved import resolved
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.grid.assign import assign
 from slurmopt.grid.axes import Axis, Column, Interval
-from slurmopt.grid.base_configs import Base, asks_hydra, override_dirname, picked
-from slurmopt.grid.override_syntax import word
+from slurmopt.grid.base_configs import Base, may_read_hydra, override_dirname, picks_key
+from slurmopt.grid.override_syntax import override_value
 from slurmopt.grid.point_names import fill, readable
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.resolvers import hydra_answers, import_modules
@@ -29,32 +29,31 @@ KINDS = ("grid", "search", "hydra")
 class Points:
     """All points of one sweep.
 
-    Of a grid, point i is the i-th of the product of the axes that no filter left out; the last axis is the fastest, as
-    in Hydra. Of a search, the values of a point are known once it has been asked for: give them as `values`. The points
-    of Hydra's launcher plugin (`hydra`) compose themselves: their values are for people alone.
-    """
+    In a grid, point i is the i-th of the product of the axes that `sweep.skip` keeps; the last axis varies fastest, as
+    in Hydra. In a search, the values of a point are known once the search has chosen them: pass them as `values`. The
+    points of Hydra's launcher plugin (`hydra`) compose their configs themselves: their values are only shown."""
 
     axes: list[Axis]
     bases: list[Base]
     hydra: list[dict[str, Any]]
-    """Hydra's own nodes, unresolved: most often one."""
+    """Hydra's own nodes, unresolved: usually one."""
     line: list[str | int] = field(default_factory=list)
     """The overrides in the order Hydra applies them; a swept one is the number of its column."""
     kind: str = "grid"
     trials: int | None = None
-    """Of a search: how many points it tries."""
+    """In a search: how many points it tries."""
     kept: Ranges | None = None
-    """The places in the product that no filter left out; None: all."""
+    """The places in the product that `sweep.skip` keeps; None: all."""
     folder: str | None = None
-    """`sweep.folder`, as it was written."""
+    """`sweep.folder`, unresolved."""
     numbered: Ranges | None = field(default_factory=Ranges)
-    """The points whose readable name would be another's too, so that it ends with their number; None: all."""
+    """The points whose readable names end with their number, because another point would have the same; None: all."""
     imports: tuple[str, ...] = ()
     """`launch.imports`: modules that register resolvers."""
     described: float = 0.0
-    """When the sweep was described (seconds since the epoch): what `${now:…}` answers."""
+    """When the sweep was described (seconds since the epoch), for `${now:…}`."""
     cwd: str = ""
-    """Where the launch was typed."""
+    """The working directory of the launch."""
 
     def __len__(self) -> int:
         if self.trials is not None:
@@ -63,12 +62,12 @@ class Points:
 
     @property
     def product(self) -> int:
-        """How many points there would be without a filter."""
+        """How many points there would be without `sweep.skip`."""
         return math.prod(map(len, self.axes))
 
     @property
     def width(self) -> int:
-        """How many digits the largest number has, as `number` writes it."""
+        """The number of digits of the largest number, as `number` writes it."""
         return len(self.number(max(0, len(self) - 1)))
 
     @cached_property
@@ -77,15 +76,15 @@ class Points:
         return [column for axis in self.axes for column in axis.columns]
 
     def number(self, point: int) -> str:
-        """The point's number as its folder has it."""
+        """The point's number as in the name of its folder."""
         return f"{point:05d}"
 
     def values(self, point: int) -> dict[str, Any]:
-        """Axis key → value; of a group the choice's name."""
+        """Axis key → value; for a config group the name of the choice."""
         return {column.key: column.value(at) for column, at in self._places(point)}
 
     def places(self, key: str) -> tuple[Sequence[Any], Callable[[int], int]]:
-        """The values of an axis, and what tells where among them a point's stands. Not of a search."""
+        """The values of an axis, and a function from a point to the index of its value. Not for a search."""
         stride, kept = 1, self.kept
         for axis in reversed(self.axes):
             if key in axis.keys:
@@ -100,48 +99,47 @@ class Points:
 
     @property
     def first(self) -> dict[str, Any]:
-        """The first value of each axis, of an interval its start."""
+        """The first value of each axis; for an interval its start."""
         return {column.key: column.first for column in self.columns}
 
     def overrides(self, point: int, values: dict[str, Any] | None = None) -> list[str]:
-        """The point's own overrides, in Hydra's words."""
+        """The point's own overrides, in Hydra's syntax."""
         if values is not None:
-            return [f"{column.prefix}{column.key}={word(values[column.key])}" for column in self.columns]
+            return [f"{column.prefix}{column.key}={override_value(values[column.key])}" for column in self.columns]
         return [column.override(at) for column, at in self._places(point)]
 
     def line_of(self, point: int, values: dict[str, Any] | None = None) -> list[str]:
-        """All overrides of the point, those that every point has too, in the order Hydra applies them."""
+        """All overrides of the point, the shared ones included, in the order in which Hydra applies them."""
         if values is None and self.kind == "search":
             values = self.first
         own = self.overrides(point, values)
-        return [own[one] if isinstance(one, int) else one for one in self.line]
+        return [own[item] if isinstance(item, int) else item for item in self.line]
 
     def config(self, point: int, run_path: Path, values: dict[str, Any] | None = None) -> dict[str, Any]:
-        """What the point's config.yaml holds: resolved but for what reads the environment.
+        """The content of the point's config.yaml: resolved, except for what reads the environment.
 
-        `run_path`: the point's folder, Hydra's output folder in `${hydra:…}`. Of a search without `values`: what a
-        point with the first value of each axis would have. Raises ConfigError naming the key.
-        """
+        `run_path`: the point's folder, which is Hydra's output folder in `${hydra:…}`. For a search without `values`:
+        as for a point with the first value of each axis. Raises ConfigError that names the key."""
         import_modules(self.imports)
         root = self._root(point, run_path, values, lean=True)
         with hydra_answers(root, self.described):
             return resolved(root, "hydra", _explain)
 
     def root(self, point: int, run_path: Path, values: dict[str, Any] | None = None) -> DictConfig:
-        """The point's config with Hydra's node in it, not resolved yet."""
+        """The point's config with Hydra's node, unresolved."""
         return self._root(point, run_path, values, lean=False)
 
     def _root(self, point: int, run_path: Path, values: dict[str, Any] | None, lean: bool) -> DictConfig:
-        """`lean`: without Hydra's node, where nothing reads it."""
+        """`lean`: leaves out Hydra's node where nothing reads it."""
         if values is None and self.kind == "search":
             values = self.first
-        chosen = self.values(point) if values is None else values
-        base = self.base(chosen)
-        leave_out = lean and not (base.asks_hydra or asks_hydra(chosen))
+        point_values = self.values(point) if values is None else values
+        base = self.base(point_values)
+        leave_out = lean and not (base.asks_hydra or may_read_hydra(point_values))
         root = base.root({} if leave_out else self._hydra(base, point, run_path, values))
         for column in self.columns:
             if not column.group and self.kind != "hydra":
-                _set(root, column, chosen[column.key])
+                _set(root, column, point_values[column.key])
         return root
 
     def name(self, point: int, values: dict[str, Any] | None = None) -> str | None:
@@ -152,51 +150,51 @@ class Points:
         return readable(self.filled_name(point, values), number)
 
     def filled_name(self, point: int, values: dict[str, Any] | None = None) -> str:
-        """`sweep.folder` filled in, as it is."""
-        chosen = self.values(point) if values is None else values
+        """`sweep.folder` with its references filled in; not yet a valid folder name."""
+        point_values = self.values(point) if values is None else values
 
         def root() -> DictConfig:
             return self.root(point, Path("."), values)
 
-        return fill(self.folder or "", chosen, root, self.described)
+        return fill(self.folder or "", point_values, root, self.described)
 
     def _places(self, point: int) -> list[tuple[Column, int]]:
-        """Each column, and where in its values the point stands."""
+        """Each column, with the index of the point's value."""
         if self.kind == "search":
             raise ConfigError(f"the values of point {point} are known once the search has chosen them")
         if not 0 <= point < len(self):
             raise ConfigError(f"there is no point {point}; the sweep has {len(self)}")
-        rest = point if self.kept is None else self.kept[point]
-        places: list[int] = []
+        remainder = point if self.kept is None else self.kept[point]
+        indices: list[int] = []
         for axis in reversed(self.axes):
-            rest, at = divmod(rest, len(axis))
-            places.insert(0, at)
-        return [(column, at) for axis, at in zip(self.axes, places, strict=True) for column in axis.columns]
+            remainder, index = divmod(remainder, len(axis))
+            indices.insert(0, index)
+        return [(column, index) for axis, index in zip(self.axes, indices, strict=True) for column in axis.columns]
 
     @cached_property
     def _by_picks(self) -> dict[str, Base]:
-        return {picked(base.picks): base for base in self.bases}
+        return {picks_key(base.picks): base for base in self.bases}
 
     def base(self, values: dict[str, Any]) -> Base:
-        """What the point with these values starts from."""
+        """The base config of a point with these values."""
         picks = [values[column.key] for column in self.columns if column.group]
         try:
-            return self._by_picks[picked(picks)]
+            return self._by_picks[picks_key(picks)]
         except KeyError:
             raise ConfigError(f"the sweep was not composed for {picks}") from None
 
     def _hydra(self, base: Base, point: int, run_path: Path, values: dict[str, Any] | None) -> dict[str, Any]:
-        """Hydra's node as it is in this point's job."""
-        words = self.line_of(point, values)
+        """Hydra's node as in this point's job."""
+        overrides = self.line_of(point, values)
         node = self.hydra[base.hydra]
         job = node.get("job", {})
-        dirname = override_dirname(words, job.get("config", {}).get("override_dirname", {}))
+        dirname = override_dirname(overrides, job.get("config", {}).get("override_dirname", {}))
         return {
             **node,
             "job": {**job, "num": point, "id": str(point), "override_dirname": dirname},
             "run": {**node.get("run", {}), "dir": str(run_path)},
             "runtime": {**node.get("runtime", {}), "output_dir": str(run_path), "choices": base.choices},
-            "overrides": {**node.get("overrides", {}), "task": words},
+            "overrides": {**node.get("overrides", {}), "task": overrides},
         }
 
 
@@ -208,6 +206,6 @@ def _set(root: DictConfig, column: Column, value: Any) -> None:
 
 
 def _explain(error: OmegaConfBaseException) -> ConfigError:
-    """What the launch says by `slurmopt.config.composition.error_messages`, which needs Hydra."""
+    """The error in one line. `slurmopt.config.composition.error_messages` says more, but needs Hydra."""
     lines = str(error.msg or error).splitlines() or [type(error).__name__]
     return ConfigError(f"cannot be resolved: {one_line(lines[0])}", error.full_key or None)

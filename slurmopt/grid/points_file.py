@@ -1,4 +1,4 @@
-"""points.json: written once by the launch, read by every array task."""
+"""Reads and writes points.json, which the launch writes once and every array task reads."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from slurmopt.run_folder.files import NotRegular, read_whole, replace_text
 
 FORMAT = 1
 _LARGEST = 256 << 20
-"""Bytes: a million points that are listed one by one have fewer."""
+"""Bytes; a million points that are listed one by one take fewer."""
 
 
 def save(points: Points, path: Path) -> None:
-    """Writes the file, whole or not at all."""
+    """Writes the file atomically."""
     replace_text(path, json.dumps(_as_json(points)) + "\n")
 
 
 def load(path: Path) -> Points:
-    """Reads the file. ConfigError where it is damaged, of a newer slurmopt, or cannot be read."""
+    """Reads the file. ConfigError where it is damaged, written by a newer slurmopt, or cannot be read."""
     try:
-        held = json.loads(read_whole(path, _LARGEST))
-        if held["format"] != FORMAT:
-            raise ConfigError(f"{path} is of format {held['format']}; this slurmopt reads {FORMAT}: update it")
-        return _from_json(held)
+        value = json.loads(read_whole(path, _LARGEST))
+        if value["format"] != FORMAT:
+            raise ConfigError(f"{path} is of format {value['format']}; this slurmopt reads {FORMAT}: update it")
+        return _from_json(value)
     except NotRegular as error:
         raise ConfigError(f"{path} is damaged: it is no regular file; launch the sweep again") from error
     except OSError as error:
@@ -40,9 +40,9 @@ def load(path: Path) -> Points:
         raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}); launch the sweep again") from error
 
 
-def same(one: Points, other: Points) -> bool:
-    """Whether two descriptions are of the same points, in whatever order a shuffle has put them."""
-    return len(one) == len(other) and _essence(one) == _essence(other)
+def same_points(first: Points, second: Points) -> bool:
+    """Whether two descriptions are of the same points, in any order that a shuffle may have made."""
+    return len(first) == len(second) and _essence(first) == _essence(second)
 
 
 def _essence(points: Points) -> Any:
@@ -57,7 +57,7 @@ def _essence(points: Points) -> Any:
 
 
 def _without_id(config: dict[str, Any]) -> dict[str, Any]:
-    """A launch that broke off is repeated with the ID that was made for it."""
+    """Removes the ID of the launch: a launch that broke off is repeated with the ID that was made for it."""
     launch = config.get("launch")
     return {**config, "launch": {**launch, "id": None}} if isinstance(launch, dict) else config
 

@@ -1,4 +1,4 @@
-"""What Hydra answers in a config (`${hydra:…}`, `${now:…}`, `${python_version:…}`), without Hydra."""
+"""Provides Hydra's resolvers (`${hydra:…}`, `${now:…}`, `${python_version:…}`) without Hydra."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from slurmopt.config.imports import import_from
 
 @contextlib.contextmanager
 def hydra_answers(root: DictConfig, described: float) -> Iterator[None]:
-    """`root.hydra` answers `${hydra:…}`, and `${now:…}` is the time of the description, the same for every point."""
+    """Resolves `${hydra:…}` from `root.hydra`, and `${now:…}` to the time of the description, the same for every
+    point."""
     now = datetime.fromtimestamp(described)
     answers: dict[str, Callable[..., Any]] = {
         "hydra": lambda path: OmegaConf.select(root.hydra, path),
         "now": now.strftime,
         "python_version": _python_version,
     }
-    before = {name: BaseContainer._resolvers.get(name) for name in answers}
+    previous = {name: BaseContainer._resolvers.get(name) for name in answers}
     for name, answer in answers.items():
         OmegaConf.register_new_resolver(name, answer, replace=True)
     try:
         yield
     finally:
-        for name, resolver in before.items():
+        for name, resolver in previous.items():
             OmegaConf.clear_resolver(name)
             if resolver is not None:
                 BaseContainer._resolvers[name] = resolver
@@ -42,7 +43,7 @@ def _python_version(level: str = "minor") -> str | None:
 
 
 def import_modules(names: tuple[str, ...]) -> None:
-    """Imports the modules of `launch.imports`, which may lie in the working directory: they register resolvers."""
+    """Imports the modules of `launch.imports`, which register resolvers; they may be in the working directory."""
     for name in names:
         if name not in sys.modules:
             import_from(Path.cwd(), name)

@@ -1,4 +1,4 @@
-"""`sweep.skip`: a condition on a point's values, such as `${lr} > 1e-3 and ${model} in ['small', 'tiny']`.
+"""Parses `sweep.skip`: a condition on a point's values, such as `${lr} > 1e-3 and ${model} in ['small', 'tiny']`.
 
 It is Python's grammar, of which only what is named here is let through: nothing in it can call, read or reach anything.
 """
@@ -31,28 +31,29 @@ _VALID = "valid: ${key}, literals, < <= == != >= >, and, or, not, in, + - * / //
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition that has been read and found harmless."""
+    """A parsed and checked condition."""
 
     text: str
     keys: tuple[str, ...]
-    """What it asks for, each once: the texts between `${` and `}`."""
+    """The keys that it reads, each once: the texts between `${` and `}`."""
     _code: CodeType
 
     def holds(self, values: Sequence[Any]) -> bool:
-        """Whether it holds for `values`, one for each of `keys`. ConfigError where they cannot be compared."""
+        """Whether the condition is true for `values`, one for each of `keys`. ConfigError where they cannot be
+        compared."""
         names = {_PLACE.format(number): value for number, value in enumerate(values)}
         try:
-            # The names are ours, the grammar is checked, and there are no builtins: nothing but arithmetic is left.
+            # The names are our own, the grammar is checked, and there are no builtins: only arithmetic is possible.
             return bool(eval(self._code, {"__builtins__": {}, **_FUNCTIONS, **_WORDS, **_GUARDS}, names))  # noqa: S307
         except (TypeError, ValueError, ArithmeticError, MemoryError) as error:
-            # Their kinds and not their values: one may be a secret of the environment.
+            # Types instead of values: a value may be a secret from the environment.
             kinds = ", ".join(f"{key} a {type(value).__name__}" for key, value in zip(self.keys, values, strict=True))
-            said = one_line(str(error)) or type(error).__name__
-            raise ConfigError(f"{said}, with {one_line(kinds)}", KEY) from error
+            reason = one_line(str(error)) or type(error).__name__
+            raise ConfigError(f"{reason}, with {one_line(kinds)}", KEY) from error
 
 
 def condition(text: str) -> Condition:
-    """Reads a condition. ConfigError naming what is not allowed in one."""
+    """Parses a condition. Raises ConfigError that names what is not allowed."""
     keys: list[str] = []
 
     def place(match: re.Match[str]) -> str:
@@ -71,15 +72,15 @@ def condition(text: str) -> Condition:
             _refuse_others(node)
         code = compile(ast.fix_missing_locations(_Guarded().visit(tree)), KEY, "eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        said = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ConfigError(f"{one_line(text)!r} is no condition: {one_line(said)}; {_VALID}", KEY) from error
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ConfigError(f"{one_line(text)!r} is no condition: {one_line(reason)}; {_VALID}", KEY) from error
     if not keys:
         raise ConfigError(f"{one_line(text)!r} asks for no key, so it is the same for all points; {_VALID}", KEY)
     return Condition(text, tuple(keys), code)
 
 
 class _Guarded(ast.NodeTransformer):
-    """`*` and `%` become calls that take numbers alone: a few characters of text would become gigabytes."""
+    """Turns `*` and `%` into calls that accept only numbers: with text a few characters could become gigabytes."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
@@ -131,5 +132,5 @@ def _shown(node: ast.AST) -> str:
     return operators.get(type(node)) or f"{type(node).__name__.lower()}"
 
 
-def _refuse(what: str) -> None:
-    raise ConfigError(f"{one_line(_PLACES.sub('${…}', what))} is not allowed in a condition; {_VALID}", KEY)
+def _refuse(description: str) -> None:
+    raise ConfigError(f"{one_line(_PLACES.sub('${…}', description))} is not allowed in a condition; {_VALID}", KEY)

@@ -1,4 +1,4 @@
-"""Which array task of which job has which points: `sweep.json`."""
+"""Reads and writes `sweep.json`: which array task of which array job has which points."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ class Submission:
     """One array job of a sweep."""
 
     number: int
-    """0, 1, …: also the S in tasks/S-T."""
+    """0, 1, …; the S in tasks/S-T."""
     points: Ranges
     per_task: int
     packed: bool
-    """Whether its array tasks have folders of their own (tasks/S-T), because a parent starts their points."""
+    """Whether its array tasks have folders of their own (tasks/S-T), because points share them."""
     job: str | None
-    """Slurm's id of the array job; None where nobody knows whether there is one."""
+    """Slurm's id of the array job; None where it is not known whether there is one."""
     token: str | None = None
     tasks: int | None = None
-    """How many array tasks: of a search its workers. None: as many as the points need."""
+    """In a search: the number of array tasks, its workers. None: as many as the points need."""
     among: Ranges | None = None
-    """The points that the array tasks are numbered by, where `points` are only some of these: a retry keeps the numbers
-    that the array tasks had. None: `points`."""
+    """The points by which the array tasks are numbered, where `points` are only some of these: a retry keeps the
+    numbers of the array tasks. None: `points`."""
 
     @property
     def size(self) -> int:
-        """How many array tasks it has."""
+        """The number of its array tasks."""
         return self.tasks if self.tasks is not None else -(-len(self.points) // self.per_task)
 
     def points_of(self, task: int) -> Ranges:
-        """The points of array task `task`; of a search, which shares them all, all."""
+        """The points of array task `task`; in a search, whose workers share all points, all."""
         if self.tasks is not None:
             return self.points
         return self.points_between(task, task)
 
     def points_between(self, first: int, last: int) -> Ranges:
-        """The points of array tasks `first` to `last`, where each has its own."""
-        found = self.numbered.slice(first * self.per_task, (last + 1) * self.per_task)
-        return found if self.among is None else found.both(self.points)
+        """The points of array tasks `first` to `last`; not for a search."""
+        points = self.numbered.slice(first * self.per_task, (last + 1) * self.per_task)
+        return points if self.among is None else points.both(self.points)
 
     @property
     def numbered(self) -> Ranges:
-        """The points that the array tasks are numbered by."""
+        """The points by which the array tasks are numbered."""
         return self.points if self.among is None else self.among
 
     def task_of(self, point: int) -> int | None:
-        """The array task that has `point`; None where none has, or nobody can say beforehand."""
+        """The array task that has `point`; None where none has it, and in a search, where any worker may get it."""
         if self.tasks is not None or point not in self.points:
             return None
         return self.numbered.position(point) // self.per_task
@@ -66,7 +66,7 @@ class Submission:
         return Ranges([(0, self.tasks - 1)]) if self.tasks is not None else self.tasks_of(self.points)
 
     def tasks_of(self, points: Ranges) -> Ranges:
-        """The array tasks that have `points`, all of which must be its own, where each has its own."""
+        """The array tasks that have `points`, which must all be its own; not for a search."""
         places = [(self.numbered.position(first), self.numbered.position(last)) for first, last in points.spans]
         return Ranges((first // self.per_task, last // self.per_task) for first, last in places)
 
@@ -90,7 +90,7 @@ def read(path: Path) -> list[Submission]:
         value = read_json(path)
         if value is None:
             return []
-        return [_submission(one) for one in value["submissions"]]
+        return [_submission(entry) for entry in value["submissions"]]
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is damaged: {error}; its journal events.jsonl tells of the same jobs") from error
 
@@ -108,29 +108,32 @@ def _submission(value: Mapping[str, Any]) -> Submission:
     )
 
 
-def newer(submissions: Iterable[Submission], number: int) -> Ranges:
-    """The points that submissions after `number` have: a point is its newest submission's. Of a search none, for its
-    array tasks share the points."""
-    return Ranges(span for one in submissions if one.number > number and one.tasks is None for span in one.points.spans)
+def points_of_newer(submissions: Iterable[Submission], number: int) -> Ranges:
+    """The points that submissions after `number` have: a point belongs to its newest submission. None in a search,
+    whose array tasks share the points."""
+    return Ranges(
+        span for entry in submissions if entry.number > number and entry.tasks is None for span in entry.points.spans
+    )
 
 
 def cancelled(sweep: SweepFolder) -> Ranges:
-    """The points that must not start any more. OSError where nobody can tell, ConfigError where the file is damaged."""
+    """The cancelled points, which must not start. OSError where the file cannot be read, ConfigError where it is
+    damaged."""
     try:
         if held(sweep.cancelled).is_symlink():  # slurmopt makes none
             raise ConfigError(_damaged(sweep, "a link"))
         return Ranges.parse(read_text(sweep.cancelled).strip())
     except FileNotFoundError:
         return Ranges()
-    except ValueError as error:  # whose text is not to be shown
+    except ValueError as error:  # its message could show another file's text
         raise ConfigError(_damaged(sweep, "no list of points such as 3,7-9")) from error
 
 
-def _damaged(sweep: SweepFolder, what: str) -> str:
+def _damaged(sweep: SweepFolder, description: str) -> str:
     points = one_line(f"{sweep.name}/{sweep.id}/POINTS")
-    return f"{sweep.cancelled} is damaged: it is {what}; move it away, and repeat slurmopt cancel {points}"
+    return f"{sweep.cancelled} is damaged: it is {description}; move it away, and repeat slurmopt cancel {points}"
 
 
 def write(path: Path, count: int, submissions: list[Submission]) -> None:
     """Replaces sweep.json; `count`: how many points the sweep has."""
-    replace_json(path, {"points": count, "submissions": [one.as_json() for one in submissions]})
+    replace_json(path, {"points": count, "submissions": [entry.as_json() for entry in submissions]})

@@ -1,4 +1,4 @@
-"""A config as YAML: what `OmegaConf.to_yaml` writes, by libyaml where Python's YAML has it, ten times as fast."""
+"""Writes a config as YAML like `OmegaConf.to_yaml`, but ten times as fast where PyYAML has libyaml."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Fast: type[Any] = getattr(yaml, "CDumper", yaml.Dumper)
 
 
 class _Dumper(_Fast):  # type: ignore[misc]
-    """libyaml's, with OmegaConf's quotes around texts that its loader would take for numbers."""
+    """libyaml's dumper, with OmegaConf's quotes around texts that its loader would read as numbers."""
 
 
 _Dumper.add_representer(str, OmegaConfDumper.str_representer)

@@ -46,7 +46,7 @@ def submitted_before(run: RunFolder, words: list[str], more: More) -> str | None
 
 def _import_resolvers(run: RunFolder, stored: dict[str, Any]) -> None:
     for module in retries.imports(stored):
-        import_from(retries.typed_in(run) or Path.cwd(), module)
+        import_from(retries.launch_directory(run) or Path.cwd(), module)
 
 
 def plan_of(run: RunFolder, words: list[str], more: More, dry_run: bool = False, finished: bool = False) -> Plan:
@@ -62,7 +62,7 @@ def plan_of(run: RunFolder, words: list[str], more: More, dry_run: bool = False,
         raise RunError(f"{run.name}/{run.id} {said}")
     _refuse_taken(found)
     undo_broken_off(run, none_in_slurm=True)
-    stored, home = retries.stored_config(run), retries.typed_in(run)
+    stored, home = retries.stored_config(run), retries.launch_directory(run)
     _import_resolvers(run, stored)
     repeated = broken_off_with_job(run)
     if repeated is not None and retries.is_repeated(run, repeated, words, more):
@@ -80,7 +80,7 @@ def plan_of(run: RunFolder, words: list[str], more: More, dry_run: bool = False,
     typed = replace(typed, launch=once)
     source = run.code if kept else workdir(typed, home)
     typed = checked_task(typed, source)
-    overrides = [*retries.typed_words(run), *retries.as_words(changed.changes)]
+    overrides = [*retries.launch_overrides(run), *retries.as_overrides(changed.changes)]
     job = job_for(typed, run, journal.name or run.name, source, found.backend, overrides)
     return Plan(job, found.backend, changed.stored, overrides, source, True, found.latest, changed.changes, repeated)
 
@@ -104,8 +104,8 @@ def script_of(planned: Again) -> str | None:
         return None
     run, typed = planned.sweep.run, planned.settings
     kept = typed.environment.snapshot != "off"
-    source = run.code if kept else workdir(typed, retries.typed_in(run) or Path.cwd())
-    overrides = [*retries.typed_words(run), *retries.as_words(planned.changes)]
+    source = run.code if kept else workdir(typed, retries.launch_directory(run) or Path.cwd())
+    overrides = [*retries.launch_overrides(run), *retries.as_overrides(planned.changes)]
     array = Array(typed.sweep.packed, typed.sweep.side_by_side, typed.sweep.search is not None)
     job = replace(job_for(typed, run, run.name, source, "sbatch", overrides), sweep=array)
     if typed.launch.check:

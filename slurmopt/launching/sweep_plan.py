@@ -25,9 +25,9 @@ from slurmopt.launching.run_plan import plan
 def plan_sweep(overrides: list[str], config_dir: str | None = None) -> SweepPlan:
     """`plan` for many runs: the points are described, each choice of config groups composed once."""
     from slurmopt.config.composition.settings import typed_group
-    from slurmopt.sweeps.definition.describe import describe
+    from slurmopt.sweeps.definition.describe import describe_sweep
 
-    described = describe(overrides, config_dir)
+    described = describe_sweep(overrides, config_dir)
     first = typed_group(described.config, "launch")
     if first.run is not None:
         raise ConfigError("is one run, and -m is for many; to go on with points: slurmopt retry", "launch.run")

@@ -13,7 +13,7 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.process import alive
 from slurmopt.runs.journal import Journal, read
 from slurmopt.runs.ownership import owner_of, refuse_others
-from slurmopt.runs.status.query import Status, gather, of_the_run
+from slurmopt.runs.status.query import Status, gather, without_foreign_job
 from slurmopt.runs.status.state import Slurm
 from slurmopt.runs.submit.exactly_once import earlier, note_job
 
@@ -123,7 +123,7 @@ def _is_another_job(journal: Journal) -> bool:
         jobs = queue()  # the answer that was fetched for the status a moment ago
     except SlurmError:  # scancel will raise the same
         return False
-    return journal.job in jobs and not of_the_run(journal, Slurm(jobs)).jobs
+    return journal.job in jobs and not without_foreign_job(journal, Slurm(jobs)).jobs
 
 
 def _wait(status: Status) -> Status:

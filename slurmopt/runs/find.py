@@ -1,6 +1,7 @@
-"""Which run is meant by RUN: a name, NAME/ID, an ID or the start of one, a folder, a Slurm job id, or nothing.
+"""Finds the run that the argument RUN names: a name, NAME/ID, an ID or the start of one, a folder, a Slurm job id, or
+nothing.
 
-A sweep is named in the same ways, and its points by a number behind that: SWEEP/17, SWEEP/3-9, SWEEP/3,7.
+A sweep is named in the same ways, its points by their numbers after that: SWEEP/17, SWEEP/3-9, SWEEP/3,7.
 """
 
 from __future__ import annotations
@@ -13,245 +14,176 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmopt.config.check import did_you_mean
-from slurmopt.errors import ConfigError, RunError, one_line, why_failed
+from slurmopt.errors import ConfigError, RunError, one_line
 from slurmopt.grid import submissions
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records, lost, readable
 from slurmopt.run_folder import events
 from slurmopt.run_folder.files import read_start
 from slurmopt.run_folder.json_values import text
-from slurmopt.run_folder.layout import RunFolder, folder_name, is_run
+from slurmopt.run_folder.layout import RunFolder, folder_name
 from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep, point_number, sweep_of
 from slurmopt.runs import journal
 from slurmopt.runs.journal import point_count
-from slurmopt.runs.ownership import owner_of
-from slurmopt.runs.unreadable_folders import refuse_closed
+from slurmopt.runs.listing import all_folders, created, is_run_folder, latest, runs_of_name, shown_path
+from slurmopt.runs.unreadable_folders import refuse_unreadable
 
 _POINTS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _JOB = re.compile(r"\d+(_\d+)?|local-\d+")
 _FIRST_LINE = 4096
 _START_OF_ID = 6
-"""Characters from which a number that no point has may be meant as the start of an ID, which is a date."""
+"""Digits from which a number that no point has may be the start of an ID, which begins with a date."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A sweep, or points of it."""
+    """A sweep, or some of its points."""
 
     sweep: SweepFolder
     points: Ranges | None = None
-    """None: the sweep as such."""
+    """None: the sweep as a whole."""
 
     @property
     def label(self) -> str:
         """NAME/ID, or NAME/ID/3-9."""
-        behind = "" if self.points is None else f"/{self.points}"
-        return one_line(f"{self.sweep.name}/{self.sweep.id}{behind}")
+        points = "" if self.points is None else f"/{self.points}"
+        return one_line(f"{self.sweep.name}/{self.sweep.id}{points}")
 
     @property
     def point(self) -> int | None:
-        """Its number where it is one point."""
+        """The number of the point, where exactly one is selected."""
         return self.points[0] if self.points is not None and len(self.points) == 1 else None
 
 
-def find(word: str | None, folder: Path) -> RunFolder:
-    """The run, or the started point of a sweep, that `word` means. Raises RunError saying what would be valid.
+def find(name: str | None, folder: Path) -> RunFolder:
+    """The run, or the started point of a sweep, that `name` names. Raises RunError that says what would be valid.
 
-    In this order: nothing is the latest run; NAME/ID; a name is its latest run; a folder; a point; an ID; a job id;
+    Tried in this order: nothing (the latest run), NAME/ID, a name (its latest run), a folder, a point, an ID, a job id,
     the start of an ID.
     """
-    found = pick(word, folder)
-    if isinstance(found, RunFolder):
-        return found
-    if found.point is None:
-        what = "is a sweep" if found.points is None else f"are {len(found.points)} points"
-        name = f"{found.sweep.name}/{found.sweep.id}/{found.points[0] if found.points else 0}"
-        raise RunError(f"{found.label} {what}; name one point, such as {one_line(name)}")
-    return started(found)
+    selected = select(name, folder)
+    if isinstance(selected, RunFolder):
+        return selected
+    if selected.point is None:
+        subject = "is a sweep" if selected.points is None else f"are {len(selected.points)} points"
+        example = f"{selected.sweep.name}/{selected.sweep.id}/{selected.points[0] if selected.points else 0}"
+        raise RunError(f"{selected.label} {subject}; name one point, such as {one_line(example)}")
+    return started_point(selected)
 
 
-def started(found: Selection) -> RunFolder:
-    """The one point as a run. RunError where it has not started yet, or its records are lost."""
-    assert found.point is not None
-    point = readable(found.sweep.point(found.point))
-    if not _is_run(point.kept):
-        if (damaged := lost(found.sweep, found.point)) is not None:
-            label = one_line(f"{found.sweep.name}/{found.sweep.id}")
+def started_point(selection: Selection) -> RunFolder:
+    """The selected point as a run. RunError where it has not started yet, or its records are lost."""
+    assert selection.point is not None
+    point = readable(selection.sweep.point(selection.point))
+    if not is_run_folder(point.kept):
+        if (damaged := lost(selection.sweep, selection.point)) is not None:
+            label = one_line(f"{selection.sweep.name}/{selection.sweep.id}")
             raise RunError(
-                f"{found.label} has started, and its record in {one_line(str(damaged))} is damaged or gone; "
+                f"{selection.label} has started, and its record in {one_line(str(damaged))} is damaged or gone; "
                 f"slurmopt status {label} says how it ended"
             )
-        raise RunError(f"{found.label} has not started yet; slurmopt status {found.label} says why")
+        raise RunError(f"{selection.label} has not started yet; slurmopt status {selection.label} says why")
     return point
 
 
-def pick(word: str | None, folder: Path) -> RunFolder | Selection:
-    """As `find`, but a sweep too, and several points of one, and points that have not started."""
-    if word is None:
-        if not (runs := _all(folder)):
-            refuse_closed(None, [], folder)
-        return _meant(latest(runs, f"no runs in {_shown(folder)}"))
-    if not word or "\0" in word:
-        raise RunError(f"{word!r} names no run; valid: a name, NAME/ID, an ID, a folder, a job id, SWEEP/POINT")
-    if (found := _by_path(word, folder)) is not None:
-        return _meant(found)
-    if (points := _by_points(word, folder)) is not None:
+def select(name: str | None, folder: Path) -> RunFolder | Selection:
+    """Like `find`, but also accepts sweeps, several points of one, and points that have not started."""
+    if name is None:
+        if not (runs := all_folders(folder)):
+            refuse_unreadable(None, [], folder)
+        return _as_selection(latest(runs, f"no runs in {shown_path(folder)}"))
+    if not name or "\0" in name:
+        raise RunError(f"{name!r} names no run; valid: a name, NAME/ID, an ID, a folder, a job id, SWEEP/POINT")
+    if (run := _by_path(name, folder)) is not None:
+        return _as_selection(run)
+    if (points := _by_points(name, folder)) is not None:
         return points
-    if (found := _by_id(word, folder)) is not None:
-        return _meant(found)
-    return _by_job(word, folder) or _meant(_by_prefix(word, folder))
+    if (run := _by_id(name, folder)) is not None:
+        return _as_selection(run)
+    return _by_job(name, folder) or _as_selection(_by_prefix(name, folder))
 
 
-def _meant(run: RunFolder) -> RunFolder | Selection:
-    """`run`, which may be a sweep's folder or a point's."""
+def _as_selection(run: RunFolder) -> RunFolder | Selection:
+    """`run`, or where it is a sweep's or a point's folder, the Selection."""
     if is_sweep(run.path):
         return Selection(SweepFolder(run.path))
     number, sweep = point_number(run), sweep_of(run)
     return run if number is None or sweep is None else Selection(sweep, Ranges.of([number]))
 
 
-def all_runs(folder: Path) -> list[RunFolder]:
-    """Every run in `folder`, in no order. Other folders that lie there, and what others keep private, are left out;
-    so are sweeps."""
-    return [run for run in _all(folder) if not is_sweep(run.path)]
-
-
-def all_sweeps(folder: Path) -> list[SweepFolder]:
-    """Every sweep in `folder`, in no order."""
-    return [SweepFolder(run.path) for run in _all(folder) if is_sweep(run.path)]
-
-
-def _all(folder: Path) -> list[RunFolder]:
-    """Runs, and sweeps in the shape of runs."""
-    base = folder.absolute()
-    try:
-        names = _folders(base)
-    except OSError as error:
-        refuse_closed(None, [base], base)
-        raise RunError(f"cannot read {_shown(folder)}: {why_failed(error)}") from error
-    return [run for name in names for run in _runs_of(base / name)]
-
-
-def _runs_of(name_folder: Path) -> list[RunFolder]:
-    try:
-        paths = [name_folder / name for name in _folders(name_folder)]
-    except OSError:
-        return []
-    return [RunFolder(path) for path in paths if _is_run(path)]
-
-
-def _is_run(path: Path) -> bool:
-    try:
-        return is_run(path)
-    except OSError:
-        return False
-
-
-def _folders(path: Path) -> list[str]:
-    try:
-        with os.scandir(path) as entries:
-            return [entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads to itself
-        return False
-
-
-def latest(runs: list[RunFolder], otherwise: str) -> RunFolder:
-    """The run made last, of one's own where there are some; RunError(`otherwise`) where there is none.
-
-    In a folder that others may write, a newer one of theirs is not taken for what one has launched."""
-    if not runs:
-        raise RunError(f"{otherwise}; start one with `slurmopt launch`, or name the folder of your runs with --folder")
-    return max([run for run in runs if owner_of(run) is None] or runs, key=created)
-
-
-def created(run: RunFolder) -> tuple[float, str]:
-    """What runs are ordered by: when the launch made it, then its ID."""
-    try:
-        first = read_start(run.events, _FIRST_LINE).split(b"\n", 1)[0]
-    except OSError:  # not readable: it counts as the oldest, and its status says why
-        return 0.0, run.id
-    match = re.search(rb'"time": *(\d{1,15}(?:\.\d{1,9})?)[,}]', first)
-    return float(match[1]) if match else 0.0, run.id
-
-
-def _by_path(word: str, folder: Path) -> RunFolder | None:
-    for path in _paths(word, folder):
+def _by_path(name: str, folder: Path) -> RunFolder | None:
+    for path in _paths(name, folder):
         if (point := _point_at(path)) is not None:
             return point
-        if _is_run(path):
-            return RunFolder(_plain(path))
-        if runs := _runs_of(_plain(path)):
+        if is_run_folder(path):
+            return RunFolder(_normalized(path))
+        if runs := runs_of_name(_normalized(path)):
             return latest(runs, "")
-    return _by_typed_name(word, folder)
+    return _by_typed_name(name, folder)
 
 
-def _plain(path: Path) -> Path:
-    """The same folder without `..`: links stay as they were typed, unless a `..` follows one."""
+def _normalized(path: Path) -> Path:
+    """`path` without `..`. Links are kept, unless a `..` follows one."""
     short, real = os.path.abspath(path), os.path.realpath(path)
     return Path(short if os.path.realpath(short) == real else real)
 
 
 def _point_at(path: Path) -> RunFolder | None:
-    """A point by its folder, by the link to it, or by the folder in which its array task keeps its records."""
+    """The point whose folder, link or record folder of its array task `path` is; else None."""
     path = Path(os.path.abspath(path.parent / os.readlink(path) if os.path.islink(path) else path))
     if path.parents[2:] and path.parents[2].name == "tasks":
         path = path.parents[3] / path.parent.name / path.name
     run = RunFolder(path)
     number, sweep = point_number(run), sweep_of(run)
-    known = (
+    exists = (
         number is not None and sweep is not None and (os.path.isdir(path) or Records(sweep).latest(number) is not None)
     )
-    return run if known else None
+    return run if exists else None
 
 
-def _by_typed_name(word: str, folder: Path) -> RunFolder | None:
-    """The latest run whose name was `word` before it became a folder's."""
-    runs = [run for run in _runs_of(folder.absolute() / folder_name(word)) if _typed_name(run) == word]
+def _by_typed_name(name: str, folder: Path) -> RunFolder | None:
+    """The latest run that was launched as `name`, from which its folder's name was made."""
+    runs = [run for run in runs_of_name(folder.absolute() / folder_name(name)) if _typed_name(run) == name]
     return latest(runs, "") if runs else None
 
 
 def _typed_name(run: RunFolder) -> str | None:
     try:
-        told = list(events.parse(read_start(run.events, _FIRST_LINE).splitlines()))
+        first_events = list(events.parse(read_start(run.events, _FIRST_LINE).splitlines()))
     except OSError:
         return None
-    return next((text(event.get("name")) for event in reversed(told) if event["event"] == "created"), None)
+    return next((text(event.get("name")) for event in reversed(first_events) if event["event"] == "created"), None)
 
 
-def _paths(word: str, folder: Path) -> Iterator[Path]:
-    """A name, or NAME/ID, then any path."""
-    if not word.startswith(("/", ".")):
-        yield folder.absolute() / word.strip("/")
-    yield Path(word).absolute()
+def _paths(name: str, folder: Path) -> Iterator[Path]:
+    """The paths that `name` may be: first as NAME or NAME/ID in `folder`, then as a path."""
+    if not name.startswith(("/", ".")):
+        yield folder.absolute() / name.strip("/")
+    yield Path(name).absolute()
 
 
-def _by_points(word: str, folder: Path) -> Selection | None:
-    """Of SWEEP/3-9: where SWEEP is a sweep. RunError where it has no such points."""
-    head, _, last = word.rstrip("/").rpartition("/")
+def _by_points(name: str, folder: Path) -> Selection | None:
+    """The selection of SWEEP/3-9; None where SWEEP is no sweep, RunError where it has no such points."""
+    head, _, last = name.rstrip("/").rpartition("/")
     if not head or not _POINTS.fullmatch(last):
         return None
     try:
-        found = pick(head, folder)
+        selection = select(head, folder)
     except RunError:
         return None
-    if not isinstance(found, Selection) or found.points is not None:
+    if not isinstance(selection, Selection) or selection.points is not None:
         return None
     try:
-        return _within(found.sweep, Ranges.parse(last))
+        return _checked(selection.sweep, Ranges.parse(last))
     except (ValueError, RunError) as error:
-        if len(last) >= _START_OF_ID and any(run.name == head and run.id.startswith(last) for run in _all(folder)):
+        if len(last) >= _START_OF_ID and any(
+            run.name == head and run.id.startswith(last) for run in all_folders(folder)
+        ):
             return None
-        raise RunError(f"{one_line(word)!r}: {error}") from error
+        raise RunError(f"{one_line(name)!r}: {error}") from error
 
 
-def _within(sweep: SweepFolder, points: Ranges) -> Selection:
+def _checked(sweep: SweepFolder, points: Ranges) -> Selection:
     count = point_count(sweep)
     if count and points.spans[-1][1] >= count:
         label = one_line(f"{sweep.name}/{sweep.id}")
@@ -259,82 +191,78 @@ def _within(sweep: SweepFolder, points: Ranges) -> Selection:
     return Selection(sweep, points)
 
 
-def _by_id(word: str, folder: Path) -> RunFolder | None:
-    same = [run for run in _all(folder) if run.id == word]
-    if len(same) > 1:
-        raise _ambiguous(word, same)
-    return same[0] if same else None
+def _by_id(run_id: str, folder: Path) -> RunFolder | None:
+    matches = [run for run in all_folders(folder) if run.id == run_id]
+    if len(matches) > 1:
+        raise _ambiguous(run_id, matches)
+    return matches[0] if matches else None
 
 
-def _by_job(word: str, folder: Path) -> RunFolder | Selection | None:
-    if not _JOB.fullmatch(word):
+def _by_job(job_id: str, folder: Path) -> RunFolder | Selection | None:
+    if not _JOB.fullmatch(job_id):
         return None
-    # Slurm's counter starts again one day, and process ids do so daily: the latest run is meant.
-    for run in sorted(_all(folder), key=created, reverse=True):
+    # Job ids and process ids are used again: the latest run counts.
+    for run in sorted(all_folders(folder), key=created, reverse=True):
         if is_sweep(run.path):
-            if (found := _of_array(SweepFolder(run.path), word)) is not None:
-                return found
+            if (selection := _of_array(SweepFolder(run.path), job_id)) is not None:
+                return selection
             continue
         jobs = journal.read(run).jobs
-        if word in jobs or any(job.startswith(f"{word}_") for job in jobs):
+        if job_id in jobs or any(job.startswith(f"{job_id}_") for job in jobs):
             return run
     return None
 
 
 def _of_array(sweep: SweepFolder, job: str) -> Selection | None:
-    """The sweep whose array job it is; the points of an array task `A_a`."""
+    """The sweep, where `job` is one of its array jobs; its points, where `job` is an array task `A_a`."""
     array, _, task = job.partition("_")
     try:
-        tried = submissions.read(sweep.sweep_file)
-    except ConfigError:  # another sweep's damage is not what was asked about
+        entries = submissions.read(sweep.sweep_file)
+    except ConfigError:  # a damaged sweep must not stop the search
         return None
-    for one in reversed(tried):
-        if one.job != array:
+    for entry in reversed(entries):
+        if entry.job != array:
             continue
-        if not task or one.tasks is not None:
+        if not task or entry.tasks is not None:
             return Selection(sweep)
-        if points := one.points_of(int(task)):
+        if points := entry.points_of(int(task)):
             return Selection(sweep, points)
-        last = one.array.spans[-1][1]
+        last = entry.array.spans[-1][1]
         raise RunError(f"array job {array} of {sweep.name}/{sweep.id} has no task {task}; valid: 0 to {last}")
     return None
 
 
-def _by_prefix(word: str, folder: Path) -> RunFolder:
-    runs = _all(folder)
-    name, _, start = word.rpartition("/")
-    close = [run for run in runs if run.id.startswith(start or word) and name in ("", run.name)]
-    if len(close) == 1:
-        return close[0]
-    if close:
-        raise _ambiguous(word, close)
-    paths = list(_paths(word, folder))
-    refuse_closed(word, paths, folder)
+def _by_prefix(prefix: str, folder: Path) -> RunFolder:
+    runs = all_folders(folder)
+    name, _, start = prefix.rpartition("/")
+    matches = [run for run in runs if run.id.startswith(start or prefix) and name in ("", run.name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise _ambiguous(prefix, matches)
+    paths = list(_paths(prefix, folder))
+    refuse_unreadable(prefix, paths, folder)
     places = [Path(os.path.abspath(path)) for path in paths if os.path.lexists(path)]
     if any(path.parent.parent == folder.absolute() for path in places):
-        raise RunError(f"no run {word!r} in {_shown(folder)}: what is there has no events.jsonl")
-    _refuse_folder(word)
+        raise RunError(f"no run {prefix!r} in {shown_path(folder)}: what is there has no events.jsonl")
+    _refuse_folder(prefix)
     if not runs:
-        return latest(runs, f"no runs in {_shown(folder)}")
+        return latest(runs, f"no runs in {shown_path(folder)}")
     valid = sorted({run.name for run in runs}) + [run.id for run in runs] + [f"{run.name}/{run.id}" for run in runs]
-    raise RunError(f"no run {word!r} in {_shown(folder)}{did_you_mean(word, valid)}; `slurmopt list` shows all")
+    raise RunError(f"no run {prefix!r} in {shown_path(folder)}{did_you_mean(prefix, valid)}; `slurmopt list` shows all")
 
 
-def _refuse_folder(word: str) -> None:
-    """RunError where `word` is the path of a folder that is no run's."""
-    if ("/" in word or word in (".", "..")) and os.path.isdir(word):
-        there = os.path.realpath(word)
+def _refuse_folder(name: str) -> None:
+    """RunError where `name` is the path of a folder that is no run folder."""
+    if ("/" in name or name in (".", "..")) and os.path.isdir(name):
+        path = os.path.realpath(name)
         raise RunError(
-            f"{word!r} is the folder {one_line(there)}: neither a run nor the runs of one name; "
-            f"if your runs are in it, add --folder {one_line(shlex.quote(there))}"
+            f"{name!r} is the folder {one_line(path)}: neither a run nor the runs of one name; "
+            f"if your runs are in it, add --folder {one_line(shlex.quote(path))}"
         )
 
 
-def _ambiguous(word: str, runs: list[RunFolder]) -> RunError:
+def _ambiguous(name: str, runs: list[RunFolder]) -> RunError:
     labels = [f"{run.name}/{run.id}" for run in sorted(runs, key=created, reverse=True)]
-    more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
-    return RunError(f"{word!r} can be {', '.join(labels[:3])}{more}; write more of it")
-
-
-def _shown(folder: Path) -> str:
-    return repr(one_line(os.path.relpath(folder) if folder.is_relative_to(Path.cwd()) else str(folder)))
+    others = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
+    return RunError(f"{name!r} can be {', '.join(labels[:3])}{others}; write more of it")

@@ -1,4 +1,4 @@
-"""The options that all commands on runs share."""
+"""The command-line options that all commands on runs share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUN_HELP = "a name (its latest run), NAME/ID, an ID or the start of one, a folde
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells a mistake in one line, as every error is told."""
+    """Reports a usage error in one line, like every other error."""
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{self.prog.removeprefix('slurmopt ')}: {message}; see {self.prog} --help")
@@ -24,24 +24,24 @@ class _Parser(argparse.ArgumentParser):
 
 def parser(command: str, description: str) -> argparse.ArgumentParser:
     """A parser for `slurmopt COMMAND`, with --folder."""
-    made = _Parser(prog=f"slurmopt {command}", description=description, allow_abbrev=False)
-    made.add_argument(
+    parser = _Parser(prog=f"slurmopt {command}", description=description, allow_abbrev=False)
+    parser.add_argument(
         "--folder",
         type=Path,
         default=default_folder(),
         help="the folder of your runs (default: $SLURMOPT_FOLDER, else runs)",
     )
-    return made
+    return parser
 
 
 def default_folder() -> Path:
-    """Where commands look for runs by themselves."""
+    """The folder in which commands look for runs without --folder."""
     return Path(os.environ.get("SLURMOPT_FOLDER") or "runs")
 
 
-def word_for(run: RunFolder, label: str) -> str:
-    """What names a run, a sweep or a point in a command that is typed here: its label, if commands find that by
-    themselves, else its path."""
+def run_arg(run: RunFolder, label: str) -> str:
+    """The argument RUN that names a run, a sweep or a point in a suggested command: its label, if commands find that in
+    the default folder, else its path."""
     sweep, number = sweep_of(run), point_number(run)
     home = run.path if sweep is None or number is None else sweep.path
     if home.absolute().parent.parent == default_folder().absolute():
@@ -49,10 +49,10 @@ def word_for(run: RunFolder, label: str) -> str:
     return shlex.quote(str(home if number is None else home / str(number)))
 
 
-def add_run(made: argparse.ArgumentParser) -> None:
-    """One RUN, which may be left out."""
-    made.add_argument("run", nargs="?", metavar="RUN", help=RUN_HELP)
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Adds the optional argument RUN."""
+    parser.add_argument("run", nargs="?", metavar="RUN", help=RUN_HELP)
 
 
-def add_json(made: argparse._ActionsContainer) -> None:
-    made.add_argument("--json", action="store_true", help="print JSON on standard output, and nothing else")
+def add_json(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output, and nothing else")

@@ -31,25 +31,25 @@ def refuse_foreign(sweep: SweepFolder) -> None:
     _close_places(sweep.path)
 
 
-def refuse_foreign_run(run: RunFolder, who: str = "") -> None:
-    """The same for a run, an array task or a point; the message begins with `who`."""
+def refuse_foreign_run(run: RunFolder, prefix: str = "") -> None:
+    """The same for a run, an array task or a point; the message begins with `prefix`."""
     if (sweep := sweep_of(run)) is not None:
         refuse_foreign(sweep)
     files = (run.path, run.script, run.config, run.events, run.code, run.package, run.submitit)
-    _refuse(files, run.path if sweep is None else sweep.path, "a run", who)
+    _refuse(files, run.path if sweep is None else sweep.path, "a run", prefix)
     if sweep is None:
         _close_places(run.path)
 
 
 def refuse_taken(run: RunFolder) -> None:
     """RunError where something is in the place of a run of one's own that no launch of this user's made."""
-    taken = f"launch.id: {run.id!r} is taken: {one_line(str(run.path))}"
+    message = f"launch.id: {run.id!r} is taken: {one_line(str(run.path))}"
     if not os.path.isdir(run.path):
         kind = "a link that leads nowhere" if not os.path.exists(run.path) else "a file"
-        raise RunError(f"{taken} is {kind}; move it away, or choose another ID")
+        raise RunError(f"{message} is {kind}; move it away, or choose another ID")
     refuse_foreign_run(run, "launch.id: ")
     if missing := run.lacks():
-        raise RunError(f"{taken} is no run: it has no {', no '.join(missing)}; move it away, or choose another ID")
+        raise RunError(f"{message} is no run: it has no {', no '.join(missing)}; move it away, or choose another ID")
 
 
 def refuse_others(run: RunFolder) -> None:
@@ -99,7 +99,7 @@ def name_of(uid: int) -> str:
         return f"uid {uid}"
 
 
-def _refuse(paths: Iterable[Path], folder: Path, what: str, who: str) -> None:
+def _refuse(paths: Iterable[Path], folder: Path, noun: str, prefix: str) -> None:
     """RunError where one of `paths`, which lie in the run's or sweep's `folder`, is another user's or may be written by
     others. Where nobody else can reach what is in the folder, only the owner counts."""
     is_closed = _is_closed(folder)
@@ -110,19 +110,21 @@ def _refuse(paths: Iterable[Path], folder: Path, what: str, who: str) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise RunError(f"{who}{shown}: {error.strerror}") from error
+            raise RunError(f"{prefix}{shown}: {error.strerror}") from error
         is_link = stat.S_ISLNK(facts.st_mode)
         if is_link and is_trusted(facts, folder):
             try:
                 facts = path.stat()
             except OSError as error:
-                raise RunError(f"{who}{shown} is a link that leads nowhere: {error.strerror}") from error
+                raise RunError(f"{prefix}{shown} is a link that leads nowhere: {error.strerror}") from error
         if not belongs(path, facts, folder):
-            raise RunError(f"{who}{shown} belongs to another user ({name_of(facts.st_uid)}); launch {what} of your own")
+            raise RunError(
+                f"{prefix}{shown} belongs to another user ({name_of(facts.st_uid)}); launch {noun} of your own"
+            )
         if (is_link or not is_closed) and is_open(facts, folder):
             raise RunError(
-                f"{who}{shown} may be written by others (mode {stat.S_IMODE(facts.st_mode):o}), and would run as you: "
-                f"look at what is in it; then {_close(shown, facts)}"
+                f"{prefix}{shown} may be written by others (mode {stat.S_IMODE(facts.st_mode):o}), and would run as "
+                f"you: look at what is in it; then {_close(shown, facts)}"
             )
 
 
@@ -146,14 +148,14 @@ def make_place(folder: Path) -> None:
     lets it: each member has runs of their own there. FolderError as from `close_place`."""
     missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     try:
-        for one in reversed(missing):
+        for path in reversed(missing):
             with contextlib.suppress(FileExistsError):  # another launch was quicker
-                one.mkdir(mode=0o755 if one == folder else 0o775)
+                path.mkdir(mode=0o755 if path == folder else 0o775)
         close_place(folder)
     except BaseException:
-        for one in missing:
+        for path in missing:
             with contextlib.suppress(OSError):
-                one.rmdir()
+                path.rmdir()
         raise
     _warn_of_everybody(folder)
     _warn_of_hidden_owners(folder)

@@ -1,4 +1,4 @@
-"""What is said where somebody has put something else in the place of a folder that a launch, or who watches, holds."""
+"""Refuses run folders that somebody has replaced while this process holds them open."""
 
 from __future__ import annotations
 
@@ -12,51 +12,52 @@ from slurmopt.run_folder.open_folders import is_swapped, owner_of_held, place_of
 from slurmopt.runs.ownership import name_of
 
 _OF_LAUNCHES = 3
-"""The last names of runs/NAME/ID."""
+"""How many components of a path the launch makes: runs/NAME/ID."""
 MOST = 64
-"""Folders that are held while many are watched: each costs a descriptor."""
+"""Folders that `--watch` holds open at most: each takes a file descriptor."""
 
 
 def refuse_swapped(run: RunFolder, jobs: Sequence[str | None] | None = None) -> None:
-    """RunError where something else is in the place of the run's folder, or its sweep's, which this process holds.
+    """RunError where the run's or its sweep's folder, which this process holds open, was replaced.
 
-    `jobs`: those that Slurm or this machine has of it, as was known before; None: it was just about to be submitted."""
+    `jobs`: the run's jobs, as known before; None: it was about to be submitted.
+    """
     if is_swapped(run.top):
         raise RunError(_swapped(run, None if jobs is None else [*filter(None, jobs)]))
 
 
 def remarks(watched: Iterable[tuple[RunFolder, Sequence[str | None]]]) -> str:
-    """The same of many runs with their jobs: below what is shown of them, a paragraph each."""
-    gone = {run.top: _swapped(run, [*filter(None, jobs)]) for run, jobs in watched if is_swapped(run.top)}
-    return "".join(f"\n\n{text}" for text in gone.values())
+    """The same message for each of the `watched` runs with their jobs, as paragraphs below the page."""
+    messages = {run.top: _swapped(run, [*filter(None, jobs)]) for run, jobs in watched if is_swapped(run.top)}
+    return "".join(f"\n\n{text}" for text in messages.values())
 
 
 def _swapped(run: RunFolder, jobs: Sequence[str] | None) -> str:
-    now = place_of_held(run.top)
-    back = f"put it back from {one_line(str(now))}" if now is not None else "put it back"
+    current_path = place_of_held(run.top)
+    advice = f"put it back from {one_line(str(current_path))}" if current_path is not None else "put it back"
     label = one_line(f"{run.top.parent.name}/{run.top.name}")
-    here = f"{label}: {one_line(str(run.top))} is no longer the folder that the launch made; {_whose(run.top)}"
+    prefix = f"{label}: {one_line(str(run.top))} is no longer the folder that the launch made; {_whose(run.top)}"
     if jobs is None:
-        return f"{here}: nothing of it is used, and nothing was submitted; {back}, and repeat the command"
+        return f"{prefix}: nothing of it is used, and nothing was submitted; {advice}, and repeat the command"
     if not jobs:
-        return f"{here}: nothing of it is shown; {back}"
-    what, end = _jobs(jobs)
-    return f"{here}: nothing of it is shown; {what} may go on: {back}, or end {what} with `{end}`"
+        return f"{prefix}: nothing of it is shown; {advice}"
+    subject, end = _jobs(jobs)
+    return f"{prefix}: nothing of it is shown; {subject} may go on: {advice}, or end {subject} with `{end}`"
 
 
 def _whose(place: Path) -> str:
-    """Of the names that a launch makes the last that is somebody else's."""
-    mine = (0, owner_of_held(place))
+    """Which component of the path belongs to another user: the last of those that a launch makes."""
+    own_ids = (0, owner_of_held(place))
     for path in (place, *place.parents[: _OF_LAUNCHES - 1]):
-        if os.path.lexists(path) and (uid := path.lstat().st_uid) not in mine:
+        if os.path.lexists(path) and (uid := path.lstat().st_uid) not in own_ids:
             kind = "a link" if path.is_symlink() else "what is there now"
-            which = kind if path == place else f"{kind} at {one_line(str(path))}"
-            return f"{which} belongs to another user ({name_of(uid)})"
+            subject = kind if path == place else f"{kind} at {one_line(str(path))}"
+            return f"{subject} belongs to another user ({name_of(uid)})"
     return "somebody has put something else there"
 
 
 def _jobs(jobs: Sequence[str]) -> tuple[str, str]:
-    """What they are called, and what ends them."""
+    """The jobs as a phrase, and the command that ends them."""
     local = [job.removeprefix("local-") for job in jobs]
     command = "kill" if local != list(jobs) else "scancel"
     return f"job{'s' if len(jobs) > 1 else ''} {', '.join(jobs)}", f"{command} {' '.join(local)}"

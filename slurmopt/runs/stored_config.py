@@ -1,4 +1,4 @@
-"""What the login side reads of a run's config.yaml without Hydra: plain values, nothing resolved."""
+"""Reads values of a run's config.yaml without Hydra: plain and unresolved."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from slurmopt.run_folder.layout import RunFolder
 
 def group(folder: RunFolder, name: str) -> dict[str, Any]:
     """One group of the stored config; empty where the file cannot be read or has no such group."""
-    found = value(folder, name)
-    return found if isinstance(found, dict) else {}
+    config = value(folder, name)
+    return config if isinstance(config, dict) else {}
 
 
 def value(folder: RunFolder, name: str) -> Any:
-    """What stands under `name` at the top of the stored config; None where the file cannot be read or has none."""
+    """The value of the top-level key `name` in the stored config; None where the file cannot be read or has none."""
     from yaml import YAMLError
 
     from slurmopt.config.composition import stored_yaml

@@ -1,4 +1,4 @@
-"""Aligned columns for a terminal, cut to its width."""
+"""Formats tables for a terminal: aligned columns, cut to its width."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NARROWEST = 80
 
 
 def table(header: list[str], rows: list[list[str]], width: int | None) -> str:
-    """Rows below a header; the last column is cut where a line would be longer than `width` (None: never)."""
+    """The rows below a header. The last column is cut where a line would be longer than `width` (None: never)."""
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header) - 1)]
     return "\n".join(_line(line, widths, width) for line in lines)

@@ -1,4 +1,4 @@
-"""Folders that this user may not look into, and whose they are: what is in them is not taken for nothing."""
+"""Recognizes folders that this user may not read, so that their runs are not reported as missing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from slurmopt.runs.ownership import name_of
 
 
 def closed_folder(path: Path) -> Path | None:
-    """The first folder on the way into `path`, itself included, that this user may not enter; None where there is none,
-    or nothing is there."""
+    """The first folder on the path to `path`, itself included, that this user may not enter. None where there is none,
+    or `path` does not exist."""
     for folder in (*reversed(path.parents), path):
         try:
-            os.stat(os.path.join(folder, "."))  # which needs the permission to enter it
+            os.stat(os.path.join(folder, "."))  # needs permission to enter the folder
         except PermissionError:
             return folder
         except OSError:
@@ -27,7 +27,7 @@ def closed_folder(path: Path) -> Path | None:
 
 
 def permission_denied(folder: Path) -> str:
-    """What to say of a folder that this user may not look into: whose it is, and who can open it."""
+    """The message on a folder that this user may not read: whose it is, and who can open it."""
     facts = folder.lstat()
     mode, shown = stat.S_IMODE(facts.st_mode), one_line(str(folder))
     if is_own(facts, folder.parent):
@@ -38,19 +38,19 @@ def permission_denied(folder: Path) -> str:
     )
 
 
-def refuse_closed(word: str | None, paths: list[Path], folder: Path) -> None:
-    """RunError where `word`, or one of the `paths` that it may mean, is a run in `folder` that this user may not look
-    into; where `word` is None, for any such run."""
+def refuse_unreadable(name: str | None, paths: list[Path], folder: Path) -> None:
+    """RunError where `name`, or one of the `paths` that it may mean, is a run in `folder` that this user may not read.
+    Where `name` is None, for any such run."""
     for path in paths:
-        if (found := closed_folder(path)) is not None:
-            raise RunError(permission_denied(found))
+        if (closed := closed_folder(path)) is not None:
+            raise RunError(permission_denied(closed))
     for run in _closed_runs(folder.absolute()):
-        if word is None or word in (run.parent.name, run.name):
+        if name is None or name in (run.parent.name, run.name):
             raise RunError(permission_denied(closed_folder(run) or run))
 
 
 def _closed_runs(base: Path) -> Iterator[Path]:
-    """Of the folders runs/NAME and runs/NAME/ID those that cannot be entered."""
+    """The folders runs/NAME and runs/NAME/ID that this user may not enter."""
     for place in _folders(base):
         if closed_folder(place) is not None:
             yield place

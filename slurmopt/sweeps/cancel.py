@@ -24,7 +24,7 @@ from slurmopt.runs.ownership import refuse_others
 from slurmopt.runs.status.state import ALIVE
 from slurmopt.runs.submit import arrays
 from slurmopt.sweeps.status.point_states import SweepStates
-from slurmopt.sweeps.status.query import standing
+from slurmopt.sweeps.status.query import sweep_states
 from slurmopt.sweeps.status.view import state_counts
 from slurmopt.sweeps.submit import backlog, cancelled_points
 
@@ -59,7 +59,7 @@ def cancel(selection: Selection) -> Cancelled:
     Raises RunError where all have ended or the sweep is another user's, SlurmError where Slurm cannot tell or refuses.
     """
     _refuse_others(selection.sweep)
-    states = standing(selection.sweep, fresh=True)
+    states = sweep_states(selection.sweep, fresh=True)
     points = _unfinished(states, selection)
     jobs = _cancel(states, points)
     _submit_backlog(selection)
@@ -126,7 +126,7 @@ def _cancel(states: SweepStates, points: Ranges) -> list[str]:
     # Noted before scancel, so that a job that ends at once counts as cancelled.
     cancelled_points.add(sweep, points)
     events.append(sweep.events, "cancel", points=str(points))
-    states = standing(sweep, fresh=True)  # an array job may have been submitted since
+    states = sweep_states(sweep, fresh=True)  # an array job may have been submitted since
     arrays.note(sweep, states.submissions)  # a job whose submission's answer was lost: a retry must not count it
     noted = note_in_points(states, points)
     try:
@@ -195,7 +195,7 @@ def _wait(sweep: SweepFolder, points: Ranges) -> SweepStates:
     """The sweep's states once the points have stopped, or when the time is up."""
     deadline, pause = time.monotonic() + _WAIT, _POLL
     while True:
-        states = standing(sweep, fresh=True)
+        states = sweep_states(sweep, fresh=True)
         if not _alive(states, points) or time.monotonic() >= deadline:
             return states
         time.sleep(pause)

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slurmopt.grid.codec import decode, encode
-from slurmopt.grid.override_syntax import is_text, word
+from slurmopt.grid.override_syntax import is_text, override_value
 
 PARSER = OverridesParser.create()
 TEXTS = st.text(alphabet=st.sampled_from("ab01.-+_eE'\"\\ ,:=()[]{}$%~#\n\tü😀"), max_size=12)
@@ -28,7 +28,7 @@ def read(text: str) -> Any:
 @given(VALUES)
 @example("\\\n")
 def test_hydra_reads_back_what_we_write(value: Any) -> None:
-    assert repr(read(word(value))) == repr(value)
+    assert repr(read(override_value(value))) == repr(value)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from slurmopt.run_folder import events
 from slurmopt.run_folder.archive import TaskArchive
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
-from slurmopt.runs.find import Selection, started
+from slurmopt.runs.find import Selection, started_point
 from slurmopt.sweeps.cancel import note_in_points
 from slurmopt.sweeps.status.ended_points import Ends
 from slurmopt.sweeps.status.point_states import Point, SweepStates
@@ -512,6 +512,6 @@ def test_a_damaged_record_of_a_point_that_has_ended_is_told(sweep: SweepFolder, 
     lines.unlink()
     put(lines)
     with pytest.raises(RunError, match=r"one/1 has started, and its record in \S+/points.jsonl is damaged or gone"):
-        started(Selection(sweep, Ranges.of([1])))
+        started_point(Selection(sweep, Ranges.of([1])))
     with pytest.raises(RunError, match="one/0 has not started yet"):
-        started(Selection(sweep, Ranges.of([0])))
+        started_point(Selection(sweep, Ranges.of([0])))

@@ -14,7 +14,7 @@ from private_cluster import PrivateCluster, wait_until
 from slurmopt.cli import main
 from slurmopt.config.composition.settings import load
 from slurmopt.run_folder import events
-from slurmopt.sweeps.status.query import standing
+from slurmopt.sweeps.status.query import sweep_states
 
 BUILDER = Path(__file__).parents[1] / "sweeps" / "conftest.py"
 
@@ -40,7 +40,7 @@ def made(cluster: PrivateCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_sweep_is_seen_throttled_and_cancelled(made: Any, capsys: pytest.CaptureFixture[str]) -> None:
     def counts() -> dict[str, int]:
-        return standing(made.folder, fresh=True).counts()
+        return sweep_states(made.folder, fresh=True).counts()
 
     wait_until(lambda: counts() == {"running": 2, "pending": 4}, 60, "two run", counts)
     assert main(["throttle", "mine", "3"]) == 0
@@ -85,7 +85,7 @@ def test_failed_points_go_on_as_a_new_array_job(made: Any, capsys: pytest.Captur
     assert main(["retry", "mine", "--failed", "--json"]) == 0
     (said,) = json.loads(capsys.readouterr().out)
     assert (said["points"], said["job"]) == ("3-4", said["jobs"][0])  # the fifth was cancelled, and did not fail
-    seen = standing(made.folder, fresh=True)
+    seen = sweep_states(made.folder, fresh=True)
     assert [seen.of(point).state for point in (0, 3, 4, 5)] == [
         "finished",
         *[seen.of(3).state] * 2,
@@ -102,7 +102,7 @@ def test_failed_points_go_on_as_a_new_array_job(made: Any, capsys: pytest.Captur
     assert "#SBATCH --time=00:20:00" in made.folder.script.read_text()
     assert load(made.folder.config)[1].resources.time == "00:20:00"
     assert main(["cancel", "mine"]) == 0
-    assert standing(made.folder, fresh=True).counts() == {"finished": 3, "cancelled": 3}
+    assert sweep_states(made.folder, fresh=True).counts() == {"finished": 3, "cancelled": 3}
 
 
 def test_the_indices_of_a_large_array_are_not_cut(cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ import pytest
 from slurmopt.run_folder import events
 from slurmopt.run_folder.process import started_at
 from slurmopt.runs import journal as journals
-from slurmopt.runs.status.query import gather, of_the_run
-from slurmopt.runs.status.state import Slurm, state
+from slurmopt.runs.status.query import gather, without_foreign_job
+from slurmopt.runs.status.state import Slurm, run_state
 from slurmopt.slurm.queue_entry import QueueEntry
 
 LATER = 3600.0
@@ -34,7 +34,7 @@ def seen(made, *entries: QueueEntry, after: float = LATER, problem: str | None =
     """The state `after` seconds from now, by a squeue of that moment."""
     now = time.time() + after
     slurm = Slurm({one.job_id: one for one in entries}, asked=now, problem=problem)
-    return state(journals.read(made.folder), slurm, False, now)
+    return run_state(journals.read(made.folder), slurm, False, now)
 
 
 def test_a_run_from_launch_to_end(make_run) -> None:
@@ -189,7 +189,7 @@ def test_a_job_that_only_has_the_runs_number_is_not_the_runs(make_run) -> None:
     journal = journals.read(make_run().submitted().folder)
 
     def known(entry: QueueEntry) -> bool:
-        return bool(of_the_run(journal, Slurm({"7": entry})).jobs)
+        return bool(without_foreign_job(journal, Slurm({"7": entry})).jobs)
 
     foreign = replace(entry("RUNNING"), command="/home/ada/other.sh")
     assert not known(foreign)

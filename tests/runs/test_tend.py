@@ -19,7 +19,7 @@ from slurmopt.cli import main
 from slurmopt.job.worker.command import outcome_of
 from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.runs.recovery.orphans import settled
+from slurmopt.runs.recovery.orphans import has_ended
 from slurmopt.runs.submit import unfinished_retry
 from slurmopt.runs.submit.exactly_once import run_lock
 from slurmopt.slurm.cluster import cache
@@ -622,7 +622,7 @@ def test_the_end_of_its_journal_tells_that_a_run_has_ended(stray, slurm) -> None
     older = stray("older").end("killed", cause="node failure", next=None, by="next attempt")
     back = stray("back").end("killed", cause="preemption", next="slurm")
     resumed = stray("resumed").event("cancel", job="7").submitted("8")
-    assert [settled(run.folder) for run in (ended, older, back, resumed)] == [True, False, False, False]
+    assert [has_ended(run.folder) for run in (ended, older, back, resumed)] == [True, False, False, False]
 
 
 def test_watching_asks_slurm_nothing_while_no_run_is_alive(stray, slurm) -> None:

@@ -58,12 +58,12 @@ def test_where_a_piece_ends_changes_nothing(log: Path, monkeypatch: pytest.Monke
     log.write_text(text if size > 2 else text[4900:])
     monkeypatch.setattr(tail, "_PIECE", size)
     want = "a[4.9 KiB of zero bytes]\nb\0c\n[4.0 KiB of zero bytes]\n"
-    assert "".join(Tail(log, mine=True).read()) == (want if size > 2 else "\0" * 101 + want[25:])
+    assert "".join(Tail(log, is_own=True).read()) == (want if size > 2 else "\0" * 101 + want[25:])
 
 
 def test_what_is_added_behind_zeros_follows_them(log: Path) -> None:
     log.write_text("one\0\0")
-    shown = Tail(log, mine=True)
+    shown = Tail(log, is_own=True)
     assert "".join(shown.read()) == "one\0\0"
     os.truncate(log, TERABYTE)
     assert "".join(shown.read()) == "[1024.0 GiB of zero bytes]\n"

@@ -12,7 +12,7 @@ import pytest
 from slurmopt.errors import ConfigError
 from slurmopt.grid import points_file
 from slurmopt.grid.points import Points
-from slurmopt.sweeps.definition.describe import Described, describe
+from slurmopt.sweeps.definition.describe import Described, describe_sweep
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ task: {command: 'echo ${lr}'}
 
 
 def sweep(*words: str) -> Described:
-    return describe(["+experiment=x", *words])
+    return describe_sweep(["+experiment=x", *words])
 
 
 def all_values(points: Points) -> list[tuple[object, ...]]:
@@ -120,7 +120,7 @@ def test_choices_that_change_the_needs_or_the_sweep_are_refused() -> None:
         ("skips", "sets other keys of sweep"),
     ):
         with pytest.raises(ConfigError, match=message):
-            describe([f"+experiment=x,{other}", "lr=1,2"])
+            describe_sweep([f"+experiment=x,{other}", "lr=1,2"])
 
 
 def test_a_later_combination_is_checked_too() -> None:

@@ -12,13 +12,13 @@ from slurmopt.grid.point_ranges import Ranges
 from slurmopt.run_folder import events
 from slurmopt.runs.find import Selection
 from slurmopt.sweeps import cancel
-from slurmopt.sweeps.status.query import standing
+from slurmopt.sweeps.status.query import sweep_states
 
 
 def words(made: Any, in_queue: Any, points: str, *jobs: tuple[str, str, str]) -> list[str]:
     """What scancel would get for these points, as Slurm has the jobs."""
     in_queue(made, *jobs)
-    seen = standing(made.folder)
+    seen = sweep_states(made.folder)
     going = cancel._unfinished(seen, Selection(made.folder, Ranges.parse(points) if points else None))
     return list(cancel._scancel_args(seen, going))
 
@@ -51,11 +51,11 @@ def test_a_running_point_of_a_pack_is_asked_alone(make_sweep: Any, in_queue: Any
     made = make_sweep().submitted("0-5", "7", per_task=6)
     made.task(0, 0, (0, "started"), (1, "started"))
     in_queue(made, ("7_0", "RUNNING", "None"))
-    seen = standing(made.folder)
+    seen = sweep_states(made.folder)
     cancel._cancel(seen, Ranges.parse("1,4"))  # where there is no scancel, and none is needed
     assert made.folder.cancelled.read_text() == "1,4\n"
     in_queue(made, ("7_0", "RUNNING", "None"))
-    assert {point: standing(made.folder).of(point).state for point in range(6)} == {
+    assert {point: sweep_states(made.folder).of(point).state for point in range(6)} == {
         0: "running", 1: "stopping", 2: "pending", 3: "pending", 4: "cancelled", 5: "pending",
     }  # fmt: skip
 
@@ -67,7 +67,7 @@ def test_a_cancel_that_does_not_reach_slurm_is_taken_back(make_sweep: Any, capsy
     assert "scancel is not installed here" in capsys.readouterr().err
     assert made.folder.cancelled.read_text() == "\n"
     assert [event["event"] for event in events.read(run.events)][-2:] == ["cancel", "cancel-failed"]
-    assert "cancelled" not in standing(made.folder).counts()
+    assert "cancelled" not in sweep_states(made.folder).counts()
 
 
 def test_many_scattered_points_fit_into_the_words_of_a_command(make_sweep: Any, in_queue: Any) -> None:
@@ -110,7 +110,7 @@ def test_many_cancelled_ranges_are_cut_and_what_to_type_next_is_not(make_sweep: 
     made.folder.cancelled.write_text(f"{chosen}\n")
     for point in range(0, 300, 2):
         made.ended(point, "killed", cause="cancelled")
-    said = _sweep_line(cancel.Cancelled(chosen, [], standing(made.folder)))
+    said = _sweep_line(cancel.Cancelled(chosen, [], sweep_states(made.folder)))
     assert ",…: 150 points are cancelled" in said
     assert f"; slurmopt retry {made.label} goes on with them" in said
 

@@ -18,8 +18,8 @@ import pytest
 from slurmopt.cli import main
 from slurmopt.commands import results as command
 from slurmopt.grid.materialize import make_point
-from slurmopt.sweeps.results.importance import Tried, effects, explained
-from slurmopt.sweeps.status.query import standing
+from slurmopt.sweeps.results.importance import AxisValues, effects, explained
+from slurmopt.sweeps.status.query import sweep_states
 
 
 def printed(capsys: Any, *words: str) -> str:
@@ -189,9 +189,9 @@ def test_a_png_is_one(ended: Any, tmp_path: Path, capsys: Any) -> None:
     assert (tmp_path / "other").read_text() == "mine\n"
 
 
-def tried(rows: list[tuple[dict[str, Any], float]], *axes: str) -> list[Tried]:
+def tried(rows: list[tuple[dict[str, Any], float]], *axes: str) -> list[AxisValues]:
     """Each point with values of its own, which may be those of another."""
-    return [Tried(axis, [values[axis] for values, _ in rows], range(len(rows))) for axis in axes]
+    return [AxisValues(axis, [values[axis] for values, _ in rows], range(len(rows))) for axis in axes]
 
 
 def test_what_explains_a_metric_comes_first_and_chance_explains_nothing() -> None:
@@ -248,10 +248,10 @@ def test_what_is_kept_of_an_ended_point_is_small(make_sweep: Any) -> None:
         run = made.task(0, task)
         for point in range(task * per_task, (task + 1) * per_task):
             made.packed_end(run, point, metrics={"loss": point + 0.5}, result={"loss": point + 0.25}, seconds=1.5)
-    standing(made.folder, metrics=True)  # what is imported does not count
+    sweep_states(made.folder, metrics=True)  # what is imported does not count
     tracemalloc.start()
     try:
-        seen = standing(made.folder, metrics=True)
+        seen = sweep_states(made.folder, metrics=True)
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -14,11 +14,11 @@ from slurmopt.run_folder import events
 from slurmopt.run_folder.files import replace_text
 from slurmopt.slurm import client
 from slurmopt.slurm.queue_entry import Queue, QueueEntry, indices
-from slurmopt.sweeps.status.query import standing
+from slurmopt.sweeps.status.query import sweep_states
 
 
 def counts(made: Any) -> dict[str, int]:
-    return standing(made.folder).counts()
+    return sweep_states(made.folder).counts()
 
 
 def test_points_that_ended_need_no_slurm(make_sweep: Callable[..., Any]) -> None:
@@ -27,7 +27,7 @@ def test_points_that_ended_need_no_slurm(make_sweep: Callable[..., Any]) -> None
         made.ended(point)
     made.ended(4, "user error", rank=0, error="ValueError: lr 0.2 is too large")
     made.ended(5, "killed", cause="out of memory")
-    seen = standing(made.folder)
+    seen = sweep_states(made.folder)
     assert seen.counts() == {"finished": 4, "failed": 1, "killed": 1}
     assert seen.problem is None
     assert (seen.state, seen.alive) == ("failed", False)
@@ -47,12 +47,12 @@ def test_a_point_that_finished_stays_so_when_slurm_starts_its_array_task_again(
         run = made.folder.point(0)
         events.append(run.events, "end", attempt=1, outcome="finished", cause="finished", next=None, by="next attempt")
     in_queue(made, ("7_0", "RUNNING", "None"), ("7_1", "RUNNING", "None"))
-    seen = standing(made.folder, metrics=True)
+    seen = sweep_states(made.folder, metrics=True)
     assert (seen.of(0).state, seen.of(1).state) == ("finished", "running")
     assert (seen.of(0).attempt, seen.of(0).end["metrics"], seen.of(0).seconds) == (0, {"loss": 0.5}, 3.0)
     events.append(made.folder.point(0).events, "retry", changes={})
     made.started(0, attempt=2)
-    assert standing(made.folder).of(0).state == "running"
+    assert sweep_states(made.folder).of(0).state == "running"
 
 
 def test_waiting_tasks_are_ranges_and_each_may_differ(make_sweep: Any, in_queue: Any) -> None:
@@ -66,7 +66,7 @@ def test_waiting_tasks_are_ranges_and_each_may_differ(make_sweep: Any, in_queue:
         ("7_[3-6,8,10-499999%8]", "PENDING", "JobArrayTaskLimit"),
         ("7_[500000-999999]", "PENDING", "Priority"),
     )
-    seen = standing(made.folder)
+    seen = sweep_states(made.folder)
     assert seen.counts() == {"finished": 1, "running": 2, "pending": 999995, "cancelled": 2}
     assert [str(seen.numbers("running")), str(seen.numbers("cancelled"))] == ["1-2", "7,9"]
     assert "as many tasks of its array run" in str(seen.of(4).detail)
@@ -80,7 +80,7 @@ def test_what_nobody_knows_any_more_is_lost(make_sweep: Any, in_queue: Any) -> N
     made.started(1)
     in_queue(made, ("99", "RUNNING", "None"))
     assert counts(made) == {"finished": 1, "lost": 5}
-    assert "never started" in str(standing(made.folder).of(3).detail)
+    assert "never started" in str(sweep_states(made.folder).of(3).detail)
 
 
 def test_a_job_of_the_same_number_is_not_the_sweeps(make_sweep: Any, in_queue: Any) -> None:
@@ -95,7 +95,7 @@ def test_a_job_of_the_same_number_is_not_the_sweeps(make_sweep: Any, in_queue: A
 def test_without_slurm_it_is_what_journals_say(make_sweep: Any) -> None:
     made = make_sweep().submitted("0-5", "7")
     made.ended(0)
-    seen = standing(made.folder)
+    seen = sweep_states(made.folder)
     assert "squeue is not installed" in str(seen.problem)
     assert seen.counts() == {"finished": 1, "pending": 5}
 
@@ -109,7 +109,7 @@ def test_slurm_is_asked_once_for_any_number_of_points(make_sweep: Any, monkeypat
         made.submitted(f"{first}-{first + 99}", str(7 + first))
     for point in range(0, 300, 7):
         made.started(point)
-    standing(made.folder)
+    sweep_states(made.folder)
     assert calls == ["squeue"]
 
 
@@ -131,17 +131,17 @@ def test_slurm_is_asked_for_a_lost_submission_only_while_that_may_matter(
         lines = [json.loads(line) for line in made.folder.events.read_text().splitlines()]
         told = [{**line, "time": line["time"] - 8 * 86400} for line in lines]
         made.folder.events.write_text("".join(f"{json.dumps(line)}\n" for line in told))
-    standing(made.folder)
+    sweep_states(made.folder)
     assert ("squeue" in calls) == (settled == "by nothing")
     calls.clear()
-    standing(made.folder, fresh=True)
+    sweep_states(made.folder, fresh=True)
     assert "squeue" in calls  # before something is done
 
 
 def test_chunks_that_are_not_submitted_yet(make_sweep: Any, in_queue: Any) -> None:
     made = make_sweep().submitted("0-3", "7").submitted("4-5", None)
     in_queue(made, ("7_[0-3]", "PENDING", "Priority"))
-    seen = standing(made.folder)
+    seen = sweep_states(made.folder)
     assert seen.counts() == {"pending": 4, "unsubmitted": 2}
     assert seen.state == "pending"
 
@@ -155,9 +155,9 @@ def test_points_of_an_array_task_whose_journal_is_damaged_are_not_unsubmitted(
     made.task(0, 1, *[(point, "finished") for point in range(3, 6)])
     in_queue(made, ("8", "PENDING", "Priority"))
     age(made.folder.events, "submitted")
-    assert standing(made.folder).counts() == {"finished": 3, "lost": 3}
+    assert sweep_states(made.folder).counts() == {"finished": 3, "lost": 3}
     in_queue(made, ("7_0", "RUNNING", ""))
-    assert standing(made.folder).counts() == {"finished": 3, "running": 3}
+    assert sweep_states(made.folder).counts() == {"finished": 3, "running": 3}
 
 
 def age(journal: Path, word: str) -> None:
@@ -176,7 +176,7 @@ def test_the_latest_submission_of_a_point_decides(make_sweep: Any, in_queue: Any
     assert counts(made) == {"finished": 3, "pending": 3}
     made.ended(3, attempt=1)
     made.ended(4, "user error", attempt=1, error="again")
-    seen = standing(made.folder)
+    seen = sweep_states(made.folder)
     assert seen.counts() == {"finished": 4, "failed": 1, "pending": 1}
     assert (seen.of(4).attempt, seen.of(4).error, seen.of(4).job) == (1, "again", "8_1")
 
@@ -185,9 +185,9 @@ def test_a_requeued_point_is_alive_and_then_finishes(make_sweep: Any, in_queue: 
     made = make_sweep().submitted("0-5", "7")
     made.ended(2, "requeue")
     in_queue(made, ("7_[2-5]", "PENDING", "BeginTime"))
-    assert standing(made.folder).of(2).state == "requeued"
+    assert sweep_states(made.folder).of(2).state == "requeued"
     made.ended(2, attempt=1)
-    assert standing(made.folder).of(2).state == "finished"
+    assert sweep_states(made.folder).of(2).state == "finished"
 
 
 def test_a_retry_event_does_not_change_how_it_ended(make_sweep: Any, in_queue: Any) -> None:
@@ -195,7 +195,7 @@ def test_a_retry_event_does_not_change_how_it_ended(make_sweep: Any, in_queue: A
     run = made.ended(0, "user error", error="no")
     events.append(run.events, "retry", changes={})
     in_queue(made, ("7_[1-5]", "PENDING", "Priority"))
-    assert standing(made.folder).of(0).state == "failed"
+    assert sweep_states(made.folder).of(0).state == "failed"
 
 
 def test_points_that_share_array_tasks(make_sweep: Any, in_queue: Any) -> None:
@@ -204,7 +204,7 @@ def test_points_that_share_array_tasks(make_sweep: Any, in_queue: Any) -> None:
     made.task(0, 1, (3, "started"), (3, "requeue"))
     made.task(0, 2, (6, "started"), end="user error")
     in_queue(made, ("7_0", "RUNNING", "None"), ("7_[1,3]", "PENDING", "Priority"))
-    seen = standing(made.folder)
+    seen = sweep_states(made.folder)
     states = {point: seen.of(point).state for point in range(12)}
     assert [states[point] for point in (0, 1, 2)] == ["finished", "failed", "running"]
     assert states[3] == "requeued"
@@ -216,12 +216,12 @@ def test_a_packed_point_waits_again_when_its_array_task_starts_anew(make_sweep: 
     made = make_sweep().submitted("0-5", "7", per_task=6)
     run = made.task(0, 0, (0, "started"), (0, "finished"), (1, "started"))
     in_queue(made, ("7_0", "RUNNING", "None"))
-    assert standing(made.folder).of(1).state == "running"
+    assert sweep_states(made.folder).of(1).state == "running"
     again = time.time() - 30
     with run.events.open("a") as file:
         file.write(f'{{"time": {again}, "event": "attempt", "attempt": 1, "job": "7_0", "nodes": "node1"}}\n')
-    assert standing(made.folder).of(1).state == "requeued"
-    assert standing(made.folder).of(0).state == "finished"
+    assert sweep_states(made.folder).of(1).state == "requeued"
+    assert sweep_states(made.folder).of(0).state == "finished"
 
 
 def test_the_workers_of_a_search_share_all_points(make_sweep: Any, in_queue: Any) -> None:
@@ -239,7 +239,7 @@ def test_cancelled_points_are_so_wherever_they_were(make_sweep: Any, in_queue: A
     made.started(2)
     replace_text(made.folder.cancelled, "1-5\n")
     in_queue(made, ("7_2", "RUNNING", "None"), ("7_[3]", "PENDING", "Priority"))
-    seen = standing(made.folder)
+    seen = sweep_states(made.folder)
     assert {point: seen.of(point).state for point in range(6)} == {
         0: "finished",
         1: "cancelled",
@@ -258,7 +258,7 @@ def test_a_point_that_was_cancelled_was_not_killed(make_sweep: Any) -> None:
         if point == 0:
             events.append(run.events, "cancel-failed")
         events.append(run.events, "end", attempt=0, outcome="killed", cause="killed", next=None)
-    assert {point: standing(made.folder).of(point).state for point in range(2)} == {0: "killed", 1: "cancelled"}
+    assert {point: sweep_states(made.folder).of(point).state for point in range(2)} == {0: "killed", 1: "cancelled"}
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_damaged_journals_of_points_do_not_stop_a_look(make_sweep: Any, in_queue
     (made.folder.points / "00003" / "events.jsonl").mkdir(parents=True)
     (made.folder.points / "a-foreign-hand").mkdir()
     in_queue(made, ("7_[0,2-5]", "PENDING", "Priority"))
-    seen = standing(made.folder)
+    seen = sweep_states(made.folder)
     assert sum(seen.counts().values()) == 6
 
 

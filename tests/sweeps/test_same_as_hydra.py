@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from slurmopt.config.composition.compose import compose, hydra_session
 from slurmopt.grid import points_file
 from slurmopt.grid.yaml_dump import dump
-from slurmopt.sweeps.definition.describe import describe
+from slurmopt.sweeps.definition.describe import describe_sweep
 
 FILES = {
     "model/small.yaml": "layers: 2\nwidth: 64\nparams: ${.layers}x${.width}\n",
@@ -130,7 +130,7 @@ def params_of(words: list[str]) -> dict[str, str]:
 @pytest.mark.parametrize("case", CASES)
 def test_a_point_is_what_hydra_composes_for_it(tree: Path, case: str) -> None:
     jobs = jobs_of_hydra(CASES[case], params_of(CASES[case]))
-    points = describe(CASES[case]).points
+    points = describe_sweep(CASES[case]).points
     points_file.save(points, tree / "points.json")
     points = points_file.load(tree / "points.json")
     assert len(points) == len(jobs)

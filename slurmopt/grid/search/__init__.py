@@ -1,1 +1,1 @@
-"""What a search may try, and the study file."""
+"""The search space and the study file of a search."""

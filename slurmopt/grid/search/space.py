@@ -1,4 +1,5 @@
-"""What a search may try, and how. Whoever suggests values is handed in: nothing here needs Optuna."""
+"""Describes a search and its space. The object that suggests values is passed in, so this module does not need
+Optuna."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from slurmopt.grid.axes import Axis, Interval, Steps
 
 
 class Suggests(Protocol):
-    """As Optuna's Trial does."""
+    """The methods of Optuna's Trial that are used."""
 
     def suggest_categorical(self, name: str, choices: Any) -> Any: ...
 
@@ -28,25 +29,25 @@ class Suggests(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """A search for the best point: what the study file tells of it."""
+    """A search for the best point, as stored in the study file."""
 
     method: str
-    """A word of `sweep.search`."""
+    """A value of `sweep.search`."""
     trials: int
     metric: str | None = None
     """None: the number that the function returns."""
     command: bool = False
-    """Whether the task is a command: what it returns is an exit status."""
+    """Whether the task is a command, which returns an exit status instead of a metric."""
     direction: str = "minimize"
     seed: int | None = None
 
     @property
     def prunes(self) -> bool:
-        """Whether trials may be given up before they end."""
+        """Whether trials may be pruned."""
         return self.method in PRUNING
 
     def seed_of(self, trial: int) -> int | None:
-        """Each trial has dice of its own, whichever worker asks for it: no two workers propose the same thing."""
+        """The random seed of a trial: each has its own, so that no two workers propose the same values."""
         return None if self.seed is None else random.Random(f"{self.seed}/{trial}").getrandbits(32)  # noqa: S311
 
     def as_json(self) -> dict[str, Any]:
@@ -54,7 +55,7 @@ class Search:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Search:
-        """What `as_json` gave. TypeError for anything else."""
+        """From what `as_json` returned. TypeError for anything else."""
         return cls(**value)
 
 
@@ -87,7 +88,7 @@ def _check_interval(interval: Interval, axis: Axis) -> None:
 
 
 def suggest(axes: Sequence[Axis], trial: Suggests) -> dict[str, Any]:
-    """The values of a trial, key by key: asked of `trial`, which answers the same when asked again."""
+    """The values of a trial by key, suggested by `trial`, which suggests the same values again if asked again."""
     return {axis.keys[0]: _suggest(axis, trial) for axis in axes}
 
 
@@ -103,9 +104,9 @@ def _suggest(axis: Axis, trial: Suggests) -> Any:
     if isinstance(values, Steps):
         low, high = sorted((values[0], values[-1]))
         near = trial.suggest_float(name, low, high, step=abs(float(values.step)))
-        return min(values, key=lambda value: abs(value - near))  # the very float that a grid has there
-    words = _words(values)
-    return values[words.index(trial.suggest_categorical(name, words))]
+        return min(values, key=lambda value: abs(value - near))  # exactly the float that a grid has there
+    choices = _words(values)
+    return values[choices.index(trial.suggest_categorical(name, choices))]
 
 
 def _is_log(axis: Axis) -> bool:
@@ -113,7 +114,8 @@ def _is_log(axis: Axis) -> bool:
 
 
 def _words(values: Sequence[Any]) -> list[Any]:
-    """The values as a study can hold them: no lists, and no two that are equal to Python, as 1 and true are."""
+    """The values as a study can store them: without lists, and without two values that Python compares as equal, such
+    as 1 and True."""
     plain = all(value is None or isinstance(value, (str, int, float)) for value in values)
     if plain and len(set(values)) == len(values):
         return list(values)
@@ -121,8 +123,9 @@ def _words(values: Sequence[Any]) -> list[Any]:
 
 
 def following(step: int) -> int:
-    """The next step whose metric a study takes after `step`'s: each one up to 20, then every twentieth of the way.
+    """The next step after `step` whose metric is reported to the study: each up to 20, then in steps of 5 %.
 
-    By the step and not the clock, for pruners compare trials at the same step; and few, for all workers share a file.
+    It depends on the step and not on time, because pruners compare trials at the same step; and there are few, because
+    all workers share one file.
     """
     return step + max(1, math.ceil(step / 20))

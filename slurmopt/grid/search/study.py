@@ -1,4 +1,4 @@
-"""The study file of a search, `study.journal`: Optuna's own journal, so that Optuna's tools open it. Imports Optuna."""
+"""Reads and writes the study file of a search, `study.journal`, in Optuna's own format, so that its tools open it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from slurmopt.run_folder.files import open_append
 from slurmopt.run_folder.open_folders import held
 
 ABOUT = "slurmopt"
-"""The study's attribute that tells how it is searched."""
+"""The study's attribute that stores the Search."""
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 _STALE, _STALE_ALONE = 30, 3  # seconds
 _LONGEST_LINE = 2**20
 
 
 class StudyFile(BaseJournalBackend):
-    """Optuna's journal file, written by one process at a time whatever becomes of the others.
+    """Optuna's journal file, written by one process at a time even if other writers are killed.
 
     Optuna's lock is a file that its holder removes; its O_EXCL form rather than the symbolic link, for an NFSv3 client
     whose lost answer is sent again knows its own file by the verifier, and takes its own link for somebody else's. A
@@ -61,7 +61,7 @@ class StudyFile(BaseJournalBackend):
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Nobody else writes meanwhile; it may be taken again inside."""
+        """Holds the file for writing; reentrant."""
         with self._mutex:
             self._depth += 1
             try:
@@ -81,7 +81,7 @@ class StudyFile(BaseJournalBackend):
     def _release(self) -> None:
         try:
             self._lock.release()
-        except RuntimeError:  # what was written is written
+        except RuntimeError:  # the lines are written all the same
             print(f"slurmopt: {self._path}: its lock was broken by somebody who took us for dead", file=sys.stderr)
 
     def _cut_torn_line(self) -> None:
@@ -94,7 +94,7 @@ class StudyFile(BaseJournalBackend):
 
 
 class _Held:
-    """For Optuna's writer: the lock is ours already."""
+    """A lock for Optuna's writer that does nothing, because `turn` already holds the lock."""
 
     def acquire(self) -> bool:
         return True
@@ -105,15 +105,15 @@ class _Held:
 
 @contextlib.contextmanager
 def _kernel_lock(path: Path) -> Iterator[bool]:
-    """Waits for the lock, at most as long as a dead NFS client can hold it up; says whether it is ours."""
+    """Waits for the lock, at most as long as a dead NFS client can delay it; yields whether this process holds it."""
     descriptor = open_append(path)
     try:
         deadline = time.monotonic() + _STALE
-        taken = _try_lock(descriptor)
-        while taken is False and time.monotonic() < deadline:
+        locked = _try_lock(descriptor)
+        while locked is False and time.monotonic() < deadline:
             time.sleep(random.uniform(0.001, 0.005))  # noqa: S311
-            taken = _try_lock(descriptor)
-        yield bool(taken)
+            locked = _try_lock(descriptor)
+        yield bool(locked)
     finally:
         os.close(descriptor)  # releases it
 
@@ -132,7 +132,7 @@ def _try_lock(descriptor: int) -> bool | None:
 
 
 def open_storage(path: Path) -> tuple[StudyFile, JournalStorage]:
-    """Everything in a study file. ConfigError where it is no such file; OSError where it cannot be read."""
+    """Opens a study file. ConfigError where it is not one; OSError where it cannot be read."""
     os.close(os.open(path, os.O_RDONLY))  # Optuna would make an empty one
     file = StudyFile(path)
     try:
@@ -142,7 +142,7 @@ def open_storage(path: Path) -> tuple[StudyFile, JournalStorage]:
 
 
 def make(path: Path, name: str, search: Search) -> None:
-    """The study of a new sweep, or what is missing of it. ConfigError where the file is another sweep's."""
+    """Makes the study of a new sweep, or completes it. ConfigError where the file is another sweep's."""
     os.close(open_append(path))
     _, storage = open_storage(path)
     _refuse_others(path, name, storage)
@@ -155,7 +155,7 @@ def make(path: Path, name: str, search: Search) -> None:
 
 
 def find(path: Path, name: str, storage: JournalStorage) -> Search:
-    """How the study `name` in the file is searched. ConfigError where it is not there, or another sweep's."""
+    """The Search of the study `name` in the file. ConfigError where it is missing, or the file is another sweep's."""
     _refuse_others(path, name, storage)
     for study in storage.get_all_studies():
         try:
@@ -174,8 +174,8 @@ def _refuse_others(path: Path, name: str, storage: JournalStorage) -> None:
 
 
 def study_for(storage: JournalStorage, name: str, search: Search, trial: int, steps: int | None = None) -> optuna.Study:
-    """The study with the dice and the judgement of one trial, which is to make so many `steps`: a fresh view, which
-    knows what all workers have told."""
+    """The study with the sampler and the pruner of one trial, which will make `steps` steps. It is loaded anew, so that
+    it has the results of all workers."""
     with _quiet():
         return optuna.load_study(
             study_name=name, storage=storage, sampler=_sampler(search, trial), pruner=_pruner(search, steps)
@@ -201,12 +201,12 @@ def _pruner(search: Search, steps: int | None) -> optuna.pruners.BasePruner:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """What Optuna says of itself is no news to the user; what user code sets stands."""
-    before = optuna.logging.get_verbosity()
+    """Silences Optuna's own messages and warnings; the verbosity that user code set is restored."""
+    verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             yield
     finally:
-        optuna.logging.set_verbosity(before)
+        optuna.logging.set_verbosity(verbosity)

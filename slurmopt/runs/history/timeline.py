@@ -1,28 +1,21 @@
-"""What each attempt of a run did and cost, from its journal and its ranks' heartbeats. Arithmetic; nothing is asked.
+"""Computes what each attempt of a run did and cost, from its journal and its ranks' heartbeats.
 
 Definitions (steps as the training reports them, times in seconds):
 
-    last step      of an attempt: what its `end` says, else the highest that a rank's heartbeat has
-    base           the step it went on from: the one it restored, else its first reported step - 1, else 0
-    steps done     last step - base
-    steps lost     last step - base of the next attempt that came as far as having one; while there is none: last step -
-                   newest durable step, where that is known and the run has not finished. Never negative
-    queue          from the end, the requeue or the submission (the latest that the journal has) to the start of the
-                   batch shell; after an attempt that died without a word from its last heartbeat
-    restart        from the start of the batch shell (the nodes are granted) to the first new step, in these parts:
-        shell        until the last rank's process has started
-        check        until the nodes' health is checked
-        rendezvous   until all ranks have met
-        setup        until the restore begins: imports, the model, the data
-        restore      until the state is restored
-        first step   until the first step is done
-    spent          nodes times the time from the start of the batch shell to the attempt's end; GPUs likewise
-    lost           of what was spent: restarts, attempts that made no step though others did, and the steps lost, each
-                   at its attempt's mean pace
-    efficiency     1 - lost / spent
+last step of an attempt: what its `end` says, else the highest that a rank's heartbeat has base the step it started
+from: the one it restored, else its first reported step - 1, else 0 steps done last step - base steps lost last step -
+base of the next attempt that has one; while there is none: last step - newest durable step, where that is known and the
+run has not finished. Never negative queue from the end, the requeue or the submission (the latest that the journal has)
+to the start of the batch shell; after an attempt that died without an `end`, from its last heartbeat restart from the
+start of the batch shell (the nodes are granted) to the first new step, in these parts: shell until the last rank's
+process has started check until the nodes' health is checked rendezvous until all ranks have met setup until the restore
+begins: imports, the model, the data restore until the state is restored first step until the first step is done spent
+nodes times the time from the start of the batch shell to the attempt's end; GPUs likewise lost of what was spent:
+restarts, attempts that made no step though others did, and the steps lost, each at its attempt's mean pace efficiency 1
+- lost / spent
 
-A part that nothing tells of counts for the one after it. Of an attempt with many ranks the first eight are looked at:
-the others wait for them at the rendezvous anyway.
+The time of a part without events counts for the part after it. Of an attempt with many ranks the heartbeats of the
+first eight are read: the others wait for them at the rendezvous anyway.
 """
 
 from __future__ import annotations
@@ -44,11 +37,11 @@ _PARTS = ("shell", "check", "rendezvous", "setup", "restore", "first step")
 
 
 @dataclass
-class Seen:
-    """What the heartbeats of an attempt's ranks say together. Times are seconds since the epoch."""
+class Beats:
+    """The heartbeats of an attempt's ranks, combined. Times are seconds since the epoch."""
 
     latest: float | None = None
-    """When one was last written."""
+    """When the newest was written."""
     started: float | None = None
     """When the last of the ranks started."""
     phases: dict[str, float] = field(default_factory=dict)
@@ -62,12 +55,12 @@ class Seen:
 
 @dataclass
 class Entry:
-    """One attempt in the history. None where nothing tells."""
+    """One attempt in the history. Fields are None where they are not known."""
 
     attempt: Attempt
     started: float | None
     ended: float | None
-    """None while it runs, and where nobody knows."""
+    """None while it runs, and where that is not known."""
     seconds: float | None
     nodes: int
     base: int | None
@@ -79,16 +72,16 @@ class Entry:
     """The parts of its restart."""
     restart: float | None
     pace: float | None
-    """Seconds a step took."""
+    """Mean seconds per step."""
 
     @property
     def cause(self) -> str | None:
-        """Why it ended; before causes were noted: how."""
+        """Why it ended; in journals of versions that noted no cause, the outcome."""
         return self.attempt.cause or text((self.attempt.end or {}).get("outcome"))
 
     @property
     def lost_seconds(self) -> float:
-        """Of its time what brought nothing that lasts, in a run that reports steps."""
+        """Seconds without lasting progress, in a run that reports steps: the restart, and the steps that were lost."""
         if self.last is None:
             return self.seconds or 0.0
         return min((self.restart or 0.0) + (self.lost or 0) * (self.pace or 0.0), self.seconds or 0.0)
@@ -96,41 +89,43 @@ class Entry:
 
 def entries(folder: RunFolder, attempts: Sequence[Attempt], now: float, alive: bool) -> list[Entry]:
     """All attempts, oldest first. `alive`: the latest one may still run."""
-    found: list[Entry] = []
+    result: list[Entry] = []
     for attempt in attempts:
         runs = alive and attempt is attempts[-1] and attempt.end is None
-        found.append(_entry(attempt, seen(folder, attempt.number), found[-1] if found else None, now if runs else None))
-    _tell_lost(found)
-    return found
+        result.append(
+            _entry(attempt, read_beats(folder, attempt.number), result[-1] if result else None, now if runs else None)
+        )
+    _set_lost_steps(result)
+    return result
 
 
-def seen(folder: RunFolder, attempt: int) -> Seen:
-    """Reads the heartbeats of an attempt; a field of a wrong type counts as missing."""
-    found = Seen()
+def read_beats(folder: RunFolder, attempt: int) -> Beats:
+    """Reads and combines the heartbeats of an attempt; a field of a wrong type counts as missing."""
+    beats = Beats()
     for rank in folder.ranks_with_heartbeats(attempt)[:_RANKS]:
         beat = progress.read(folder, attempt, rank)
         if beat is None:
             continue
-        found.latest = _later(found.latest, number(beat.time))
-        found.started = _later(found.started, number(beat.started))
+        beats.latest = _later(beats.latest, number(beat.time))
+        beats.started = _later(beats.started, number(beat.started))
         for phase, since in beat.phases.items() if isinstance(beat.phases, dict) else ():
             if (entered := number(since)) is not None:
-                found.phases[str(phase)] = max(entered, found.phases.get(str(phase), entered))
-        if found.first_time is None:  # of the first rank that reports: others may report more rarely
-            found.first_step, found.first_time = as_int(beat.first_step), number(beat.first_step_time)
-        if (step := as_int(beat.step)) is not None and step > (-1 if found.step is None else found.step):
-            found.step, found.step_time = step, number(beat.step_time) or number(beat.time)
-    return found
+                beats.phases[str(phase)] = max(entered, beats.phases.get(str(phase), entered))
+        if beats.first_time is None:  # the first rank that reports counts: others may report less often
+            beats.first_step, beats.first_time = as_int(beat.first_step), number(beat.first_step_time)
+        if (step := as_int(beat.step)) is not None and step > (-1 if beats.step is None else beats.step):
+            beats.step, beats.step_time = step, number(beat.step_time) or number(beat.time)
+    return beats
 
 
-def _entry(attempt: Attempt, beats: Seen, before: Entry | None, now: float | None) -> Entry:
+def _entry(attempt: Attempt, beats: Beats, previous: Entry | None, now: float | None) -> Entry:
     started, ended = attempt.started, None if now is not None else _end(attempt, beats)
     until = now if now is not None else ended
     base, last = _base(attempt, beats), beats.step if attempt.step is None else attempt.step
     parts = _parts(attempt, beats) if beats.first_time is not None else {}
     restart = sum(parts.values()) if parts else None
-    done = None if last is None else max(0, last - (base or 0))
-    queued = _later(attempt.queued, before.ended if before else None)
+    steps_done = None if last is None else max(0, last - (base or 0))
+    queued = _later(attempt.queued, previous.ended if previous else None)
     return Entry(
         attempt=attempt,
         started=started,
@@ -139,28 +134,28 @@ def _entry(attempt: Attempt, beats: Seen, before: Entry | None, now: float | Non
         nodes=_count(attempt.nodes),
         base=base,
         last=last,
-        done=done,
+        done=steps_done,
         lost=None,
         queue=_span(queued, started),
         parts=parts,
         restart=restart,
-        pace=_pace(beats, done, until),
+        pace=_pace(beats, steps_done, until),
     )
 
 
-def _end(attempt: Attempt, beats: Seen) -> float | None:
-    """By its own account; else its last sign of life."""
+def _end(attempt: Attempt, beats: Beats) -> float | None:
+    """When the attempt ended: by its `end` event, else by its newest heartbeat."""
     return attempt.ended or _later(beats.latest, attempt.started if attempt.end is not None else None)
 
 
-def _base(attempt: Attempt, beats: Seen) -> int | None:
+def _base(attempt: Attempt, beats: Beats) -> int | None:
     restored = as_int((attempt.restored or {}).get("step"))
     if restored is not None:
         return restored
     return None if beats.first_step is None else max(0, beats.first_step - 1)
 
 
-def _parts(attempt: Attempt, beats: Seen) -> dict[str, float]:
+def _parts(attempt: Attempt, beats: Beats) -> dict[str, float]:
     """How long each part of the restart took."""
     marks = {
         "shell": beats.started,
@@ -171,66 +166,66 @@ def _parts(attempt: Attempt, beats: Seen) -> dict[str, float]:
         "first step": beats.first_time,
     }
     parts: dict[str, float] = {}
-    before = attempt.started
+    since = attempt.started
     for name in _PARTS:
         mark = marks[name]
-        if before is not None and mark is not None and mark <= (beats.first_time or mark):
-            parts[name] = max(0.0, mark - before)
-            before = max(before, mark)
+        if since is not None and mark is not None and mark <= (beats.first_time or mark):
+            parts[name] = max(0.0, mark - since)
+            since = max(since, mark)
     return parts
 
 
 def _left(phases: dict[str, float], phase: str) -> float | None:
-    """When the ranks left it: the entry into the phase that followed."""
+    """When the ranks left `phase`: the time of the phase that followed."""
     entered = phases.get(phase)
     later = [time for name, time in phases.items() if entered is not None and name != phase and time >= entered]
     return min(later, default=None)
 
 
-def _pace(beats: Seen, done: int | None, until: float | None) -> float | None:
+def _pace(beats: Beats, steps_done: int | None, until: float | None) -> float | None:
     steps = None if beats.step is None or beats.first_step is None else beats.step - beats.first_step
     if steps:
         return max(0.0, (beats.step_time or 0.0) - (beats.first_time or 0.0)) / steps
-    return (_span(beats.first_time, until) or 0.0) / done if done and beats.first_time is not None else None
+    return (_span(beats.first_time, until) or 0.0) / steps_done if steps_done and beats.first_time is not None else None
 
 
-def _tell_lost(found: list[Entry]) -> None:
-    """The steps that each attempt lost."""
+def _set_lost_steps(history_entries: list[Entry]) -> None:
+    """Sets the steps that each attempt lost."""
     following: int | None = None
-    for index in range(len(found) - 1, -1, -1):
-        entry = found[index]
-        kept = following
-        if kept is None and entry.cause != causes.FINISHED and entry.attempt.end is not None:
+    for index in range(len(history_entries) - 1, -1, -1):
+        entry = history_entries[index]
+        kept_step = following
+        if kept_step is None and entry.cause != causes.FINISHED and entry.attempt.end is not None:
             durable = as_int(entry.attempt.end.get("durable"))
-            kept = entry.attempt.durable if durable is None else durable
+            kept_step = entry.attempt.durable if durable is None else durable
         if entry.last is not None:
             is_final = following is None and entry.cause == causes.FINISHED
-            entry.lost = 0 if is_final else None if kept is None else max(0, entry.last - kept)
+            entry.lost = 0 if is_final else None if kept_step is None else max(0, entry.last - kept_step)
         if entry.base is not None or entry.last is not None:
             following = entry.base or 0
 
 
 def totals(
-    found: Sequence[Entry], since: float | None, until: float | None, gpus: Sequence[int | None]
+    entries: Sequence[Entry], since: float | None, until: float | None, gpus: Sequence[int | None]
 ) -> dict[str, Any]:
-    """The sums. `since` and `until`: of the whole run; `gpus`: on each node, of each attempt."""
-    reports = any(entry.last is not None for entry in found)
-    spent = [entry.nodes * (entry.seconds or 0.0) / 3600 for entry in found]
-    lost = [entry.nodes * entry.lost_seconds / 3600 for entry in found]
+    """The totals. `since` and `until`: of the whole run; `gpus`: each attempt's GPUs per node."""
+    reports = any(entry.last is not None for entry in entries)
+    spent = [entry.nodes * (entry.seconds or 0.0) / 3600 for entry in entries]
+    lost = [entry.nodes * entry.lost_seconds / 3600 for entry in entries]
     with_gpus = any(gpus)
-    done = _sum(entry.done for entry in found)
+    steps_done = _sum(entry.done for entry in entries)
     return {
-        "attempts": len(found),
-        "causes": dict(Counter(entry.cause for entry in found if entry.cause)),
+        "attempts": len(entries),
+        "causes": dict(Counter(entry.cause for entry in entries if entry.cause)),
         "wall_seconds": _span(since, until),
-        "run_seconds": _sum(entry.seconds for entry in found),
-        "queue_seconds": _sum(entry.queue for entry in found),
-        "restart_seconds": _sum(entry.restart for entry in found),
-        "restore_seconds": _sum(entry.parts.get("restore") for entry in found),
-        "last_step": max((entry.last for entry in found if entry.last is not None), default=None),
-        "steps_done": done,
-        "steps_lost": _sum(entry.lost for entry in found),
-        "steps_per_attempt": done / len(found) if done is not None else None,
+        "run_seconds": _sum(entry.seconds for entry in entries),
+        "queue_seconds": _sum(entry.queue for entry in entries),
+        "restart_seconds": _sum(entry.restart for entry in entries),
+        "restore_seconds": _sum(entry.parts.get("restore") for entry in entries),
+        "last_step": max((entry.last for entry in entries if entry.last is not None), default=None),
+        "steps_done": steps_done,
+        "steps_lost": _sum(entry.lost for entry in entries),
+        "steps_per_attempt": steps_done / len(entries) if steps_done is not None else None,
         "node_hours": sum(spent),
         "node_hours_lost": sum(lost) if reports else None,
         "gpu_hours": sum(hours * (count or 0) for hours, count in zip(spent, gpus, strict=True)) if with_gpus else None,
@@ -244,12 +239,12 @@ def totals(
 
 
 def _sum(values: Any) -> Any:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None
 
 
 def _count(nodes: str | None) -> int:
-    """How many nodes a hostlist names; 1 where nobody can read it."""
+    """The number of nodes in a hostlist; 1 where it cannot be parsed."""
     try:
         return max(1, len(expand(nodes or "")))
     except ValueError:
@@ -260,5 +255,5 @@ def _span(since: float | None, until: float | None) -> float | None:
     return None if since is None or until is None else max(0.0, until - since)
 
 
-def _later(one: float | None, other: float | None) -> float | None:
-    return max((time for time in (one, other) if time is not None), default=None)
+def _later(first: float | None, second: float | None) -> float | None:
+    return max((time for time in (first, second) if time is not None), default=None)

@@ -1,4 +1,4 @@
-"""A run's story for people: what happened, oldest first, then the sums. Fits 80 columns."""
+"""Formats a run's history for people: the attempts and events, oldest first, then the totals. Fits 80 columns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from slurmopt.errors import one_line
 from slurmopt.restart import causes
 from slurmopt.run_folder.json_values import as_int, text
-from slurmopt.runs.history.story import History, Note, hang_of, moment
+from slurmopt.runs.history.query import History, Note, hang_of, moment
 from slurmopt.runs.history.timeline import Entry
 from slurmopt.runs.table import terminal_width
 from slurmopt.units import human_seconds
@@ -19,26 +19,26 @@ _INDENT = 17
 _BACK = {"requeue": "it requeues itself", "slurm": "Slurm brings it back", "submit": "it needs a fresh submission"}
 
 
-def page(found: History) -> str:
-    """The whole story."""
-    status, width = found.status, terminal_width() or _WIDTH
+def page(history: History) -> str:
+    """The whole page."""
+    status, width = history.status, terminal_width() or _WIDTH
     detail = f" ({one_line(status.detail)})" if status.detail and status.journal.ended is None else ""
     whose = f", of another user ({status.owner})" if status.owner else ""
     blocks = [_wrapped(f"{status.label}: {status.state}{detail}{whose}", width, 2), ""]
     if status.journal.created is not None:
         blocks.append(_stamped(status.journal.created, ["launched"], width))
-    blocks += [_stamped(note.time, [note.text], width) for note in found.notes if note.after is None]
+    blocks += [_stamped(note.time, [note.text], width) for note in history.notes if note.after is None]
     by_attempt: dict[int | None, list[Note]] = {}
-    for note in found.notes:
+    for note in history.notes:
         by_attempt.setdefault(note.after, []).append(note)
-    for entry in found.entries:
+    for entry in history.entries:
         blocks.append(_stamped(entry.started, list(_lines(entry)), width))
         blocks += [_stamped(note.time, [note.text], width) for note in by_attempt.get(entry.attempt.number, [])]
-    return "\n".join([*blocks, "", *_sums(found.totals, width)])
+    return "\n".join([*blocks, "", *_sums(history.totals, width)])
 
 
 def _stamped(when: float | None, lines: list[str], width: int) -> str:
-    """Lines beside a time; what does not fit goes on below itself."""
+    """The lines to the right of a time stamp, wrapped to `width`."""
     stamp = (moment(when) if when is not None else "").ljust(_INDENT)
     first, *rest = [_wrapped(one_line(line), width - _INDENT, 2) for line in lines]
     body = "\n".join([first, *rest])
@@ -50,7 +50,7 @@ def _wrapped(line: str, width: int, indent: int) -> str:
 
 
 def _lines(entry: Entry) -> Iterator[str]:
-    """What an attempt did, a line each."""
+    """The lines of an attempt."""
     attempt = entry.attempt
     where = f" on {attempt.nodes}" if attempt.nodes else ""
     job = f", job {attempt.job}" if attempt.job else ""
@@ -79,12 +79,12 @@ def _steps(entry: Entry) -> str:
     return f"steps {entry.base or 0:,} → {entry.last:,}{from_where}"
 
 
-def _hang(found: dict[str, Any]) -> str:
-    rank = "no rank" if found["rank"] is None else f"rank {found['rank']}"
-    where = f" on {found['node']}" if found["node"] else ""
-    after = f" after step {found['step']:,}" if found["step"] is not None else ""
-    how_long = f" for {span(found['seconds'])}" if found["seconds"] is not None else ""
-    return f"hung: {rank}{where} was the first to stop{after}; no step was made{how_long}"
+def _hang(hang: dict[str, Any]) -> str:
+    rank = "no rank" if hang["rank"] is None else f"rank {hang['rank']}"
+    where = f" on {hang['node']}" if hang["node"] else ""
+    after_step = f" after step {hang['step']:,}" if hang["step"] is not None else ""
+    how_long = f" for {span(hang['seconds'])}" if hang["seconds"] is not None else ""
+    return f"hung: {rank}{where} was the first to stop{after_step}; no step was made{how_long}"
 
 
 def _end(entry: Entry) -> Iterator[str]:
@@ -97,15 +97,15 @@ def _end(entry: Entry) -> Iterator[str]:
     cause = entry.cause or "no cause known"
     yield f"ended: {cause}{where if cause != causes.FINISHED else ''}" + (f": {error}" if error else "")
     lost = "" if entry.lost is None else "no step lost" if not entry.lost else f"{_counted(entry.lost, 'step')} lost"
-    after = _BACK.get(text(end.get("next")) or "", "")
+    next_start = _BACK.get(text(end.get("next")) or "", "")
     reason = text(end.get("reason")) if cause != causes.FINISHED else None
     by = f"told by {by}" if (by := text(end.get("by"))) else ""
-    if told := "; ".join(filter(None, (lost, after, reason, by))):
-        yield told
+    if details := "; ".join(filter(None, (lost, next_start, reason, by))):
+        yield details
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _sums(totals: dict[str, Any], width: int) -> list[str]:
@@ -124,8 +124,8 @@ def _sums(totals: dict[str, Any], width: int) -> list[str]:
 
 
 def _of_causes(totals: dict[str, Any]) -> str:
-    told = ", ".join(f"{one_line(cause)} {count}" for cause, count in totals["causes"].items())
-    return f"{totals['attempts']}" + (f": {told}" if told else "")
+    causes_text = ", ".join(f"{one_line(cause)} {count}" for cause, count in totals["causes"].items())
+    return f"{totals['attempts']}" + (f": {causes_text}" if causes_text else "")
 
 
 def _of_time(totals: dict[str, Any]) -> str:
@@ -164,5 +164,5 @@ def _hours(totals: dict[str, Any], nodes: str, gpus: str) -> str:
 
 
 def span(seconds: float) -> str:
-    """A duration; tenths of a second where they tell something."""
+    """A duration for people; with tenths of a second below ten seconds."""
     return f"{seconds:.1f}s" if seconds < 10 else human_seconds(seconds)

@@ -1,1 +1,1 @@
-"""Reading and following what the ranks of a run wrote."""
+"""Reads and follows the logs of a run's ranks."""

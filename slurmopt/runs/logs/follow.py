@@ -1,4 +1,4 @@
-"""Following a run: its log as it grows, over restarts, until it has ended."""
+"""Follows a run's log as it grows, across restarts, until the run has ended."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from slurmopt.runs.status.view import page
 from slurmopt.runs.tail import Lines, Tail
 
 _POLL = 0.2
-_LOOK = 1.0
-"""Seconds between looks at the journal, the heartbeats and (through its cache) squeue."""
+_QUERY_INTERVAL = 1.0
+"""Seconds between two reads of the journal, the heartbeats and (through its cache) squeue."""
 
 
 def follow(run: RunFolder, out: TextIO) -> int:
-    """Shows rank 0's log until the run has ended, then a summary. Returns 0 when it finished, else 1; RunError as from
-    `stream`."""
+    """Shows rank 0's log until the run has ended, then its status page. Returns the exit status: 0 if it finished, else
+    1. Raises RunError as `stream` does."""
     with holding([run.top]):
         status = stream(run, out, 0)
         print(f"\n{page(status)}", file=out, flush=True)
@@ -31,8 +31,8 @@ def follow(run: RunFolder, out: TextIO) -> int:
 
 
 def stream(run: RunFolder, out: TextIO, rank: int | None) -> Status:
-    """Writes the log of `rank` (None: of all) to `out` while the run lives; says on stderr why it waits. RunError where
-    something else is put in the place of the run's folder."""
+    """Writes the log of `rank` (None: of all ranks) to `out` until the run has ended; says on stderr why it waits.
+    RunError where the run's folder is replaced meanwhile."""
     with holding([run.top]):
         return _stream(run, out, rank)
 
@@ -46,27 +46,28 @@ def _stream(run: RunFolder, out: TextIO, rank: int | None) -> Status:
         if not (status.alive or status.state == "unknown"):
             view.end(status)
             return status
-        until = time.monotonic() + _LOOK
+        until = time.monotonic() + _QUERY_INTERVAL
         while time.monotonic() < until:
             view.show()
             time.sleep(_POLL)
 
 
 class _View:
-    """What is shown of one run: the logs of its latest attempt."""
+    """Shows the logs of a run's latest attempt."""
 
     def __init__(self, run: RunFolder, out: TextIO, rank: int | None) -> None:
         self._run = run
         self._out = out
         self._rank = rank
-        self._mine = owner_of(run) is None
+        self._is_own = owner_of(run) is None
         self._attempt: int | None = None
         self._logs: dict[int, Tail | Lines] = {}
         self._note = Note()
         self._shown = False
 
     def refuse_swapped(self, status: Status) -> None:
-        """RunError where something else is in the place of the run's folder; on a line of its own."""
+        """RunError where the run's folder was replaced. Clears the note first, so that the error has a line of its
+        own."""
         try:
             refuse_swapped(self._run, [status.journal.job])
         except RunError:
@@ -74,7 +75,7 @@ class _View:
             raise
 
     def turn_to(self, status: Status) -> None:
-        """Goes on to the attempt that runs now, and says why none does."""
+        """Switches to the attempt that runs now, or says why none runs."""
         number = status.journal.attempt.number if status.journal.attempt else None
         self._find_logs()
         if number != self._attempt:
@@ -85,7 +86,7 @@ class _View:
         self._note.show(_waiting(status))
 
     def _find_logs(self) -> None:
-        """Of a point that its array task has archived they go on in a copy."""
+        """Follows the logs of a point that its array task has archived to their new place."""
         run = readable(self._run)
         if run != self._run:
             self._run = run
@@ -93,7 +94,7 @@ class _View:
                 log.path = run.rank_log(self._attempt or 0, rank)
 
     def show(self) -> None:
-        """Writes what has come since the last time."""
+        """Writes what was added since the last call."""
         if self._attempt is None:
             return
         ranks = self._run.ranks_with_logs(self._attempt) if self._rank is None else [self._rank]
@@ -104,7 +105,7 @@ class _View:
         if rank not in self._logs:
             path = self._run.rank_log(self._attempt or 0, rank)
             prefix = f"[rank {rank}] "
-            self._logs[rank] = Tail(path, self._mine) if self._rank is not None else Lines(path, prefix, self._mine)
+            self._logs[rank] = Tail(path, self._is_own) if self._rank is not None else Lines(path, prefix, self._is_own)
         return self._logs[rank]
 
     def _write(self, log: Tail | Lines) -> None:
@@ -125,16 +126,16 @@ class _View:
         self._logs.clear()
 
     def end(self, status: Status) -> None:
-        """Writes the rest; where no rank wrote anything, what the job's own log says."""
+        """Writes the rest; where no rank wrote anything, the job's own log."""
         self._find_logs()
         self._finish_logs()
         self._note.clear()
         if not self._shown and status.journal.job and status.state != "finished":
-            self._write(Tail(self._run.job_log(status.journal.job), self._mine))
+            self._write(Tail(self._run.job_log(status.journal.job), self._is_own))
 
 
 def _waiting(status: Status) -> str:
-    """What to say while the log says nothing; nothing while the run runs well, or starts at once."""
+    """The note on why the log does not grow; "" while the run runs, or is about to start."""
     if status.state == "running" or not (status.alive or status.state == "unknown"):
         return ""
     if status.state == "pending" and status.journal.local:
@@ -144,7 +145,7 @@ def _waiting(status: Status) -> str:
 
 
 class Note:
-    """One line on stderr: rewritten in place on a terminal, said once elsewhere."""
+    """One line on stderr: rewritten in place on a terminal, printed once elsewhere."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -160,12 +161,12 @@ class Note:
             print(f"slurmopt: {text}", file=sys.stderr, end="" if self._live else "\n", flush=True)
 
     def clear(self) -> None:
-        """Takes the line away, where it can be."""
+        """Removes the line, where stderr is a terminal."""
         if self._text and self._live:
             print("\r\x1b[K", file=sys.stderr, end="", flush=True)
             self._text = ""
 
     def line(self, text: str) -> None:
-        """Says something that stays."""
+        """Prints a line that stays."""
         self.clear()
         print(f"slurmopt: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What `slurmopt retry` changes in the stored config of a run."""
+"""Changes the stored config of a run as `slurmopt retry` asks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FIXED = {
 """What a retry cannot change, and why or what to do instead."""
 
 _FROM_HERE = (("environment", "workdir"), ("launch", "template"))
-"""Paths; those that are typed now are meant from where one stands now."""
+"""Paths; new ones are relative to the current directory."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,10 @@ class Changed:
 
 
 def stored_config(run: RunFolder, repeated: Unfinished | None = None) -> dict[str, Any]:
-    """config.yaml, nothing of it resolved; of a retry that is repeated, what that found. Raises ConfigError where it
-    cannot be read."""
+    """config.yaml, unresolved; of a `repeated` retry, as it was before that retry.
+
+    Raises ConfigError where it cannot be read.
+    """
     from yaml import YAMLError
 
     from slurmopt.config.composition import stored_yaml
@@ -77,21 +79,21 @@ def stored_config(run: RunFolder, repeated: Unfinished | None = None) -> dict[st
 
 
 def imports(stored: Mapping[str, Any]) -> list[str]:
-    """`launch.imports`: the modules whose resolvers the config needs before it can be typed."""
+    """`launch.imports`: the modules whose resolvers must be registered before the config is converted to its types."""
     launch = stored.get("launch")
     modules = launch.get("imports") if isinstance(launch, dict) else None
     return [str(module) for module in modules] if isinstance(modules, list) else []
 
 
-def changed(stored: dict[str, Any], words: list[str], more: More) -> Changed:
-    """`stored` with the overrides `words` and with `more`. Raises ConfigError naming the key."""
+def changed(stored: dict[str, Any], arguments: list[str], more: More) -> Changed:
+    """`stored` with the overrides `arguments` and with `more`. Raises ConfigError naming the key."""
     from slurmopt.config.composition.override import overridden, parse
 
-    overrides = parse(words)
+    overrides = parse(arguments)
     _, _, before = overridden(stored, [])
-    more_words = _more_words(before.resources, more)
-    _refuse_twice({override.key_or_group for override in overrides}, more_words)
-    before_plain, after_plain, after = overridden(stored, overrides + parse(more_words))
+    factor_overrides = _factor_overrides(before.resources, more)
+    _refuse_twice({override.key_or_group for override in overrides}, factor_overrides)
+    before_plain, after_plain, after = overridden(stored, overrides + parse(factor_overrides))
     _refuse_fixed(before_plain, after_plain)
     if (before.task._target_ is None) != (after.task._target_ is None):
         raise ConfigError("a function stays a function, a command a command; launch a run of its own", "task")
@@ -100,32 +102,32 @@ def changed(stored: dict[str, Any], words: list[str], more: More) -> Changed:
 
 
 def latest_changes(run: RunFolder) -> dict[str, Any]:
-    """What the latest retry has changed."""
-    noted = [event.get("changes") for event in events.read(run.events, "retry")]
-    return noted[-1] if noted and isinstance(noted[-1], dict) else {}
+    """The changes of the latest retry."""
+    retries = [event.get("changes") for event in events.read(run.events, "retry")]
+    return retries[-1] if retries and isinstance(retries[-1], dict) else {}
 
 
-def is_repeated(run: RunFolder, broken_off: Unfinished, words: list[str], more: More) -> bool:
-    """Whether `words` and `more` make of what the retry found just what it made of it."""
+def is_repeated(run: RunFolder, broken_off: Unfinished, overrides: list[str], more: More) -> bool:
+    """Whether `overrides` and `more` change the config in the same way as the retry that broke off."""
     try:
-        changes = changed(stored_config(run, broken_off), words, more).changes
-    except ConfigError:  # what is wrong is said of the config as it is now
+        changes = changed(stored_config(run, broken_off), overrides, more).changes
+    except ConfigError:  # the error is reported for the config as it is now
         return False
     return bool(json.loads(json.dumps(changes)) == latest_changes(run))
 
 
-def _more_words(resources: Resources, more: More) -> list[str]:
-    words = []
+def _factor_overrides(resources: Resources, more: More) -> list[str]:
+    overrides = []
     if more.memory is not None:
         name, value = _memory(resources)
-        words.append(f"resources.{name}='{math.ceil(mebibytes(value) * more.memory)}M'")
+        overrides.append(f"resources.{name}='{math.ceil(mebibytes(value) * more.memory)}M'")
     if more.time is not None:
         if resources.time is None:
             raise ConfigError(
                 "is not set, so --more-time has nothing to multiply; set it: resources.time=4h", "resources.time"
             )
-        words.append(f"resources.time='{slurm_time(math.ceil(seconds(resources.time) * more.time))}'")
-    return words
+        overrides.append(f"resources.time='{slurm_time(math.ceil(seconds(resources.time) * more.time))}'")
+    return overrides
 
 
 def _memory(resources: Resources) -> tuple[str, str]:
@@ -141,9 +143,9 @@ def _memory(resources: Resources) -> tuple[str, str]:
     )
 
 
-def _refuse_twice(keys: set[str], more_words: list[str]) -> None:
-    for word in more_words:
-        key = word.partition("=")[0]
+def _refuse_twice(keys: set[str], factor_overrides: list[str]) -> None:
+    for override in factor_overrides:
+        key = override.partition("=")[0]
         if key in keys:
             raise ConfigError("is set by an override and multiplied too; leave one out", key)
 
@@ -172,31 +174,31 @@ def _differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str,
         yield path, [before, after]
 
 
-def typed_in(run: RunFolder) -> Path | None:
-    """The folder in which the run's launch was typed; None where an earlier slurmopt did not note it."""
+def launch_directory(run: RunFolder) -> Path | None:
+    """The working directory of the run's launch; None where an earlier slurmopt did not note it."""
     for event in events.read(run.events, "created"):
         return Path(event["cwd"]) if isinstance(event.get("cwd"), str) else None
     return None
 
 
-def typed_words(run: RunFolder) -> list[str]:
-    """The overrides that the run was launched with, and those of its retries, as the script's first lines tell."""
+def launch_overrides(run: RunFolder) -> list[str]:
+    """The overrides of the run's launch and of its retries, for the comment at the top of the script."""
     from yaml import YAMLError
 
     from slurmopt.config.composition import stored_yaml
 
-    words: list[str] = []
-    with contextlib.suppress(OSError, YAMLError):  # they are told for people's sake
+    overrides: list[str] = []
+    with contextlib.suppress(OSError, YAMLError):  # they are only a comment
         launched = stored_yaml.load(run.overrides)
-        words += [str(word) for word in launched] if isinstance(launched, list) else []
+        overrides += [str(override) for override in launched] if isinstance(launched, list) else []
     for event in events.read(run.events, "retry"):
         if isinstance(event.get("changes"), dict):
-            words += as_words(event["changes"])
-    return words
+            overrides += as_overrides(event["changes"])
+    return overrides
 
 
-def as_words(changes: Mapping[str, Any]) -> list[str]:
-    """Changes as overrides, for people."""
+def as_overrides(changes: Mapping[str, Any]) -> list[str]:
+    """The changes as overrides, for people to read."""
     return [f"{key}={change[1]}" for key, change in changes.items() if isinstance(change, list) and len(change) == 2]
 
 

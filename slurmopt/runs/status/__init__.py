@@ -1,1 +1,1 @@
-"""How a run is, from its journal, its heartbeats and squeue."""
+"""The status of runs, from their journals, their heartbeats and squeue."""

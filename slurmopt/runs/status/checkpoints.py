@@ -1,6 +1,7 @@
-"""What a run's journal tells of its checkpoints: what is durable where, what failed since, what was found damaged.
+"""Reads from a run's journal which checkpoints are durable on which tier, which saves failed since, and which
+checkpoints were damaged.
 
-A long run has tens of thousands of such lines: only those that count are parsed, from the end backwards.
+A long run has tens of thousands of such events. Only the relevant ones are parsed, from the end backwards.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _DURABLE, _FAILED, _DAMAGED, _PRUNED, _RESTORED = (
     for word in ("checkpoint", "checkpoint-failed", "checkpoint-damaged", "checkpoint-pruned", "restored")
 )
 _ANY, _NOWHERE = b'"checkpoint', b'"tier": null'
-"""As `events.append` writes them. A quote within a value has a backslash before it: nothing else looks like these."""
+"""As `events.append` writes them. Quotes within a value are escaped, so nothing else matches these."""
 _REMEMBERED = 10_000
-"""Lines of each kind: what is older says nothing of how it stands."""
+"""Lines of each kind that are kept: older ones do not matter for the status."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,16 @@ class Durable:
 
     step: int
     time: float | None
-    """When it became so: seconds since the epoch."""
+    """When it became durable: seconds since the epoch."""
     checkpoint: str | None
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Saves to a tier that failed since the last one there that did not; step, time and reason are the latest's."""
+    """Failed saves to a tier since its last successful one; step, time and reason are those of the latest."""
 
     tier: str | None
-    """None: before it came to any tier."""
+    """None: the save failed before it reached any tier."""
     count: int
     step: int | None
     time: float | None
@@ -61,7 +62,7 @@ class Damaged:
 
 @dataclass(frozen=True)
 class Restored:
-    """Where the latest attempt that had a checkpoint went on from."""
+    """The checkpoint that the latest attempt which had one restored."""
 
     step: int
     tier: str | None
@@ -71,10 +72,10 @@ class Restored:
 
 @dataclass
 class Checkpoints:
-    """What the journal tells. A field of a wrong type counts as missing, a line without a step as no line."""
+    """What the journal says. A field of a wrong type counts as missing; a line without a step is ignored."""
 
     durable: dict[str, Durable] = field(default_factory=dict)
-    """The newest durable one of each tier that has one."""
+    """Tier → its newest durable checkpoint."""
     failures: list[Failure] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
     """The latest last."""
@@ -82,23 +83,23 @@ class Checkpoints:
 
 
 def read(folder: RunFolder) -> Checkpoints:
-    """Reads a run's journal; one that cannot be read tells nothing."""
+    """Reads a run's journal; without any checkpoints where it cannot be read."""
     try:
         lines = _Lines(folder.events)
     except OSError:
         return Checkpoints()
     damaged = [_damaged(event) for event in events.parse(lines.damaged)]
-    found = Checkpoints(damaged=damaged, restored=_restored(lines.restored))
-    for tier, of_tier in lines.of_tiers.items():
-        if (newest := _newest(of_tier, {one.checkpoint for one in damaged if one.tier == tier})) is not None:
-            found.durable[tier] = newest
-        found.failures += _failures(tier, of_tier)
-    found.failures += _failures(None, lines.of_no_tier)
-    return found
+    checkpoints = Checkpoints(damaged=damaged, restored=_restored(lines.restored))
+    for tier, tier_lines in lines.of_tiers.items():
+        if (newest := _newest(tier_lines, {item.checkpoint for item in damaged if item.tier == tier})) is not None:
+            checkpoints.durable[tier] = newest
+        checkpoints.failures += _failures(tier, tier_lines)
+    checkpoints.failures += _failures(None, lines.of_no_tier)
+    return checkpoints
 
 
 class _Lines:
-    """The latest lines that tell of checkpoints: of a journal of any length a few MiB."""
+    """The latest lines about checkpoints: at most a few MiB, however long the journal is."""
 
     def __init__(self, path: Path) -> None:
         self.of_tiers: dict[str, deque[bytes]] = {tier: deque(maxlen=_REMEMBERED) for tier in KINDS}
@@ -109,40 +110,40 @@ class _Lines:
 
     def _take(self, block: bytes) -> None:
         lines = block.splitlines()
-        for tier, kept in self.of_tiers.items():
-            kept.extend(_with(lines, block, f'"tier": "{tier}"'.encode()))
+        for tier, tier_lines in self.of_tiers.items():
+            tier_lines.extend(_with(lines, block, f'"tier": "{tier}"'.encode()))
         if _NOWHERE in block:
             self.of_no_tier.extend([line for line in lines if _NOWHERE in line or _DURABLE in line])
-        elif _DURABLE in block:  # which ends what failed before
+        elif _DURABLE in block:  # a success resets the failures before it
             self.of_no_tier.clear()
         self.damaged.extend(_with(lines, block, _DAMAGED))
         self.restored.extend(_with(lines, block, _RESTORED))
 
 
-def _with(lines: list[bytes], block: bytes, word: bytes) -> list[bytes]:
-    """Those of the block's lines that have `word`. Most blocks lack most words, which is quickly seen."""
-    return [line for line in lines if word in line] if word in block else []
+def _with(lines: list[bytes], block: bytes, pattern: bytes) -> list[bytes]:
+    """The block's lines that contain `pattern`. Most blocks lack most patterns, and one search tells that."""
+    return [line for line in lines if pattern in line] if pattern in block else []
 
 
-def _backwards(lines: Sequence[bytes], *words: bytes) -> Iterator[dict[str, Any]]:
-    return events.parse(line for line in reversed(lines) if any(word in line for word in words))
+def _backwards(lines: Sequence[bytes], *patterns: bytes) -> Iterator[dict[str, Any]]:
+    return events.parse(line for line in reversed(lines) if any(pattern in line for pattern in patterns))
 
 
-def _newest(lines: Sequence[bytes], gone: set[str | None]) -> Durable | None:
-    """The newest durable one of one tier's `lines` that is neither in `gone` nor pruned."""
+def _newest(lines: Sequence[bytes], excluded: set[str | None]) -> Durable | None:
+    """The newest durable checkpoint in one tier's `lines` that is neither in `excluded` nor pruned."""
     for event in _backwards(lines, _DURABLE, _PRUNED):
         if event["event"] == "checkpoint-pruned":
             names = event.get("checkpoints")
-            gone.update(map(text, names) if isinstance(names, list) else ())
+            excluded.update(map(text, names) if isinstance(names, list) else ())
             continue
         step, name = as_int(event.get("step")), text(event.get("checkpoint"))
-        if step is not None and (name is None or name not in gone):
+        if step is not None and (name is None or name not in excluded):
             return Durable(step, number(event.get("time")), name)
     return None
 
 
 def _failures(tier: str | None, lines: Sequence[bytes]) -> list[Failure]:
-    """What failed since the newest of `lines` that tells of success; one Failure, or none."""
+    """The failures since the last successful save in `lines`, as one Failure; empty where there are none."""
     last = max((index for index, line in enumerate(lines) if _DURABLE in line), default=-1)
     failed = list(_backwards(list(lines)[last + 1 :], _FAILED))
     if not failed:
@@ -164,31 +165,34 @@ def _restored(lines: Sequence[bytes]) -> Restored | None:
     return None
 
 
-def for_people(found: Checkpoints, now: float) -> list[str]:
-    """A line for what is durable, and one for each thing that its owner should know."""
-    durable = [f"step {one.step:,} on {tier}{_ago(one.time, now)}" for tier, one in found.durable.items()]
-    lines = ["; ".join(durable), *(_failure_line(failure, now) for failure in found.failures)]
-    if found.damaged:
-        lines.append(_damaged_line(found.damaged, now))
-    if found.restored:
-        lines.append(
-            f"went on from step {found.restored.step:,}{_on(found.restored.tier)}{_ago(found.restored.time, now)}"
-        )
+def for_people(checkpoints: Checkpoints, now: float) -> list[str]:
+    """A line of the durable checkpoints, and one for each failure, damage and restore."""
+    durable = [
+        f"step {checkpoint.step:,} on {tier}{_ago(checkpoint.time, now)}"
+        for tier, checkpoint in checkpoints.durable.items()
+    ]
+    lines = ["; ".join(durable), *(_failure_line(failure, now) for failure in checkpoints.failures)]
+    if checkpoints.damaged:
+        lines.append(_damaged_line(checkpoints.damaged, now))
+    if restored := checkpoints.restored:
+        lines.append(f"went on from step {restored.step:,}{_on(restored.tier)}{_ago(restored.time, now)}")
     return [line for line in lines if line]
 
 
 def _failure_line(failure: Failure, now: float) -> str:
-    what, latest = ("the last save", "") if failure.count == 1 else (f"the last {failure.count} saves", ", the latest")
+    subject, latest = (
+        ("the last save", "") if failure.count == 1 else (f"the last {failure.count} saves", ", the latest")
+    )
     to = f" to {failure.tier}" if failure.tier else ""
     step = f" at step {failure.step:,}" if failure.step is not None else ""
-    return f"{what}{to} failed{latest}{step}{_ago(failure.time, now)}: {failure.reason or 'no reason given'}"
+    return f"{subject}{to} failed{latest}{step}{_ago(failure.time, now)}: {failure.reason or 'no reason given'}"
 
 
 def _damaged_line(damaged: list[Damaged], now: float) -> str:
-    last, others = damaged[-1], len(damaged) - 1
-    more = f", and {others} before" if others else ""
+    last, earlier = damaged[-1], len(damaged) - 1
+    before = f", and {earlier} before" if earlier else ""
     why = last.reason or "no reason given"
-    return f"{last.checkpoint or 'one'}{_on(last.tier)} was damaged and set aside{_ago(last.time, now)}{more}: {why}"
+    return f"{last.checkpoint or 'one'}{_on(last.tier)} was damaged and set aside{_ago(last.time, now)}{before}: {why}"
 
 
 def _on(tier: str | None) -> str:
@@ -199,13 +203,13 @@ def _ago(then: float | None, now: float) -> str:
     return "" if then is None else f" {age(then, now)}"
 
 
-def as_dict(found: Checkpoints | None) -> dict[str, Any]:
-    """The keys of `slurmopt status --json` that tell of checkpoints; all null where nobody looked."""
-    if found is None:
+def as_dict(checkpoints: Checkpoints | None) -> dict[str, Any]:
+    """The keys of `slurmopt status --json` about checkpoints; all null for None."""
+    if checkpoints is None:
         return dict.fromkeys(("checkpoints", "checkpoint_failures", "checkpoints_damaged", "restored"))
     return {
-        "checkpoints": {tier: asdict(one) for tier, one in found.durable.items()},
-        "checkpoint_failures": [asdict(one) for one in found.failures],
-        "checkpoints_damaged": [asdict(one) for one in found.damaged],
-        "restored": asdict(found.restored) if found.restored else None,
+        "checkpoints": {tier: asdict(item) for tier, item in checkpoints.durable.items()},
+        "checkpoint_failures": [asdict(item) for item in checkpoints.failures],
+        "checkpoints_damaged": [asdict(item) for item in checkpoints.damaged],
+        "restored": asdict(checkpoints.restored) if checkpoints.restored else None,
     }

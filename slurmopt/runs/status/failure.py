@@ -1,4 +1,4 @@
-"""Why a run failed: the first failing rank, its traceback, the end of its log."""
+"""Finds why a run failed: the rank that failed first, its traceback, the end of its log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JOB_LINES = 10
 
 @dataclass
 class Failure:
-    """The rank that failed first; `rank` is None where none of them started."""
+    """The rank that failed first; `rank` is None where no rank started."""
 
     rank: int | None
     node: str | None
@@ -29,10 +29,11 @@ class Failure:
 
 
 def failure(folder: RunFolder, attempt: int) -> Failure | None:
-    """From the verdict in result.json; where there is none on this attempt, from the ranks' own accounts."""
+    """From the verdict in result.json; where that is not of this attempt, from the outcomes in the ranks'
+    heartbeats."""
     try:
         verdict = read_json(folder.result) or {}
-    except OSError:  # the ranks' accounts tell as much
+    except OSError:  # the ranks' heartbeats have it too
         verdict = {}
     if as_int(verdict.get("attempt")) == attempt:
         return None if verdict.get("outcome") in (FINISHED, REQUEUE) else _from(verdict, verdict.get("rank"))
@@ -40,16 +41,16 @@ def failure(folder: RunFolder, attempt: int) -> Failure | None:
 
 
 def _first_account(folder: RunFolder, attempt: int) -> Failure | None:
-    """The rank whose own account of its failure is the oldest: the others mostly fail because of it."""
-    found = []
+    """The rank that reported its failure first: the others mostly fail because of it."""
+    failures = []
     for rank in folder.ranks_with_heartbeats(attempt):
         beat = read(folder, attempt, rank)
         account = beat.outcome if beat is not None and isinstance(beat.outcome, dict) else {}
         if beat is not None and account and account.get("outcome") not in (FINISHED, REQUEUE):
-            found.append((number(account.get("time")) or 0.0, rank, {**account, "node": beat.node}))
-    if not found:
+            failures.append((number(account.get("time")) or 0.0, rank, {**account, "node": beat.node}))
+    if not failures:
         return None
-    _, rank, account = min(found, key=lambda one: one[:2])
+    _, rank, account = min(failures, key=lambda failure: failure[:2])
     return _from(account, rank)
 
 
@@ -68,30 +69,30 @@ def report(status: Status, attempt: int | None) -> str:
     """What `slurmopt logs --errors` prints."""
     folder = status.folder
     latest = status.journal.attempt.number if status.journal.attempt else None
-    chosen = attempt if attempt is not None else latest
-    found = failure(folder, chosen) if chosen is not None else None
-    if found is None and (status.state in ("finished", "pending", "running", "requeued") or chosen != latest):
-        which = "" if chosen is None else f" in attempt {chosen}"
-        return f"{status.label} is {status.state}; no rank has failed{which}"
-    lines = [_head(status, found, chosen)]
-    if found is not None and found.traceback:
-        lines += ["", found.traceback.rstrip()]
-    if chosen is not None:
-        rank = found.rank if found is not None and found.rank is not None else 0
-        log = folder.rank_log(chosen, rank)
+    shown = attempt if attempt is not None else latest
+    failed = failure(folder, shown) if shown is not None else None
+    if failed is None and (status.state in ("finished", "pending", "running", "requeued") or shown != latest):
+        where = "" if shown is None else f" in attempt {shown}"
+        return f"{status.label} is {status.state}; no rank has failed{where}"
+    lines = [_head(status, failed, shown)]
+    if failed is not None and failed.traceback:
+        lines += ["", failed.traceback.rstrip()]
+    if shown is not None:
+        rank = failed.rank if failed is not None and failed.rank is not None else 0
+        log = folder.rank_log(shown, rank)
         lines += _end_of(log, _LOG_LINES, folder.told(log))
     if status.journal.job:
         lines += _end_of(folder.job_log(status.journal.job), _JOB_LINES)
     return "\n".join(lines)
 
 
-def _head(status: Status, found: Failure | None, attempt: int | None) -> str:
-    if found is None:
+def _head(status: Status, failed: Failure | None, attempt: int | None) -> str:
+    if failed is None:
         return f"{status.label} is {status.state}: {status.detail or 'no rank left an account of its end'}"
-    rank = f" in rank {found.rank}" if found.rank is not None else ""
-    node = f" on {found.node}" if found.node else ""
-    error = f": {found.error}" if found.error else ""
-    return f"{status.label}, attempt {attempt}: {found.outcome}{rank}{node}{error}"
+    rank = f" in rank {failed.rank}" if failed.rank is not None else ""
+    node = f" on {failed.node}" if failed.node else ""
+    error = f": {failed.error}" if failed.error else ""
+    return f"{status.label}, attempt {attempt}: {failed.outcome}{rank}{node}{error}"
 
 
 def _end_of(log: Path, count: int, shown: Path | None = None) -> list[str]:

@@ -1,4 +1,4 @@
-"""How far a run is, from its ranks' heartbeats."""
+"""Reads a run's progress from its ranks' heartbeats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slurmopt.units import seconds
 
 @dataclass
 class Progress:
-    """What the lowest rank with a heartbeat says of an attempt."""
+    """The progress of an attempt, from the lowest rank that has a heartbeat."""
 
     step: int | None = None
     total_steps: int | None = None
@@ -30,30 +30,30 @@ class Progress:
     """Seconds between two heartbeats; None where the heartbeat does not say."""
     phase: str | None = None
     awaits: str | None = None
-    """What it waits for before its task starts."""
+    """What the rank waits for before its task starts."""
 
 
 def progress(folder: RunFolder, attempt: int) -> Progress | None:
-    """The progress of an attempt: rank 0's, or where it has no heartbeat yet that of the first rank that has one."""
+    """The progress of an attempt: of rank 0, or of the first rank that has a heartbeat where rank 0 has none yet."""
     beat = read(folder, attempt, 0)
     if beat is None:
         others = folder.ranks_with_heartbeats(attempt)
         beat = read(folder, attempt, others[0]) if others else None
-    return None if beat is None else of(beat)
+    return None if beat is None else from_heartbeat(beat)
 
 
 def read(folder: RunFolder, attempt: int, rank: int) -> Heartbeat | None:
-    """A rank's heartbeat, or None where there is none that can be read: the journal alone tells the state then."""
+    """A rank's heartbeat; None where there is none, or it cannot be read."""
     with contextlib.suppress(OSError, RecursionError):
         return heartbeat.read(folder.heartbeat(attempt, rank))
     return None
 
 
-def is_fresh(folder: RunFolder, seen: Progress | None, now: float) -> bool:
-    """Whether the heartbeat that `seen` is from shows that its rank lives."""
-    if seen is None or seen.heartbeat is None:
+def is_fresh(folder: RunFolder, progress: Progress | None, now: float) -> bool:
+    """Whether the heartbeat of `progress` shows that its rank lives."""
+    if progress is None or progress.heartbeat is None:
         return False
-    return now - seen.heartbeat < silent_after(folder, seen.interval)
+    return now - progress.heartbeat < silent_after(folder, progress.interval)
 
 
 def silent_after(folder: RunFolder, interval: float | None) -> float:
@@ -66,16 +66,16 @@ def silent_after(folder: RunFolder, interval: float | None) -> float:
     return heartbeat.silent_after(heartbeat.DEFAULT_INTERVAL if interval is None else interval)
 
 
-def of(beat: Heartbeat) -> Progress:
-    """A heartbeat as progress; fields of a wrong type count as missing."""
+def from_heartbeat(beat: Heartbeat) -> Progress:
+    """The progress in a heartbeat; fields of a wrong type count as missing."""
     step, total = as_int(beat.step), as_int(beat.total_steps)
     rate = _rate(beat, step)
-    left = max(0, total - step) if total is not None and step is not None else None
+    remaining = max(0, total - step) if total is not None and step is not None else None
     return Progress(
         step=step,
         total_steps=total,
         steps_per_second=rate,
-        eta_seconds=left / rate if left is not None and rate and not beat.outcome else None,
+        eta_seconds=remaining / rate if remaining is not None and rate and not beat.outcome else None,
         metrics=_metrics(beat.metrics),
         heartbeat=number(beat.time),
         interval=number(beat.interval),
@@ -84,8 +84,9 @@ def of(beat: Heartbeat) -> Progress:
     )
 
 
-def of_end(end: dict[str, Any]) -> Progress | None:
-    """What the `end` of a sweep's point tells: its heartbeats are gone then. None where it tells nothing."""
+def from_end_event(end: dict[str, Any]) -> Progress | None:
+    """The progress in the `end` event of a sweep's point, whose heartbeats are removed at its end. None where the event
+    has neither a step nor metrics."""
     step, metrics = as_int(end.get("step")), _metrics(end.get("metrics"))
     return Progress(step=step, metrics=metrics) if step is not None or metrics else None
 
@@ -98,7 +99,7 @@ def _rate(beat: Heartbeat, step: int | None) -> float | None:
 
 
 def _metrics(metrics: Any) -> dict[str, float]:
-    """Numbers only; a loss of NaN is a number that its owner wants to see."""
+    """The metrics that are numbers. NaN is kept: a loss of NaN must be shown."""
     if not isinstance(metrics, dict):
         return {}
     return {text(key) or "?": float(value) for key, value in metrics.items() if _is_metric(value)}

@@ -1,4 +1,5 @@
-"""How runs are, all at once: each journal read once, one squeue for all, heartbeats only of runs that are alive."""
+"""Queries the status of many runs: reads each journal once, calls squeue once for all, and reads heartbeats only of
+runs that are alive."""
 
 from __future__ import annotations
 
@@ -15,21 +16,21 @@ from slurmopt.runs import journal as journals
 from slurmopt.runs.journal import Journal
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.status import budgets, checkpoints
-from slurmopt.runs.status.progress import Progress, is_fresh, of_end, progress
-from slurmopt.runs.status.state import ALIVE, Slurm, state
+from slurmopt.runs.status.progress import Progress, from_end_event, is_fresh, progress
+from slurmopt.runs.status.state import ALIVE, Slurm, run_state
 from slurmopt.slurm.states import is_over
 
 if TYPE_CHECKING:
     from slurmopt.slurm.queue_entry import QueueEntry
 
 LOOKED_FOR = 7 * 86400.0
-"""Seconds for which whoever looks asks Slurm for a job whose submission nobody settled. A launch that died and is never
-repeated would else cost a question at every look; a job that starts later says so in the journal."""
+"""Seconds for which a status query asks Slurm for the job of a submission whose answer was lost. Otherwise a launch
+that died and is never repeated would cost a call at every status; a job that starts later appears in the journal."""
 
 
 @dataclass
 class Status:
-    """How one run is at `now`."""
+    """The status of one run at `now`."""
 
     journal: Journal
     state: str
@@ -49,7 +50,7 @@ class Status:
 
     @property
     def owner(self) -> str | None:
-        """The other user whom it belongs to; None for one's own."""
+        """The other user whom the run belongs to; None for one's own."""
         return owner_of(self.folder)
 
     @property
@@ -58,7 +59,7 @@ class Status:
 
     @property
     def nodes(self) -> str | None:
-        """As the latest attempt noted them, else as Slurm has them."""
+        """The nodes of the latest attempt, else those of the job in Slurm."""
         of_attempt = self.journal.attempt.nodes if self.journal.attempt else None
         return of_attempt or (self.entry.nodes if self.entry else None) or None
 
@@ -69,7 +70,7 @@ class Status:
 
     @property
     def elapsed(self) -> float | None:
-        """Seconds that the latest attempt has run, or did run."""
+        """Seconds for which the latest attempt has run or ran."""
         attempt = self.journal.attempt
         if attempt is None or attempt.started is None or self.state == "requeued":
             return None
@@ -81,23 +82,26 @@ class Status:
 def gather(folders: list[RunFolder], details: bool = False, fresh: bool = False) -> tuple[list[Status], str | None]:
     """The status of each run, and why Slurm could not be asked, if so.
 
-    `details`: heartbeats of ended runs too. `fresh`: Slurm is asked now, not through the answer that all share.
+    `details`: reads heartbeats of ended runs too. `fresh`: asks Slurm now instead of using the shared cached answer.
     """
-    read = [_read(folder) for folder in folders]
-    slurm = ask(read, fresh)
-    going = [one.job for one in read if one.job and _in_slurm(one, fresh) and one.ended is None]
-    slurm = sure(slurm, going, fresh)
-    needed = any(is_looked_for(one, fresh) or (_in_slurm(one, fresh) and one.ended is None) for one in read)
-    return [_judge(journal, slurm, details) for journal in read], slurm.problem if needed else None
+    read_journals = [_read(folder) for folder in folders]
+    slurm = ask(read_journals, fresh)
+    unfinished = [entry.job for entry in read_journals if entry.job and _in_slurm(entry, fresh) and entry.ended is None]
+    slurm = with_unlisted_jobs(slurm, unfinished, fresh)
+    needed = any(
+        may_have_unnoted_job(entry, fresh) or (_in_slurm(entry, fresh) and entry.ended is None)
+        for entry in read_journals
+    )
+    return [_judge(entry, slurm, details) for entry in read_journals], slurm.problem if needed else None
 
 
-def ask(read: list[Journal], fresh: bool = False) -> Slurm:
-    """One squeue for all runs that Slurm may know something of; none where there is no such run."""
-    return ask_slurm(fresh) if any(_in_slurm(journal, fresh) for journal in read) else Slurm()
+def ask(read_journals: list[Journal], fresh: bool = False) -> Slurm:
+    """squeue's answer for all runs; Slurm is not asked where no run can have a job there."""
+    return ask_slurm(fresh) if any(_in_slurm(journal, fresh) for journal in read_journals) else Slurm()
 
 
 def ask_slurm(fresh: bool) -> Slurm:
-    """What one squeue says. `fresh`: now, not through the answer that all share."""
+    """squeue's answer, or the reason why there is none. `fresh`: asks now instead of using the shared cached answer."""
     from slurmopt.slurm.queue import queue
 
     try:
@@ -107,32 +111,35 @@ def ask_slurm(fresh: bool) -> Slurm:
         return Slurm(problem=str(error))
 
 
-def sure(slurm: Slurm, wanted: list[str], fresh: bool) -> Slurm:
-    """`slurm`, in which absence means that Slurm has no such job. `fresh`, before something is done about it: scontrol
-    has been asked for each of `wanted` that squeue does not list. Else only where squeue lists nothing at all, for the
-    newest."""
+def with_unlisted_jobs(slurm: Slurm, job_ids: list[str], fresh: bool) -> Slurm:
+    """`slurm` with the jobs that squeue has left out, so that a missing job is one that Slurm does not have.
+
+    `fresh`, for a caller that acts on the answer: asks scontrol for each of `job_ids` that squeue does not list. Else
+    asks only where squeue lists nothing at all, and for the newest of them.
+    """
     from slurmopt.slurm.absence import completed
     from slurmopt.slurm.queue_entry import Queue
 
-    if slurm.problem is not None or not wanted or not isinstance(slurm.jobs, Queue) or (slurm.jobs and not fresh):
+    if slurm.problem is not None or not job_ids or not isinstance(slurm.jobs, Queue) or (slurm.jobs and not fresh):
         return slurm
     try:
-        jobs = completed(slurm.jobs, wanted if fresh else wanted[-1:])
+        jobs = completed(slurm.jobs, job_ids if fresh else job_ids[-1:])
     except SlurmError as error:
         return Slurm(problem=str(error))
     if not fresh and any(not is_over(entry.state) for entry in jobs.values()):
-        return Slurm(problem=f"squeue lists no jobs, although Slurm has job {wanted[-1]}")
+        return Slurm(problem=f"squeue lists no jobs, although Slurm has job {job_ids[-1]}")
     return Slurm(jobs, slurm.asked)
 
 
-def is_looked_for(journal: Journal, fresh: bool = False) -> bool:
-    """Whether Slurm is asked for the job of a submission whose answer was lost. `fresh`: something will be done."""
+def may_have_unnoted_job(journal: Journal, fresh: bool = False) -> bool:
+    """Whether Slurm must be asked for the job of a submission whose answer was lost. `fresh`: the caller will act on
+    it, so old submissions count too."""
     return journal.unsettled and (fresh or time.time() - journal.tried < LOOKED_FOR)
 
 
 def _in_slurm(journal: Journal, fresh: bool = False) -> bool:
     if journal.unsettled:
-        return is_looked_for(journal, fresh)
+        return may_have_unnoted_job(journal, fresh)
     return journal.job is not None and not journal.local and (journal.ended is None or journal.may_return)
 
 
@@ -146,7 +153,7 @@ def _judge(journal: Journal, slurm: Slurm, details: bool) -> Status:
 
 def _read(folder: RunFolder) -> Journal:
     journal = journals.read(readable(folder))
-    if not journal.latest and journal.problem is None:  # an array task may have archived the point between the two
+    if not journal.latest and journal.problem is None:  # an array task may have archived the point after `readable`
         journal = journals.read(readable(folder))
     return journal
 
@@ -155,38 +162,40 @@ def _status(journal: Journal, slurm: Slurm, details: bool) -> Status:
     now = time.time()
     if journal.unsettled:
         _learn(journal, slurm)
-    seen = None
+    latest = None
     if journal.attempt is not None and (details or journal.ended is None):
-        seen = progress(journal.folder, journal.attempt.number)
-    seen = seen or of_end(journal.ended or {}) or Progress()
-    slurm = of_the_run(journal, slurm)
-    fresh = journal.ended is None and is_fresh(journal.folder, seen, now)
-    word, detail = state(journal, slurm, fresh, now)
+        latest = progress(journal.folder, journal.attempt.number)
+    latest = latest or from_end_event(journal.ended or {}) or Progress()
+    slurm = without_foreign_job(journal, slurm)
+    fresh = journal.ended is None and is_fresh(journal.folder, latest, now)
+    state, detail = run_state(journal, slurm, fresh, now)
     entry = slurm.jobs.get(journal.job) if journal.job is not None and _in_slurm(journal) else None
-    return Status(journal, word, detail, seen, entry, now)
+    return Status(journal, state, detail, latest, entry, now)
 
 
 def _learn(journal: Journal, slurm: Slurm) -> None:
-    """Slurm may have the job of a submission whose answer was lost."""
+    """Adds to the journal the job of a submission whose answer was lost, where Slurm has it."""
     from slurmopt.slurm.find_job import with_token
 
     if (job := with_token(slurm.jobs, journal.token or "")) is not None:
         journals.learn(journal, job)
 
 
-def of_the_run(journal: Journal, slurm: Slurm) -> Slurm:
-    """Without a job that only has the number of the run's: a cluster built anew counts from 1, and people edit."""
+def without_foreign_job(journal: Journal, slurm: Slurm) -> Slurm:
+    """`slurm` without a job that has the run's job id but belongs to something else: a rebuilt cluster counts from 1,
+    and journals are edited."""
     entry = slurm.jobs.get(journal.job or "")
     if entry is None or entry.runs(str(journal.folder.script)):
         return slurm
-    if journal.token is None and not entry.command:  # neither says whose it is
+    if journal.token is None and not entry.command:  # nothing tells whose job it is
         return slurm
     return slurm if journal.token and journal.token in entry.comment else replace(slurm, jobs={})
 
 
 def as_dict(status: Status, details: bool = True) -> dict[str, Any]:
-    """What `slurmopt status --json` prints of a run: see `slurmopt.commands.status`. `details`: checkpoints too."""
-    journal, seen, attempt = status.journal, status.progress, status.journal.attempt
+    """What `slurmopt status --json` prints of a run (see `slurmopt.commands.status`). `details`: with checkpoints and
+    budgets."""
+    journal, progress, attempt = status.journal, status.progress, status.journal.attempt
     end = journal.ended or {}
     latest = (attempt.end if attempt else None) or {}
     return {
@@ -208,12 +217,12 @@ def as_dict(status: Status, details: bool = True) -> dict[str, Any]:
         "started": attempt.started if attempt else None,
         "ended": number(end.get("time")),
         "elapsed": status.elapsed,
-        "step": seen.step,
-        "total_steps": seen.total_steps,
-        "steps_per_second": seen.steps_per_second,
-        "eta_seconds": seen.eta_seconds if status.alive else None,
-        "metrics": {key: value if math.isfinite(value) else None for key, value in seen.metrics.items()},
-        "heartbeat": seen.heartbeat,
+        "step": progress.step,
+        "total_steps": progress.total_steps,
+        "steps_per_second": progress.steps_per_second,
+        "eta_seconds": progress.eta_seconds if status.alive else None,
+        "metrics": {key: value if math.isfinite(value) else None for key, value in progress.metrics.items()},
+        "heartbeat": progress.heartbeat,
         "outcome": text(end.get("outcome")),
         "exit_code": as_int(end.get("exit_code")),
         "rank": as_int(end.get("rank")),

@@ -1,16 +1,16 @@
-"""One word for how a run is, from its journal, its heartbeats and what Slurm says of its job.
+"""Derives the state of a run from its journal, its heartbeats and what Slurm says of its job. The states:
 
-unsubmitted   the launch broke off before Slurm or the local runner had it
-pending       waits for its first start
+unsubmitted   the launch broke off before it handed the run to Slurm or the local runner
+pending       waits for its first attempt
 running
-stopping      was told to save and stop (the time limit is near), or cancelled and not gone yet
+stopping      was told to save and stop (the time limit is near), or was cancelled and has not stopped yet
 requeued      waits for its next attempt
-finished      ended well
+finished      ended successfully
 failed        ended with an error of the user's code or of the machines; the detail says which
-killed        ended by a kill: memory, time limit, somebody's signal
+killed        ended by a kill: out of memory, time limit, a signal from outside
 cancelled     ended by `slurmopt cancel`, or by scancel
-lost          nobody knows the job any more, and it left no verdict
-unknown       its journal cannot be read, or who knows it cannot be asked and it has been silent for long
+lost          Slurm no longer knows the job, and it left no verdict
+unknown       the journal cannot be read; or Slurm cannot be asked, and there is no fresh heartbeat
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from slurmopt.slurm.queue_entry import QueueEntry
 
 ALIVE = ("pending", "running", "stopping", "requeued")
-"""States from which a run goes on by itself."""
+"""States of runs that are not over."""
 FAILED = ("failed", "killed", "lost")
 """States of a run that ended other than well, and that nobody cancelled."""
 ENDED = ("finished", *FAILED, "cancelled")
 
 _SKEW = 5.0
-"""Seconds by which the clocks of nodes may differ, or Slurm's knowledge lag behind the job's own journal."""
+"""Seconds by which the clocks of nodes may differ, or squeue's answer may lag behind the job's own journal."""
 
 
 _FOR_TEND = "it waits for a fresh submission: `slurmopt tend` makes it"
@@ -48,7 +48,7 @@ _FOR_TEND = "it waits for a fresh submission: `slurmopt tend` makes it"
 
 @dataclass
 class Slurm:
-    """What one squeue said: jobs by id; or why it could not be asked."""
+    """squeue's answer, jobs by id; or why it could not be asked."""
 
     jobs: Mapping[str, QueueEntry] = field(default_factory=dict)
     asked: float = 0.0
@@ -56,20 +56,20 @@ class Slurm:
     problem: str | None = None
 
 
-def state(journal: Journal, slurm: Slurm, fresh: bool, now: float) -> tuple[str, str | None]:
+def run_state(journal: Journal, slurm: Slurm, fresh: bool, now: float) -> tuple[str, str | None]:
     """The run's state and a detail for people. `fresh`: whether a heartbeat shows that the latest attempt lives."""
     if journal.problem:
         return "unknown", journal.problem
     if journal.ended is not None:
         return _returning(journal, slurm) or _ended(journal, journal.ended)
-    word, detail = _going_on(journal, slurm, fresh, now)
-    if word == "requeued" and journal.attempt is not None and journal.attempt.end is not None:
+    name, detail = _going_on(journal, slurm, fresh, now)
+    if name == "requeued" and journal.attempt is not None and journal.attempt.end is not None:
         detail = "; ".join(filter(None, (reason(journal.attempt.end), detail))) or None
-    return word, detail
+    return name, detail
 
 
 def _going_on(journal: Journal, slurm: Slurm, fresh: bool, now: float) -> tuple[str, str | None]:
-    """The state of a run that has not ended as far as its journal knows."""
+    """The state of a run that has not ended by its journal."""
     if journal.for_tend:
         return ("cancelled", None) if journal.cancelled else ("requeued", _FOR_TEND)
     if journal.job is None:
@@ -78,15 +78,15 @@ def _going_on(journal: Journal, slurm: Slurm, fresh: bool, now: float) -> tuple[
         return _local(journal, fresh)
     if slurm.problem is not None:
         return _unasked(journal, fresh, slurm.problem)
-    if slurm.asked - _SKEW < journal.latest <= now + _SKEW:  # the journal knows better than the shared answer
+    if slurm.asked - _SKEW < journal.latest <= now + _SKEW:  # the journal is newer than the cached answer
         return _newer(journal, slurm.jobs.get(journal.job), slurm.asked)
     entry = slurm.jobs.get(journal.job)
     return _unqueued(journal, fresh) if entry is None else _queued(journal, entry, fresh)
 
 
 def _unsubmitted(run: RunFolder) -> str:
-    """Why nobody has submitted what is in the folder. Another user, or a copy, may have put something else there than
-    a launch did."""
+    """Why the run was never submitted. The folder may not be a launch's: another user may have written it, or it may be
+    a copy."""
     if (owner := owner_of(run)) is not None:
         return f"its journal tells of no job; it belongs to another user ({owner})"
     if not run.in_sweep and (missing := run.lacks()):
@@ -95,7 +95,7 @@ def _unsubmitted(run: RunFolder) -> str:
 
 
 def _returning(journal: Journal, slurm: Slurm) -> tuple[str, str | None] | None:
-    """What Slurm does with a job that was ended by SIGTERM, if it is not simply over."""
+    """The state of a run that was ended by SIGTERM, if Slurm requeues or has cancelled its job; else None."""
     if not journal.may_return or slurm.problem is not None:
         return None
     entry = slurm.jobs.get(journal.job or "")
@@ -109,27 +109,27 @@ def _returning(journal: Journal, slurm: Slurm) -> tuple[str, str | None] | None:
 
 
 def _ended(journal: Journal, end: dict[str, Any]) -> tuple[str, str | None]:
-    return of_end(end, journal.cancelled)
+    return state_at_end(end, journal.cancelled)
 
 
-def of_end(end: dict[str, Any], cancelled: bool) -> tuple[str, str | None]:
-    """The state of a run that has ended with this event, and why. `cancelled`: by its owner, before."""
+def state_at_end(end: dict[str, Any], cancelled: bool) -> tuple[str, str | None]:
+    """The state of a run that ended with the event `end`, and why. `cancelled`: its owner had cancelled it."""
     if end.get("outcome") == FINISHED:
         return "finished", None
     outcome, error, cause = (text(end.get(key)) for key in ("outcome", "error", "cause"))
     if cancelled or cause == causes.CANCELLED:
         return "cancelled", None
-    if outcome == REQUEUE:  # it had saved and wanted to come back, and may not
+    if outcome == REQUEUE:  # it had saved in order to restart, and is not restarted
         return "killed" if cause in causes.NOBODYS_ERROR else "failed", reason(end)
     if outcome == KILLED:
         return "killed", ": ".join(filter(None, (cause if cause != causes.KILLED else None, error))) or None
-    rank, what = as_int(end.get("rank")), cause or outcome or "no outcome"
-    where = f"{what}, rank {rank}" if rank is not None else what
+    rank, subject = as_int(end.get("rank")), cause or outcome or "no outcome"
+    where = f"{subject}, rank {rank}" if rank is not None else subject
     return "failed", f"{where}: {error}" if error else where
 
 
 def reason(end: dict[str, Any]) -> str | None:
-    """Why the run comes back after this `end`, or does not, with the cause."""
+    """The cause of this `end` event, and why the run restarts after it or does not."""
     cause, why = text(end.get("cause")), text(end.get("reason"))
     return why if cause is None or (why and cause in why) else ": ".join(filter(None, (cause, why)))
 
@@ -149,24 +149,24 @@ def _local(journal: Journal, fresh: bool) -> tuple[str, str | None]:
 
 
 def _is_of_this_boot(runner: Mapping[str, Any]) -> bool:
-    """Whether it ran on this machine, in a container of the same name: one that was started again has lost it."""
+    """Whether the runner ran on this machine since its last boot, perhaps in an earlier container of the same name."""
     boot = (text(runner.get("machine")) or "").partition(" ")[0]
     return runner.get("host") == socket.gethostname() and boot == machine().partition(" ")[0]
 
 
 def _left(journal: Journal, joint: str) -> str:
-    """What a run that vanished had said of itself."""
+    """What the journal of a run whose job is gone said last."""
     return f"{joint}was to start the next attempt" if _is_due(journal) else f"{joint}left no verdict"
 
 
 def _is_due(journal: Journal) -> bool:
-    """Whether the latest attempt has ended, and another is to follow."""
+    """Whether the latest attempt has ended and a next one is to start."""
     attempt = journal.attempt
     return attempt is not None and (attempt.requeue is not None or (attempt.end is not None and returns(attempt.end)))
 
 
 def living(journal: Journal) -> str:
-    """The state of a run whose job is known to live, from the journal alone."""
+    """The state by the journal alone of a run whose job is alive."""
     attempt = journal.attempt
     if journal.cancelled:
         return "stopping"
@@ -185,18 +185,19 @@ def _unasked(journal: Journal, fresh: bool, problem: str) -> tuple[str, str | No
     return "unknown", "no fresh heartbeat, and Slurm was not asked"
 
 
-def _newer(journal: Journal, entry: QueueEntry | None, asked: float) -> tuple[str, str | None]:
-    """The journal is newer than squeue's answer; but a job that has not started, or was ended, writes none itself."""
-    known = living(journal)
-    if entry is None and journal.cancelled and (journal.submitted or journal.tried) < asked - _SKEW:
-        return "cancelled", None  # Slurm has forgotten it; what is new is of somebody who lets the run go on
-    if entry is not None and (known == "pending" or (journal.cancelled and plain_state(entry.state) in OVER)):
+def _newer(journal: Journal, entry: QueueEntry | None, asked_at: float) -> tuple[str, str | None]:
+    """The state where the journal is newer than squeue's answer. squeue still counts for a job that has not started or
+    was ended, because such a job writes no events."""
+    living_state = living(journal)
+    if entry is None and journal.cancelled and (journal.submitted or journal.tried) < asked_at - _SKEW:
+        return "cancelled", None  # Slurm has forgotten it; the newer event is not the job's
+    if entry is not None and (living_state == "pending" or (journal.cancelled and plain_state(entry.state) in OVER)):
         return _queued(journal, entry, fresh=False)
-    return known, "submitted a moment ago" if known == "pending" else None
+    return living_state, "submitted a moment ago" if living_state == "pending" else None
 
 
 def _unqueued(journal: Journal, fresh: bool) -> tuple[str, str | None]:
-    """squeue does not know the job."""
+    """The state where squeue does not list the job."""
     if journal.cancelled:
         return "cancelled", None
     if fresh:
@@ -205,20 +206,20 @@ def _unqueued(journal: Journal, fresh: bool) -> tuple[str, str | None]:
 
 
 def _queued(journal: Journal, entry: QueueEntry, fresh: bool) -> tuple[str, str | None]:
-    word = plain_state(entry.state)
-    if word == "cancelled" or (journal.cancelled and word in OVER):
+    job_state = plain_state(entry.state)
+    if job_state == "cancelled" or (journal.cancelled and job_state in OVER):
         return "cancelled", None
-    if word in WAITING:
+    if job_state in WAITING:
         waiting = "requeued" if journal.attempt else "pending"
         return "stopping" if journal.cancelled else waiting, plain_reason(entry.reason)
-    if word in OVER and not fresh:
+    if job_state in OVER and not fresh:
         why = plain_reason(entry.reason)
-        said = f"Slurm says {word}{f', {why}' if why else ''}{_left(journal, '; it ')}"
-        return ("lost" if word == "finished" else "killed"), said
-    known = living(journal)
-    if word == "completing" and known == "running":
+        detail = f"Slurm says {job_state}{f', {why}' if why else ''}{_left(journal, '; it ')}"
+        return ("lost" if job_state == "finished" else "killed"), detail
+    living_state = living(journal)
+    if job_state == "completing" and living_state == "running":
         return "stopping", None
-    return "running" if known == "pending" else known, word if word == "suspended" else None
+    return "running" if living_state == "pending" else living_state, job_state if job_state == "suspended" else None
 
 
 def age(then: Any, now: float) -> str:

@@ -1,4 +1,4 @@
-"""A run's status for people: one line in a table, or a page of its own."""
+"""Formats a run's status for people: as a row of a table, or as a page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slurmopt.errors import one_line, why_failed
 from slurmopt.restart import causes
 from slurmopt.run_folder.files import read_json
 from slurmopt.run_folder.json_values import as_int, text
-from slurmopt.runs.options import word_for
+from slurmopt.runs.options import run_arg
 from slurmopt.runs.status import budgets, checkpoints
 from slurmopt.runs.status.failure import failure
 from slurmopt.runs.status.progress import Progress, silent_after, silent_ranks
@@ -36,33 +36,33 @@ _NEXT = {
 
 
 def rows(statuses: list[Status], width: int | None) -> str:
-    """Many runs, a line each."""
+    """A table of runs, one row each."""
     return table(HEADER, [cells(status) for status in statuses], width)
 
 
 def cells(status: Status) -> list[str]:
-    """A run's line in the table."""
-    seen = status.progress
-    left = human_seconds(seen.eta_seconds) if seen.eta_seconds is not None and status.alive else ""
+    """A run's row in the table."""
+    progress = status.progress
+    remaining = human_seconds(progress.eta_seconds) if progress.eta_seconds is not None and status.alive else ""
     elapsed = human_seconds(status.elapsed) if status.elapsed is not None else ""
-    return [_short(status.label), status.state, steps(seen), left, elapsed, _remark(status)]
+    return [_short(status.label), status.state, steps(progress), remaining, elapsed, _remark(status)]
 
 
 def _short(label: str, most: int = 36) -> str:
-    """The ID's end and the name's beginning tell runs apart."""
+    """`label`, cut in the middle: the name's beginning and the ID's end tell runs apart."""
     return label if len(label) <= most else f"{label[: most - 23]}…{label[-22:]}"
 
 
 def _remark(status: Status) -> str:
     attempt = status.journal.attempt
-    again = f"attempt {attempt.number}" if attempt and attempt.number and status.alive else ""
-    told = metrics(status.progress) if status.alive else ""
-    parts = [whose(status.owner), status.detail or "", _awaits(status), _start(status), told, again]
+    attempt_text = f"attempt {attempt.number}" if attempt and attempt.number and status.alive else ""
+    metrics_text = metrics(status.progress) if status.alive else ""
+    parts = [whose(status.owner), status.detail or "", _awaits(status), _start(status), metrics_text, attempt_text]
     return "; ".join(filter(None, parts))
 
 
 def whose(owner: str | None) -> str:
-    """Of a run or sweep that is not one's own: anybody may have written there what it says."""
+    """A remark on a run or sweep of another user, who may have written anything into it; "" for one's own."""
     return f"of another user ({owner})" if owner else ""
 
 
@@ -74,32 +74,32 @@ def _start(status: Status) -> str:
     return f"expected to start {time.strftime(f'{day}%H:%M', when)}"
 
 
-def steps(seen: Progress) -> str:
+def steps(progress: Progress) -> str:
     """`120/500`."""
-    if seen.step is None:
+    if progress.step is None:
         return ""
-    return str(seen.step) if seen.total_steps is None else f"{seen.step}/{seen.total_steps}"
+    return str(progress.step) if progress.total_steps is None else f"{progress.step}/{progress.total_steps}"
 
 
-def metrics(seen: Progress) -> str:
+def metrics(progress: Progress) -> str:
     """`val_loss 1.234  lr 0.0003`."""
-    return "  ".join(f"{name} {value:.4g}" for name, value in seen.metrics.items())
+    return "  ".join(f"{name} {value:.4g}" for name, value in progress.metrics.items())
 
 
 def page(status: Status) -> str:
-    """One run, with all that helps to understand it and what to do next. Nothing is cut: paths are to be copied."""
+    """The page of one run, with the next command. Nothing is cut, so that paths can be copied."""
     lines = [(label, one_line(text)) for label, text in _facts(status) if text]
     return "\n".join([f"{status.label}: {status.state}", *(f"  {label:10} {text}" for label, text in lines)])
 
 
 def _facts(status: Status) -> list[tuple[str, str | None]]:
-    journal, seen = status.journal, status.progress
+    journal, progress = status.journal, status.progress
     why = status.detail if journal.ended is None else _why_final(status)
     return [
         ("owner", whose(status.owner).removeprefix("of ")),
         ("why", "; ".join(filter(None, (why, _start(status))))),
         ("progress", _progress(status)),
-        ("metrics", metrics(seen)),
+        ("metrics", metrics(progress)),
         *_checkpoints(status),
         ("time", _times(status)),
         ("budget", budgets.for_people(budgets.read(status.folder))),
@@ -114,22 +114,24 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
 
 
 def _why_final(status: Status) -> str:
-    """Why a run that was ended does not come back, where its error does not tell."""
-    told = text((status.journal.ended or {}).get("reason"))
-    return told if told and status.state not in ("finished", "cancelled") and told != status.detail else ""
+    """Why an ended run is not restarted, where its error does not say so."""
+    reason = text((status.journal.ended or {}).get("reason"))
+    return reason if reason and status.state not in ("finished", "cancelled") and reason != status.detail else ""
 
 
 def _progress(status: Status) -> str:
-    seen = status.progress
-    rate = f"{seen.steps_per_second:.3g} steps/s" if seen.steps_per_second is not None else ""
-    left = f"about {human_seconds(seen.eta_seconds)} left" if seen.eta_seconds is not None and status.alive else ""
-    done = f"step {steps(seen)}" if seen.step is not None else ""
-    waiting = "waits for the other ranks" if seen.phase == "waiting" and status.alive else _awaits(status)
-    return ", ".join(filter(None, (waiting, done, rate, left)))
+    progress = status.progress
+    rate = f"{progress.steps_per_second:.3g} steps/s" if progress.steps_per_second is not None else ""
+    remaining = (
+        f"about {human_seconds(progress.eta_seconds)} left" if progress.eta_seconds is not None and status.alive else ""
+    )
+    step = f"step {steps(progress)}" if progress.step is not None else ""
+    waiting = "waits for the other ranks" if progress.phase == "waiting" and status.alive else _awaits(status)
+    return ", ".join(filter(None, (waiting, step, rate, remaining)))
 
 
 def _awaits(status: Status) -> str:
-    """What a running attempt waits for before its task starts."""
+    """What an attempt that is alive waits for before its task starts."""
     return f"waits: {status.progress.awaits}" if status.progress.awaits and status.alive else ""
 
 
@@ -142,8 +144,8 @@ def _times(status: Status) -> str:
     journal = status.journal
     parts = []
     if status.elapsed is not None and journal.attempt:
-        word = "has run" if status.alive else "ran"
-        parts.append(f"attempt {journal.attempt.number} {word} {human_seconds(status.elapsed)}")
+        verb = "has run" if status.alive else "ran"
+        parts.append(f"attempt {journal.attempt.number} {verb} {human_seconds(status.elapsed)}")
     if journal.created is not None:
         parts.append(f"launched {age(journal.created, status.now)}")
     return ", ".join(parts)
@@ -156,10 +158,10 @@ def _job(status: Status) -> str:
 
 
 def _heartbeat(status: Status) -> str:
-    attempt, seen = status.journal.attempt, status.progress.heartbeat
-    if attempt is None or seen is None or not status.alive:
+    attempt, heartbeat = status.journal.attempt, status.progress.heartbeat
+    if attempt is None or heartbeat is None or not status.alive:
         return ""
-    text = age(seen, status.now)
+    text = age(heartbeat, status.now)
     threshold = silent_after(status.folder, status.progress.interval)
     silent = silent_ranks(status.folder, attempt.number, threshold)
     if silent:
@@ -169,12 +171,14 @@ def _heartbeat(status: Status) -> str:
 
 
 def _result(status: Status) -> str:
-    """What the function returned, where it says something."""
+    """What the function returned, unless that is None or 0."""
     if status.state != "finished":
         return ""
     try:
-        told = read_json(status.folder.result) or status.journal.ended or {}  # of a sweep's point the journal has it
-        result = told.get("result")
+        verdict = (
+            read_json(status.folder.result) or status.journal.ended or {}
+        )  # the journal has it for a point of a sweep
+        result = verdict.get("result")
     except OSError as error:
         return f"cannot be read: {why_failed(error)}"
     return "" if result is None or result == 0 else cut(json.dumps(result), _LONGEST_RESULT)
@@ -185,15 +189,15 @@ def _error(status: Status) -> str | None:
         return None
     if status.journal.ended is not None and status.detail:
         return status.detail
-    found = failure(status.folder, status.journal.attempt.number) if status.journal.attempt else None
-    if found is None:
+    failed = failure(status.folder, status.journal.attempt.number) if status.journal.attempt else None
+    if failed is None:
         return None
-    said = found.error or found.outcome
-    return said if found.rank is None else f"rank {found.rank}: {said}"
+    error = failed.error or failed.outcome
+    return error if failed.rank is None else f"rank {failed.rank}: {error}"
 
 
 def log_path(status: Status) -> str | None:
-    """The log of the rank that failed, else rank 0's, of the latest attempt; else the job's."""
+    """The log of the latest attempt's failed rank, else of rank 0; else that of the job."""
     folder, attempt, job = status.folder, status.journal.attempt, status.journal.job
     failed = as_int((status.journal.ended or {}).get("rank"))
     paths = [folder.rank_log(attempt.number, rank) for rank in (failed, 0) if rank is not None] if attempt else []
@@ -202,15 +206,15 @@ def log_path(status: Status) -> str | None:
 
 
 def next_step(status: Status) -> str:
-    """The command that helps now."""
-    run = word_for(status.folder, status.label)
+    """The command to run next."""
+    run = run_arg(status.folder, status.label)
     if status.journal.problem is not None and not status.folder.in_sweep:
         return f"look at what is there; squeue --me -o '%i %o' names your job whose script is {status.folder.script}"
-    if status.owner is not None:  # who alone can submit, retry or cancel it
+    if status.owner is not None:  # only its owner can submit, retry or cancel it
         return f"slurmopt logs {run}" if status.journal.attempt else ""
     if status.state == "unsubmitted" and status.folder.lacks():
         return ""
     if status.journal.for_tend and status.alive:
         return f"slurmopt tend {run}"
-    more = causes.RETRY_OPTIONS.get(text((status.journal.ended or {}).get("cause")) or "", "")
-    return _NEXT[status.state].format(run=run, id=status.folder.id, more=more)
+    options = causes.RETRY_OPTIONS.get(text((status.journal.ended or {}).get("cause")) or "", "")
+    return _NEXT[status.state].format(run=run, id=status.folder.id, more=options)

@@ -1,4 +1,4 @@
-"""Draws a text again and again until nothing of it can change any more: `--watch`."""
+"""Redraws a text until it can no longer change: `--watch`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ _HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _REDRAW = 1.0
 
 
-def redraw(look: Callable[[], tuple[str, list[str], bool]]) -> int:
-    """On a terminal redraws in place; elsewhere prints again what has changed. `look` gives the text, what a change is
-    told by, and whether it can change any more."""
-    shown = None
+def redraw(draw: Callable[[], tuple[str, list[str], bool]]) -> int:
+    """Redraws in place on a terminal; elsewhere prints the text again when it has changed. Returns the exit status, 0.
+
+    `draw` returns the text, the states by which changes are recognized, and whether they can still change.
+    """
+    previous = None
     while True:
-        text, states, alive = look()
+        text, states, alive = draw()
         if sys.stdout.isatty():
             print(f"{_HOME_AND_CLEAR}{text}", flush=True)
-        elif states != shown:
+        elif states != previous:
             print(text, flush=True)
-            shown = states
+            previous = states
         if not alive:
             return 0
         time.sleep(_REDRAW)

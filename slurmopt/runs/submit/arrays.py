@@ -51,17 +51,17 @@ class Batch:
 
 def known(sweep: SweepFolder) -> list[Submission]:
     """The sweep's submissions as its journal tells of them, oldest first; the last may have no job yet."""
-    found: dict[str, Submission] = {}
+    submissions_by_token: dict[str, Submission] = {}
     for event in events.read(sweep.events, "submitting", "submitted", "submit-failed"):
         token = str(event.get("token"))
         if event["event"] == "submitting" and "points" in event:
             with contextlib.suppress(KeyError, TypeError, ValueError):  # a line that a foreign hand has written
-                found.setdefault(token, _submission(event, token))
-        elif event["event"] == "submitted" and token in found:
-            found[token] = replace(found[token], job=str(event.get("job")))
+                submissions_by_token.setdefault(token, _submission(event, token))
+        elif event["event"] == "submitted" and token in submissions_by_token:
+            submissions_by_token[token] = replace(submissions_by_token[token], job=str(event.get("job")))
         elif event["event"] == "submit-failed":
-            found.pop(token, None)
-    return list(found.values())
+            submissions_by_token.pop(token, None)
+    return list(submissions_by_token.values())
 
 
 def _submission(event: dict[str, Any], token: str) -> Submission:
@@ -79,93 +79,93 @@ def _submission(event: dict[str, Any], token: str) -> Submission:
 
 def of_part(sweep: SweepFolder, token: str) -> Submission | None:
     """The submission that was made for a part of the sweep, whose own journal has `token` for it."""
-    tried = events.read(sweep.events, "submitting")
-    mine = {event.get("token") for event in tried if event.get("part") == token}
-    return next((one for one in reversed(known(sweep)) if one.token in mine), None)
+    submitting = events.read(sweep.events, "submitting")
+    tokens = {event.get("token") for event in submitting if event.get("part") == token}
+    return next((entry for entry in reversed(known(sweep)) if entry.token in tokens), None)
 
 
 def submitted(sweep: SweepFolder) -> Ranges:
     """The points that some array job has or had."""
-    return Ranges(span for one in known(sweep) if one.job is not None for span in one.points.spans)
+    return Ranges(span for entry in known(sweep) if entry.job is not None for span in entry.points.spans)
 
 
 def numbered_as_before(sweep: SweepFolder, points: Ranges) -> list[tuple[Ranges, Ranges | None]]:
     """`points` in parts, each with the points that the array tasks of its first array job were numbered by: scripts
     may go by SLURM_ARRAY_TASK_ID. None where several points shared an array task, or none had one."""
-    found: list[tuple[Ranges, Ranges | None]] = []
-    for one in known(sweep):
-        mine = points.both(one.points)
-        if mine and not one.packed and one.per_task == 1:
-            found.append((mine, one.numbered))
-            points = points.minus(mine)
-    return [*found, (points, None)] if points else found
+    parts: list[tuple[Ranges, Ranges | None]] = []
+    for entry in known(sweep):
+        common = points.both(entry.points)
+        if common and not entry.packed and entry.per_task == 1:
+            parts.append((common, entry.numbered))
+            points = points.minus(common)
+    return [*parts, (points, None)] if points else parts
 
 
 def settle(sweep: SweepFolder, settings: Settings, count: int) -> None:
     """Brings a submission whose answer was lost to its end: the same points, not twice. With the sweep's lock held."""
-    for one in known(sweep):
-        if one.job is None:
-            options = _options(sweep, one.token)
-            batch = Batch(one.points, one.per_task, one.packed, one.tasks, options, one.among)
+    for entry in known(sweep):
+        if entry.job is None:
+            options = _options(sweep, entry.token)
+            batch = Batch(entry.points, entry.per_task, entry.packed, entry.tasks, options, entry.among)
             submit_array(sweep, settings, batch, count)
-    _tell(sweep, count)
+    _update_sweep_file(sweep, count)
 
 
-def note_found(sweep: SweepFolder, settings: Settings) -> list[Submission]:
+def note_lost_jobs(sweep: SweepFolder, settings: Settings) -> list[Submission]:
     """Notes the jobs of submissions whose answer was lost, where Slurm has them; these. Submits nothing. With the
     sweep's lock held. Raises what keeps Slurm from answering."""
-    found = []
-    for one in known(sweep):
-        if one.job is not None or one.token is None:
+    with_jobs = []
+    for entry in known(sweep):
+        if entry.job is not None or entry.token is None:
             continue
-        wanted = sought(sweep.script, one.token, _words(one))
-        job = look_up(wanted, time.monotonic() + seconds(settings.launch.submit_timeout))
+        query = sought(sweep.script, entry.token, _script_args(entry))
+        job = look_up(query, time.monotonic() + seconds(settings.launch.submit_timeout))
         if job is not None:
-            found.append(replace(one, job=job))
-    note(sweep, found)
-    return found
+            with_jobs.append(replace(entry, job=job))
+    note(sweep, with_jobs)
+    return with_jobs
 
 
 def drop_lost(sweep: SweepFolder) -> None:
-    """Notes that Slurm has nothing of the submissions whose jobs `note_found` did not find, so that nobody brings them
-    to their end. With the sweep's lock held."""
-    for one in known(sweep):
-        if one.job is None:
+    """Notes that Slurm has nothing of the submissions whose jobs `note_lost_jobs` did not find, so that nobody brings
+    them to their end. With the sweep's lock held."""
+    for entry in known(sweep):
+        if entry.job is None:
             events.append(
-                sweep.events, "submit-failed", backend="sbatch", token=one.token, reason="Slurm has no such job"
+                sweep.events, "submit-failed", backend="sbatch", token=entry.token, reason="Slurm has no such job"
             )
 
 
-def note(sweep: SweepFolder, found: list[Submission]) -> None:
+def note(sweep: SweepFolder, entries: list[Submission]) -> None:
     """Notes the jobs of submissions that the journal does not know yet."""
-    unknown = {one.token for one in known(sweep) if one.job is None}
-    for one in found:
-        if one.job is not None and one.token in unknown:
-            events.append(sweep.events, "submitted", backend="sbatch", token=one.token, job=one.job, **in_cluster())
-    _tell(sweep, point_count(sweep))
+    unknown = {entry.token for entry in known(sweep) if entry.job is None}
+    for entry in entries:
+        if entry.job is not None and entry.token in unknown:
+            events.append(sweep.events, "submitted", backend="sbatch", token=entry.token, job=entry.job, **in_cluster())
+    _update_sweep_file(sweep, point_count(sweep))
 
 
-def is_told(sweep: SweepFolder) -> bool:
+def is_settled(sweep: SweepFolder) -> bool:
     """Whether the journal knows the job of each submission, and sweep.json says the same."""
-    there = known(sweep)
-    return all(one.job is not None for one in there) and submissions.read(sweep.sweep_file) == there
+    entries = known(sweep)
+    return all(entry.job is not None for entry in entries) and submissions.read(sweep.sweep_file) == entries
 
 
-def _tell(sweep: SweepFolder, count: int) -> None:
+def _update_sweep_file(sweep: SweepFolder, count: int) -> None:
     """Brings sweep.json up to the journal, also where a launch was killed between the two."""
-    made = [one for one in known(sweep) if one.job is not None]
-    if made and submissions.read(sweep.sweep_file) != made:
-        submissions.write(sweep.sweep_file, count, made)
+    entries = [entry for entry in known(sweep) if entry.job is not None]
+    if entries and submissions.read(sweep.sweep_file) != entries:
+        submissions.write(sweep.sweep_file, count, entries)
 
 
-def _words(one: Submission) -> list[str]:
+def _script_args(submission: Submission) -> list[str]:
     """The script's arguments: see array.sh.j2."""
-    return [str(one.number), str(one.numbered), str(one.per_task)]
+    return [str(submission.number), str(submission.numbered), str(submission.per_task)]
 
 
 def _options(sweep: SweepFolder, token: str | None) -> tuple[str, ...]:
-    tried = events.read(sweep.events, "submitting")
-    return next((tuple(map(str, event.get("options", ()))) for event in tried if event.get("token") == token), ())
+    submitting = events.read(sweep.events, "submitting")
+    return next((tuple(map(str, event.get("options", ()))) for event in submitting if event.get("token") == token), ())
 
 
 def submit_array(sweep: SweepFolder, settings: Settings, batch: Batch, count: int) -> Submission:
@@ -174,9 +174,9 @@ def submit_array(sweep: SweepFolder, settings: Settings, batch: Batch, count: in
     An unsettled submission must have been settled before. Raises what `slurmopt.slurm.submit.sbatch_once` does.
     """
     refuse_foreign(sweep)
-    before = [one for one in known(sweep) if one.job is not None]
-    number = max((one.number for one in before), default=-1) + 1
-    made = Submission(
+    entries = [entry for entry in known(sweep) if entry.job is not None]
+    number = max((entry.number for entry in entries), default=-1) + 1
+    submission = Submission(
         number=number,
         points=batch.points,
         per_task=batch.per_task,
@@ -186,15 +186,15 @@ def submit_array(sweep: SweepFolder, settings: Settings, batch: Batch, count: in
         job=None,
     )
     at_once = f"%{settings.sweep.at_once}" if settings.sweep.at_once else ""
-    options = [f"--array={made.array}{at_once}", *batch.options]
+    options = [f"--array={submission.array}{at_once}", *batch.options]
     timeout = seconds(settings.launch.submit_timeout)
     comment = settings.resources.comment
-    told = {"number": number, "points": str(batch.points), "per_task": batch.per_task, "packed": batch.packed}
-    told |= {} if batch.among is None else {"among": str(batch.among)}
-    told |= {} if batch.part is None else {"part": batch.part}
-    with journaled(sweep.run, "sbatch", **told, tasks=batch.tasks, options=list(batch.options)) as submitting:
+    details = {"number": number, "points": str(batch.points), "per_task": batch.per_task, "packed": batch.packed}
+    details |= {} if batch.among is None else {"among": str(batch.among)}
+    details |= {} if batch.part is None else {"part": batch.part}
+    with journaled(sweep.run, "sbatch", **details, tasks=batch.tasks, options=list(batch.options)) as submitting:
         token, retry = submitting.token, submitting.retry
-        submitting.job = sbatch_once(sweep.script, comment, token, timeout, retry, options, _words(made))
+        submitting.job = sbatch_once(sweep.script, comment, token, timeout, retry, options, _script_args(submission))
         submitting.details = in_cluster()
-    _tell(sweep, count)
-    return replace(made, job=submitting.job)
+    _update_sweep_file(sweep, count)
+    return replace(submission, job=submitting.job)

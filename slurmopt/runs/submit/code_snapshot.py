@@ -31,26 +31,26 @@ def copy_code(source: Path, target: Path, kind: str, skip: Path) -> None:
 
 def _make_folders(top: Path, folder: Path) -> None:
     """Makes `folder`, below `top`, and what is missing between: parents that mkdir makes have a mode of its own."""
-    for each in reversed([one for one in (folder, *folder.parents) if top in one.parents]):
-        each.mkdir(mode=_MODE, exist_ok=True)
+    for missing in reversed([path for path in (folder, *folder.parents) if top in path.parents]):
+        missing.mkdir(mode=_MODE, exist_ok=True)
 
 
 def _git_files(source: Path) -> list[str]:
     command = ["git", "-C", str(source), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=120, check=True)
+        process = subprocess.run(command, capture_output=True, timeout=120, check=True)
     except FileNotFoundError as error:
         raise FolderError("environment.snapshot=git needs git, which is not here; valid: copy, off") from error
     except subprocess.SubprocessError as error:
         raise FolderError(
             f"environment.snapshot=git needs a git repository, which {str(source)!r} is not; valid: copy, off"
         ) from error
-    return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
+    return [os.fsdecode(name) for name in process.stdout.split(b"\0") if name]
 
 
 def _all_files(source: Path) -> list[str]:
-    found = []
+    paths = []
     for folder, folders, files in os.walk(source):
         folders[:] = [name for name in folders if name not in _NEVER]
-        found += [os.path.relpath(os.path.join(folder, name), source) for name in files]
-    return found
+        paths += [os.path.relpath(os.path.join(folder, name), source) for name in files]
+    return paths

@@ -77,8 +77,8 @@ def _git(workdir: Path, group_access: bool) -> list[str]:
 
 def _changed(workdir: Path, *patterns: str) -> list[str]:
     """The changed files, as git names them."""
-    told = _git_output(workdir, *_DIFF, "--name-only", "-z", "--", *patterns) or ""
-    return [name for name in told.split("\0") if name]
+    output = _git_output(workdir, *_DIFF, "--name-only", "-z", "--", *patterns) or ""
+    return [name for name in output.split("\0") if name]
 
 
 def _closed(workdir: Path, names: list[str]) -> list[str]:
@@ -94,11 +94,11 @@ def _is_open(path: Path) -> bool:
         return False
 
 
-def _git_output(workdir: Path, *words: str) -> str | None:
+def _git_output(workdir: Path, *arguments: str) -> str | None:
     """What git says, or None where there is no git, no repository, or no answer in time."""
-    command = ["git", "-C", str(workdir), *words]
+    command = ["git", "-C", str(workdir), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=20, check=True)
+        process = subprocess.run(command, capture_output=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.decode(errors="replace")
+    return process.stdout.decode(errors="replace")

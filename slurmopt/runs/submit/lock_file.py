@@ -50,35 +50,35 @@ def claimed(path: Path, patience: float = 0.0) -> Iterator[bool]:
     However little that is, one from elsewhere is watched until it is known to live. FolderError where no claim can be
     made.
     """
-    mine = _mine()
-    _HELD.add(mine)
+    own_claim = _own_claim()
+    _HELD.add(own_claim)
     try:
-        with _claimed(path, mine, time.monotonic() + patience) as taken:
-            yield taken
+        with _claimed(path, own_claim, time.monotonic() + patience) as is_claimed:
+            yield is_claimed
     finally:
-        _HELD.discard(mine)
+        _HELD.discard(own_claim)
 
 
 @contextlib.contextmanager
-def _claimed(path: Path, mine: str, deadline: float) -> Iterator[bool]:
+def _claimed(path: Path, own_claim: str, deadline: float) -> Iterator[bool]:
     try:
-        taken: bool | None = _take(path, mine, deadline)
+        is_claimed: bool | None = _take(path, own_claim, deadline)
     except _NoLinksError:
-        taken = None
-    if taken is None:
+        is_claimed = None
+    if is_claimed is None:
         with _locked(path.with_name(f"{path.name}.lock"), deadline) as locked:
             yield locked
         return
-    if not taken:
+    if not is_claimed:
         yield False
         return
-    done = threading.Event()
-    threading.Thread(target=_touch, args=(path, done), daemon=True).start()
+    finished = threading.Event()
+    threading.Thread(target=_touch, args=(path, finished), daemon=True).start()
     try:
         yield True
     finally:
-        done.set()
-        if _holder(path) == mine:
+        finished.set()
+        if _holder(path) == own_claim:
             with contextlib.suppress(OSError):  # what the claim was for is done; the next one sees that nobody holds it
                 held(path).unlink(missing_ok=True)
 
@@ -86,8 +86,8 @@ def _claimed(path: Path, mine: str, deadline: float) -> Iterator[bool]:
 def is_left(path: Path) -> bool:
     """Whether there is such a claim, and its holder is dead, as far as one look tells: it is not watched."""
     holder = _holder(path)
-    known = holder and _lives(holder)
-    return holder is not None and (time.time() - held(path).lstat().st_mtime > _OLD if known is None else not known)
+    alive = holder and _lives(holder)
+    return holder is not None and (time.time() - held(path).lstat().st_mtime > _OLD if alive is None else not alive)
 
 
 class _NoLinksError(FolderError):
@@ -102,31 +102,31 @@ def _locked(path: Path, deadline: float) -> Iterator[bool]:
     except OSError as error:
         raise FolderError(f"{path} cannot be made: {why_failed(error)}") from error
     try:
-        if (mine := file_lock.held(descriptor, deadline)) is None:
+        if (is_locked := file_lock.held(descriptor, deadline)) is None:
             raise FolderError(f"{path.parent} has neither links nor locks; choose another launch.folder")
-        yield mine
+        yield is_locked
     finally:
         os.close(descriptor)
 
 
-def _mine() -> str:
+def _own_claim() -> str:
     """This process, and this claim of it."""
     pid = os.getpid()
     process = {"host": socket.gethostname(), "machine": machine(), "pid": pid, "started": started_at(pid)}
     return json.dumps({**process, "claim": secrets.token_hex(4)})
 
 
-def _touch(path: Path, done: threading.Event) -> None:
-    while not done.wait(_BEAT):
+def _touch(path: Path, finished: threading.Event) -> None:
+    while not finished.wait(_BEAT):
         with contextlib.suppress(OSError):
             os.utime(held(path), follow_symlinks=False)
 
 
-def _take(path: Path, mine: str, deadline: float) -> bool:
+def _take(path: Path, own_claim: str, deadline: float) -> bool:
     watch = _Watch(path)
     while True:
         try:
-            os.symlink(mine, held(path))
+            os.symlink(own_claim, held(path))
             return True
         except FileExistsError:
             holder = _holder(path)
@@ -134,10 +134,10 @@ def _take(path: Path, mine: str, deadline: float) -> bool:
             if error.errno in _NO_LINKS:
                 raise _NoLinksError(f"{path} cannot be made: there are no links") from error
             raise FolderError(f"{path} cannot be made: {why_failed(error)}") from error
-        if holder == mine:  # an NFS server that made it, and whose answer was lost
+        if holder == own_claim:  # an NFS server that made it, and whose answer was lost
             return True
         lives = holder is not None and watch.lives(holder)
-        if lives is False and (holder is None or _remove(path, holder, mine, deadline)):
+        if lives is False and (holder is None or _remove(path, holder, own_claim, deadline)):
             continue
         if lives is not None and time.monotonic() >= deadline:
             return False
@@ -154,11 +154,11 @@ def _holder(path: Path) -> str | None:
         return ""
 
 
-def _remove(path: Path, holder: str, mine: str, deadline: float) -> bool:
+def _remove(path: Path, holder: str, own_claim: str, deadline: float) -> bool:
     """Takes a dead one's claim away, unless it is another's by now: two that see it must not take the first one's new
     claim for the dead one. So only the holder of a second claim takes the first away."""
     second = path.with_name(f"{path.name}.dead")
-    if not _take(second, mine, deadline):
+    if not _take(second, own_claim, deadline):
         return False
     try:
         if _holder(path) == holder:
@@ -179,18 +179,18 @@ class _Watch:
 
     def lives(self, holder: str) -> bool | None:
         """Whether its holder is there; None as long as that cannot be told."""
-        known = _lives(holder)
-        return self._touched(holder) if known is None else known
+        alive = _lives(holder)
+        return self._touched(holder) if alive is None else alive
 
     def _touched(self, holder: str) -> bool | None:
         if time.monotonic() < self._next:
             return None
         try:
-            seen = (holder, held(self._path).lstat().st_mtime_ns)
+            current = (holder, held(self._path).lstat().st_mtime_ns)
         except FileNotFoundError:
             return None
-        before, self._seen, self._next = self._seen, seen, time.monotonic() + _LOOK
-        if before not in (None, seen):
+        previous, self._seen, self._next = self._seen, current, time.monotonic() + _LOOK
+        if previous not in (None, current):
             return True
         self._looks += 1
         return False if self._looks > _SILENT else None
@@ -199,12 +199,12 @@ class _Watch:
 def _lives(holder: str) -> bool | None:
     """Whether the process lives; None where that cannot be seen from here."""
     try:
-        told = json.loads(holder)
-        pid, known = told["pid"], lives(told["pid"], told["started"], str(told["machine"]))
+        process = json.loads(holder)
+        pid, alive = process["pid"], lives(process["pid"], process["started"], str(process["machine"]))
     except (ValueError, TypeError, KeyError):
         return None
     if not isinstance(pid, int):
         return None
-    if known and pid == os.getpid():  # a claim of its own that could not be removed
+    if alive and pid == os.getpid():  # a claim of its own that could not be removed
         return holder in _HELD
-    return known
+    return alive

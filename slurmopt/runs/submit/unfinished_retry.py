@@ -42,8 +42,8 @@ def begin(
     """Keeps what the retry is about to change. `repeated`: the same retry, which broke off after it had changed the
     files: what it found is kept. With the run's lock held."""
     texts = repeated.files if repeated is not None else {path.name: read_script(path) for path in files}
-    kept = {"token": token, "points": str(points or Ranges()), "banned": str(banned or Ranges()), "files": texts}
-    replace_json(run.unfinished, kept)
+    content = {"token": token, "points": str(points or Ranges()), "banned": str(banned or Ranges()), "files": texts}
+    replace_json(run.unfinished, content)
 
 
 def found(run: RunFolder) -> Unfinished | None:

@@ -1,1 +1,1 @@
-"""From overrides to the points of a sweep."""
+"""Turns the overrides of a multirun into the points of a sweep."""

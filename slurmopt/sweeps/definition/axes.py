@@ -1,4 +1,4 @@
-"""From overrides to the axes of a sweep: Hydra's grammar says which words are swept, and over which values."""
+"""Parses overrides into the columns of a sweep's axes; Hydra's grammar says which are swept, and over which values."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hydra.errors import HydraException
 
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.grid.axes import Column, Interval, Steps
-from slurmopt.grid.override_syntax import is_text, word
+from slurmopt.grid.override_syntax import is_text, override_value
 
 if TYPE_CHECKING:
     from slurmopt.sweeps.definition.compose import Composer
 
 _LONGEST = 10_000_000
-"""More values than this on one axis are a slip."""
+"""More values than this on one axis are taken for a mistake."""
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """An override that every point has."""
+    """An override that all points share."""
 
     override: Override
 
@@ -38,23 +38,23 @@ class Fixed:
 
     @property
     def word(self) -> str:
-        """As Hydra's own sweeper would pass it on."""
+        """The override as Hydra's own sweeper would pass it on."""
         return f"{self.override.get_key_element()}={self.override.get_value_element_as_str()}"
 
 
 def key_of(override: Override) -> str:
-    """The key or group without its prefix; with its package, where one was typed."""
+    """The key or group without prefix, with the package where one was typed."""
     package = "" if override.package is None else f"@{override.package}"
     return f"{override.key_or_group}{package}"
 
 
-def split(words: list[str], composer: Composer) -> list[Fixed | Column]:
-    """The words in their order. ConfigError for what is none, and for a sweep that has no values."""
-    return [part(override, composer) for override in composer.parse(words)]
+def parse_overrides(overrides: list[str], composer: Composer) -> list[Fixed | Column]:
+    """The overrides, in order. ConfigError for what is not an override, and for a sweep without values."""
+    return [parse_override(override, composer) for override in composer.parse(overrides)]
 
 
-def part(override: Override, composer: Composer) -> Fixed | Column:
-    """One override as it takes part in a sweep."""
+def parse_override(override: Override, composer: Composer) -> Fixed | Column:
+    """One override: fixed, or a column of values."""
     key = key_of(override)
     if not override.key_or_group:
         raise ConfigError(f"{override.input_line!r} is no override; valid: key=value")
@@ -66,7 +66,7 @@ def part(override: Override, composer: Composer) -> Fixed | Column:
         raise ConfigError(f"{override.input_line!r} deletes a key, which cannot have several values", key)
     group = composer.is_group(override.key_or_group)
     try:
-        values, words = _values(override)
+        values, texts = _values(override)
     except (HydraException, ValueError, TypeError, ArithmeticError) as error:
         raise ConfigError(f"{override.input_line!r}: {one_line(str(error).splitlines()[0])}", key) from error
     if not isinstance(values, Interval) and not values:
@@ -74,7 +74,7 @@ def part(override: Override, composer: Composer) -> Fixed | Column:
     if group:
         _check_choices(values, key)
     prefix = "+" if override.is_add() else "++" if override.is_force_add() else ""
-    return Column(key=key, values=values, prefix=prefix, group=group, words=words, tags=_tags(override))
+    return Column(key=key, values=values, prefix=prefix, group=group, words=texts, tags=_tags(override))
 
 
 def _options(override: Override, composer: Composer, group: bool) -> str:
@@ -108,19 +108,19 @@ def _values(override: Override) -> tuple[Sequence[Any] | Interval, dict[int, str
 
 def _choices(elements: list[Any]) -> tuple[list[Any], dict[int, str]]:
     values = [Override._convert_value(element) for element in elements]
-    words = {}
+    texts = {}
     for index, (element, value) in enumerate(zip(elements, values, strict=True)):
         typed = Transformer.str(element)
-        # What `str(1,2)` gives is text, which Hydra's own words for it would lose.
-        if typed != word(value) and (not isinstance(element, str) or is_text(element)):
-            words[index] = typed
-    return values, words
+        # `str(1,2)` gives text; Hydra's own form of it would be read as a number again.
+        if typed != override_value(value) and (not isinstance(element, str) or is_text(element)):
+            texts[index] = typed
+    return values, texts
 
 
 def _range(sweep: RangeSweep) -> Sequence[Any]:
     _refuse_endless(sweep)
-    found = sweep.range()
-    values: Sequence[Any] = found if isinstance(found, range) else _steps(sweep, list(found))
+    numbers = sweep.range()
+    values: Sequence[Any] = numbers if isinstance(numbers, range) else _steps(sweep, list(numbers))
     if not sweep.shuffle:
         return values
     mixed = list(values)
@@ -129,15 +129,16 @@ def _range(sweep: RangeSweep) -> Sequence[Any]:
 
 
 def _refuse_endless(sweep: RangeSweep) -> None:
-    """ValueError for a range that never ends, or hardly."""
-    start, stop, step = (Decimal(one or 0) for one in (sweep.start, sweep.stop, sweep.step))
+    """ValueError for a range that is endless or has too many values."""
+    start, stop, step = (Decimal(number or 0) for number in (sweep.start, sweep.stop, sweep.step))
     if not step:
         raise ValueError("a step of 0 leads nowhere")
-    if not all(one.is_finite() for one in (start, stop, step)) or (stop - start) / step > _LONGEST:
+    if not all(number.is_finite() for number in (start, stop, step)) or (stop - start) / step > _LONGEST:
         raise ValueError(f"the range has too many values; valid: up to {_LONGEST}")
 
 
 def _steps(sweep: RangeSweep, values: list[float]) -> Sequence[Any]:
-    """By formula, where that gives the very floats: Hydra adds up, and rounds on the way."""
+    """The values as a formula where that gives exactly the same floats: Hydra adds the step repeatedly, with
+    rounding."""
     steps = Steps(str(Decimal(sweep.start or 0)), str(Decimal(sweep.step)), len(values))
-    return steps if all(one == other for one, other in zip(steps, values, strict=True)) else values
+    return steps if all(computed == listed for computed, listed in zip(steps, values, strict=True)) else values

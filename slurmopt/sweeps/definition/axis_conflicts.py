@@ -1,4 +1,4 @@
-"""Which swept keys make which axes, and which of them get in each other's way."""
+"""Arranges the swept keys into axes, and refuses keys that conflict."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from slurmopt.sweeps.definition.axes import Fixed
 Part = Fixed | Column
 
 
-def merged(params: list[Part], typed: list[Part]) -> list[Part]:
-    """`hydra.sweeper.params`, then what was typed, which wins; in the order in which Hydra combines them."""
-    found = {part.key: part for part in params}
+def merge_parts(params: list[Part], typed: list[Part]) -> list[Part]:
+    """`hydra.sweeper.params` and the typed overrides, which win; in the order in which Hydra combines them."""
+    by_key = {part.key: part for part in params}
     rest: list[Part] = []
     for part in typed:
-        if part.key in found:
-            found[part.key] = part
+        if part.key in by_key:
+            by_key[part.key] = part
         else:
             rest.append(part)
-    return [*found.values(), *rest]
+    return [*by_key.values(), *rest]
 
 
-def arranged(parts: Sequence[Part], zipped: list[list[str]], file: Axis | None) -> list[Axis]:
+def make_axes(parts: Sequence[Part], zipped: list[list[str]], file: Axis | None) -> list[Axis]:
     """The axes; `file`, whose columns are among the parts, comes first.
 
-    Raises ConfigError for keys that collide, and where nothing is swept.
+    Raises ConfigError for keys that conflict, and where nothing is swept.
     """
     columns = [part for part in parts if isinstance(part, Column)]
     if not columns:
@@ -42,20 +42,20 @@ def arranged(parts: Sequence[Part], zipped: list[list[str]], file: Axis | None) 
 
 
 def _refuse_twice(parts: Sequence[Part], columns: list[Column]) -> None:
-    seen: set[str] = set()
+    swept_keys: set[str] = set()
     for column in columns:
-        if column.key in seen:
+        if column.key in swept_keys:
             raise ConfigError("is swept twice; leave one out", column.key)
-        seen.add(column.key)
+        swept_keys.add(column.key)
     places = {part.key: place for place, part in enumerate(parts) if isinstance(part, Column)}
     for place, part in enumerate(parts):
         if not isinstance(part, Fixed):
             continue
-        if part.key in seen:
+        if part.key in swept_keys:
             raise ConfigError(f"is swept, and {part.typed} sets it too; leave one out", part.key)
-        after = [key for key, at in places.items() if at < place and _overlap(key, part.key)]
-        if after:
-            raise ConfigError(f"is swept, and {part.typed} sets part of the same; write that before it", after[0])
+        overlapping = [key for key, at in places.items() if at < place and _overlap(key, part.key)]
+        if overlapping:
+            raise ConfigError(f"is swept, and {part.typed} sets part of the same; write that before it", overlapping[0])
 
 
 def _refuse_nested(columns: list[Column]) -> None:
@@ -66,28 +66,28 @@ def _refuse_nested(columns: list[Column]) -> None:
                 raise ConfigError(f"is swept, and so is {other.key}, a part of it; sweep one of them", column.key)
 
 
-def _overlap(one: str, other: str) -> bool:
-    """Whether one key is the other, or lies within it."""
-    first, second = split_key(one), split_key(other)
+def _overlap(key: str, other_key: str) -> bool:
+    """Whether one key equals the other or contains it."""
+    first, second = split_key(key), split_key(other_key)
     return first == second[: len(first)] or second == first[: len(second)]
 
 
 def _zipped(columns: list[Column], zipped: list[list[str]]) -> list[Axis]:
-    known = {column.key: column for column in columns}
+    columns_by_key = {column.key: column for column in columns}
     partner: dict[str, list[str]] = {}
     for keys in zipped:
         for key in keys:
-            if key not in known:
-                raise ConfigError(f"{key!r} is not swept{did_you_mean(key, known)}", "sweep.zip")
+            if key not in columns_by_key:
+                raise ConfigError(f"{key!r} is not swept{did_you_mean(key, columns_by_key)}", "sweep.zip")
             if key in partner or keys.count(key) > 1:
                 raise ConfigError(f"{key!r} comes twice", "sweep.zip")
-        _check_lengths([known[key] for key in keys])
+        _check_lengths([columns_by_key[key] for key in keys])
         partner.update(dict.fromkeys(keys, keys))
-    found: dict[str, Axis] = {}
+    axes: dict[str, Axis] = {}
     for column in columns:
         keys = partner.get(column.key, [column.key])
-        found.setdefault(keys[0], Axis(tuple(known[key] for key in keys)))
-    return list(found.values())
+        axes.setdefault(keys[0], Axis(tuple(columns_by_key[key] for key in keys)))
+    return list(axes.values())
 
 
 def _check_lengths(columns: list[Column]) -> None:

@@ -1,4 +1,4 @@
-"""One composed config per combination of config-group choices, as points.json keeps it."""
+"""Makes the base configs of points.json: one composed config per combination of config-group choices."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.base import Container
 
 from slurmopt.grid.axes import Axis
-from slurmopt.grid.base_configs import TYPED, Base, picked
+from slurmopt.grid.base_configs import TYPED, Base, picks_key
 
 _TYPE_NAMES = {kind: name for name, kind in TYPED.items()}
 
 
 def combinations(axes: list[Axis]) -> list[dict[str, int]]:
-    """Every combination of choices that some point has: group key → index of its value. The first point's is first."""
+    """Every combination of choices that a point has: group key → index of its value. That of the first point is
+    first."""
     return [
-        dict(itertools.chain(*one)) for one in itertools.product(*(_distinct(axis) for axis in axes if axis.groups))
+        dict(itertools.chain(*choices))
+        for choices in itertools.product(*(_distinct(axis) for axis in axes if axis.groups))
     ]
 
 
 def _distinct(axis: Axis) -> list[list[tuple[str, int]]]:
-    found: dict[str, int] = {}
+    first_indices: dict[str, int] = {}
     for index in axis:
-        found.setdefault(picked([column.value(index) for column in axis.groups]), index)
-    return [[(column.key, index) for column in axis.groups] for index in found.values()]
+        first_indices.setdefault(picks_key([column.value(index) for column in axis.groups]), index)
+    return [[(column.key, index) for column in axis.groups] for index in first_indices.values()]
 
 
 def base_of(config: DictConfig, picks: list[Any], hydra: list[dict[str, Any]]) -> Base:
-    """`config` as a Base; its Hydra node is added to `hydra`, unless an equal one is there."""
-    held = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
-    assert isinstance(held, dict)
-    node: dict[str, Any] = held.pop("hydra")
+    """`config` as a Base. Its Hydra node is added to `hydra`, unless that has an equal one."""
+    container = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+    assert isinstance(container, dict)
+    node: dict[str, Any] = container.pop("hydra")
     choices = node["runtime"].pop("choices")
     node["overrides"]["task"] = []
     node["job"]["override_dirname"] = None
     if node not in hydra:
         hydra.append(node)
     typed = dict(_typed_interpolations(config))
-    named = {str(key): value for key, value in held.items()}
+    named = {str(key): value for key, value in container.items()}
     return Base(picks=picks, config=named, choices=choices, hydra=hydra.index(node), typed=typed)
 
 

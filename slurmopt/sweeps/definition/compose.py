@@ -1,4 +1,4 @@
-"""Several configs composed in one Hydra session: one per combination of config-group choices."""
+"""Composes several configs in one Hydra session: one per combination of config-group choices."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from slurmopt.sweeps.definition.config_loader import Loader
 
 
 class Composer:
-    """Hydra's grammar and composition over the launch's search path. Raises ConfigError for all that Hydra refuses."""
+    """Parses and composes overrides over the launch's search path. Raises ConfigError for whatever Hydra refuses."""
 
-    def __init__(self, hydra: Hydra, words: list[str], config_dir: str | None) -> None:
-        self._hydra, self._words, self._config_dir = hydra, words, config_dir
+    def __init__(self, hydra: Hydra, overrides: list[str], config_dir: str | None) -> None:
+        self._hydra, self._overrides, self._config_dir = hydra, overrides, config_dir
         self._loader = Loader(hydra.config_loader)
         hydra.config_loader = self._loader
 
-    def parse(self, words: list[str]) -> list[Override]:
-        """The overrides, in their order."""
+    def parse(self, overrides: list[str]) -> list[Override]:
+        """The parsed overrides, in order."""
         with compose_errors(self._config_dir):
-            return self._loader.parsed(words)
+            return self._loader.parsed(overrides)
 
-    def compose(self, words: list[str]) -> DictConfig:
-        """The composed config, nothing resolved."""
+    def compose(self, overrides: list[str]) -> DictConfig:
+        """The composed config, unresolved."""
         with compose_errors(self._config_dir):
-            return compose_with(self._hydra, words)
+            return compose_with(self._hydra, overrides)
 
     def is_group(self, key: str) -> bool:
-        """Whether Hydra takes `key=value` for a choice of a config."""
+        """Whether `key` is a config group, so that `key=value` chooses a config."""
         with compose_errors(self._config_dir):
-            return self._loader.searched(PRIMARY, self._words).group_exists(key)
+            return self._loader.searched(PRIMARY, self._overrides).group_exists(key)
 
     def options(self, group: str) -> list[str]:
         """The configs of a group."""
         with compose_errors(self._config_dir):
-            return self._loader.searched(PRIMARY, self._words).get_group_options(group, ObjectType.CONFIG)
+            return self._loader.searched(PRIMARY, self._overrides).get_group_options(group, ObjectType.CONFIG)
 
 
 @contextlib.contextmanager
-def composer(words: list[str], config_dir: str | None) -> Iterator[Composer]:
-    """A Composer, as long as its Hydra session lives."""
+def composer(overrides: list[str], config_dir: str | None) -> Iterator[Composer]:
+    """A Composer, valid while its Hydra session is open."""
     with hydra_session(config_dir) as hydra:
-        yield Composer(hydra, words, config_dir)
+        yield Composer(hydra, overrides, config_dir)

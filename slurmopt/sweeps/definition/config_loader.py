@@ -1,4 +1,4 @@
-"""Hydra's config loader for several composes in a row: files are read, and words parsed, once."""
+"""Hydra's config loader with a cache for several compositions: each file is read, and each override parsed, once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hydra.plugins.config_source import ConfigResult
 
 
 class Loader(ConfigLoaderImpl):
-    """Composes as Hydra's own does."""
+    """Composes as Hydra's own loader does."""
 
     def __init__(self, loader: ConfigLoader) -> None:
         assert isinstance(loader, ConfigLoaderImpl)
@@ -21,19 +21,19 @@ class Loader(ConfigLoaderImpl):
         self._known: dict[str, Override] = {}
         self._repositories: dict[tuple[str, ...], _Repository] = {}
 
-    def parsed(self, words: list[str]) -> list[Override]:
-        """The overrides, in their order. Raises what Hydra's parser raises."""
-        new = [word for word in words if word not in self._known]
+    def parsed(self, overrides: list[str]) -> list[Override]:
+        """The parsed overrides, in order. Raises what Hydra's parser raises."""
+        new = [override for override in overrides if override not in self._known]
         parser = OverridesParser.create(config_loader=self)
         self._known.update(zip(new, parser.parse_overrides(new), strict=True))
-        return [self._known[word] for word in words]
+        return [self._known[override] for override in overrides]
 
-    def searched(self, config_name: str | None, words: list[str]) -> CachingConfigRepository:
-        """The search path, with what `hydra.searchpath` among the words adds to it."""
-        paths = tuple(word for word in words if "hydra.searchpath" in word)
+    def searched(self, config_name: str | None, overrides: list[str]) -> CachingConfigRepository:
+        """The search path, with the additions of a `hydra.searchpath` override."""
+        paths = tuple(override for override in overrides if "hydra.searchpath" in override)
         if paths not in self._repositories:
-            found = self._repositories[paths] = _Repository(self.repository)
-            self._process_config_searchpath(config_name, self.parsed(list(paths)), found)
+            repository = self._repositories[paths] = _Repository(self.repository)
+            self._process_config_searchpath(config_name, self.parsed(list(paths)), repository)
         return self._repositories[paths]
 
     def _parse_overrides_and_create_caching_repo(
@@ -45,7 +45,7 @@ class Loader(ConfigLoaderImpl):
 
 
 class _Repository(CachingConfigRepository):
-    """Reads each file once. A compose changes what it is given, so that each gets its own copy."""
+    """Reads each file once. A composition modifies its configs, so each gets its own copy."""
 
     def __init__(self, delegate: object) -> None:
         super().__init__(delegate)  # type: ignore[arg-type]
@@ -58,8 +58,8 @@ class _Repository(CachingConfigRepository):
 
     def _loaded(self, config_path: str) -> ConfigResult | None:
         if config_path not in self._read:
-            found = self.delegate.load_config(config_path=config_path)
-            if found is None or found.path.startswith("structured:"):  # made anew each time by Hydra itself
-                return found
-            self._read[config_path] = found
+            result = self.delegate.load_config(config_path=config_path)
+            if result is None or result.path.startswith("structured:"):  # Hydra makes these anew each time
+                return result
+            self._read[config_path] = result
         return copy.deepcopy(self._read[config_path])

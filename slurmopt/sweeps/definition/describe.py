@@ -1,4 +1,5 @@
-"""`-m`: from overrides to the points of a sweep, each combination of config-group choices composed once."""
+"""Describes the sweep of a multirun (`-m`): parses and checks its overrides, and composes each combination of
+config-group choices once."""
 
 from __future__ import annotations
 
@@ -21,11 +22,17 @@ from slurmopt.sweeps.definition.base_configs import base_of, combinations
 from slurmopt.sweeps.definition.compose import Composer, composer
 from slurmopt.sweeps.definition.duplicates import refuse_equal_values
 from slurmopt.sweeps.definition.options import options, sweeper_params
-from slurmopt.sweeps.definition.parsed_sweep import ParsedSweep, draft
-from slurmopt.sweeps.definition.shared_config import depends, needs, refuse_difference, refuse_influence, refuse_needs
-from slurmopt.sweeps.definition.skip import kept
-from slurmopt.sweeps.definition.unique_names import numbered
-from slurmopt.sweeps.definition.values import check_on, checked
+from slurmopt.sweeps.definition.parsed_sweep import ParsedSweep, parse_sweep
+from slurmopt.sweeps.definition.shared_config import (
+    has_interpolations,
+    refuse_difference,
+    refuse_influence,
+    refuse_shared_key,
+    shared_values,
+)
+from slurmopt.sweeps.definition.skip import kept_places
+from slurmopt.sweeps.definition.unique_names import points_needing_numbers
+from slurmopt.sweeps.definition.values import check_column, check_on
 
 if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
@@ -39,41 +46,42 @@ class Described:
 
     points: Points
     config: DictConfig
-    """The composed config of the first point, Hydra's node included, nothing resolved."""
+    """The composed config of the first point, Hydra's node included, unresolved."""
     settings: Settings
-    """Its typed groups. `${hydra:runtime.output_dir}` is a placeholder in them: each point has its own folder."""
+    """The typed groups of `config`. `${hydra:runtime.output_dir}` is a placeholder there: each point has its own
+    folder."""
 
 
-def describe(overrides: list[str], config_dir: str | None = None) -> Described:
-    """Reads the axes from the overrides, composes and checks. Nothing is written and nobody is asked.
+def describe_sweep(overrides: list[str], config_dir: str | None = None) -> Described:
+    """Parses the axes, composes and checks. Writes nothing, and calls neither Slurm nor other hosts.
 
-    Raises ConfigError for a sweep without points, with equal ones, with a key that is nowhere or a value of the wrong
-    type, and for whatever Hydra refuses.
+    Raises ConfigError for a sweep without points or with equal ones, for an unknown key, a value of the wrong type, and
+    whatever Hydra refuses.
     """
     with composer(overrides, config_dir) as session:
-        return _described(draft(session, overrides), session)
+        return _described(parse_sweep(session, overrides), session)
 
 
 def _described(sweep: ParsedSweep, session: Composer) -> Described:
-    now = time.time()
+    described_at = time.time()
     for column in sweep.columns:
-        refuse_needs(column)
+        refuse_shared_key(column)
     refuse_equal_values([axis for axis in sweep.axes if axis.groups])
     picks, *others = combinations(sweep.axes)
     hydra: list[dict[str, Any]] = []
     config = sweep.config
     bases = [base_of(config, _picked(sweep, picks), hydra)]
     _answer_as_point(config, 0)
-    with hydra_answers(config, now):
+    with hydra_answers(config, described_at):
         axes = [Axis(tuple(_checked(column, config) for column in axis.columns)) for axis in sweep.axes]
         refuse_equal_values(axes)
         typed = settings(config)
-        first_needs = needs(config)
-        if depends(config):
+        first_needs = shared_values(config)
+        if has_interpolations(config):
             _refuse_dependence(axes, config, first_needs)
     for choice in others:
-        bases.append(_further(replace(sweep, axes=axes), session, choice, hydra, first_needs, now))
-    points = _points(replace(sweep, axes=axes), bases, hydra, now)
+        bases.append(_other_base(replace(sweep, axes=axes), session, choice, hydra, first_needs, described_at))
+    points = _points(replace(sweep, axes=axes), bases, hydra, described_at)
     _put_hydra(config, points)
     return Described(points, config, typed)
 
@@ -83,7 +91,7 @@ def _picked(sweep: ParsedSweep, picks: dict[str, int]) -> list[Any]:
 
 
 def _checked(column: Column, config: DictConfig) -> Column:
-    return column if column.group else checked(column, config)
+    return column if column.group else check_column(column, config)
 
 
 def _answer_as_point(config: DictConfig, number: int) -> None:
@@ -95,19 +103,19 @@ def _answer_as_point(config: DictConfig, number: int) -> None:
 
 
 def _put_hydra(config: DictConfig, points: Points) -> None:
-    """What Hydra would say in the first point's own config."""
-    words = points.line_of(0)
+    """Sets Hydra's node as in the first point's own config."""
+    overrides = points.line_of(0)
     with open_dict(config):
-        config.hydra.overrides.task = words
+        config.hydra.overrides.task = overrides
         named: Any = OmegaConf.to_container(config.hydra.job.config.override_dirname)
-        config.hydra.job.override_dirname = override_dirname(words, named)
+        config.hydra.job.override_dirname = override_dirname(overrides, named)
 
 
 def _refuse_dependence(axes: list[Axis], config: DictConfig, first_needs: dict[str, Any]) -> None:
-    """What the script is made from reads other keys: none of them may be swept to another effect."""
+    """ConfigError where an axis changes a key that the script is made from, through an interpolation."""
     _answer_as_point(config, 1)
     try:
-        refuse_difference(first_needs, needs(config), "hydra.job", "the number or folder of a point")
+        refuse_difference(first_needs, shared_values(config), "hydra.job", "the number or folder of a point")
     finally:
         _answer_as_point(config, 0)
     for axis in axes:
@@ -116,37 +124,37 @@ def _refuse_dependence(axes: list[Axis], config: DictConfig, first_needs: dict[s
                 refuse_influence(config, column, first_needs)
 
 
-def _further(
+def _other_base(
     sweep: ParsedSweep,
     session: Composer,
     picks: dict[str, int],
     hydra: list[dict[str, Any]],
     first_needs: dict[str, Any],
-    now: float,
+    described_at: float,
 ) -> Base:
-    """The base for another combination of choices, the axes checked on it too."""
-    config = session.compose(sweep.words(picks))
+    """The base for another combination of choices; the axes are checked on it too."""
+    config = session.compose(sweep.overrides(picks))
     where = ", ".join(f"{column.key}={column.value(picks[column.key])}" for column in sweep.columns if column.group)
     if sweeper_params(config) != sweep.params:
         raise ConfigError("has another hydra.sweeper.params; give the axes on the command line", where)
-    found = options(config)
-    if found != sweep.options:
+    other_options = options(config)
+    if other_options != sweep.options:
         raise ConfigError("sets other keys of sweep; all points share them", where)
     base = base_of(config, _picked(sweep, picks), hydra)
     _answer_as_point(config, 0)
     try:
-        with hydra_answers(config, now):
+        with hydra_answers(config, described_at):
             for column in sweep.columns:
                 if not column.group:
                     check_on(column, config)
             settings(config)
-            refuse_difference(first_needs, needs(config), where, None)
+            refuse_difference(first_needs, shared_values(config), where, None)
     except ConfigError as error:
         raise error if where in str(error) else ConfigError(f"{error} (with {where})") from error
     return base
 
 
-def _points(sweep: ParsedSweep, bases: list[Base], hydra: list[dict[str, Any]], now: float) -> Points:
+def _points(sweep: ParsedSweep, bases: list[Base], hydra: list[dict[str, Any]], described_at: float) -> Points:
     search = sweep.options.sweep.search is not None
     points = Points(
         axes=sweep.axes,
@@ -157,21 +165,22 @@ def _points(sweep: ParsedSweep, bases: list[Base], hydra: list[dict[str, Any]], 
         trials=sweep.options.sweep.trials if search else None,
         folder=sweep.options.folder,
         imports=sweep.options.imports,
-        described=now,
+        described=described_at,
         cwd=os.getcwd(),
     )
     if sweep.options.skip is not None:
-        points = replace(points, kept=kept(points, sweep.options.skip))
-    return replace(points, numbered=numbered(points))
+        points = replace(points, kept=kept_places(points, sweep.options.skip))
+    return replace(points, numbered=points_needing_numbers(points))
 
 
 def _line(sweep: ParsedSweep) -> list[str | int]:
-    """What Hydra calls the task's overrides, for each point; a swept key stands there by its column's number."""
+    """The task overrides of a point, as in `hydra.overrides.task`; a swept key is represented by its column's
+    number."""
     places = {column.key: number for number, column in enumerate(sweep.columns)}
-    found: list[str | int] = []
+    line: list[str | int] = []
     for part in sweep.parts:
         if not isinstance(part, Fixed):
-            found.append(places[part.key])
+            line.append(places[part.key])
         elif not (part.override.is_hydra_override() or part.key.startswith("sweep.")):
-            found.append(part.word)
-    return found
+            line.append(part.word)
+    return line

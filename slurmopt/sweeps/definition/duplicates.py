@@ -1,4 +1,4 @@
-"""Two points that are the same are one point too many."""
+"""Rejects sweeps in which two points have the same config."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ def refuse_equal_values(axes: list[Axis]) -> None:
     for axis in axes:
         if len(axis.columns) == 1 and _plainly_different(axis.columns[0]):
             continue
-        seen: dict[Hashable, int] = {}
+        first_index: dict[Hashable, int] = {}
         for index in axis:
             values = [column.value(index) for column in axis.columns]
-            first = seen.setdefault(tuple(map(_identity, values)), index)
+            first = first_index.setdefault(tuple(map(_identity, values)), index)
             if first != index:
-                said = ", ".join(map(shown, values))
+                values_text = ", ".join(map(shown, values))
                 raise ConfigError(
-                    f"{said} comes twice (value {first + 1} and {index + 1}), which would run the same point twice",
+                    f"{values_text} comes twice (value {first + 1} and {index + 1}), "
+                    "which would run the same point twice",
                     ", ".join(axis.keys),
                 )
 
 
 def _plainly_different(column: Column) -> bool:
-    """The quick answer for many numbers or texts."""
+    """Whether the values are different by a quick check, which suffices for numbers and texts."""
     if isinstance(column.values, (Interval, range)):
         return True
     return set(map(type, column.values)) in ({int}, {str}) and len(set(column.values)) == len(column.values)
 
 
 def _identity(value: Any) -> Hashable:
-    """What tells values apart: 1 is not 1.0, and nan is nan."""
+    """The identity by which values are compared: 1 differs from 1.0, and nan equals nan."""
     if isinstance(value, (str, int, bool)) or value is None:
         return (type(value), value)
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""The `sweep` group as a description needs it: texts such as `${lr}-${seed}` are taken as they were written."""
+"""Reads the `sweep` group; texts such as `${lr}-${seed}` stay unresolved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RAW = ("skip", "folder")
 
 @dataclass(frozen=True)
 class Options:
-    """What `sweep` says of the points."""
+    """The options of `sweep` that concern the points."""
 
     sweep: Sweep
     skip: str | None
@@ -25,7 +25,7 @@ class Options:
 
 
 def options(config: DictConfig) -> Options:
-    """Takes the raw texts out of `config`, for each point would resolve them, and reads the rest."""
+    """Takes the raw texts out of `config`, because each point resolves them itself, and converts the rest."""
     check_groups(config)
     raw = {name: config.sweep._get_node(name)._value() for name in _RAW}
     for name in _RAW:
@@ -38,8 +38,8 @@ def options(config: DictConfig) -> Options:
 
 
 def sweeper_params(config: DictConfig) -> dict[str, Any]:
-    """`hydra.sweeper.params`: further overrides, swept or not."""
+    """`hydra.sweeper.params`: more overrides, swept or not."""
     sweeper = config.hydra.get("sweeper")
     params = sweeper.get("params") if isinstance(sweeper, DictConfig) else None
-    held = OmegaConf.to_container(params, resolve=True) if isinstance(params, DictConfig) else {}
-    return {str(key): value for key, value in held.items()} if isinstance(held, dict) else {}
+    container = OmegaConf.to_container(params, resolve=True) if isinstance(params, DictConfig) else {}
+    return {str(key): value for key, value in container.items()} if isinstance(container, dict) else {}

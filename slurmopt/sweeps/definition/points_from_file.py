@@ -1,4 +1,4 @@
-"""`sweep.points`: the points of a sweep from a .csv or .jsonl file."""
+"""Reads the points of a sweep from a .csv or .jsonl file: `sweep.points`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ csv.field_size_limit(2**27)
 
 
 def read_points(path: str, is_group: Callable[[str], bool]) -> Axis:
-    """One axis whose keys advance together, a point a line. ConfigError naming file and line."""
+    """The points as one axis whose keys advance together. Raises ConfigError that names file and line."""
     file = Path(path).expanduser()
     read = {".csv": _csv_rows, ".jsonl": _jsonl_rows}.get(file.suffix.lower())
     if read is None:
@@ -36,8 +36,8 @@ def read_points(path: str, is_group: Callable[[str], bool]) -> Axis:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not valid UTF-8 (byte {error.start})", KEY) from error
     except (OSError, ValueError) as error:
-        said = (error.strerror or "") if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{path} cannot be read: {said.lower()}", KEY) from error
+        reason = (error.strerror or "") if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{path} cannot be read: {reason.lower()}", KEY) from error
 
 
 def _axis(path: str, rows: list[tuple[int, dict[str, Any]]], is_group: Callable[[str], bool]) -> Axis:
@@ -58,8 +58,8 @@ def _axis(path: str, rows: list[tuple[int, dict[str, Any]]], is_group: Callable[
 
 def _differs(path: str, line: int, keys: list[str], heads: list[str], first: int) -> None:
     lacks = [head for head in heads if head not in keys]
-    what = f"lacks {lacks[0]!r}" if lacks else f"has {next(key for key in keys if key not in heads)!r} too"
-    raise ConfigError(f"{path}:{line} {what}, unlike line {first}; all points have the same keys", KEY)
+    difference = f"lacks {lacks[0]!r}" if lacks else f"has {next(key for key in keys if key not in heads)!r} too"
+    raise ConfigError(f"{path}:{line} {difference}, unlike line {first}; all points have the same keys", KEY)
 
 
 def _column(path: str, rows: list[tuple[int, dict[str, Any]]], head: str, is_group: Callable[[str], bool]) -> Column:
@@ -105,8 +105,8 @@ def _csv_row(path: Path, line: int, heads: list[str], cells: list[str]) -> dict[
 
 @lru_cache(maxsize=100_000)
 def cell_value(cell: str) -> Any:
-    """What Hydra's grammar makes of a cell; text that it cannot read is text. ValueError for an unclosed bracket or
-    quote."""
+    """The value of a cell by Hydra's grammar; text that it cannot parse stays text. ValueError for an unclosed bracket
+    or quote."""
     text = cell.strip()
     if INT.fullmatch(text):
         return int(text)
@@ -119,8 +119,8 @@ def cell_value(cell: str) -> Any:
         return cell if override.is_sweep_override() else override.value()
     except (HydraException, RecursionError) as error:
         if text[0] in _MEANT:
-            said = one_line(str(error).partition("\nSee https")[0].replace("\n", " "))
-            raise ValueError(f"{one_line(text[:60])!r} cannot be read: {said[:200]}") from error
+            reason = one_line(str(error).partition("\nSee https")[0].replace("\n", " "))
+            raise ValueError(f"{one_line(text[:60])!r} cannot be read: {reason[:200]}") from error
         return cell
 
 
@@ -152,10 +152,10 @@ def _encodable(row: Any) -> bool:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    row = dict(pairs)
+    if len(row) < len(pairs):
         raise ValueError("a key comes twice")
-    return found
+    return row
 
 
 def _open(path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""The search of a sweep on the login side: what is checked before anything is submitted, and the study file."""
+"""Prepares a search on the login side: checks it before anything is submitted, and writes the study file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def check_search(settings: Settings, axes: Sequence[Axis]) -> None:
-    """Raises ConfigError where `sweep.search` cannot be done as it stands. Nothing is written; Optuna is not loaded."""
+    """Raises ConfigError where `sweep.search` cannot work with this config. Writes nothing, and does not load
+    Optuna."""
     sweep, task = settings.sweep, settings.task
     if sweep.search is None:
         return
@@ -40,44 +41,44 @@ def check_search(settings: Settings, axes: Sequence[Axis]) -> None:
 
 
 def left_to_try(sweep: SweepFolder, points: Ranges) -> Ranges:
-    """Those of `points` whose trials the study has not been told of, failed ones included: it is told once. RunError
-    where there is none, ConfigError where the study is another sweep's or damaged."""
+    """Those of `points` whose trials have no result in the study yet; a failed trial has one. RunError where there is
+    none, ConfigError where the study is another sweep's or damaged."""
     study = _study()
     name = f"{sweep.name}/{sweep.id}"
     _, storage = study.open_storage(sweep.study)
     study.find(sweep.study, name, storage)
-    (held,) = storage.get_all_studies()
-    trials = storage.get_all_trials(held._study_id, deepcopy=False)
-    left = points.minus(Ranges.of(trial.number for trial in trials if trial.state.is_finished()))
-    if not left:
+    (existing,) = storage.get_all_studies()
+    trials = storage.get_all_trials(existing._study_id, deepcopy=False)
+    untried = points.minus(Ranges.of(trial.number for trial in trials if trial.state.is_finished()))
+    if not untried:
         raise RunError(
             f"{name}: a search counts a failed trial as tried, and learns from it: none of {points} is left to try; "
             "for more trials launch a search of its own"
         )
-    return left
+    return untried
 
 
 def make_study(sweep: SweepFolder, settings: Settings) -> None:
-    """Writes study.journal, or what is missing of it. ConfigError where the file is another sweep's."""
-    chosen, task = settings.sweep, settings.task
-    if chosen.search is None or chosen.trials is None:
+    """Writes study.journal, or completes it. ConfigError where the file is another sweep's."""
+    sweep_config, task = settings.sweep, settings.task
+    if sweep_config.search is None or sweep_config.trials is None:
         return
     _study().make(
         sweep.study,
         f"{sweep.name}/{sweep.id}",
         Search(
-            method=chosen.search,
-            trials=chosen.trials,
-            metric=chosen.metric,
+            method=sweep_config.search,
+            trials=sweep_config.trials,
+            metric=sweep_config.metric,
             command=task.command is not None,
-            direction=chosen.direction,
-            seed=chosen.seed,
+            direction=sweep_config.direction,
+            seed=sweep_config.seed,
         ),
     )
 
 
 def _study() -> Any:
-    """The one room that loads Optuna."""
+    """The module that loads Optuna."""
     try:
         from slurmopt.grid.search import study
     except ImportError as error:

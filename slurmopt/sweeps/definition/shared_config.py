@@ -1,4 +1,4 @@
-"""All points of a sweep share one script: what an axis may change, and what it may not."""
+"""Checks that the axes of a sweep change nothing that its points share: all of them run the same job script."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurmopt.grid.axes import Column, Interval
 from slurmopt.sweeps.definition.values import node_at, shown
 
 _FREE = ("task", "checkpoint", "environment.variables")
-"""What may differ between points."""
+"""Keys of slurmopt's groups that may differ between points."""
 _FIXED = (
     "task.per",
     "task.distributed",
@@ -26,8 +26,8 @@ _TRACER = "slurmopt.swept"
 _WAY_OUT = "the points of a sweep share one array job and so one set of needs; launch those apart"
 
 
-def refuse_needs(column: Column) -> None:
-    """ConfigError for a swept key that the script depends on."""
+def refuse_shared_key(column: Column) -> None:
+    """ConfigError for a swept key that the script is made from."""
     root, _, rest = column.key.partition(".")
     if column.group or root not in GROUPS:
         return
@@ -37,12 +37,12 @@ def refuse_needs(column: Column) -> None:
         raise ConfigError(f"cannot be swept: {_WAY_OUT}; what can be: {free_keys}", column.key)
 
 
-def needs(config: DictConfig) -> dict[str, Any]:
-    """Dotted key → value of all that the script is made from, resolved."""
-    found: dict[str, Any] = {}
+def shared_values(config: DictConfig) -> dict[str, Any]:
+    """Dotted key → resolved value, for all keys that the script is made from."""
+    values: dict[str, Any] = {}
     for key in _FIXED:
-        found.update(_leaves(config, key))
-    return found
+        values.update(_leaves(config, key))
+    return values
 
 
 def _leaves(config: DictConfig, key: str) -> Iterator[tuple[str, Any]]:
@@ -60,8 +60,8 @@ def _plain(value: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True) if isinstance(value, (DictConfig, ListConfig)) else value
 
 
-def depends(config: DictConfig) -> bool:
-    """Whether anything that the script is made from is an interpolation, so that an axis might change it."""
+def has_interpolations(config: DictConfig) -> bool:
+    """Whether a key that the script is made from is an interpolation, so that an axis could change it."""
     return any(_has_interpolation(config, key) for key in _FIXED)
 
 
@@ -80,39 +80,39 @@ def _has_interpolation(config: DictConfig, key: str) -> bool:
 
 
 def refuse_influence(config: DictConfig, column: Column, first: dict[str, Any]) -> None:
-    """ConfigError where another value of the column changes `first`, the needs of the first point, which `config` is
-    of."""
+    """ConfigError where another value of the column changes `first`, the shared values of the first point. `config`: of
+    the first point."""
     if isinstance(column.values, Interval):
         if _reads(config, column):
             raise ConfigError(f"is read by what all points share; {_WAY_OUT}", column.key)
     elif _reads(config, column):
-        again = copy.deepcopy(config)
+        changed = copy.deepcopy(config)
         for value in column.values:
-            OmegaConf.update(again, column.key, value, merge=True, force_add=True)
-            refuse_difference(first, needs(again), column.key, value)
+            OmegaConf.update(changed, column.key, value, merge=True, force_add=True)
+            refuse_difference(first, shared_values(changed), column.key, value)
 
 
 def _reads(config: DictConfig, column: Column) -> bool:
-    """Whether anything that the script is made from reads the swept key."""
-    asked: list[str] = []
+    """Whether a key that the script is made from reads the swept key."""
+    reads: list[str] = []
 
     def answer(*_: Any) -> Any:
-        asked.append(column.key)
+        reads.append(column.key)
         return column.first
 
     OmegaConf.register_new_resolver(_TRACER, answer, replace=True)
     try:
-        again = copy.deepcopy(config)
-        OmegaConf.update(again, column.key, f"${{{_TRACER}:}}", merge=False, force_add=True)
-        needs(again)
+        traced = copy.deepcopy(config)
+        OmegaConf.update(traced, column.key, f"${{{_TRACER}:}}", merge=False, force_add=True)
+        shared_values(traced)
     finally:
         OmegaConf.clear_resolver(_TRACER)
-    return bool(asked)
+    return bool(reads)
 
 
 def refuse_difference(before: dict[str, Any], after: dict[str, Any], axis: str, value: Any) -> None:
-    """ConfigError where a value of an axis changes what the script is made from."""
-    for key, one in before.items():
-        if (other := after.get(key)) != one:
+    """ConfigError where the shared values differ: `value` of `axis` has changed them."""
+    for key, old in before.items():
+        if (new := after.get(key)) != old:
             by = "" if value is None else f"{shown(value)} "
-            raise ConfigError(f"{by}changes {key} (from {one!r} to {other!r}); {_WAY_OUT}", axis)
+            raise ConfigError(f"{by}changes {key} (from {old!r} to {new!r}); {_WAY_OUT}", axis)

@@ -1,4 +1,4 @@
-"""`sweep.skip`: which points stay. Each combination of the values that the condition asks for is looked at once."""
+"""Applies `sweep.skip`: evaluates the condition once for each combination of the values that it reads."""
 
 from __future__ import annotations
 
@@ -21,37 +21,38 @@ from slurmopt.grid.skip_condition import KEY, Condition, condition
 from slurmopt.sweeps.definition.values import node_at
 
 _MOST = 10_000_000
-"""More combinations than this would take minutes to look at."""
+"""Evaluating more combinations than this would take minutes."""
 
 
-def kept(points: Points, text: str) -> Ranges:
-    """The places in the product of the axes where the condition does not hold. ConfigError where it holds for all."""
-    asked = condition(text)
-    lookup = _Lookup(points, asked.keys)
+def kept_places(points: Points, text: str) -> Ranges:
+    """The places in the product of the axes where the condition is false. ConfigError where it is true for all."""
+    skip = condition(text)
+    lookup = _Lookup(points, skip.keys)
     outer = points.axes[: lookup.depth]
     if math.prod(map(len, outer)) > _MOST:
         raise ConfigError(f"would have to look at more than {_MOST} points", KEY)
     block = math.prod(map(len, points.axes[lookup.depth :]))
-    found = Ranges(_spans(asked, lookup, outer, block))
-    if not found:
+    ranges = Ranges(_spans(skip, lookup, outer, block))
+    if not ranges:
         raise ConfigError(f"{text!r} leaves out all {points.product} points", KEY)
-    return found
+    return ranges
 
 
-def _spans(asked: Condition, lookup: _Lookup, outer: Sequence[Axis], block: int) -> Iterator[tuple[int, int]]:
-    """The axes after the last one that matters make one block: all of it stays, or none."""
+def _spans(skip: Condition, lookup: _Lookup, outer: Sequence[Axis], block: int) -> Iterator[tuple[int, int]]:
+    """The ranges of kept places. The axes after the last one that matters form blocks that are kept or skipped
+    whole."""
     answers: dict[tuple[int, ...], bool] = {}
     for place, indices in enumerate(itertools.product(*map(range, map(len, outer)))):
-        known = tuple(indices[axis] for axis in lookup.matters)
-        holds = answers.get(known)
+        key = tuple(indices[axis] for axis in lookup.matters)
+        holds = answers.get(key)
         if holds is None:
-            holds = answers[known] = asked.holds(lookup.values(indices))
+            holds = answers[key] = skip.holds(lookup.values(indices))
         if not holds:
             yield place * block, (place + 1) * block - 1
 
 
 class _Lookup:
-    """The values of the asked keys at a place in the product."""
+    """Looks up the values of the condition's keys at a place in the product of the axes."""
 
     def __init__(self, points: Points, keys: Sequence[str]) -> None:
         self._points = points
@@ -77,13 +78,13 @@ class _Lookup:
     def _axes_that_matter(self, keys: Sequence[str], constant: dict[str, dict[int, Any] | None]) -> list[int]:
         if any(held is None for held in constant.values()):
             return list(range(len(self._points.axes)))
-        found = {self._places[key][0] for key in keys if key in self._places}
+        axes = {self._places[key][0] for key in keys if key in self._places}
         if constant and len(self._points.bases) > 1:
-            found |= {number for number, axis in enumerate(self._points.axes) if axis.groups}
-        return sorted(found)
+            axes |= {number for number, axis in enumerate(self._points.axes) if axis.groups}
+        return sorted(axes)
 
     def _constant(self, key: str) -> dict[int, Any] | None:
-        """A key of the config by base, where no swept key can change it."""
+        """Base → value of the key, where no swept key can change it; else None."""
         held = {}
         for number, base in enumerate(self._points.bases):
             root = OmegaConf.create(base.config)

@@ -1,4 +1,4 @@
-"""Which points need their number in their readable name, because another point would have the same."""
+"""Finds the points whose readable names need their number, because another point would have the same name."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.points import Points
 
 _MOST = 100_000
-"""More points than this get their numbers without a look."""
+"""In a sweep of more points all names have the number; the names are not compared."""
 
 
-def numbered(points: Points) -> Ranges | None:
+def points_needing_numbers(points: Points) -> Ranges | None:
     """The points whose names need their number; None: all of them."""
     if points.folder is None:
         return Ranges()
     if points.kind == "search":
-        points.filled_name(0, points.first)  # a key that is nowhere shows now
+        points.filled_name(0, points.first)  # raises for an unknown key
         return None
     points.filled_name(0)
     swept = {column.key for column in points.columns}

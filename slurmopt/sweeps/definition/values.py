@@ -1,4 +1,5 @@
-"""Each value of an axis, set once on the typed config: a misspelt key and a wrong type show before anything starts."""
+"""Checks the values of an axis: sets each once on the typed config, so that misspelt keys and wrong types are found
+before anything starts."""
 
 from __future__ import annotations
 
@@ -21,17 +22,17 @@ from slurmopt.config.schema import GROUPS
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.grid.assign import assign
 from slurmopt.grid.axes import Column, Interval
-from slurmopt.grid.override_syntax import word
+from slurmopt.grid.override_syntax import override_value
 
 _SHOWN = 60
 
 
-def checked(column: Column, config: DictConfig) -> Column:
-    """The column with its values as the typed config converts them; `config` has the first one set then.
+def check_column(column: Column, config: DictConfig) -> Column:
+    """The column with its values as the typed config converts them. Leaves the first value set in `config`.
 
-    Raises ConfigError naming axis and value.
+    Raises ConfigError that names axis and value.
     """
-    before = _before(column, config)
+    previous = _before(column, config)
     first = _set(config, column, column.first, column.prefix)
     if isinstance(column.values, Interval):
         _set(config, column, column.values.end, _again(column))
@@ -39,25 +40,27 @@ def checked(column: Column, config: DictConfig) -> Column:
         return column
     if _takes_anything(config, column):
         return column
-    values = [first, *(_converted(column, value, config, before) for value in column.values[1:])]
+    values = [first, *(_converted(column, value, config, previous) for value in column.values[1:])]
     if not isinstance(first, dict):
         _set(config, column, first, _again(column))
-    same = all(type(one) is type(other) and one == other for one, other in zip(values, column.values, strict=True))
-    return column if same else replace(column, values=values)
+    unchanged = all(type(new) is type(old) and new == old for new, old in zip(values, column.values, strict=True))
+    return column if unchanged else replace(column, values=values)
 
 
 def check_on(column: Column, config: DictConfig) -> None:
-    """Sets the first value on another composition, where the key can be missing; mappings all, for they merge."""
+    """Sets the first value on another composition, in which the key may be missing. Mappings are all set, because they
+    merge."""
     if not isinstance(column.values, (Interval, range)):
-        before = _before(column, config)
+        previous = _before(column, config)
         for value in column.values[1:]:
             if isinstance(value, dict):
-                _set(_copy(before), column, value, column.prefix)
+                _set(_copy(previous), column, value, column.prefix)
     _set(config, column, column.first, column.prefix)
 
 
 def _before(column: Column, config: DictConfig) -> DictConfig:
-    """What a mapping is merged into: the groups are resolved to be checked, which needs all of the config."""
+    """A copy of what a mapping is merged into: of the whole config for slurmopt's groups, which are resolved for the
+    check."""
     root = split_key(column.key)[0]
     return copy.deepcopy(config) if root in GROUPS else _copy(OmegaConf.masked_copy(config, root))
 
@@ -68,7 +71,7 @@ def _again(column: Column) -> str:
 
 
 def _takes_anything(config: DictConfig, column: Column) -> bool:
-    """Whether the key's place is untyped, so that no plain value can be wrong."""
+    """Whether the key is untyped, so that every plain value is valid."""
     if split_key(column.key)[0] in GROUPS or not isinstance(node_at(config, column.key), AnyNode):
         return False
     return not isinstance(column.values, list) or all(map(_plain, column.values))
@@ -80,20 +83,20 @@ def _plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float))
 
 
-def _converted(column: Column, value: Any, config: DictConfig, before: DictConfig) -> Any:
+def _converted(column: Column, value: Any, config: DictConfig, previous: DictConfig) -> Any:
     if isinstance(value, dict) or isinstance(node_at(config, column.key), DictConfig):
-        return _set(_copy(before), column, value, column.prefix)
+        return _set(_copy(previous), column, value, column.prefix)
     return _set(config, column, value, _again(column))
 
 
 def _copy(config: DictConfig) -> DictConfig:
-    again = copy.deepcopy(config)
-    OmegaConf.set_struct(again, True)
-    return again
+    copied = copy.deepcopy(config)
+    OmegaConf.set_struct(copied, True)
+    return copied
 
 
 def _set(config: DictConfig, column: Column, value: Any, prefix: str) -> Any:
-    """Sets the value and returns what the typed config makes of it."""
+    """Sets the value and returns it as the typed config converts it."""
     try:
         assign(config, column.key, value, prefix)
         split_command(config)
@@ -115,7 +118,7 @@ def _set(config: DictConfig, column: Column, value: Any, prefix: str) -> Any:
 
 
 def node_at(config: DictConfig, key: str) -> Node | None:
-    """The node at a dotted key, not resolved."""
+    """The node at a dotted key, unresolved; None where there is none."""
     node: Any = config
     for part in split_key(key):
         if not isinstance(node, (DictConfig, ListConfig)) or node._is_none() or node._is_missing():
@@ -126,7 +129,7 @@ def node_at(config: DictConfig, key: str) -> Node | None:
 
 
 def _as_held(node: Any, value: Any) -> Any:
-    """`value` with the types of what it became; of a mapping only its own keys, for the rest was there before."""
+    """`value` with the types of the node that it became; of a mapping only its own keys."""
     if isinstance(value, dict) and isinstance(node, DictConfig):
         return {key: _as_held(node._get_node(key), item) for key, item in value.items()}
     if isinstance(node, ListConfig):
@@ -135,30 +138,30 @@ def _as_held(node: Any, value: Any) -> Any:
 
 
 def _named(column: Column, value: Any, error: ConfigError) -> ConfigError:
-    """The error, with the axis and the value that led to it."""
-    said = str(error)
-    said = said.removeprefix(f"{column.key}: ")
-    return ConfigError(f"{shown(value)}: {said}", column.key)
+    """The error, with the axis and the value that caused it."""
+    message = str(error)
+    message = message.removeprefix(f"{column.key}: ")
+    return ConfigError(f"{shown(value)}: {message}", column.key)
 
 
 def shown(value: Any) -> str:
-    """A value as it can stand in a message."""
-    text = one_line(word(value))
+    """A value for messages: on one line, cut to 60 characters."""
+    text = one_line(override_value(value))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 
 def _unknown(column: Column, config: DictConfig, error: Exception) -> ConfigError:
-    """A key that the config has not: the nearest that it has."""
+    """The error for a key that does not exist, with the nearest existing key."""
     parts = split_key(column.key)
     translated = translate(error)
     if "unknown key" in str(translated):
         return translated
-    known = list(_keys_beside(config, parts))
-    return ConfigError(f"no such key{did_you_mean(column.key, known)}; to add one write +{column.key}=…", column.key)
+    keys = list(_keys_beside(config, parts))
+    return ConfigError(f"no such key{did_you_mean(column.key, keys)}; to add one write +{column.key}=…", column.key)
 
 
 def _keys_beside(config: DictConfig, parts: list[str]) -> Iterator[str]:
-    """The keys at the place where the path leaves the config."""
+    """The keys of the last mapping on the path that exists."""
     node: Any = config
     path: list[str] = []
     for part in parts:

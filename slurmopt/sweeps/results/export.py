@@ -1,4 +1,4 @@
-"""The results of a sweep for programs: a line a point for spreadsheets, or one JSON object."""
+"""Exports the results of a sweep: as CSV, one line per point, or as one JSON object."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from slurmopt.sweeps.results.outcomes import Row
 from slurmopt.sweeps.results.ranking import Ranking
 
 _FEW = 5000
-"""Rows that json has written before msgspec is imported."""
+"""Rows up to which json writes them; msgspec writes more."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula."""
+"""Characters with which a spreadsheet begins a formula."""
 
 
 def write_csv(ranking: Ranking, out: TextIO) -> None:
-    """A line a point. A text that a spreadsheet would run as a formula gets an apostrophe in front. Of
-    another user's sweep control characters are shown as escapes."""
-    axes, metrics = ranking.found.axes, ranking.found.metrics
-    shown = str if owner_of(ranking.found.standing.sweep.run) is None else plain_lines
+    """Writes one line per point. An apostrophe is put before texts that a spreadsheet would run as a formula. In
+    another user's sweep control characters are written as escapes."""
+    axes, metrics = ranking.table.axes, ranking.table.metrics
+    shown = str if owner_of(ranking.table.states.sweep.run) is None else plain_lines
     head = io.StringIO()
     csv.writer(head, lineterminator="\n").writerow(
         map(_harmless, ["point", *axes, *metrics, "seconds", "state", "attempt", "error"])
@@ -53,23 +53,23 @@ def _harmless(value: Any) -> Any:
 
 
 def as_json(ranking: Ranking) -> Iterator[str]:
-    """What `--json` prints, in pieces: the rows of a million points are 200 MB."""
-    found, seen, best = ranking.found, ranking.found.standing, ranking.best
+    """Yields what `--json` prints, in pieces: the rows of a million points are 200 MB."""
+    table, states, best = ranking.table, ranking.table.states, ranking.best
     head = {
-        "name": seen.sweep.name,
-        "id": seen.sweep.id,
-        "folder": str(seen.sweep.path),
-        "state": seen.state,
-        "points": seen.count,
-        "states": seen.counts(),
-        "axes": found.axes,
-        "metrics": found.metrics,
+        "name": states.sweep.name,
+        "id": states.sweep.id,
+        "folder": str(states.sweep.path),
+        "state": states.state,
+        "points": states.count,
+        "states": states.counts(),
+        "axes": table.axes,
+        "metrics": table.metrics,
         "metric": ranking.metric,
         "direction": "maximize" if ranking.maximize else "minimize",
         "best": best.point if best else None,
     }
     yield f'{_dumped(head)[:-1]}, "rows": ['
-    dumped, joint = _by_json if len(found.places) <= _FEW else _by_msgspec(), ""
+    dumped, joint = _by_json if len(table.places) <= _FEW else _by_msgspec(), ""
     for piece in ranking.written(lambda rows: dumped(list(map(_row_dict, rows)))[1:-1]):
         yield joint + piece
         joint = ", "
@@ -92,7 +92,7 @@ def _by_json(rows: list[dict[str, Any]]) -> str:
 
 
 def _by_msgspec() -> Callable[[list[dict[str, Any]]], str]:
-    """In a fifth of the time; numbers that are not finite become null by themselves."""
+    """An encoder that takes a fifth of the time. msgspec writes numbers that are not finite as null."""
     import msgspec
 
     encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -100,7 +100,7 @@ def _by_msgspec() -> Callable[[list[dict[str, Any]]], str]:
     def dumped(rows: list[dict[str, Any]]) -> str:
         try:
             return encode(rows).decode()
-        except UnicodeEncodeError:  # half of a character, which JSON can hold as an escape only
+        except UnicodeEncodeError:  # a lone surrogate, which JSON can only contain as an escape
             return _by_json(rows)
 
     return dumped

@@ -1,4 +1,4 @@
-"""How much each axis of a sweep matters for a metric."""
+"""Computes how much of a metric's variance each axis of a sweep explains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statistics import fmean, median
 from typing import Any
 
 _MOST_LEVELS = 12
-"""Above so many distinct numbers an axis is looked at in bins."""
+"""An axis with more distinct numbers than this is divided into bins."""
 _BINS = 5
 
 
@@ -37,39 +37,38 @@ class Level:
 
 @dataclass(frozen=True)
 class Effect:
-    """What the metric is at each value of one axis."""
+    """The effect of one axis: the metric at each of its values."""
 
     axis: str
     share: float
-    """Of the metric's variance, how much the axis explains: 0 to 1."""
+    """The share of the metric's variance that the axis explains: 0 to 1."""
     levels: list[Level]
 
 
 @dataclass(frozen=True)
-class Tried:
-    """Which values of an axis the points have."""
+class AxisValues:
+    """The values that the points have on one axis."""
 
     axis: str
     values: Sequence[Any]
     places: Sequence[int]
-    """Where in `values` each point's stands; -1 where nobody knows it."""
+    """Each point's index into `values`; -1 where its value is not known."""
 
 
-def effects(tried: Iterable[Tried], metrics: Sequence[float], maximize: bool = False) -> list[Effect]:
-    """The axes, the one that explains most first; without those of which only one value was tried.
+def effects(axes: Iterable[AxisValues], metrics: Sequence[float], maximize: bool = False) -> list[Effect]:
+    """The effects of the axes, the strongest first; without axes of which only one value was tried.
 
-    `metrics`: of each point a finite number. The share is Kelley's unbiased correlation ratio
-    ε² = 1 - (SS_within / (n - k)) / (SS_total / (n - 1)), with n points and k values of the axis, and 0 where that is
-    negative (T. L. Kelley, An Unbiased Correlation Ratio Measure, PNAS 21(9), 1935, pp. 554-559). Unlike η² it does
-    not grow with the number of values: an axis that does nothing, such as a seed, has about 0. Each axis is looked at
-    alone; what only a combination of two does, it does not see.
-    """
-    return strongest_first(effect(one, metrics, maximize) for one in tried)
+    `metrics`: a finite number for each point. The share is Kelley's unbiased correlation ratio ε² = 1 - (SS_within / (n
+    - k)) / (SS_total / (n - 1)), with n points and k values of the axis, and 0 where that is negative (T. L. Kelley, An
+    Unbiased Correlation Ratio Measure, PNAS 21(9), 1935, pp. 554-559). Unlike η² it does not grow with the number of
+    values: an axis without effect, such as a seed, has about 0. Each axis is judged alone, so effects that need a
+    combination of axes are not seen."""
+    return strongest_first(effect(axis, metrics, maximize) for axis in axes)
 
 
-def strongest_first(found: Iterable[Effect | None]) -> list[Effect]:
-    """The effects in the order of `effects`."""
-    return sorted(filter(None, found), key=lambda effect: -effect.share)
+def strongest_first(unsorted: Iterable[Effect | None]) -> list[Effect]:
+    """Sorts effects as `effects` does, without None."""
+    return sorted(filter(None, unsorted), key=lambda effect: -effect.share)
 
 
 @dataclass
@@ -81,13 +80,13 @@ class _Group:
     metrics: array[float]
 
 
-def effect(tried: Tried, metrics: Sequence[float], maximize: bool) -> Effect | None:
-    """Of one axis, as `effects` tells it; None where only one value was tried."""
-    groups = _grouped(tried, metrics)
+def effect(axis_values: AxisValues, metrics: Sequence[float], maximize: bool) -> Effect | None:
+    """The effect of one axis (see `effects`); None where only one value was tried."""
+    groups = _grouped(axis_values, metrics)
     if len(groups) < 2:
         return None
     levels = [_level(group, maximize) for group in groups]
-    return Effect(tried.axis, explained([group.metrics for group in groups]), levels)
+    return Effect(axis_values.axis, explained([group.metrics for group in groups]), levels)
 
 
 def _level(group: _Group, maximize: bool) -> Level:
@@ -96,7 +95,7 @@ def _level(group: _Group, maximize: bool) -> Level:
 
 
 def explained(groups: Sequence[Sequence[float]]) -> float:
-    """ε² of these groups; 0 where each value was tried once, for then nothing tells chance from effect."""
+    """ε² of these groups; 0 where each value was tried once, because chance and effect cannot be told apart then."""
     count = sum(map(len, groups))
     if count <= len(groups):
         return 0.0
@@ -113,11 +112,12 @@ def _squares(groups: Sequence[Sequence[float]]) -> float:
     return math.fsum((value - mean) ** 2 for group in groups for value in group)
 
 
-def _grouped(tried: Tried, metrics: Sequence[float]) -> list[_Group]:
-    """By value; of many different numbers in bins of about as many points each, in which a value stays in one."""
-    values = tried.values
+def _grouped(axis_values: AxisValues, metrics: Sequence[float]) -> list[_Group]:
+    """Groups the points by value. Many different numbers are divided into bins of about equal size, each value in one
+    bin."""
+    values = axis_values.values
     counts = array("q", bytes(8 * len(values)))
-    for place in tried.places:
+    for place in axis_values.places:
         if place >= 0:
             counts[place] += 1
     used = [place for place, count in enumerate(counts) if count]
@@ -127,36 +127,36 @@ def _grouped(tried: Tried, metrics: Sequence[float]) -> list[_Group]:
         if len(starts) > _MOST_LEVELS:
             starts = _binned(starts, used, counts)
     else:
-        words: dict[str, list[int]] = {}
+        places_by_text: dict[str, list[int]] = {}
         for place in used:
-            words.setdefault(shown(values[place]), []).append(place)
-        used = list(chain.from_iterable(words.values()))
+            places_by_text.setdefault(shown(values[place]), []).append(place)
+        used = list(chain.from_iterable(places_by_text.values()))
         starts = _starts(values, used)
-    return _filled(tried, metrics, used, starts)
+    return _filled(axis_values, metrics, used, starts)
 
 
 def _starts(values: Sequence[Any], used: list[int]) -> list[int]:
-    """Where in `used`, in which what is shown alike stands together, another value begins."""
-    found, before = [], None
+    """The indices in `used` at which another value begins; values that look alike are adjacent there."""
+    starts, previous = [], None
     for at, place in enumerate(used):
-        if (now := shown(values[place])) != before:
-            found.append(at)
-            before = now
-    return found
+        if (current := shown(values[place])) != previous:
+            starts.append(at)
+            previous = current
+    return starts
 
 
 def _binned(starts: list[int], used: list[int], counts: array[int]) -> list[int]:
-    """Those of `starts` with which a bin begins."""
-    share, before, bins = sum(counts) / _BINS, 0, list[int]()
+    """Those of `starts` at which a bin begins."""
+    share, count_before, bins = sum(counts) / _BINS, 0, list[int]()
     for start, stop in pairwise([*starts, len(used)]):
-        if before >= share * len(bins):
+        if count_before >= share * len(bins):
             bins.append(start)
-        before += sum(counts[place] for place in used[start:stop])
+        count_before += sum(counts[place] for place in used[start:stop])
     return bins
 
 
-def _filled(tried: Tried, metrics: Sequence[float], used: list[int], starts: list[int]) -> list[_Group]:
-    values = tried.values
+def _filled(axis_values: AxisValues, metrics: Sequence[float], used: list[int], starts: list[int]) -> list[_Group]:
+    values = axis_values.values
     groups: list[_Group] = []
     group_of = array("q", bytes(8 * len(values)))
     for start, stop in pairwise([*starts, len(used)]):
@@ -164,14 +164,14 @@ def _filled(tried: Tried, metrics: Sequence[float], used: list[int], starts: lis
             group_of[place] = len(groups)
         groups.append(_Group(values[used[start]], values[used[stop - 1]], array("d")))
     adders = [group.metrics.append for group in groups]
-    for place, metric in zip(tried.places, metrics, strict=True):
+    for place, metric in zip(axis_values.places, metrics, strict=True):
         if place >= 0:
             adders[group_of[place]](metric)
     return groups
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a finite number, and no bool."""
+    """Whether `value` is a finite number and not a bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 

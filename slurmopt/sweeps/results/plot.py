@@ -1,4 +1,5 @@
-"""A picture of a sweep's results: the metric over each axis, and the best so far. HTML by itself, PNG by matplotlib."""
+"""Plots a sweep's results: the metric over each axis, and the best so far. Writes HTML itself, PNG through
+matplotlib."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 420, 280, 64, 44, 14
 _MOST_PANELS = 12
 _MOST_DOTS = 5000
-"""In one panel; of more an even share is drawn."""
+"""Dots in one panel at most; of more points an even share is drawn."""
 _BEST_ROWS = 50
 _DECADES = 100.0
-"""Numbers that span a factor of more than this stand on a logarithmic scale."""
+"""Numbers that span a larger factor than this have a logarithmic scale."""
 _STYLE = """
 body { font: 14px system-ui, sans-serif; margin: 2em auto; max-width: 1320px; padding: 0 1em; color: #1b1f24; }
 h1 { font-size: 1.3em; } figure { display: inline-block; margin: 0 1em 1em 0; vertical-align: top; }
@@ -40,7 +41,7 @@ svg .axis { stroke: #8c959f; } svg .grid { stroke: #eaeef2; }
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture: dots, and a line through some places."""
+    """One panel: dots, and a line through some positions."""
 
     title: str
     remark: str
@@ -49,9 +50,9 @@ class Panel:
     hints: list[str]
     line: list[tuple[float, float]]
     ticks: list[tuple[float, str]] | None
-    """Where x is no number: its places and their names."""
+    """Where x is not a number: the positions of its values and their labels."""
     log: bool = False
-    """Whether x stands on a logarithmic scale."""
+    """Whether the x axis has a logarithmic scale."""
 
 
 def draw(ranking: Ranking, path: Path) -> None:
@@ -66,13 +67,13 @@ def draw(ranking: Ranking, path: Path) -> None:
 def _panels(ranking: Ranking) -> Iterable[Panel]:
     shares = {effect.axis: effect.share for effect in ranking.effects}
     yield _progress(ranking)
-    ordered = sorted((axis for axis in ranking.found.axes if axis in shares), key=lambda axis: -shares[axis])
+    ordered = sorted((axis for axis in ranking.table.axes if axis in shares), key=lambda axis: -shares[axis])
     for axis in ordered[: _MOST_PANELS - 1]:
         yield _of_axis(ranking, axis, shares[axis])
 
 
 def _progress(ranking: Ranking) -> Panel:
-    """Points in the order in which they ended, and the best until then."""
+    """The panel of the points in the order in which they ended, with the best so far."""
     pairs = sorted(ranking.numbers, key=lambda pair: (pair[0].ended or 0.0, pair[0].point))
     better = max if ranking.maximize else min
     best = pairs[0][1]
@@ -82,9 +83,9 @@ def _progress(ranking: Ranking) -> Panel:
         if not line or line[-1][1] != best or place == len(pairs) - 1:
             line += [(float(place), line[-1][1])] if line else []
             line.append((float(place), best))
-    kept = _even(list(enumerate(pairs)))
-    xs, ys = [float(place) for place, _ in kept], [value for _, (_, value) in kept]
-    hints = [f"point {row.point}: {shown(value)}" for _, (row, value) in kept]
+    drawn = _even(list(enumerate(pairs)))
+    xs, ys = [float(place) for place, _ in drawn], [value for _, (_, value) in drawn]
+    hints = [f"point {row.point}: {shown(value)}" for _, (row, value) in drawn]
     return Panel("in the order they ended", "the line is the best so far", xs, ys, hints, line, None)
 
 
@@ -111,16 +112,16 @@ def _even(pairs: Sequence[Any]) -> list[Any]:
 
 
 def page(ranking: Ranking, panels: list[Panel]) -> str:
-    """One HTML file that asks no other host for anything."""
-    seen = ranking.found.standing
-    title = _text(f"{seen.label}: {ranking.metric}")
+    """One HTML file that loads nothing from other hosts."""
+    states = ranking.table.states
+    title = _text(f"{states.label}: {ranking.metric}")
     figures = "\n".join(_figure(panel, str(ranking.metric)) for panel in panels)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <style>{_STYLE}</style></head>
 <body><h1>{title}</h1>
-<p>{_text(state_counts(seen.counts()))}; the {"largest" if ranking.maximize else "smallest"} is the best.</p>
+<p>{_text(state_counts(states.counts()))}; the {"largest" if ranking.maximize else "smallest"} is the best.</p>
 {figures}
 <h2>The best points</h2>
 {_best(ranking)}
@@ -133,12 +134,12 @@ def _text(value: Any) -> str:
 
 
 def _best(ranking: Ranking) -> str:
-    metrics = sorted(ranking.found.metrics, key=lambda name: name != ranking.metric)
-    names = ["point", *ranking.found.axes, *metrics]
+    metrics = sorted(ranking.table.metrics, key=lambda name: name != ranking.metric)
+    names = ["point", *ranking.table.axes, *metrics]
     head = "".join(f"<th>{_text(name)}</th>" for name in names)
     lines = []
     for row in islice(ranking.finished, _BEST_ROWS):
-        cells = [row.point, *[row.values.get(axis, "") for axis in ranking.found.axes]]
+        cells = [row.point, *[row.values.get(axis, "") for axis in ranking.table.axes]]
         cells += [row.metrics.get(name, "") for name in metrics]
         lines.append(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>")
     return f"<table><tr>{head}</tr>\n{chr(10).join(lines)}</table>"
@@ -146,7 +147,7 @@ def _best(ranking: Ranking) -> str:
 
 @dataclass(frozen=True)
 class _Scale:
-    """Numbers → places in the picture."""
+    """Maps numbers to positions in the panel."""
 
     low: float
     high: float
@@ -158,7 +159,7 @@ class _Scale:
 
     @property
     def ticks(self) -> list[float]:
-        """Round numbers within."""
+        """Round numbers in the range, as ticks."""
         step = 10 ** math.floor(math.log10((self.high - self.low) / 4))
         step *= next(factor for factor in (1, 2, 5, 10) if (self.high - self.low) / (step * factor) <= 6)
         first = math.ceil(self.low / step)
@@ -222,7 +223,7 @@ def _png(ranking: Ranking, panels: list[Panel], path: Path) -> None:
     FigureCanvasAgg(figure)
     for at, panel in enumerate(panels):
         _png_panel(figure.add_subplot(rows, columns, at + 1), panel, str(ranking.metric))
-    figure.suptitle(_plain(f"{ranking.found.standing.label}: {ranking.metric}"))
+    figure.suptitle(_plain(f"{ranking.table.states.label}: {ranking.metric}"))
     picture = io.BytesIO()
     figure.savefig(picture, dpi=120, format="png")
     replace_bytes(path, picture.getvalue(), mode=0o644)
@@ -241,5 +242,5 @@ def _png_panel(axes: Any, panel: Panel, metric: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """Without what matplotlib takes for mathematics."""
+    """The text with `$` escaped, which matplotlib takes for mathematics."""
     return "\n".join(map(one_line, text.split("\n"))).replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Failures of a sweep, grouped: a thousand points that fail for one reason are one line."""
+"""Groups the failed points of a sweep by cause and error, so that a thousand equal failures are one line."""
 
 from __future__ import annotations
 
@@ -30,29 +30,31 @@ class Group:
         return self.points[0]
 
 
-def groups(seen: SweepStates, among: Ranges | None = None, never_started: bool = True) -> list[Group]:
-    """The failed points by what they say, numbers in it aside, and (`never_started`) those whose array task failed
-    before it came to them; the largest group first. `among`: of these points alone."""
+def groups(states: SweepStates, among: Ranges | None = None, never_started: bool = True) -> list[Group]:
+    """The failed points grouped by cause and error, without the numbers in it; the largest group first.
+
+    `among`: only these points. `never_started`: also points whose array task failed before it started them.
+    """
     numbers: dict[tuple[str | None, str], array[int]] = {}
     firsts: dict[tuple[str | None, str], Point] = {}
-    for point in seen.in_states(BAD, among):
-        same = point.cause, normalised(_said(point))
-        numbers.setdefault(same, array("q")).append(point.number)
-        if same not in firsts or point.number < firsts[same].number:
-            firsts[same] = point
-    made = [Group(same[0], _said(firsts[same]), Ranges.of(found)) for same, found in numbers.items()]
+    for point in states.in_states(BAD, among):
+        key = point.cause, normalised(_said(point))
+        numbers.setdefault(key, array("q")).append(point.number)
+        if key not in firsts or point.number < firsts[key].number:
+            firsts[key] = point
+    result = [Group(key[0], _said(firsts[key]), Ranges.of(members)) for key, members in numbers.items()]
     if never_started:
-        made += _unstarted(seen.rest_of(among))
-    return sorted(made, key=lambda group: (-len(group.points), group.example))
+        result += _unstarted(states.rest_of(among))
+    return sorted(result, key=lambda group: (-len(group.points), group.example))
 
 
 def _unstarted(rests: Iterable[Rest]) -> Iterator[Group]:
-    found: dict[str, Ranges] = {}
+    points_by_error: dict[str, Ranges] = {}
     for rest in rests:
         if rest.state in BAD:
-            said = f"never started: {rest.detail or rest.state}"[:_LONGEST]
-            found[said] = found.get(said, Ranges()).union(rest.points)
-    return (Group(None, said, points) for said, points in found.items())
+            error = f"never started: {rest.detail or rest.state}"[:_LONGEST]
+            points_by_error[error] = points_by_error.get(error, Ranges()).union(rest.points)
+    return (Group(None, error, points) for error, points in points_by_error.items())
 
 
 def _said(point: Point) -> str:
@@ -60,5 +62,5 @@ def _said(point: Point) -> str:
 
 
 def normalised(error: str) -> str:
-    """`error` without what differs from point to point."""
+    """`error` with its numbers replaced, which differ from point to point."""
     return _NUMBERS.sub("N", error)

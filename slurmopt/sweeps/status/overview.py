@@ -1,4 +1,4 @@
-"""How runs, sweeps and points are that are asked for together: for people, as JSON, and to watch."""
+"""The status of several runs, sweeps and points together: for people, as JSON, and for --watch."""
 
 from __future__ import annotations
 
@@ -13,138 +13,142 @@ from slurmopt.runs.replaced_folders import refuse_swapped, remarks
 from slurmopt.runs.status.query import Status, as_dict, gather
 from slurmopt.runs.status.state import ALIVE
 from slurmopt.runs.status.view import HEADER
-from slurmopt.runs.status.view import cells as cells_of_run
-from slurmopt.runs.status.view import page as page_of_run
+from slurmopt.runs.status.view import cells as run_cells
+from slurmopt.runs.status.view import page as run_page
 from slurmopt.runs.table import table, terminal_width
 from slurmopt.sweeps.status import view
 from slurmopt.sweeps.status.failures import groups
 from slurmopt.sweeps.status.point_states import Point, SweepStates
-from slurmopt.sweeps.status.query import readable, standing
+from slurmopt.sweeps.status.query import sweep_states, sweep_states_or_none
 
 
 @dataclass
-class Seen:
-    """What was found, in the order of the words: runs and points as runs; sweeps, and several points of one."""
+class Overview:
+    """The status of the selected items, in the order of the arguments. Single points are shown as runs."""
 
-    found: list[RunFolder | Selection]
+    items: list[RunFolder | Selection]
     statuses: dict[str, Status]
-    standings: dict[str, SweepStates]
+    sweep_states: dict[str, SweepStates]
     problem: str | None
     details: bool
 
     def as_list(self) -> list[dict[str, Any]]:
         """What `--json` prints."""
-        return [self._dict(one) for one in self.found]
+        return [self._dict(item) for item in self.items]
 
-    def _dict(self, one: RunFolder | Selection) -> dict[str, Any]:
-        status = self._status(one)
+    def _dict(self, item: RunFolder | Selection) -> dict[str, Any]:
+        status = self._status(item)
         if status is not None:
             return as_dict(status, details=self.details)
-        assert isinstance(one, Selection)
-        return sweep_dict(self.standings[str(one.sweep.path)], one.points)
+        assert isinstance(item, Selection)
+        return sweep_dict(self.sweep_states[str(item.sweep.path)], item.points)
 
-    def _status(self, one: RunFolder | Selection) -> Status | None:
-        """As a run, if it is one."""
-        return self.statuses.get(_path(one))
+    def _status(self, item: RunFolder | Selection) -> Status | None:
+        """The status of a run or a single point; None for a sweep or several points."""
+        return self.statuses.get(_path(item))
 
     def text(self) -> str:
-        """For people: one page, or a line each."""
-        if len(self.found) != 1:
-            return table(HEADER, [self._cells(one) for one in self.found], terminal_width())
-        (one,) = self.found
-        if isinstance(one, RunFolder):
-            return page_of_run(self.statuses[_path(one)])
-        seen = self.standings[str(one.sweep.path)]
-        if one.points is None:
-            return view.page(seen)
-        if one.point is None:
-            return view.points_table(seen, one.points, terminal_width())
-        status = self.statuses[_path(one)]
-        return page_of_run(status) if status.journal.created else view.unstarted_page(seen, one.point)
+        """For people: the page of one item, or a table of several."""
+        if len(self.items) != 1:
+            return table(HEADER, [self._cells(item) for item in self.items], terminal_width())
+        (item,) = self.items
+        if isinstance(item, RunFolder):
+            return run_page(self.statuses[_path(item)])
+        states = self.sweep_states[str(item.sweep.path)]
+        if item.points is None:
+            return view.page(states)
+        if item.point is None:
+            return view.points_table(states, item.points, terminal_width())
+        status = self.statuses[_path(item)]
+        return run_page(status) if status.journal.created else view.unstarted_page(states, item.point)
 
-    def _cells(self, one: RunFolder | Selection) -> list[str]:
-        status = self._status(one)
+    def _cells(self, item: RunFolder | Selection) -> list[str]:
+        status = self._status(item)
         if status is not None:
-            return cells_of_run(status)
-        assert isinstance(one, Selection)
-        seen = self.standings[str(one.sweep.path)]
-        return view.cells(seen) if one.points is None else view.cells_of_points(seen, one.points)
+            return run_cells(status)
+        assert isinstance(item, Selection)
+        states = self.sweep_states[str(item.sweep.path)]
+        return view.cells(states) if item.points is None else view.cells_of_points(states, item.points)
 
     @property
     def jobs(self) -> list[tuple[RunFolder, list[str | None]]]:
-        """The sweeps, as runs, and runs with the jobs that they are known to have."""
-        of_sweeps = [(seen.sweep.run, [one.job for one in seen.submissions]) for seen in self.standings.values()]
+        """The folders of the sweeps and runs, with their known jobs."""
+        of_sweeps = [
+            (states.sweep.run, [entry.job for entry in states.submissions]) for states in self.sweep_states.values()
+        ]
         return [*of_sweeps, *[(status.folder, [status.journal.job]) for status in self.statuses.values()]]
 
     @property
     def alive(self) -> bool:
-        """Whether anything of it can change."""
-        words = [status.state for status in self.statuses.values()]
-        for one in self.found:
-            if isinstance(one, Selection) and one.point is None:
-                words += self.standings[str(one.sweep.path)].counts(one.points)
-        return any(word in (*ALIVE, "unknown") for word in words)
+        """Whether the state of any item can still change."""
+        states = [status.state for status in self.statuses.values()]
+        for item in self.items:
+            if isinstance(item, Selection) and item.point is None:
+                states += self.sweep_states[str(item.sweep.path)].counts(item.points)
+        return any(state in (*ALIVE, "unknown") for state in states)
 
 
-def _path(one: RunFolder | Selection) -> str:
-    if isinstance(one, RunFolder):
-        return str(one.path)
-    return str(one.sweep.point(one.point).path) if one.point is not None else ""
+def _path(item: RunFolder | Selection) -> str:
+    if isinstance(item, RunFolder):
+        return str(item.path)
+    return str(item.sweep.point(item.point).path) if item.point is not None else ""
 
 
-def look(found: list[RunFolder | Selection], details: bool = True) -> Seen:
-    """Each sweep once, all runs with one squeue. Of several, one that cannot be read is left out."""
-    look = standing if len(found) == 1 and details else readable
-    sweeps = dict.fromkeys(one.sweep for one in found if isinstance(one, Selection))
-    standings = {str(sweep.path): seen for sweep in sweeps if (seen := look(sweep)) is not None}
-    found = [one for one in found if isinstance(one, RunFolder) or str(one.sweep.path) in standings]
-    chosen = [one for one in found if isinstance(one, Selection)]
-    points = [(one, one.sweep.point(one.point)) for one in chosen if one.point is not None]
-    folders = [one for one in found if isinstance(one, RunFolder)] + [run for _, run in points]
+def overview(items: list[RunFolder | Selection], details: bool = True) -> Overview:
+    """Queries each sweep once, and all runs with one squeue. Of several items, sweeps that cannot be read are left
+    out."""
+    query = sweep_states if len(items) == 1 and details else sweep_states_or_none
+    sweeps = dict.fromkeys(item.sweep for item in items if isinstance(item, Selection))
+    by_sweep = {str(sweep.path): states for sweep in sweeps if (states := query(sweep)) is not None}
+    items = [item for item in items if isinstance(item, RunFolder) or str(item.sweep.path) in by_sweep]
+    selections = [item for item in items if isinstance(item, Selection)]
+    points = [(item, item.sweep.point(item.point)) for item in selections if item.point is not None]
+    folders = [item for item in items if isinstance(item, RunFolder)] + [run for _, run in points]
     statuses, problem = gather(folders, details=details) if folders else ([], None)
     by_path = {str(status.folder.path): status for status in statuses}
-    for one, run in points:
-        by_path[str(run.path)] = _as_point(by_path[str(run.path)], standings[str(one.sweep.path)].of(one.point or 0))
-    problems = [problem, *(seen.problem for seen in standings.values())]
-    return Seen(found, by_path, standings, next(filter(None, problems), None), details)
+    for item, run in points:
+        by_path[str(run.path)] = _as_point(by_path[str(run.path)], by_sweep[str(item.sweep.path)].of(item.point or 0))
+    problems = [problem, *(states.problem for states in by_sweep.values())]
+    return Overview(items, by_path, by_sweep, next(filter(None, problems), None), details)
 
 
 def _as_point(status: Status, point: Point) -> Status:
-    """The sweep knows of submissions and cancels that the point's own journal does not."""
+    """`status` with the sweep's state of the point: the sweep knows submissions and cancels that the point's own
+    journal does not."""
     status.state, status.detail = point.state, point.detail
     return status
 
 
-def drawn(found: list[RunFolder | Selection]) -> tuple[str, list[str], bool]:
-    """For `slurmopt.runs.status.watch.redraw`. RunError where the folder of a single one was replaced."""
-    seen = look(found)
-    if len(found) == 1 and seen.jobs:
-        refuse_swapped(*seen.jobs[0])
-    text = seen.text() + (f"\n\nSlurm was not asked: {seen.problem}" if seen.problem else "") + remarks(seen.jobs)
-    return text, [text], seen.alive
+def redrawn_overview(items: list[RunFolder | Selection]) -> tuple[str, list[str], bool]:
+    """The overview for `slurmopt.runs.status.watch.redraw`. RunError where the folder of a single item was replaced."""
+    shown = overview(items)
+    if len(items) == 1 and shown.jobs:
+        refuse_swapped(*shown.jobs[0])
+    text = shown.text() + (f"\n\nSlurm was not asked: {shown.problem}" if shown.problem else "") + remarks(shown.jobs)
+    return text, [text], shown.alive
 
 
-def sweep_dict(seen: SweepStates, points: Ranges | None = None) -> dict[str, Any]:
-    """A sweep, or `points` of it, as `--json` prints it."""
-    counts, speed = seen.counts(points), view.pace(seen)
-    every = points if points is not None else Ranges([(0, seen.count - 1)] if seen.count else [])
+def sweep_dict(states: SweepStates, points: Ranges | None = None) -> dict[str, Any]:
+    """The JSON object of a sweep, or of `points` of it."""
+    counts, current_pace = states.counts(points), view.pace(states)
+    every = points if points is not None else Ranges([(0, states.count - 1)] if states.count else [])
     return {
-        "name": seen.sweep.name,
-        "id": seen.sweep.id,
-        "folder": str(seen.sweep.path),
-        "owner": owner_of(seen.sweep.run),
+        "name": states.sweep.name,
+        "id": states.sweep.id,
+        "folder": str(states.sweep.path),
+        "owner": owner_of(states.sweep.run),
         "sweep": True,
-        "state": seen.state,
-        "points": seen.count,
+        "state": states.state,
+        "points": states.count,
         "selected": str(every),
         "states": counts,
         "ended": view.over(counts),
-        "created": seen.created,
-        "points_per_minute": speed.per_minute,
-        "eta_seconds": speed.left,
+        "created": states.created,
+        "points_per_minute": current_pace.per_minute,
+        "eta_seconds": current_pace.left,
         "jobs": [
-            {"job": one.job, "points": str(one.points), "per_task": one.per_task, "packed": one.packed}
-            for one in seen.submissions
+            {"job": entry.job, "points": str(entry.points), "per_task": entry.per_task, "packed": entry.packed}
+            for entry in states.submissions
         ],
         "failures": [
             {
@@ -154,9 +158,9 @@ def sweep_dict(seen: SweepStates, points: Ranges | None = None) -> dict[str, Any
                 "points": str(group.points),
                 "example": group.example,
             }
-            for group in groups(seen, points)
+            for group in groups(states, points)
         ],
-        "each": None if points is None else [_point_dict(seen.of(number)) for number in points],
+        "each": None if points is None else [_point_dict(states.of(number)) for number in points],
     }
 
 

@@ -1,4 +1,4 @@
-"""Points that array tasks start themselves: what the journals of all array tasks of a sweep tell of them."""
+"""Reads the events of points that share array tasks, from the journals of these array tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurmopt.sweeps.status.point_events import Reader, returns
 from slurmopt.sweeps.status.point_journals import Task
 
 _MANY = 50_000
-"""Points from which on several processes read: fewer take less than a second, and starting processes takes time."""
+"""Points from which several processes read: fewer take less than a second, and starting processes takes time."""
 _MOST_AT_ONCE, _PIECES = 16, 32
 """Array tasks that a process reads at once, and into how many pieces few array tasks are divided."""
 
@@ -24,12 +24,13 @@ class Packed:
 
     sweep: SweepFolder
     owned: dict[int, Ranges]
-    """Submission → its points that no newer one has: only that one's word counts."""
+    """Submission → its points that no newer one has: only its events count for these."""
     cancelled: Ranges
-    """Points whose end their owner had asked for."""
+    """Points that their owner has cancelled."""
 
     def read(self, reader: Reader, ends: Ends) -> list[Task]:
-        """Adds the points that have ended for good to `ends`. The array tasks, in their order, with the others."""
+        """Adds the points that have ended for good to `ends`; returns the array tasks in order, with the other
+        points."""
         numbers = list(point_journals.task_numbers(self.sweep))
         if sum(map(len, self.owned.values())) < _MANY:
             return self._take(numbers, reader, ends)
@@ -43,29 +44,33 @@ class Packed:
         pieces = [numbers[at : at + size] for at in range(0, len(numbers), size)]
 
         def read(piece: list[tuple[int, int]]) -> tuple[Ends, list[Task]]:
-            found = Ends(ends.with_metrics)
-            return found, self._take(piece, reader, found)
+            piece_ends = Ends(ends.with_metrics)
+            return piece_ends, self._take(piece, reader, piece_ends)
 
-        for found, tasks in parallel_map(read, pieces):
-            ends.extend(found)
+        for piece_ends, tasks in parallel_map(read, pieces):
+            ends.extend(piece_ends)
             yield from tasks
 
     def _take(self, numbers: Sequence[tuple[int, int]], reader: Reader, ends: Ends) -> list[Task]:
         return [self._sorted_out(point_journals.of_task(self.sweep, *number, reader), ends) for number in numbers]
 
     def _sorted_out(self, task: Task, ends: Ends) -> Task:
-        mine = self.owned.get(task.submission, Ranges())
+        owned = self.owned.get(task.submission, Ranges())
         points = {**task.started, **task.ended}
         all_between = Ranges([(min(points), max(points))] if points else [])
-        if all_between.minus(mine):
-            points = {point: told for point, told in points.items() if point in mine}
-        going = {
+        if all_between.minus(owned):
+            points = {point: event for point, event in points.items() if point in owned}
+        unfinished = {
             point: task.trace(point)
-            for point, told in points.items()
-            if point not in task.ended or (told.next is not None and returns(told))
+            for point, event in points.items()
+            if point not in task.ended or (event.next is not None and returns(event))
         }
-        ended = [told for point, told in points.items() if point not in going] if going else list(points.values())
-        began = [told.time if (told := task.started.get(end.point or 0)) else None for end in ended]
+        ended = (
+            [event for point, event in points.items() if point not in unfinished]
+            if unfinished
+            else list(points.values())
+        )
+        began = [event.time if (event := task.started.get(end.point or 0)) else None for end in ended]
         cancelled = self.cancelled if all_between.both(self.cancelled) else Ranges()
         ends.add(ended, task.journal.job, began, cancelled)
-        return task.going_on(going)
+        return task.going_on(unfinished)

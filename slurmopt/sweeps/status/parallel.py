@@ -11,17 +11,17 @@ from typing import TypeVar
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _MOST = 8
-"""Processes on a login node that many share."""
+"""Processes at most: many users share a login node."""
 
 
 def parallel_map(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
-    """`work` of each item, in their order, from one process for each core that this one may use.
+    """Yields `work(item)` for each item, in order, computed by one process for each core that this process may use.
 
-    Results are pickled on their way. A process is only as far ahead of who reads as a pipe is long, and ends when
-    nobody reads any more, also where this process was killed: those of `concurrent.futures` would stay, and would fill
-    the memory where the reader is slow. What a process cannot do, because it died or could not be started, is done
-    here, and so `work` raises its errors here. `work` must need no lock that another thread may hold: a fork takes the
-    lock along, and not the thread.
+    Results are pickled. A worker runs ahead of the reader only as far as its pipe buffers, and ends when nobody reads
+    any more, also where this process was killed; the workers of `concurrent.futures` would stay, and would fill the
+    memory where the reader is slow. The items of a worker that died or could not be started are computed in this
+    process, so `work` raises its errors here. `work` must not need a lock that another thread may hold: a fork copies
+    the lock, but not the thread.
     """
     count = min(len(os.sched_getaffinity(0)), _MOST, len(items))
     if count < 2:
@@ -29,7 +29,7 @@ def parallel_map(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> It
         return
     workers: list[tuple[int, Connection]] = []
     try:
-        with contextlib.suppress(OSError):  # no process or no memory is left
+        with contextlib.suppress(OSError):  # the limit of processes or memory is reached
             for first in range(count):
                 workers.append(_fork(work, items[first::count]))
         for at, item in enumerate(items):
@@ -39,24 +39,24 @@ def parallel_map(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> It
                 result = work(item)
             yield result
     finally:
-        for _, answers in workers:  # all of them first: each process has those of the processes before it open
+        for _, answers in workers:  # all before waiting: each worker has the pipes of the earlier ones open
             answers.close()
         for pid, _ in workers:
-            with contextlib.suppress(ChildProcessError):  # SIGCHLD is ignored: it is reaped already
+            with contextlib.suppress(ChildProcessError):  # SIGCHLD is ignored, so it is reaped already
                 os.waitpid(pid, 0)
 
 
 def _fork(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> tuple[int, Connection]:
-    answers, told = Pipe(duplex=False)
+    answers, results = Pipe(duplex=False)
     try:
         pid = os.fork()
         if pid == 0:
             try:
                 answers.close()
                 for item in items:
-                    told.send(work(item))
-            finally:  # whatever it is: the parent meets it too, and tells it
+                    results.send(work(item))
+            finally:  # the parent runs into the same error, and raises it
                 os._exit(0)
     finally:
-        told.close()
+        results.close()
     return pid, answers

@@ -1,4 +1,4 @@
-"""The fields of an event of a point's journal that sweeps look at."""
+"""The fields of a point's events that the status of a sweep needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ABSENT = "\0"
-"""Of a field that may be null, and may be missing."""
+"""The value of a missing field, where null has a meaning of its own."""
 
 
 @dataclass(slots=True)

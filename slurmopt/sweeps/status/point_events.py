@@ -1,8 +1,8 @@
-"""What a line of a journal tells of a point that started or ended.
+"""Parses the journal lines of points that started or ended.
 
-A line of few is read by `json`; of very many by msgspec, which decodes only the fields that are needed, in a sixth of
-the time, but takes 25 ms to import. What msgspec does not take (NaN, a number as text, a foreign hand's line) is read
-by `json` too, so that both give the same.
+`json` parses few lines; msgspec parses many, because it decodes only the fields that are needed, in a sixth of the
+time, but takes 25 ms to import. Lines that msgspec refuses (NaN, a number as text, an edited line) are parsed by `json`
+too, so that both give the same.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from slurmopt.runs import journal as journals
 from slurmopt.sweeps.status.point_event import ABSENT, PointEvent
 
 _FEW = 5000
-"""Lines up to which json takes less time than the import of msgspec."""
+"""Lines up to which json takes less time than importing msgspec."""
 
 
 def of_event(event: dict[str, Any]) -> PointEvent:
-    """Nothing of `event` is trusted to have the right type."""
+    """The event as PointEvent; a field of a wrong type counts as missing."""
     return PointEvent(
         event=str(event["event"]),
         time=number(event.get("time")),
@@ -47,28 +47,28 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else text(value)
 
 
-def returns(told: PointEvent) -> bool:
-    """As `slurmopt.runs.journal.returns`."""
-    if told.next is None:
+def returns(event: PointEvent) -> bool:
+    """Whether the run restarts after this `end` event; as `slurmopt.runs.journal.returns`."""
+    if event.next is None:
         return False
-    return told.outcome == REQUEUE if told.next == ABSENT else journals.returns({"next": told.next})
+    return event.outcome == REQUEUE if event.next == ABSENT else journals.returns({"next": event.next})
 
 
 class Reader:
-    """Reads the lines of one file after the other."""
+    """Parses the lines of one file after the other."""
 
     def __init__(self, metrics: bool) -> None:
-        """`metrics`: whether `metrics` and `result` are asked for."""
+        """`metrics`: whether `metrics` and `result` are needed."""
         self._metrics = metrics
         self._read = 0
         self._quick: Callable[[bytes], PointEvent] | None = None
 
     def expect_many(self) -> None:
-        """Of lines: none is read by json first."""
+        """Announces many lines, so that msgspec is used from the first line on."""
         self._quick = self._decoder()
 
     def read(self, lines: Sequence[bytes]) -> list[PointEvent]:
-        """The events among the lines."""
+        """The events in the lines."""
         if self._quick is None:
             self._read += len(lines)
             if self._read <= _FEW:
@@ -77,7 +77,7 @@ class Reader:
         try:
             return list(map(self._quick, lines))
         except (ValueError, RecursionError):  # msgspec's own errors are ValueErrors
-            return [told for line in lines for told in self._with_care(self._quick, line)]
+            return [event for line in lines for event in self._with_care(self._quick, line)]
 
     def _decoder(self) -> Callable[[bytes], PointEvent]:
         from slurmopt.sweeps.status.point_events_msgspec import decoder

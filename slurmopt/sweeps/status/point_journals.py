@@ -1,4 +1,4 @@
-"""What points have said of themselves: each journal read once, and only as far as needed."""
+"""Reads the latest attempt of each point from the journals, each of which is read once and only as far as needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PIECE = 1 << 16
 
 @dataclass(slots=True)
 class Trace:
-    """The last word on a point: its own, or that of the parent which started it."""
+    """The latest attempt of a point, from its own journal or from that of its array task."""
 
     job: str | None
     """The array task that it ran in, `A_a`."""
@@ -36,36 +36,36 @@ class Trace:
     end: PointEvent | None = None
     """How its latest attempt ended."""
     journal: Journal | None = None
-    """The point's own, where only that tells its state."""
+    """The point's own journal, where its state must be derived from that."""
 
 
 @dataclass
 class Task:
-    """An array task that starts its points itself."""
+    """An array task that several points share."""
 
     submission: int
     number: int
     journal: Journal
     started: dict[int, PointEvent] = field(default_factory=dict)
-    """Point → when its latest attempt here began."""
+    """Point → the start of its latest attempt in this task."""
     ended: dict[int, PointEvent] = field(default_factory=dict)
-    """Point → how that ended."""
+    """Point → the end of that attempt."""
     going: dict[int, Trace] = field(default_factory=dict)
-    """Points that may go on."""
+    """Points that have not ended for good."""
 
     def trace(self, point: int) -> Trace:
-        """The last word on a point."""
+        """The point's latest attempt in this task."""
         began, end = self.started.get(point), self.ended.get(point)
-        told = end or began
-        return Trace(self.journal.job, told.attempt if told else None, began.time if began else None, end)
+        latest = end or began
+        return Trace(self.journal.job, latest.attempt if latest else None, began.time if began else None, end)
 
     def going_on(self, points: dict[int, Trace]) -> Task:
-        """The task with these points alone."""
+        """The task with only these unfinished points."""
         return Task(self.submission, self.number, self.journal, going=points)
 
 
 def of_points(sweep: SweepFolder, reader: Reader) -> Iterator[tuple[int, Trace]]:
-    """Of points that are array tasks of their own, and have started: number, its last word."""
+    """The numbers and latest attempts of points that are array tasks themselves and have started."""
     base = os.fspath(sweep.points)
     for name in _names(sweep.points):
         if name.isascii() and name.isdecimal():
@@ -76,7 +76,7 @@ def of_points(sweep: SweepFolder, reader: Reader) -> Iterator[tuple[int, Trace]]
 
 def _names(folder: Path) -> list[str]:
     try:
-        return sorted(os.listdir(folder))  # points mostly come in the order of their numbers
+        return sorted(os.listdir(folder))  # mostly in the order of the points' numbers
     except FileNotFoundError:
         return []
 
@@ -98,27 +98,27 @@ def _read(base: str, name: str, reader: Reader) -> Trace | None:
     if len(text) == _PIECE:
         try:
             text = _without_checkpoints(folder.events)
-        except OSError:  # its own words say why
+        except OSError:  # reading the journal gives the reason
             return Trace(None, None, None, journal=journals.read(folder))
     return _ended(text, reader) or _open(folder, text)
 
 
 def _without_checkpoints(path: Path) -> bytes:
-    """What a long journal tells of attempts."""
+    """The lines of a long journal that are about attempts."""
     return b"\n".join([*events.without_checkpoints(path), b""])
 
 
 def _ended(text: bytes, reader: Reader) -> Trace | None:
-    """Most points have ended with a plain verdict in the last line: then two lines tell all."""
+    """The attempt of a point whose last line is an unambiguous `end`, as with most points: two lines suffice then."""
     last = text[text.rfind(b"\n", 0, -1) + 1 :]
     if _END not in last or _CANCEL in text:
         return None
     at = text.rfind(_ATTEMPT)
     line = text[text.rfind(b"\n", 0, at) + 1 : text.find(b"\n", at)] if at >= 0 else b""
-    told = reader.read([line, last])
-    if len(told) != 2:
+    parsed = reader.read([line, last])
+    if len(parsed) != 2:
         return None
-    attempt, end = told
+    attempt, end = parsed
     if end.event != "end" or end.next == ABSENT or returns(end):
         return None
     if end.attempt != attempt.attempt or end.by != ABSENT:
@@ -137,7 +137,7 @@ def _open(folder: RunFolder, text: bytes) -> Trace:
 
 
 def _finished(lines: list[bytes]) -> Trace | None:
-    """A point that has finished stays so: when Slurm starts its array task again, that attempt has nothing to do."""
+    """The attempt that finished the point. It counts even if Slurm has started the array task again since."""
     for attempt in attempts.of_events(events.parse(lines)):
         end = attempt.end
         if end is not None and end.get("outcome") == FINISHED and attempt.since_retry and not journals.returns(end):
@@ -146,13 +146,15 @@ def _finished(lines: list[bytes]) -> Trace | None:
 
 
 def task_numbers(sweep: SweepFolder) -> list[tuple[int, int]]:
-    """The array tasks that start their points themselves: submission and number of each, in their order."""
+    """The array tasks that several points share: submission and number of each, in order."""
     parts = [name.partition("-") for name in _names(sweep.tasks)]
-    return sorted((int(one), int(other)) for one, _, other in parts if one.isdecimal() and other.isdecimal())
+    return sorted(
+        (int(submission), int(task)) for submission, _, task in parts if submission.isdecimal() and task.isdecimal()
+    )
 
 
 def of_task(sweep: SweepFolder, submission: int, number: int, reader: Reader) -> Task:
-    """One of them, with all its points."""
+    """One array task that several points share, with all its points."""
     folder = sweep.task(submission, number)
     journal = Journal(folder)
     task = Task(submission, number, journal)
@@ -170,12 +172,12 @@ def of_task(sweep: SweepFolder, submission: int, number: int, reader: Reader) ->
 
 def _take_points(task: Task, lines: Sequence[bytes], reader: Reader) -> None:
     started, ended = task.started, task.ended
-    for told in reader.read(lines):
-        if told.point is None:
+    for event in reader.read(lines):
+        if event.point is None:
             continue
-        if told.state == "started":
-            started[told.point] = told
-            if told.point in ended:
-                del ended[told.point]
-        elif told.state == "ended":
-            ended[told.point] = told
+        if event.state == "started":
+            started[event.point] = event
+            if event.point in ended:
+                del ended[event.point]
+        elif event.state == "ended":
+            ended[event.point] = event

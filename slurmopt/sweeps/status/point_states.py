@@ -1,7 +1,7 @@
-"""The state of every point of a sweep: those of `slurmopt.runs.status.state`, and `unsubmitted` before any array job.
+"""Holds the state of every point of a sweep: one of those in `slurmopt.runs.status.state`.
 
-Points of which there is no more to tell than a state are kept as ranges: a million that wait cost no more than one.
-Those that have ended are kept in columns.
+Points that have nothing but a state are stored as ranges: a million that wait take no more memory than one. Points that
+have ended are stored in columns.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from slurmopt.runs.status.state import ALIVE, FAILED
 from slurmopt.sweeps.status.ended_points import Ends
 
 BAD = FAILED
-"""States of points that ended other than well, and not because somebody wished so."""
+"""States of points that ended neither successfully nor by a cancel."""
 
 
 @dataclass(slots=True)
 class Point:
-    """One point of which there is something to tell. Times are seconds since the epoch."""
+    """One point that has more than a state. Times are seconds since the epoch."""
 
     number: int
     state: str
@@ -36,7 +36,7 @@ class Point:
     attempt: int | None = None
     started: float | None = None
     end: dict[str, Any] | None = None
-    """How it ended; None while it may go on."""
+    """Its `end` event; None until it has ended for good."""
 
     @property
     def error(self) -> str | None:
@@ -48,7 +48,7 @@ class Point:
 
     @property
     def pruned(self) -> bool:
-        """Whether its search gave it up before its end."""
+        """Whether its search pruned it."""
         return bool(self.end and self.end.get("pruned"))
 
     @property
@@ -60,15 +60,15 @@ class Point:
         """How long its last attempt took."""
         if self.end is None:
             return None
-        told = number(self.end.get("seconds"))
-        if told is not None or self.started is None or self.ended is None:
-            return told
+        noted = number(self.end.get("seconds"))
+        if noted is not None or self.started is None or self.ended is None:
+            return noted
         return max(0.0, self.ended - self.started)
 
 
 @dataclass(frozen=True)
 class Rest:
-    """Points that are all in one state, of which there is no more to tell."""
+    """Points that are all in one state and have nothing else."""
 
     points: Ranges
     state: str
@@ -77,7 +77,7 @@ class Rest:
 
 @dataclass
 class SweepStates:
-    """How a sweep is at `now`."""
+    """The states of a sweep's points at `now`."""
 
     sweep: SweepFolder
     count: int
@@ -86,15 +86,15 @@ class SweepStates:
     ends: Ends
     """Points that have ended for good."""
     points: dict[int, Point] = field(default_factory=dict)
-    """The others of which there is something to tell."""
+    """The other points that have more than a state."""
     rest: list[Rest] = field(default_factory=list)
     created: float | None = None
     now: float = 0.0
     problem: str | None = None
     """Why Slurm could not be asked, if so."""
     withdrawn: Ranges = field(default_factory=Ranges)
-    """Cancelled points that have not started, whose array tasks Slurm still has: others of theirs go on, or the cancel
-    did not come as far as scancel."""
+    """Cancelled points that have not started and whose array tasks are still in Slurm: other points of the tasks go on,
+    or the cancel broke off before scancel."""
 
     @property
     def label(self) -> str:
@@ -103,13 +103,13 @@ class SweepStates:
 
     def counts(self, among: Ranges | None = None) -> dict[str, int]:
         """State → how many points are in it."""
-        found = self.ends.counts(among) + Counter(point.state for point in self._others(among))
+        counts = self.ends.counts(among) + Counter(point.state for point in self._others(among))
         for rest in self.rest:
-            found[rest.state] += len(rest.points if among is None else rest.points.both(among))
-        return {state: found[state] for state in found if found[state]}
+            counts[rest.state] += len(rest.points if among is None else rest.points.both(among))
+        return {state: counts[state] for state in counts if counts[state]}
 
     def known(self, among: Ranges | None = None) -> Iterator[Point]:
-        """The points of which there is something to tell."""
+        """The points that have more than a state."""
         yield from map(self.ended_point, self.ends.rows(among))
         yield from self._others(among)
 
@@ -131,7 +131,7 @@ class SweepStates:
         return Point(ends.numbers[row], verdict.state, verdict.detail, ends.job(row), ends.attempt(row), started, end)
 
     def rest_of(self, among: Ranges | None) -> list[Rest]:
-        """The points of which there is no more to tell than a state."""
+        """The points that have only a state."""
         if among is None:
             return self.rest
         parts = [Rest(rest.points.both(among), rest.state, rest.detail) for rest in self.rest]
@@ -156,15 +156,15 @@ class SweepStates:
 
     @property
     def state(self) -> str:
-        """One word for the sweep: while a point goes on, running or pending; else the worst of its points' ends."""
+        """The state of the sweep: running or pending while a point goes on; else the worst end of its points."""
         counts = self.counts()
-        if any(word in counts for word in ("running", "stopping")):
+        if any(state in counts for state in ("running", "stopping")):
             return "running"
-        if any(word in counts for word in ALIVE):
+        if any(state in counts for state in ALIVE):
             return "pending" if set(counts) <= {"pending", "unsubmitted"} else "running"
         order = ("unknown", *FAILED, "cancelled", "finished", "unsubmitted")
-        found = next((word for word in order if word in counts), "unsubmitted")
-        return "failed" if found in BAD else found
+        worst = next((state for state in order if state in counts), "unsubmitted")
+        return "failed" if worst in BAD else worst
 
     @property
     def alive(self) -> bool:

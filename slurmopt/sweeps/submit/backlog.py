@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmopt.errors import SlurmoptError, SlurmRefused, SlurmUnreachable, with_place
-from slurmopt.grid.override_syntax import word
+from slurmopt.grid.override_syntax import override_value
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.submissions import cancelled
 from slurmopt.run_folder import events
@@ -112,7 +112,11 @@ def launch_then(sweep: SweepFolder, words: str) -> bool:
     failed = [float(event.get("time") or 0) for event in events.read(sweep.events, "then-failed")]
     if failed and time.time() - failed[-1] < _THEN_AGAIN:
         return False
-    more = [f"launch.after={word([str(sweep.path)])}", f"launch.id={sweep.id}-then", "launch.after_failure=true"]
+    more = [
+        f"launch.after={override_value([str(sweep.path)])}",
+        f"launch.id={sweep.id}-then",
+        "launch.after_failure=true",
+    ]
     command = [sys.executable, *module_words("slurmopt.launch"), *shlex.split(words), *more]
     done = subprocess.run(command, cwd=_home(sweep), stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:

@@ -11,11 +11,11 @@ from slurmopt.config.launch import Launch
 from slurmopt.errors import RunError
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
-from slurmopt.runs.find import pick
+from slurmopt.runs.find import select
 from slurmopt.runs.status.query import gather
 from slurmopt.runs.submit import arrays
 from slurmopt.sweeps.status.point_states import BAD
-from slurmopt.sweeps.status.query import standing
+from slurmopt.sweeps.status.query import sweep_states
 from slurmopt.sweeps.status.view import state_counts
 
 
@@ -23,7 +23,7 @@ def dependency(launch: Launch, home: Path) -> list[str]:
     """sbatch's options for `launch.after`, as typed in `home`. RunError for a run that cannot be waited for."""
     jobs: list[str] = []
     for word in launch.after:
-        found = pick(word, home / Path(launch.folder).expanduser())
+        found = select(word, home / Path(launch.folder).expanduser())
         if isinstance(found, RunFolder):
             jobs += _of_run(found, launch.after_failure)
         elif found.point is not None:
@@ -58,7 +58,7 @@ def _of_sweep(sweep: SweepFolder, any_end: bool) -> list[str]:
     from slurmopt.slurm.queue import queue
     from slurmopt.slurm.states import is_over
 
-    seen = standing(sweep, fresh=True)
+    seen = sweep_states(sweep, fresh=True)
     bad = seen.numbers(*BAD, "cancelled")
     if bad and not any_end:
         raise RunError(

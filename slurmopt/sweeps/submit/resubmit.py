@@ -30,7 +30,7 @@ from slurmopt.runs.status.state import ALIVE
 from slurmopt.runs.submit import arrays, unfinished_retry
 from slurmopt.runs.submit.exactly_once import run_lock
 from slurmopt.sweeps.status.point_states import BAD, SweepStates
-from slurmopt.sweeps.status.query import standing
+from slurmopt.sweeps.status.query import sweep_states
 from slurmopt.sweeps.status.view import short, state_counts
 from slurmopt.sweeps.submit import cancelled_points
 
@@ -69,11 +69,11 @@ def settle(sweep: SweepFolder) -> None:
     and the cancelled points are put back, and where it has some, the cancelled points that are in none of these."""
     from slurmopt.config.composition.settings import load
 
-    if not unfinished_retry.is_left(sweep.run) and arrays.is_told(sweep):
+    if not unfinished_retry.is_left(sweep.run) and arrays.is_settled(sweep):
         return
     refuse_foreign(sweep)
     with run_lock(sweep.run):
-        arrays.note_found(sweep, load(sweep.config)[1])
+        arrays.note_lost_jobs(sweep, load(sweep.config)[1])
         if (broken_off := unfinished_retry.found(sweep.run)) is None:
             return
         if have := _points(_since(arrays.known(sweep), broken_off.token)):
@@ -101,7 +101,7 @@ def plan(chosen: Selection, words: list[str], more: More, failed_only: bool) -> 
 
     sweep = chosen.sweep
     refuse_foreign(sweep)
-    seen = standing(sweep, fresh=True)
+    seen = sweep_states(sweep, fresh=True)
     typed = bool(words) or more != More()
     broken_off = unfinished_retry.found(sweep.run)
     repeated = broken_off
@@ -185,7 +185,7 @@ def submit_retry(again: Again, script: str | None) -> list[str]:
         if not again.points:
             _end(sweep)
             return []
-        arrays.note_found(sweep, again.settings)
+        arrays.note_lost_jobs(sweep, again.settings)
         arrays.drop_lost(sweep)
         _refuse_overtaken(again)
         token = _begin(again)
@@ -242,7 +242,7 @@ def _put_back(sweep: SweepFolder, broken_off: unfinished_retry.Unfinished) -> No
 
 def _refuse_overtaken(again: Again) -> None:
     """Another retry may have been quicker."""
-    now = standing(again.sweep, fresh=True)
+    now = sweep_states(again.sweep, fresh=True)
     if lost := again.points.minus(now.numbers(*BAD, "cancelled")):
         raise RunError(f"points {lost} of {now.label} go on already; see: slurmopt status {now.label}")
 

@@ -53,19 +53,19 @@ def _watch(plan: SweepPlan) -> int:
     """Shows the sweep until it ends; the exit status is 1 where a point ended other than well."""
     from slurmopt.runs.find import Selection
     from slurmopt.runs.status.watch import redraw
-    from slurmopt.sweeps.status.overview import drawn
-    from slurmopt.sweeps.status.query import standing
+    from slurmopt.sweeps.status.overview import redrawn_overview
+    from slurmopt.sweeps.status.query import sweep_states
 
     sweep = plan.sweep
     try:
         with contextlib.redirect_stdout(sys.stderr if plan.job.settings.launch.json else sys.stdout):
-            redraw(lambda: drawn([Selection(sweep)]))
+            redraw(lambda: redrawn_overview([Selection(sweep)]))
     except KeyboardInterrupt:
         print(
             f"\nslurmopt: let go of the sweep, which goes on; to end it: slurmopt cancel {sweep.path}", file=sys.stderr
         )
         return 130
-    return 0 if set(standing(sweep).counts()) == {"finished"} else 1
+    return 0 if set(sweep_states(sweep).counts()) == {"finished"} else 1
 
 
 def submit_sweep(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
@@ -168,12 +168,12 @@ def _fill(plan: SweepPlan, draft: Path) -> None:
 
 def _refuse_another(plan: SweepPlan, script: str) -> None:
     """The sweep that is there is taken as it is, where it is the same but for the order of a shuffle."""
-    from slurmopt.grid.points_file import same
+    from slurmopt.grid.points_file import same_points
 
     sweep = plan.sweep
     if not sweep.points_file.is_file() or read_script(sweep.script) != script:
         raise RunError(f"launch.id: {sweep.id!r} is taken by another run at {sweep.path}; choose another ID")
-    if not same(points_file.load(sweep.points_file), plan.points):
+    if not same_points(points_file.load(sweep.points_file), plan.points):
         raise RunError(f"launch.id: {sweep.id!r} is taken by other points at {sweep.path}; choose another ID")
 
 

@@ -50,7 +50,7 @@ class Ownership:
         facts = held(path).stat()
         now = (facts.st_ino, facts.st_mtime_ns)
         if now != self._seen:
-            self._newer, self._seen = submissions.newer(submissions.read(path), self._submission), now
+            self._newer, self._seen = submissions.points_of_newer(submissions.read(path), self._submission), now
 
     def _try(self, look: Callable[[], None]) -> None:
         try:

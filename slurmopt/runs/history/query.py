@@ -1,4 +1,4 @@
-"""What happened to a run: its attempts, what happened beside them, and the sums."""
+"""Queries the history of a run: its attempts, other events, and totals."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 from slurmopt.errors import one_line
 from slurmopt.grid.records import readable
 from slurmopt.restart import exclusions
-from slurmopt.run_folder import attempts as story
-from slurmopt.run_folder import events
+from slurmopt.run_folder import attempts, events
 from slurmopt.run_folder.attempts import Event
 from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
@@ -25,7 +24,8 @@ from slurmopt.runs.status.query import Status, gather
 
 @dataclass(frozen=True)
 class Note:
-    """Something that happened beside the attempts. `after`: the latest attempt then; None before the first."""
+    """An event other than an attempt's start or end. `after`: the latest attempt at that time; None before the
+    first."""
 
     time: float | None
     event: str
@@ -35,7 +35,7 @@ class Note:
 
 @dataclass(frozen=True)
 class History:
-    """A run's story."""
+    """The history of a run."""
 
     status: Status
     entries: list[Entry]
@@ -44,14 +44,14 @@ class History:
 
 
 def history(run: RunFolder) -> History:
-    """The story as far as it has come. Raises OSError where the journal cannot be read."""
+    """The history of the run so far. Raises OSError where the journal cannot be read."""
     (status,), problem = gather([run])
-    run = readable(status.folder)  # Slurm has been asked meanwhile
-    journal = list(events.parse(events.few(story.lines_on_attempts(run.events), run.events)))
+    run = readable(status.folder)  # the folder may have moved while Slurm was asked
+    journal = list(events.parse(events.few(attempts.lines_on_attempts(run.events), run.events)))
     if problem:
         print(f"slurmopt: Slurm was not asked, so this is what the journal says: {problem}", file=sys.stderr)
-    attempts = story.of_events(journal)
-    entries = timeline.entries(run, attempts, status.now, alive=status.alive or status.state == "unknown")
+    run_attempts = attempts.of_events(journal)
+    entries = timeline.entries(run, run_attempts, status.now, alive=status.alive or status.state == "unknown")
     until = status.now if status.alive else (entries[-1].ended if entries else None)
     gpus = _gpus(run, journal)
     sums = timeline.totals(
@@ -65,15 +65,15 @@ def _notes(journal: Sequence[Event]) -> list[Note]:
     latest: int | None = None
     submitted = False
     for event in journal:
-        word = str(event["event"])
-        if word == "attempt":
+        kind = str(event["event"])
+        if kind == "attempt":
             latest = as_int(event.get("attempt"))
-        elif word == "submitted":
+        elif kind == "submitted":
             if submitted:
-                notes.append(Note(number(event.get("time")), word, latest, f"submitted again as job {_job(event)}"))
+                notes.append(Note(number(event.get("time")), kind, latest, f"submitted again as job {_job(event)}"))
             submitted = True
-        elif word in _SAID:
-            notes.append(Note(number(event.get("time")), word, latest, _SAID[word](event)))
+        elif kind in _NOTE_TEXTS:
+            notes.append(Note(number(event.get("time")), kind, latest, _NOTE_TEXTS[kind](event)))
     return notes
 
 
@@ -94,10 +94,10 @@ def _excluded(event: Event) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A time of day with its date."""
+    """Date and time of day, in local time."""
     try:
         return time.strftime("%b %d %H:%M:%S", time.localtime(seconds))
-    except (ValueError, OverflowError, OSError):  # no year that a calendar has
+    except (ValueError, OverflowError, OSError):  # no year of the calendar
         return "?"
 
 
@@ -131,7 +131,7 @@ def _waited(event: Event) -> str:
     return f"{text(event.get('node')) or '?'} waits{until_when}{_why(event)}"
 
 
-_SAID: dict[str, Callable[[Event], str]] = {
+_NOTE_TEXTS: dict[str, Callable[[Event], str]] = {
     exclusions.EVENT: _excluded,
     "waits": _waited,
     "requeue-refused": _refused,
@@ -146,9 +146,9 @@ _SAID: dict[str, Callable[[Event], str]] = {
 }
 
 
-def as_dict(found: History) -> dict[str, Any]:
+def as_dict(history: History) -> dict[str, Any]:
     """What `--json` prints."""
-    status = found.status
+    status = history.status
     return {
         "name": status.folder.name,
         "id": status.folder.id,
@@ -157,11 +157,11 @@ def as_dict(found: History) -> dict[str, Any]:
         "state": status.state,
         "detail": status.detail,
         "created": status.journal.created,
-        "attempts": [_attempt(entry) for entry in found.entries],
+        "attempts": [_attempt(entry) for entry in history.entries],
         "events": [
-            {"time": note.time, "event": note.event, "attempt": note.after, "text": note.text} for note in found.notes
+            {"time": note.time, "event": note.event, "attempt": note.after, "text": note.text} for note in history.notes
         ],
-        "totals": found.totals,
+        "totals": history.totals,
     }
 
 
@@ -200,7 +200,7 @@ def _attempt(entry: Entry) -> dict[str, Any]:
 
 
 def hang_of(event: Event) -> dict[str, Any]:
-    """The lookout's finding, each field of its type or None."""
+    """The watchdog's `hang` event; a field of a wrong type is None."""
     return {
         "rank": as_int(event.get("rank")),
         "node": text(event.get("node")),
@@ -210,14 +210,14 @@ def hang_of(event: Event) -> dict[str, Any]:
 
 
 def _gpus(run: RunFolder, journal: Sequence[Event]) -> dict[int, int | None]:
-    """How many GPUs each attempt had on a node: what the config says, and what it said before each retry."""
+    """Attempt → its GPUs per node: from the config, and from its value before each retry."""
     key = "gpus_per_node"
-    now = as_int(stored_config.group(run, "resources").get(key))
-    found: dict[int, int | None] = {}
+    current_gpus = as_int(stored_config.group(run, "resources").get(key))
+    gpus: dict[int, int | None] = {}
     for event in reversed(journal):
-        if event["event"] == "attempt" and (claimed := as_int(event.get("attempt"))) is not None:
-            found[claimed] = now
+        if event["event"] == "attempt" and (attempt_number := as_int(event.get("attempt"))) is not None:
+            gpus[attempt_number] = current_gpus
         elif event["event"] == "retry" and isinstance(changes := event.get("changes"), dict):
             change = changes.get(f"resources.{key}")
-            now = as_int(change[0]) if isinstance(change, list) and change else now
-    return found
+            current_gpus = as_int(change[0]) if isinstance(change, list) and change else current_gpus
+    return gpus
