@@ -123,10 +123,10 @@ def test_the_order_of_the_entries_does_not_matter() -> None:
 
 def test_what_each_has_its_own_is_its_own_and_buffers_are_those_of_rank_0() -> None:
     tensors = {"mean": torch.empty(10, device="meta"), "rng/rank-00003": torch.empty(5, device="meta")}
-    division = Division(tensors, WORLD, own=["rng/rank-00003"], of_first=["mean"])
+    division = Division(tensors, WORLD, own=["rng/rank-00003"], first_rank_only=["mean"])
     assert {chunk.name for chunk in division.share(3)} == {"rng/rank-00003"}
     assert "mean" in {chunk.name for chunk in division.share(0)}
-    assert division.digest == Division({"mean": tensors["mean"]}, WORLD, of_first=["mean"]).digest
+    assert division.digest == Division({"mean": tensors["mean"]}, WORLD, first_rank_only=["mean"]).digest
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_save_without_room_is_made_up_for_and_seldom_asked_for(folder: Path, e
     saved, asked = [], 0
     for step in range(1, 1700):
         now[0] += 0.1
-        silent = {rank.silent(step) for rank in ranks}
+        silent = {rank.is_before_next_check(step) for rank in ranks}
         assert len(silent) == 1, "all ranks ask at the same steps"
         if silent == {True}:
             continue
@@ -41,7 +41,7 @@ def test_a_save_without_room_is_made_up_for_and_seldom_asked_for(folder: Path, e
         decision = ranks[0].decide(step, force=False)
         for rank in ranks:
             if decision.due and 500 <= step < 1500:
-                rank.put_off(decision, step)
+                rank.postpone(decision, step)
                 continue
             rank.follow(decision)
             if decision.due:
