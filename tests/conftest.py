@@ -48,12 +48,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 STARTED_BY = {"cluster": "slurm", "plain_cluster": "slurm", "s3_server": "s3", "mortal_server": "s3", "server": "s3"}
 """Fixture → the marker of the tests that use it, directly or not; others carry the marker themselves."""
 
+SLOW_FILES = frozenset(
+    {
+        "checkpoint/test_damage.py",
+        "checkpoint/test_exact_resume.py",
+        "checkpoint/test_fallback.py",
+        "checkpoint/test_large_jobs.py",
+        "hydra_plugin/test_base_configs.py",
+        "job/test_function_task.py",
+        "job/test_pack_survival.py",
+        "runs/test_swapped_while_watched.py",
+        "runs/test_two_users.py",
+        "sweeps/test_same_as_hydra.py",
+        "test_odd_input.py",
+    }
+)
+"""Most tests of these files take seconds: all of them have the marker `slow`. Others carry it themselves."""
+
 MOST_OF_SPEED = 10
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     of_speed = set()
     for item in items:
+        if str(item.path.relative_to(Path(__file__).parent)) in SLOW_FILES:
+            item.add_marker("slow")
         for name in set(getattr(item, "fixturenames", ())) & set(STARTED_BY):
             item.add_marker(STARTED_BY[name])
         for marker in item.iter_markers("speed"):

@@ -120,6 +120,7 @@ def test_the_readmes_first_experiment_learns(readme_run: RunFolder) -> None:
     assert json.loads(readme_run.result.read_text())["result"]["loss"] < 0.01
 
 
+@pytest.mark.slow
 @needs_torch
 def test_the_experiment_of_getting_started_runs(tmp_path: Path) -> None:
     run = experiment("docs/getting-started.md", tmp_path)
@@ -139,6 +140,7 @@ def test_the_training_script_runs_before_and_after_its_change(tmp_path: Path) ->
     assert result["result"]["loss"] < 0.01
 
 
+@pytest.mark.slow
 @needs_torch
 def test_the_training_code_saves_when_told_to_and_goes_on_from_there(tmp_path: Path) -> None:
     """The page's promise: one rank gets the signal in the first attempt, and both save at one step and leave."""
@@ -153,6 +155,7 @@ def test_the_training_code_saves_when_told_to_and_goes_on_from_there(tmp_path: P
     assert json.loads(run.heartbeat(1, 0).read_text())["first_step"] == left_at[0] + 1
 
 
+@pytest.mark.slow
 def test_the_search_without_steps_saves_when_told_to_and_goes_on_from_there(tmp_path: Path) -> None:
     search, on_stop = blocks("docs/training-code.md", "python")[2], "    on_stop(save)\n"
     (tmp_path / "search.py").write_text("import os, signal\n" + search.replace(on_stop, on_stop + SIGNAL))
@@ -162,6 +165,7 @@ def test_the_search_without_steps_saves_when_told_to_and_goes_on_from_there(tmp_
     assert json.loads((run.path / "best.json").read_text())["tried"] < 50
 
 
+@pytest.mark.slow
 def test_the_plain_command_saves_when_told_to_and_goes_on_from_there(tmp_path: Path) -> None:
     told = 'told = os.environ["SLURMOPT_ATTEMPT"] < "3"\n'  # three times in a row
     command = blocks("docs/survival.md", "python")[0].replace("told = False\n", told, 1)
@@ -205,6 +209,7 @@ def test_every_field_of_a_heartbeat_and_of_the_verdict_is_documented() -> None:
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []
 
 
+@pytest.mark.slow
 @needs_torch
 def test_the_example_of_the_checkpoints_page_goes_on_where_it_was(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(blocks("docs/checkpoints.md", "python")[0])
@@ -232,6 +237,7 @@ def block(section: str, language: str, number: int = 0) -> str:
     return re.findall(rf"^```{language}\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[number]
 
 
+@pytest.mark.slow
 @needs_torch
 def test_the_nanogpt_of_the_frameworks_page_goes_on_after_a_kill_with_the_same_bits(tmp_path: Path) -> None:
     import torch
@@ -376,6 +382,7 @@ def sweeps_experiment(folder: Path) -> list[str]:
     return configured(folder, blocks("docs/sweeps.md", "yaml")[0])
 
 
+@pytest.mark.slow
 @needs_torch
 def test_the_training_of_the_sweeps_page_runs(tmp_path: Path) -> None:
     _, result = run_of(tmp_path, *sweeps_experiment(tmp_path), "steps=2", "model=large")
@@ -388,6 +395,7 @@ def sweeps_typed_on(page: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in typed]
 
 
+@pytest.mark.slow
 def test_the_sweeps_of_the_sweeps_page_have_the_points_that_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -241,6 +241,7 @@ def _save_as_nobody(run: CurrentRun, shared: str) -> list[Any]:
         return []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_a_place_that_this_user_may_not_write_to(readable_by_all: Path) -> None:
     ran = subprocess.run(

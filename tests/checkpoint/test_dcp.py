@@ -106,6 +106,7 @@ def save_in_the_background(run: CurrentRun, root: str) -> None:
         dcp.save(sharded(10 * step), storage_writer=SlurmoptWriter(root, step=10 * step))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_saved_on_two_ranks_and_loaded_on_others(folder: Path, root: Path, ranks: int) -> None:
     saved = on_ranks(save_on_ranks, folder, str(root), 3, nodes=["a", "a"])
@@ -118,6 +119,7 @@ def test_saved_on_two_ranks_and_loaded_on_others(folder: Path, root: Path, ranks
         assert each.value["epoch"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [3, 4])
 def test_a_save_whose_rank_is_killed_leaves_the_one_before(folder: Path, root: Path, step: int) -> None:
     assert [each.error for each in on_ranks(save_on_ranks, folder, str(root), 3, nodes=["a", "a"])] == [None, None]
@@ -133,6 +135,7 @@ def test_a_save_whose_rank_is_killed_leaves_the_one_before(folder: Path, root: P
     assert [path.parent.name for path in sorted(root.glob("step-*/*"))] == ["step-00000003", "step-00000005"]
 
 
+@pytest.mark.slow
 def test_background_processes_and_their_parents_save_in_turn(folder: Path, root: Path) -> None:
     assert [each.error for each in on_ranks(save_in_the_background, folder, str(root), nodes=["a", "a"])] == [None] * 2
     for step in (1, 2, 10, 20):

@@ -100,6 +100,7 @@ def test_replicas_write_about_as_much_each() -> None:
     assert max(loads) < 1.2 * min(loads)
 
 
+@pytest.mark.slow
 def test_whole_tensors_are_dealt_in_equal_shares_and_small_ones_lie_together() -> None:
     rows = SHARE_BYTES // 4096
     tensors = {"large": torch.empty(rows * 20, 1024, device="meta")}

@@ -149,6 +149,7 @@ def save_sharded(run: CurrentRun, root: str) -> None:
     dcp.save({"model": state}, storage_writer=SlurmoptWriter(root, step=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["torch", "safetensors", "dcp"])
 def test_shards_become_whole(folder: Path, tmp_path: Path, export: Export, kind: str) -> None:
     root = tmp_path / "sharded"
@@ -187,6 +188,7 @@ def peak(*words: str) -> int:
     return int(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["torch", "safetensors", "dcp"])
 def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path, kind: str) -> None:
     """512 MiB in tensors of 32 MiB: in memory are a few pieces of 16 MiB, or one tensor."""

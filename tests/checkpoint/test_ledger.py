@@ -152,6 +152,7 @@ def _race(root: str, attempt: int, barrier: Any, answers: Any) -> None:
     answers.put((attempt, done, mine.fenced))
 
 
+@pytest.mark.slow
 def test_of_eight_racing_attempts_the_newest_wins_and_nothing_that_was_committed_is_lost(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     barrier, answers = context.Barrier(8), context.Queue()
@@ -179,6 +180,7 @@ def _race_for_one_attempt(root: str, owner: int, barrier: Any, answers: Any) -> 
     answers.put(done)
 
 
+@pytest.mark.slow
 def test_of_eight_processes_with_the_same_attempt_each_commit_counts_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     barrier, answers = context.Barrier(8), context.Queue()
@@ -289,6 +291,7 @@ PLANS = st.lists(st.sampled_from(["commit", "commit", "prune"]), max_size=6)
 DOUBTFUL = st.sets(st.integers(1, 8), max_size=2)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     plans=st.tuples(PLANS, PLANS, PLANS),

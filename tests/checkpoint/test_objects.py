@@ -83,6 +83,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(FUZZ, max_examples=300)
 @given(PLAIN)
 @example("\ud83d\ude00")  # two characters, which JSON's escapes would make one

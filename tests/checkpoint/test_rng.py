@@ -48,6 +48,7 @@ def test_the_next_numbers_are_the_same(drawn_before: int) -> None:
     assert numbers() == uninterrupted[0]
 
 
+@pytest.mark.slow
 def test_a_new_process_goes_on_with_the_same_numbers(tmp_path: Any) -> None:
     path = tmp_path / "state"
     path.write_bytes(encode(rng_state().state_dict(), "rng"))

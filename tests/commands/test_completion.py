@@ -86,6 +86,7 @@ def run_shell(folder: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_bash_replaces_only_what_follows_its_word_breaks(folder: Path) -> None:
     script = """
 eval "$(slurmopt completion bash)"

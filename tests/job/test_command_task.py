@@ -155,6 +155,7 @@ def test_a_commands_own_python_reports_its_steps_to_the_last(runner: Runner) -> 
     assert (beat.step, beat.total_steps, beat.first_step, beat.metrics) == (1000, 1000, 1, {"loss": 0.001})
 
 
+@pytest.mark.slow
 def test_steps_of_a_command_show_while_it_runs(runner: Runner) -> None:
     runner.module("train", "import time\nfrom slurmopt import progress\nprogress(5, 10)\ntime.sleep(100)\n")
     process = runner.start(1, "--", PYTHON, "train.py")
@@ -212,6 +213,7 @@ def test_a_command_that_was_promised_nothing_outlives_usr1(runner: Runner) -> No
     assert "done" in runner.log(0)
 
 
+@pytest.mark.slow
 def test_one_process_per_node_gives_torchrun_its_defaults(runner: Runner) -> None:
     pytest.importorskip("torch")
     runner.module(
@@ -239,6 +241,7 @@ def test_an_empty_call_lists_what_is_valid(runner: Runner) -> None:
     assert runner.run(1) != 0
 
 
+@pytest.mark.slow
 def test_environment_txt_has_a_section_per_attempt(runner: Runner) -> None:
     runner.run(1, "--", "true")
     runner.attempt = 1
@@ -249,6 +252,7 @@ def test_environment_txt_has_a_section_per_attempt(runner: Runner) -> None:
     assert f"({sys.executable})" in text
 
 
+@pytest.mark.slow
 def test_torchrun_starts_as_many_ranks_as_were_asked_for(runner: Runner) -> None:
     pytest.importorskip("torch")
     runner.module("train", "import os\nprint('world', os.environ['WORLD_SIZE'])\n")

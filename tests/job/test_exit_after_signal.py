@@ -147,6 +147,7 @@ def test_a_rank_that_failed_before_the_others_were_told_to_leave_is_the_users_er
     assert (program.result()["outcome"], program.result()["exit_code"]) == ("user error", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "command"])
 def test_who_was_not_told_of_the_time_limit_has_finished(program: Runner, kind: str) -> None:
     status, result = _end(program, kind, "know_nothing", signal.SIGUSR1)

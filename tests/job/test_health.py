@@ -175,12 +175,14 @@ def test_a_node_that_reaches_none_of_several_is_itself_at_fault(nodes: Nodes, st
     assert nodes.outcome(0)["nodes"] is None
 
 
+@pytest.mark.slow
 def test_a_node_that_never_comes_is_left_to_the_rendezvous(nodes: Nodes) -> None:
     nodes.start(0, 2, *word(reach=True, within=3), "--", "echo", "trained")
     assert nodes.wait(0) == 0
     assert nodes.runner.log(0) == "trained\n"
 
 
+@pytest.mark.slow
 def test_a_late_node_finds_one_that_waited_for_it_in_vain(nodes: Nodes) -> None:
     nodes.start(0, 2, *word(reach=True, within=3), "--", "sleep", "300")
     wait_for(lambda: (beat := nodes.runner.beat(0)) and beat.phase == "running", "rank 0 to go on")
@@ -339,6 +341,7 @@ def test_a_rank_that_is_told_to_leave_while_it_waits_wants_to_come_back(nodes: N
     assert "trained" not in nodes.runner.log(0)
 
 
+@pytest.mark.slow
 def test_a_file_system_that_answers_again_is_waited_for_by_all_ranks_of_the_node(nodes: Nodes, tmp_path: Path) -> None:
     """Simulated: an `os.statvfs` that does not return while the file system is away."""
     (away := tmp_path / "away").touch()
@@ -466,6 +469,7 @@ def test_simulated_nvml_slices_of_gpus_are_found_by_either_name(nodes: Nodes, nv
     assert nodes.error(1) == "health: node2: 3 of 4 promised GPUs answer (GPU MIG-cc-1: Not Found)"
 
 
+@pytest.mark.slow
 def test_simulated_nvml_a_cold_driver_gets_longer_than_the_rest_of_the_check(
     nodes: Nodes, nvml: dict[str, str]
 ) -> None:
@@ -509,6 +513,7 @@ def test_promised_gpus_that_nobody_can_look_at_are_told_in_one_line(
     assert trained == "trained"
 
 
+@pytest.mark.slow
 def test_a_function_with_a_torch_for_cpus_goes_on(nodes: Nodes, nvml: dict[str, str]) -> None:
     """The private cluster's case; where torch is made for GPUs, they would be missing."""
     torch = pytest.importorskip("torch")

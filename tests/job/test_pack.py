@@ -206,6 +206,7 @@ def test_two_ranks_a_point(packer: Packer) -> None:
     assert [packer.log(1, rank=rank).strip() for rank in (0, 1)] == ["rank 0 of 2", "rank 1 of 2"]
 
 
+@pytest.mark.slow
 @needs_torch
 def test_the_first_rank_that_fails_is_the_cause_and_ends_the_other(packer: Packer) -> None:
     packer.points(1)
@@ -347,6 +348,7 @@ def test_a_forked_point_has_one_thread_for_signals(packer: Packer) -> None:
     assert packer.told()[0]["result"] == ["MainThread", "slurmopt-heartbeat", "slurmopt-signals"]
 
 
+@pytest.mark.slow
 @needs_torch
 def test_where_an_import_has_asked_the_driver_for_gpus_each_point_starts_a_python(packer: Packer) -> None:
     """There is no GPU here: torch is made to say so, and as torch does it in forked processes alone."""
@@ -361,6 +363,7 @@ def test_where_an_import_has_asked_the_driver_for_gpus_each_point_starts_a_pytho
     assert packer.told()[0]["result"] is False
 
 
+@pytest.mark.slow
 @needs_torch
 def test_where_an_import_has_initialised_cuda_each_point_starts_a_python(packer: Packer) -> None:
     """There is no GPU here: torch is made to say so."""

@@ -174,6 +174,7 @@ def left(sweep: SweepFolder) -> list[str]:
 ALL_ARCHIVED = ["points.jsonl", "points.log", "points.return"]
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_step_loses_nothing_and_the_next_attempt_completes_it(tmp_path: Path) -> None:
     due, killed = 0, True
     while killed:
@@ -192,6 +193,7 @@ def test_a_kill_at_any_step_loses_nothing_and_the_next_attempt_completes_it(tmp_
     assert due > 30  # operations, so this has seen them
 
 
+@pytest.mark.slow
 def test_another_array_task_goes_on_with_all_that_was_whatever_moves_meanwhile(tmp_path: Path) -> None:
     """The move stops at one operation after the other; meanwhile another array task starts the point again."""
     due, stopped = 0, True
@@ -212,6 +214,7 @@ def test_another_array_task_goes_on_with_all_that_was_whatever_moves_meanwhile(t
     assert due > 30
 
 
+@pytest.mark.slow
 def test_a_cancel_of_a_point_that_ends_at_this_moment_goes_on(tmp_path: Path) -> None:
     due, stopped = 0, True
     while stopped:
@@ -329,6 +332,7 @@ def test_the_line_of_the_highest_attempt_counts_and_tasks_that_sweep_json_lacks_
     assert both.rank_log(0, 0).read_text() == "point 0 in attempt 0\n"
 
 
+@pytest.mark.slow
 def test_a_point_whose_files_are_archived_between_two_looks_is_found(tmp_path: Path) -> None:
     lexists = os.path.lexists
 

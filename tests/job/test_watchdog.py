@@ -310,6 +310,7 @@ def test_what_was_suspended_together_with_its_lookout_goes_on(cases: dict[str, C
     assert case.said.read_text() == ""
 
 
+@pytest.mark.slow
 def test_what_goes_on_in_the_end_is_left_alone(cases: dict[str, Case]) -> None:
     case = cases["hesitant"]
     case.finish()

@@ -83,6 +83,7 @@ def processes_of(run: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_json_is_all_that_standard_output_gets_and_the_launch_waits(folder: Path) -> None:
     done = launch(
         "task._target_=train.main",
@@ -97,6 +98,7 @@ def test_json_is_all_that_standard_output_gets_and_the_launch_waits(folder: Path
     assert "${oc.env:WORD}" in (run / "config.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_the_time_limit_brings_a_signal_another_attempt_and_the_end(folder: Path) -> None:
     done = launch("task._target_=train.until_told", "resources.time=30s", "restart.lead=27s")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -119,6 +121,7 @@ def test_the_ranks_are_told_a_port_that_nobody_listens_at_on_any_address(folder:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_options_of_the_shell_that_the_setup_leaves_on_change_nothing_of_the_supervisor(folder: Path) -> None:
     words = (
         'task.command=[bash,-c,"cat $SLURMOPT_HOSTFILE"]',
@@ -148,6 +151,7 @@ def test_no_module_is_looked_for_in_the_root_folder(folder: Path, monkeypatch: p
     assert verdict.endswith("True False\n")
 
 
+@pytest.mark.slow
 def test_a_signal_before_any_rank_is_there_kills_nothing_and_is_not_lost(folder: Path) -> None:
     done = launch("task._target_=train.until_told", "environment.setup=['[ $SLURMOPT_ATTEMPT = 1 ] || kill -USR1 $$']")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -187,6 +191,7 @@ def test_the_changes_of_files_that_hold_secrets_are_not_kept(folder: Path) -> No
     wait_until(lambda: state(run) == "finished", 30, "it ends")
 
 
+@pytest.mark.slow
 def test_the_group_sees_no_changes_of_files_that_it_may_not_read(folder: Path) -> None:
     git = ["git", "-c", "user.name=ada", "-c", "user.email=ada@example.org"]
     for words in (["init", "-q"], ["add", "--all"], ["commit", "-qm", "first"]):
@@ -206,6 +211,7 @@ def test_the_group_sees_no_changes_of_files_that_it_may_not_read(folder: Path) -
         wait_until(lambda run=run: state(run) == "finished", 30, "it ends")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per", ["rank", "node"])
 def test_what_starts_a_command_takes_no_module_of_the_project_for_its_own(folder: Path, per: str) -> None:
     setup = "for name in json token signal; do echo 'raise ImportError' > $name.py; done"
@@ -259,6 +265,7 @@ def test_json_stays_alone_whatever_the_users_modules_print(folder: Path) -> None
     assert answer["script"].startswith("#!/bin/bash\n")
 
 
+@pytest.mark.slow
 def test_a_run_of_another_user_is_not_gone_on_with(folder: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("NOT TESTED: giving files away needs root")
@@ -270,6 +277,7 @@ def test_a_run_of_another_user_is_not_gone_on_with(folder: Path) -> None:
     assert "belongs to another user" in refused.stderr
 
 
+@pytest.mark.slow
 def test_what_ignores_the_signal_ends_at_the_time_limit(folder: Path) -> None:
     done = launch("task.command=[sleep, 300]", "resources.time=4s", "restart.lead=2s")
     assert done.returncode == 1
@@ -278,6 +286,7 @@ def test_what_ignores_the_signal_ends_at_the_time_limit(folder: Path) -> None:
     assert processes_of(run) == []
 
 
+@pytest.mark.slow
 def test_cancel_leaves_no_process_behind(folder: Path) -> None:
     stubborn = json.dumps(["bash", "-c", "trap '' TERM; sleep 299 & wait; sleep 298"])
     run = start(f"task.command={stubborn}", "resources.tasks_per_node=2")
@@ -287,6 +296,7 @@ def test_cancel_leaves_no_process_behind(folder: Path) -> None:
     wait_until(lambda: processes_of(run) == [], 60, "its processes are gone")
 
 
+@pytest.mark.slow
 def test_a_cancelled_run_that_leaves_without_an_error_has_not_finished(folder: Path) -> None:
     polite = json.dumps(["bash", "-c", "trap 'exit 0' TERM; : > ready; while :; do sleep 0.1; done"])
     run = start(f"task.command={polite}")
@@ -296,6 +306,7 @@ def test_a_cancelled_run_that_leaves_without_an_error_has_not_finished(folder: P
     assert state(run) == "cancelled"
 
 
+@pytest.mark.slow
 def test_a_batch_shell_that_is_killed_is_told(folder: Path) -> None:
     run = start("task.command=[sleep, 297]")
     wait_until(lambda: state(run) == "running", 30, "it runs")
@@ -311,6 +322,7 @@ def children_of_runner(run: Path) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{runner}/task/{runner}/children").read_text().split()]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_in_its_folder(folder: Path) -> None:
     run = start("task._target_=train.until_told", "launch.name=go")
     wait_until(lambda: state(run) == "running", 30, "it runs")
@@ -346,6 +358,7 @@ def test_ctrl_c_lets_go_and_says_how_to_cancel(folder: Path) -> None:
     slurmopt("cancel", "held")
 
 
+@pytest.mark.slow
 def test_another_python_without_slurmopt_can_use_the_small_interface(folder: Path) -> None:
     (folder / "plain.py").write_text("import slurmopt\nslurmopt.progress(7, total=9, loss=0.25)\nprint('went well')\n")
     bare = folder / "bare"
@@ -440,6 +453,7 @@ def test_launching_never_imports_what_only_the_job_needs(folder: Path) -> None:
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_a_run_that_only_asks_to_be_started_again_ends(folder: Path) -> None:
     run = start("task.command=[bash, -c, 'exit 75']")
     wait_until(lambda: state(run) == "failed", 60, "it ends", lambda: state(run))
@@ -448,6 +462,7 @@ def test_a_run_that_only_asks_to_be_started_again_ends(folder: Path) -> None:
     assert "no progress" in status["reason"]
 
 
+@pytest.mark.slow
 def test_a_commands_own_checkpoints_are_progress(folder: Path) -> None:
     saves = "mkdir -p out; touch out/step-$SLURMOPT_ATTEMPT; test $SLURMOPT_ATTEMPT = 3 || exit 75"
     run = start(f"task.command=[bash, -c, '{saves}']", "task.checkpoints=out/step-*")
@@ -463,6 +478,7 @@ def test_inside_an_allocation_the_run_is_not_the_allocation(folder: Path) -> Non
     assert "4242" not in jobs
 
 
+@pytest.mark.slow
 def test_a_run_whose_folder_was_away_at_its_next_attempt_is_brought_back_by_a_retry(folder: Path) -> None:
     run = start("task._target_=train.until_told")
     wait_until(lambda: json.loads(slurmopt("status", str(run), "--json").stdout)[0]["step"], 60, "the first step")
@@ -486,6 +502,7 @@ def test_a_run_whose_folder_was_away_at_its_next_attempt_is_brought_back_by_a_re
     assert slurmopt("cancel", str(run)).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_was_swapped_before_its_training_and_put_back_is_brought_back_by_a_retry(folder: Path) -> None:
     there, go = folder / "there", folder / "go"
     wait = f"touch {there}; until [ -e {go} ]; do sleep 0.1; done"

@@ -107,6 +107,7 @@ class Slow(io.StringIO):
             time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_following_goes_on_over_a_restart_until_the_end(make_run) -> None:
     made = make_run().submitted()
     out, states = Slow(), []

@@ -126,6 +126,7 @@ def test_a_claim_of_a_process_that_was_killed_is_taken_over_at_once(tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_claim_from_another_machine_stands_as_long_as_it_is_touched(tmp_path: Path) -> None:
     """Here another machine is another space of process ids."""
     path = tmp_path / "claim"

@@ -248,6 +248,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 def test_hostile_values_arrive_unchanged(tree: Path) -> None:
     from omegaconf import OmegaConf
 
@@ -263,6 +264,7 @@ def test_hostile_values_arrive_unchanged(tree: Path) -> None:
         assert points.values(number)["text"] == value
 
 
+@pytest.mark.slow
 def test_a_million_points_cost_no_more_than_two(tree: Path) -> None:
     sweep("seed=1,2")
     tracemalloc.start()

@@ -75,6 +75,7 @@ def study(sweep: SweepFolder) -> optuna.Study:
     return optuna.load_study(study_name=None, storage=JournalStorage(JournalFileBackend(str(sweep.study))))
 
 
+@pytest.mark.slow
 def test_workers_share_the_trials_and_optuna_reads_them(sweep: SweepFolder) -> None:
     finish(*(worker(sweep, task) for task in range(4)))
     found = study(sweep)
@@ -103,6 +104,7 @@ def waits(worker: subprocess.Popen[bytes]) -> bool:
     return any(os.path.basename(os.readlink(fd)) == ".study.journal" for fd in fds.iterdir() if fd.is_symlink())
 
 
+@pytest.mark.slow
 def test_what_is_tried_depends_on_the_seed_and_not_on_the_workers(tmp_path: Path) -> None:
     found = []
     for name, tasks in (("a/1", 1), ("b/1", 3)):
@@ -112,6 +114,7 @@ def test_what_is_tried_depends_on_the_seed_and_not_on_the_workers(tmp_path: Path
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", [1, 2, 3])
 def test_a_worker_killed_after_any_record_goes_on_where_it_was(sweep: SweepFolder, record: int) -> None:
     """1: the trial is there and has no values; 2: it has; 3: it has been told."""
@@ -123,6 +126,7 @@ def test_a_worker_killed_after_any_record_goes_on_where_it_was(sweep: SweepFolde
     assert all(len(os.listdir(sweep.point(trial.number).path)) for trial in trials)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_of_a_line_stops_nobody(sweep: SweepFolder) -> None:
     """It held the lock, and half a line of it stays."""
     assert worker(sweep, 0, "--tear-at", "4").wait(timeout=60) == -signal.SIGKILL
@@ -132,6 +136,7 @@ def test_a_worker_killed_in_the_middle_of_a_line_stops_nobody(sweep: SweepFolder
     assert [trial.state for trial in study(sweep).trials] == [TrialState.COMPLETE] * 12
 
 
+@pytest.mark.slow
 def test_an_end_that_the_study_was_not_told_of_is_told_and_not_run_again(sweep: SweepFolder) -> None:
     """Killed by the first record after the trial's own end."""
     finish_one = worker(sweep, 0, "--tear-at", "3")
@@ -143,6 +148,7 @@ def test_an_end_that_the_study_was_not_told_of_is_told_and_not_run_again(sweep: 
     assert (words["attempt"], words["end"]) == (1, 1)
 
 
+@pytest.mark.slow
 def test_trials_of_a_worker_that_may_come_back_are_left_alone(sweep: SweepFolder) -> None:
     assert worker(sweep, 0, "--die-at", "2").wait(timeout=60) == -signal.SIGKILL
     finish(worker(sweep, 1))

@@ -313,6 +313,7 @@ def test_the_rank_is_that_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert next(iter(ResumableSampler(8, batch_size=2, shuffle=False))) == [6, 7]
 
 
+@pytest.mark.slow
 def test_the_process_group_is_believed_first(tmp_path: Any) -> None:
     code = (
         "import sys, torch.distributed as dist; from slurmopt.training import ResumableSampler\n"
@@ -363,12 +364,14 @@ def test_a_shuffle_is_one_and_mixes_the_classes_of_a_sorted_set(size: int) -> No
         assert abs(np.corrcoef(order, other)[0, 1]) * math.sqrt(size) < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [65_537, 10**9], ids=str)
 def test_first_places_of_many_epochs_are_anywhere_together(size: int) -> None:
     firsts = np.stack([shuffled(size, epoch, 2) for epoch in range(8_000)]) * 16 // size
     assert abs(surprise(np.bincount(firsts[:, 0] * 16 + firsts[:, 1], minlength=256), 8_000 / 256)) < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10**9, 2**62], ids=str)
 def test_a_huge_set_needs_no_memory(size: int) -> None:
     code = (
