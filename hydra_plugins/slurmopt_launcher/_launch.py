@@ -81,13 +81,15 @@ def launch(multirun: Multirun) -> list[JobReturn]:
 
 
 def _launch(multirun: Multirun) -> list[JobReturn]:
+    from slurmopt.config.launch import dry_run
     from slurmopt.launching.execute import ready
+    from slurmopt.slurm.script.render import supervisor
     from slurmopt.sweeps.submit import submission
 
     plan = planned(multirun)
     _, script = ready(plan)
-    if multirun.options.dry_run:
-        sys.stdout.write(script)
+    if asked := dry_run(multirun.options.dry_run):
+        sys.stdout.write(f"{script}\n{supervisor()}" if asked == "full" else script)
         print(f"slurmopt: dry run, nothing submitted; {len(multirun.jobs)} jobs", file=sys.stderr)
         raise SystemExit(0)
     made, _ = submission.submit_sweep(plan, script)

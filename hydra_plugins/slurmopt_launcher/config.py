@@ -33,7 +33,7 @@ class LauncherConf:
     """Wait for the jobs and give their values to the sweeper. `false`: return once they are submitted."""
     check: bool = True
     """As `launch.check`."""
-    dry_run: bool = False
+    dry_run: bool | str = False
     """As `launch.dry_run`."""
     at_once: int | None = None
     """As `sweep.at_once`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
@@ -116,6 +117,10 @@ def _limits(folder: Path, jobs: list[Job], minutes: str) -> Iterator[str]:
         found = re.search(pattern, (folder / name).read_text(), re.MULTILINE)
         if found is None or _seconds(found[1]) != seconds:
             yield f"{name} has the time limit {found and found[1]}; expected: {minutes}"
+    supervisor = folder / "supervisor.sh"
+    text = supervisor.read_bytes() if supervisor.exists() else b""
+    if hashlib.sha256(text).hexdigest() not in (folder / "job.sbatch").read_text():
+        yield f"job.sbatch does not hold the SHA-256 of supervisor.sh, which has {len(text)} bytes"
 
 
 def _seconds(text: str) -> int:

@@ -33,8 +33,9 @@ class Launch:
     run: str | None = None
     """An existing run (a name, folder or job id) to go on with, with its stored config."""
 
-    dry_run: bool = False
-    """Print the script instead of submitting it."""
+    dry_run: bool | str = False
+    """Print the script instead of submitting it; `full`: and `supervisor.sh`, which lies beside it and is the same for
+    all runs."""
 
     wait: bool | None = None
     """Wait for the run to end and show its log. Default: only with the local backend."""
@@ -65,6 +66,7 @@ class Launch:
 
     def __post_init__(self) -> None:
         one_of(self.backend, BACKENDS, "launch.backend")
+        self.dry_run = dry_run(self.dry_run)
         one_line_text(self.name, "launch.name")
         if self.name is not None and len(self.name) > _LONGEST_NAME:
             raise ConfigError(f"has {len(self.name)} characters; valid: up to {_LONGEST_NAME}", "launch.name")
@@ -77,3 +79,14 @@ class Launch:
         if self.id is not None and self.run is not None:
             raise ConfigError("only one of these can be set: launch.id, launch.run")
         readable(self.submit_timeout, seconds, "launch.submit_timeout")
+
+
+def dry_run(value: bool | str) -> bool | str:
+    """What `launch.dry_run` means: True, False or "full"; it takes OmegaConf's words for the first two."""
+    word = str(value).lower()
+    if word in ("true", "yes", "on", "y", "t", "1"):
+        return True
+    if word in ("false", "no", "off", "n", "f", "0"):
+        return False
+    one_of(str(value), ("true", "false", "full"), "launch.dry_run")
+    return str(value)

@@ -46,7 +46,7 @@ def ready(plan: Plan) -> tuple[Backend, str]:
     as_it_lies = plan.existing and plan.changes is None
     script = read_script(plan.job.folder.script) if as_it_lies else backend.script(plan.job)
     if backend.slurm and settings.launch.check:
-        check(settings, tolerant=settings.launch.dry_run)
+        check(settings, tolerant=bool(settings.launch.dry_run))
     if settings.notify.webhook and not settings.notify.webhook.startswith("${"):
         print(
             "slurmopt: notify.webhook is written into the run folder as it is; if it is a secret, write ${oc.env:NAME}",
@@ -56,11 +56,16 @@ def ready(plan: Plan) -> tuple[Backend, str]:
 
 
 def _show(plan: Plan, script: str) -> int:
-    run = plan.job.folder
+    from slurmopt.slurm.script.render import supervisor
+
+    run, is_full = plan.job.folder, plan.job.settings.launch.dry_run == "full"
     count = len(plan.points) if isinstance(plan, SweepPlan) else 1
     if plan.job.settings.launch.json:
         answer = {"run": str(run.path), "name": plan.job.name, "backend": plan.backend, "job_ids": [], "runs": count}
-        script = json.dumps({**answer, "script": script}) + "\n"
+        full = {"supervisor": supervisor()} if is_full else {}
+        script = json.dumps({**answer, "script": script, **full}) + "\n"
+    elif is_full:
+        script = f"{script}\n{supervisor()}"
     sys.stdout.write(script)
     sys.stdout.flush()
     what = f"{count:,} points" if isinstance(plan, SweepPlan) else "it"
@@ -69,4 +74,6 @@ def _show(plan: Plan, script: str) -> int:
         f"launch.id={run.id} submits this very script",
         file=sys.stderr,
     )
+    if not is_full:
+        print(f"slurmopt: the script runs {run.supervisor}; launch.dry_run=full prints that, too", file=sys.stderr)
     return 0

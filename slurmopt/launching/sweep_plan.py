@@ -73,7 +73,7 @@ def _check_then(typed: Settings) -> None:
     options = follows.job.settings.launch
     wrong = {
         "backend": follows.backend == "local",
-        "dry_run": options.dry_run,
+        "dry_run": bool(options.dry_run),
         "wait": options.wait,
         "run": follows.existing,
     }

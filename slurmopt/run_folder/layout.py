@@ -4,6 +4,7 @@ runs/NAME/ID/
   config.yaml       the composed config; `oc.env` stays unresolved, so that no secret is written
   overrides.yaml    what was typed on the command line
   job.sbatch        the script that was submitted
+  supervisor.sh     what it has in common with all others; it runs only the one of its launch
   events.jsonl      the run's journal, one JSON object a line
   logs/             job-JOBID.log of the batch shell; attempt-K/rank-R.log of each rank, and of a hang
                     flight-recorder-rank-R
@@ -17,7 +18,7 @@ runs/NAME/ID/
   submitit/         the pickles of the submitit backend
   .submission       locked while somebody submits the run
   .submitting       who that is; a link, there only as long
-  .unfinished       what a retry found, while it changes config.yaml and job.sbatch
+  .unfinished       what a retry found, while it changes config.yaml, job.sbatch and supervisor.sh
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pathlib import Path
 from slurmopt.run_folder.open_folders import held, renewed
 
 RECORDS = "SLURMOPT_RECORDS"
+SUPERVISOR = "supervisor.sh"
 _RANK_FILE = re.compile(r"rank-(\d+)\.(?:json|log)")
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 _NUMBER = re.compile(r"[0-9]+")
@@ -94,6 +96,11 @@ class RunFolder:
     def script(self) -> Path:
         """The job script; one for all points of a sweep."""
         return (self.path.parent.parent if self.in_sweep else self.path) / "job.sbatch"
+
+    @property
+    def supervisor(self) -> Path:
+        """What the job script has in common with all others, and runs if it is what the launch wrote."""
+        return self.script.parent / SUPERVISOR
 
     @property
     def events(self) -> Path:

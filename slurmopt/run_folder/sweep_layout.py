@@ -6,6 +6,7 @@ runs/NAME/ID/
   config.yaml       the config of the first point, for people
   overrides.yaml    what was typed on the command line
   job.sbatch        the one script of all array tasks
+  supervisor.sh     what it has in common with all others
   events.jsonl      the sweep's journal
   environment.txt   versions, git commit and diff, host
   logs/             job-A_a.log: what Slurm and the batch shell of an array task said

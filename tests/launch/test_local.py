@@ -487,6 +487,8 @@ def test_a_run_whose_folder_was_away_at_its_next_attempt_is_brought_back_by_a_re
     shutil.copytree(aside, run, symlinks=True)
     (shell,) = shells
     os.kill(shell, signal.SIGUSR1)
+    # between the end of the ranks and the verdict there is a moment without processes that have the folder's name
+    wait_until(lambda: bool(events.read(aside / "events.jsonl", "requeue-refused")), 60, "its end")
     wait_until(lambda: not processes_of(run), 60, "the end of the run's processes")
     shutil.rmtree(run)
     aside.rename(run)

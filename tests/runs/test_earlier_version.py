@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 from runs.earlier_run import ID, put
 
 from slurmopt.old_names import MOVED
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs.submit import unfinished_retry
 
 
 @pytest.fixture
@@ -62,6 +65,29 @@ def test_it_is_retried_with_another_value(run: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     slurmopt("status", "mine", "--watch")
     assert answer("status", "mine")[0]["state"] == "finished"
+    digest = hashlib.sha256((run / "supervisor.sh").read_bytes()).hexdigest()
+    assert digest in (run / "job.sbatch").read_text(), "both are written anew"
+
+
+def test_a_retry_that_slurmopt_undoes_leaves_no_supervisor_in_it(run: Path) -> None:
+    folder = RunFolder(run)
+    script = folder.script.read_text()
+    files = (folder.config, folder.script, folder.supervisor)
+    unfinished_retry.begin(folder, "slurmopt:before", files)
+    folder.script.write_text("another")
+    folder.supervisor.write_text("another")
+    broken_off = unfinished_retry.found(folder)
+    assert broken_off is not None
+    unfinished_retry.undo(folder, broken_off)
+    assert folder.script.read_text() == script
+    assert not folder.supervisor.exists()
+    folder.supervisor.write_text("before")
+    unfinished_retry.begin(folder, "slurmopt:before", files)
+    folder.supervisor.write_text("another")
+    broken_off = unfinished_retry.found(folder)
+    assert broken_off is not None
+    unfinished_retry.undo(folder, broken_off)
+    assert folder.supervisor.read_text() == "before"
 
 
 @pytest.mark.parametrize("name", [name for name in MOVED if name != "slurmopt.folder"])

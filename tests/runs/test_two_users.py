@@ -25,6 +25,7 @@ from private_cluster import clean_environment, unprivileged_user
 from slurmopt.errors import JobError
 from slurmopt.run_folder import events, owner, private
 from slurmopt.run_folder.files import open_append, replace_text
+from slurmopt.slurm.script.render import supervisor
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: becoming two other users needs root")
 
@@ -255,13 +256,14 @@ def test_tend_tells_of_a_sweep_that_it_does_not_go_on_with_and_passes_over_those
 
 
 def swap(team: Team) -> str:
-    """The attacker, whom the group lets rename in the project, puts a folder in the place of the run. Returns the
-    script's text, which is what Slurm holds of a job."""
+    """The attacker, whom the group lets rename in the project, puts a folder in the place of the run, with the
+    supervisor.sh that every run has. Returns the script's text, which is what Slurm holds of a job."""
     script = (team.run / "job.sbatch").read_text()
     there = team.attacker.python(
         f"os.rename('runs', 'gone')\n"
         f"run = Path({str(team.run)!r})\n"
         f"for name in ('logs', 'heartbeat'): (run / name).mkdir(parents=True)\n"
+        f"(run / 'supervisor.sh').write_text({supervisor()!r})\n"
         f"for name in ('json', 'token', 'sitecustomize', 'os', 'slurmopt', 'argparse'):\n"
         f"    (run / (name + '.py')).write_text({team.evil()!r})\n"
         f"for path in (run, *run.rglob('*')): path.chmod(0o777)\n"
@@ -332,7 +334,8 @@ def test_a_folder_of_the_victims_that_the_group_may_write_is_no_run(team: Team) 
     assert team.victim.run("mkdir", "-p", "data/code", "data/logs").returncode == 0
     there = team.attacker.python(
         "os.rename('runs', 'gone'); os.makedirs('runs/mine'); os.rename('data', 'runs/mine/1')\n"
-        f"Path('runs/mine/1/code/json.py').write_text({team.evil()!r})"
+        f"Path('runs/mine/1/code/json.py').write_text({team.evil()!r})\n"
+        f"Path('runs/mine/1/supervisor.sh').write_text({supervisor()!r})"
     )
     assert there.returncode == 0, there.stderr
     assert team.run.stat().st_uid == (team.run / "code").stat().st_uid == team.victim.uid

@@ -27,12 +27,14 @@ from slurmopt.grid import submissions
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.submissions import Submission
 from slurmopt.restart.causes import Budgets
+from slurmopt.run_folder import supervisor_file
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.process import module_start
+from slurmopt.run_folder.supervisor_file import sha256
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.slurm.script.job import Array, Job
 from slurmopt.slurm.script.quoting import directive, shell, shell_deferred
-from slurmopt.slurm.script.render import render
+from slurmopt.slurm.script.render import render, supervisor
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FUNCTION = Task(_target_="train.main")
@@ -138,10 +140,12 @@ def test_golden(name: str, request: pytest.FixtureRequest) -> None:
     package = str(Path(slurmopt.__file__).parent)
     text = render(job(name)).replace(package, "/PACKAGE")
     text = text.replace(" ".join(map(shell, module_start())), "-P -m")  # as Python has it since 3.11
+    text = text.replace(sha256(supervisor()), "SHA-256-OF-SUPERVISOR")  # else each change of that would be one of all
     golden = GOLDEN / f"{name}.sbatch"
     if request.config.getoption("--update-golden"):
         golden.write_text(text)
     assert text == golden.read_text()
+    assert len(text.splitlines()) <= 80, "the script is for people to read; what all jobs share is in supervisor.sh"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -202,7 +206,7 @@ def test_of_a_range_of_nodes_the_job_counts_those_that_it_has(task: Task, more: 
     """On this machine it is the least of them."""
     settings = Settings(task=task, resources=Resources(nodes="2-4", tasks_per_node=8))
     script = render(dataclasses.replace(job("function"), settings=settings, **more))  # type: ignore[arg-type]
-    assert f"\nslurmopt_ranks={ranks}\n" in script
+    assert f"\nslurmopt_ranks={ranks} " in script
     assert f"\nexport NNODES={'2' if more else '$SLURM_JOB_NUM_NODES'}\n" in script
     assert (f"--ntasks={ranks} " in script) is not bool(more)
     assert "#SBATCH --ntasks-per-node" not in script, "Slurm would keep the first attempt's number of tasks"
@@ -275,7 +279,9 @@ def test_an_array_task_leaves_alone_what_a_newer_array_job_has(
     mine = Submission(number=0, points=Ranges.parse("0-19"), per_task=1, packed=False, job="7", token="slurmopt:a")
     newer = Submission(number=1, points=Ranges.parse("3,9,15-17,19"), per_task=1, packed=False, job="8", token="b")
     submissions.write(sweep.sweep_file, 20, [mine, newer])
-    script = of_sweep(sweep.path, packed=False).partition("slurmopt_make_folder() {")[0] + "\necho started"
+    supervisor_file.write(sweep.run, supervisor())
+    script = of_sweep(sweep.path, packed=False).partition('slurmopt_begin "$@"')[0]
+    script += 'slurmopt_make_folder() { echo started; exit 0; }\nslurmopt_begin "$@"'
     words = [str(submission), str((mine, newer)[submission].points), "1"]
     task = (mine, newer)[submission].task_of(point)
     environment = {"SLURM_ARRAY_TASK_ID": str(task), "PATH": os.environ["PATH"]}

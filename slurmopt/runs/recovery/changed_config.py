@@ -70,7 +70,7 @@ def stored_config(run: RunFolder, repeated: Unfinished | None = None) -> dict[st
         if repeated is None:
             stored = stored_yaml.load(run.config, mine=True)
         else:
-            stored = stored_yaml.parse(repeated.files.get(run.config.name, ""))
+            stored = stored_yaml.parse(repeated.files.get(run.config.name) or "")
     except (OSError, YAMLError) as error:
         raise ConfigError(f"{run.config} cannot be read: {one_line(why_failed(error))}") from error
     if not isinstance(stored, dict):

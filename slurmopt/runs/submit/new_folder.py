@@ -24,6 +24,7 @@ from slurmopt.runs.submit.code_snapshot import copy_code
 from slurmopt.runs.submit.environment_file import environment_text
 from slurmopt.slow_notice import slow_notice
 from slurmopt.slurm.script.job import Job
+from slurmopt.slurm.script.render import supervisor
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space, or choose another launch.folder",
@@ -128,6 +129,7 @@ def _fill(
 
     replace_text(draft.config, OmegaConf.to_yaml(OmegaConf.create(stored)))
     replace_text(draft.overrides, OmegaConf.to_yaml(OmegaConf.create(overrides)))
+    replace_text(draft.supervisor, supervisor())
     replace_text(draft.script, script)
     replace_text(draft.environment, environment_text(job, snapshot_from))
     if job.settings.task.python is not None:

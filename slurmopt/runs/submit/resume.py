@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import ConfigError, RunError, SubmissionNotNoted, SubmissionUnknown
-from slurmopt.run_folder import events
+from slurmopt.run_folder import events, supervisor_file
 from slurmopt.run_folder.files import replace_text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.find import find
@@ -22,6 +22,7 @@ from slurmopt.runs.submit import unfinished_retry
 from slurmopt.runs.submit.exactly_once import earlier, note_job, run_lock
 from slurmopt.runs.submit.new_folder import link_package
 from slurmopt.slurm.cluster.facts import in_cluster
+from slurmopt.slurm.script.render import supervisor
 from slurmopt.slurm.states import is_over
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def going_on(plan: Plan, script: str, latest: tuple[str | None, str | None]) -> 
     if latest != plan.after:
         raise RunError(f"another launch of {run.name}/{run.id} was quicker; see: slurmopt status {run.name}/{run.id}")
     if plan.changes is not None:
-        unfinished_retry.begin(run, latest[0], (run.config, run.script), repeated=plan.repeated)
+        unfinished_retry.begin(run, latest[0], (run.config, run.script, run.supervisor), repeated=plan.repeated)
     else:
         unfinished_retry.end(run)  # config and script stay as a retry that broke off has left them
     try:
@@ -231,4 +232,5 @@ def _change(plan: Plan, script: str) -> None:
     if plan.job.settings.task.python is not None:
         link_package(run)
     replace_text(run.config, OmegaConf.to_yaml(OmegaConf.create(plan.stored)))
+    supervisor_file.write(run, supervisor())
     replace_text(run.script, script)

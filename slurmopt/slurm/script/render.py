@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from slurmopt.config.composition.deferred import DEFERRED
 from slurmopt.config.composition.shipped import shipped
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.restart import causes
+from slurmopt.run_folder.layout import SUPERVISOR
 from slurmopt.run_folder.process import module_start
+from slurmopt.run_folder.supervisor_file import kept_name, sha256
 from slurmopt.slurm.script.container import apptainer_variables, mounted_folders
 from slurmopt.slurm.script.directives import directives
 from slurmopt.slurm.script.job import Job, lead, policy
@@ -18,13 +21,15 @@ from slurmopt.slurm.script.quoting import comment_line, shell, shell_deferred
 from slurmopt.slurm.script.step import command, nodes, own_srun, pythonpath, ranks, runtime, srun
 from slurmopt.units import seconds
 
+_TEMPLATES = "sbatch_templates"
+
 
 def render(job: Job) -> str:
     """The script's text. ConfigError where a template is missing or names something undefined."""
     import jinja2
 
     template = job.settings.launch.template
-    loaders: list[jinja2.BaseLoader] = [jinja2.FileSystemLoader(shipped("sbatch_templates"))]
+    loaders: list[jinja2.BaseLoader] = [jinja2.FileSystemLoader(shipped(_TEMPLATES))]
     if template is not None:
         loaders.insert(0, jinja2.FileSystemLoader(Path(template).absolute().parent))
     environment = jinja2.Environment(
@@ -48,6 +53,19 @@ def render(job: Job) -> str:
         raise ConfigError(f"{name} is not UTF-8", "launch.template") from error
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:  # raised by its expressions
         raise ConfigError(f"{name}: {one_line(str(error))}", "launch.template") from error
+
+
+@functools.cache
+def supervisor() -> str:
+    """The text of supervisor.sh, which a launch writes beside the script: what all jobs have in common."""
+    return (shipped(_TEMPLATES) / SUPERVISOR).read_text(encoding="utf-8")
+
+
+def _has_own_supervisor(template: str | None) -> bool:
+    """Whether a template of the user's own has other parts of the supervisor beside it, which are to be used then."""
+    if template is None:
+        return False
+    return any((Path(template).absolute().parent / name).exists() for name in ("supervisor.sh.j2", "array.sh.j2"))
 
 
 def context(job: Job) -> dict[str, Any]:
@@ -81,6 +99,10 @@ def context(job: Job) -> dict[str, Any]:
         "container": environment.container.image is not None,
         "mounted_folders": mounted_folders(job, nodes(job)),
         "apptainer_variables": apptainer_variables(job),
+        "supervisor": supervisor(),
+        "supervisor_sha256": sha256(supervisor()),
+        "kept_supervisor": kept_name(supervisor()),
+        "own_supervisor": _has_own_supervisor(job.settings.launch.template),
     }
 
 

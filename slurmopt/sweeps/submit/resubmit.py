@@ -19,7 +19,7 @@ from slurmopt.errors import (
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records
 from slurmopt.grid.submissions import Submission, cancelled
-from slurmopt.run_folder import events
+from slurmopt.run_folder import events, supervisor_file
 from slurmopt.run_folder.files import replace_text
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.find import Selection
@@ -29,6 +29,7 @@ from slurmopt.runs.recovery.changed_config import Changed, More
 from slurmopt.runs.status.state import ALIVE
 from slurmopt.runs.submit import arrays, unfinished_retry
 from slurmopt.runs.submit.exactly_once import run_lock
+from slurmopt.slurm.script.render import supervisor
 from slurmopt.sweeps.status.point_states import BAD, SweepStates
 from slurmopt.sweeps.status.query import sweep_states
 from slurmopt.sweeps.status.view import short, state_counts
@@ -218,7 +219,7 @@ def _begin(again: Again) -> str | None:
     points, banned = again.points, cancelled(sweep).both(again.points)
     if first is not None:
         points, banned = points.union(first.points), banned.union(first.banned)
-    unfinished_retry.begin(sweep.run, token, (sweep.config, sweep.script), points, banned, first)
+    unfinished_retry.begin(sweep.run, token, (sweep.config, sweep.script, sweep.run.supervisor), points, banned, first)
     return token
 
 
@@ -253,6 +254,7 @@ def _change(again: Again, script: str | None) -> None:
     sweep = again.sweep
     if again.changed is not None and script is not None:
         replace_text(sweep.config, OmegaConf.to_yaml(OmegaConf.create(again.changed.stored)))
+        supervisor_file.write(sweep.run, supervisor(), keep=True)
         replace_text(sweep.script, script)
     cancelled_points.remove(sweep, again.points)
     events.append(sweep.events, "retry", points=str(again.points), changes=again.changes)
