@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from private_cluster import unprivileged_user
 
-from slurmopt.run_folder import events, open_folders
-from slurmopt.run_folder.files import open_append, replace_text
+from slurmopt.run_folder import events
+from slurmopt.run_folder.access import open_folders
+from slurmopt.run_folder.access.files import open_append, replace_text
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="two users need root")
 
@@ -56,7 +57,7 @@ def test_a_link_at_the_name_of_a_temporary_file_overwrites_nothing(shared: Path,
 OPENS = """
 import os, sys
 from pathlib import Path
-from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.access.files import replace_text
 target = Path(sys.argv[1])
 def note(event, words):
     if event == "open" and str(words[0]).startswith(str(target.parent)):

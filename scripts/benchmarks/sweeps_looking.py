@@ -23,7 +23,7 @@ from slurmopt.grid.yaml_dump import dump
 from slurmopt.job.pack.journal import TaskJournal
 from slurmopt.job.point_end import End
 from slurmopt.run_folder import events
-from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
 COUNT = 10_000

@@ -12,7 +12,7 @@ from chaos_runs.faults import Fault
 from chaos_runs.site import Missed
 from chaos_runs.survivor import SAMPLES
 from chaos_runs.watched import Attempt, Watched
-from slurmopt.run_folder.files import read_json
+from slurmopt.run_folder.access.files import read_json
 
 
 @dataclass

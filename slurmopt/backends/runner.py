@@ -22,7 +22,7 @@ from slurmopt.restart import classify
 from slurmopt.restart.evidence import Evidence
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
-from slurmopt.run_folder.files import open_append
+from slurmopt.run_folder.access.files import open_append
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE, KILLED, REQUEUE
 from slurmopt.run_folder.private import hold_run, refuse_foreign_folder, refuse_open_folder

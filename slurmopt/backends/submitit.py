@@ -9,7 +9,7 @@ from typing import Any
 from slurmopt.backends.protocol import Submission
 from slurmopt.backends.sbatch import Sbatch
 from slurmopt.errors import ConfigError
-from slurmopt.run_folder.files import read_script
+from slurmopt.run_folder.access.files import read_script
 from slurmopt.slurm.script.job import Job, processes_per_node
 from slurmopt.slurm.script.render import render
 from slurmopt.slurm.script.step import rank_arguments

@@ -25,7 +25,7 @@ from slurmopt.errors import RunError, SlurmoptError, labelled, one_line, with_pl
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.launching import execute
 from slurmopt.launching.retry_plan import plan_of, script_of, submitted_before
-from slurmopt.run_folder.files import read_script
+from slurmopt.run_folder.access.files import read_script
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import options
 from slurmopt.runs.find import Selection, select

@@ -47,8 +47,8 @@ import argparse
 import json
 import sys
 
+from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import holding
 from slurmopt.runs import options
 from slurmopt.runs.find import Selection, select
 from slurmopt.runs.listing import all_runs, all_sweeps, created

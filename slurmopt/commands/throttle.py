@@ -12,7 +12,7 @@ import json
 
 from slurmopt.errors import RunError, SlurmError, SlurmRefused
 from slurmopt.run_folder import events
-from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs import options
 from slurmopt.runs.find import Selection, select

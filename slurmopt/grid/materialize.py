@@ -12,9 +12,9 @@ from slurmopt.grid.points import Points
 from slurmopt.grid.records import Records
 from slurmopt.grid.yaml_dump import dump
 from slurmopt.run_folder import events
-from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.access.files import replace_text
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
 _TRIES = 5

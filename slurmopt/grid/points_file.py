@@ -13,7 +13,7 @@ from slurmopt.grid.base_configs import Base
 from slurmopt.grid.codec import decode, encode
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.points import KINDS, Points
-from slurmopt.run_folder.files import NotRegular, read_whole, replace_text
+from slurmopt.run_folder.access.files import NotRegular, read_whole, replace_text
 
 FORMAT = 1
 _LARGEST = 256 << 20

@@ -22,10 +22,10 @@ from slurmopt.errors import ConfigError
 from slurmopt.grid import submissions
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.run_folder import events
+from slurmopt.run_folder.access.files import replace_text
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.archive import LINES, Archived, TaskArchive
-from slurmopt.run_folder.files import replace_text
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.sweep_layout import SweepFolder, point_number, sweep_of
 
 _OF_AN_ATTEMPT = ("heartbeat", "logs")

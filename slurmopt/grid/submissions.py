@@ -9,8 +9,8 @@ from typing import Any
 
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.grid.point_ranges import Ranges
-from slurmopt.run_folder.files import read_json, read_text, replace_json
-from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.access.files import read_json, read_text, replace_json
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
 

@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from slurmopt.run_folder.files import replace_bytes
+from slurmopt.run_folder.access.files import replace_bytes
 from slurmopt.run_folder.private import read as read
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from slurmopt.run_folder.files import read_script
+from slurmopt.run_folder.access.files import read_script
 from slurmopt.runs.submit.plan import Plan
 from slurmopt.slow_notice import slow_notice
 from slurmopt.sweeps.submit.plan import SweepPlan

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from slurmopt.run_folder.files import NotRegular, next_data, open_held, open_regular
+from slurmopt.run_folder.access.files import NotRegular, next_data, open_held, open_regular
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 
 LINES, LOG, RETURN = "points.jsonl", "points.log", "points.return"
 _LONGEST_LINE = 64 << 20

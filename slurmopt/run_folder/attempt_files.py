@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from slurmopt.run_folder.access.files import open_regular, read_json
 from slurmopt.run_folder.attempts import Attempt
-from slurmopt.run_folder.files import open_regular, read_json
 from slurmopt.run_folder.layout import RunFolder
 
 _TAIL = 65536

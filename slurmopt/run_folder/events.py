@@ -52,7 +52,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slurmopt.run_folder.files import TooLarge, next_data, open_append, open_regular
+from slurmopt.run_folder.access.files import TooLarge, next_data, open_append, open_regular
 
 OF_CHECKPOINTS = b'"event": "checkpoint'
 """In lines that a long run has by the million, and that say nothing of its state."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slurmopt.run_folder.files import read_json, replace_json
+from slurmopt.run_folder.access.files import read_json, replace_json
 from slurmopt.run_folder.json_values import as_int, from_fields, number
 
 DEFAULT_INTERVAL = 10.0

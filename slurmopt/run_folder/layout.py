@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmopt.run_folder.open_folders import held, renewed
+from slurmopt.run_folder.access.open_folders import held, renewed
 
 RECORDS = "SLURMOPT_RECORDS"
 SUPERVISOR = "supervisor.sh"

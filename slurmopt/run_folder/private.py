@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slurmopt.errors import JobError
-from slurmopt.run_folder.files import open_held
+from slurmopt.run_folder.access.files import open_held
+from slurmopt.run_folder.access.open_folders import held, hold, hold_as_told, release
+from slurmopt.run_folder.access.owner import is_open, is_trusted
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held, hold, hold_as_told, release
-from slurmopt.run_folder.owner import is_open, is_trusted
 
 
 @contextlib.contextmanager
@@ -28,7 +28,7 @@ def written_by_nobody_else() -> Iterator[None]:
 
 
 def hold_run(run: RunFolder) -> None:
-    """Keeps the run's folder open in this process, or that of its sweep; see `slurmopt.run_folder.open_folders`.
+    """Keeps the run's folder open in this process, or that of its sweep; see `slurmopt.run_folder.access.open_folders`.
 
     JobError if that folder or the run belongs to another user, or if others may write to it."""
     if hold_as_told():

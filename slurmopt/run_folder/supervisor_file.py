@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from slurmopt.run_folder.files import NotRegular, read_script, replace_text
+from slurmopt.run_folder.access.files import NotRegular, read_script, replace_text
 from slurmopt.run_folder.layout import RunFolder
 
 

@@ -19,7 +19,7 @@ from slurmopt.grid import submissions
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records, lost, readable
 from slurmopt.run_folder import events
-from slurmopt.run_folder.files import read_start
+from slurmopt.run_folder.access.files import read_start
 from slurmopt.run_folder.json_values import text
 from slurmopt.run_folder.layout import RunFolder, folder_name
 from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep, point_number, sweep_of

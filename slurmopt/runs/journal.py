@@ -10,10 +10,10 @@ from typing import Any
 
 from slurmopt.restart import decision
 from slurmopt.run_folder import attempts, events
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.attempts import Attempt
 from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE
 from slurmopt.run_folder.sweep_layout import SweepFolder
 

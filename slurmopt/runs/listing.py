@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from slurmopt.errors import RunError, one_line, why_failed
-from slurmopt.run_folder.files import read_start
+from slurmopt.run_folder.access.files import read_start
 from slurmopt.run_folder.layout import RunFolder, is_run
 from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep
 from slurmopt.runs.ownership import owner_of

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from slurmopt.errors import FolderError, RunError, one_line
+from slurmopt.run_folder.access.owner import OTHERS_WRITE, belongs, is_open, is_own, is_trusted, keeps_modes
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.owner import OTHERS_WRITE, belongs, is_open, is_own, is_trusted, keeps_modes
 from slurmopt.run_folder.sweep_layout import SweepFolder, sweep_of
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from slurmopt.errors import RunError, one_line
+from slurmopt.run_folder.access.open_folders import is_swapped, owner_of_held, place_of_held
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import is_swapped, owner_of_held, place_of_held
 from slurmopt.runs.ownership import name_of
 
 _OF_LAUNCHES = 3

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from slurmopt.errors import one_line, plain_lines
-from slurmopt.run_folder.files import data_end, data_to_read, next_data, open_regular
-from slurmopt.run_folder.owner import is_trusted
+from slurmopt.run_folder.access.files import data_end, data_to_read, next_data, open_regular
+from slurmopt.run_folder.access.owner import is_trusted
 from slurmopt.units import human_bytes
 
 _PIECE = 1 << 20

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slurmopt.errors import RunError, one_line
-from slurmopt.run_folder.owner import is_own
+from slurmopt.run_folder.access.owner import is_own
 from slurmopt.runs.ownership import name_of
 
 

@@ -20,9 +20,9 @@ from slurmopt.errors import (
     one_line,
 )
 from slurmopt.run_folder import events, private
-from slurmopt.run_folder.files import NotMine, read_script
+from slurmopt.run_folder.access.files import NotMine, read_script
+from slurmopt.run_folder.access.open_folders import is_swapped
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import is_swapped
 from slurmopt.slow_notice import slow_notice
 from slurmopt.slurm import client
 from slurmopt.slurm.environment import clean_environment

@@ -21,7 +21,7 @@ from slurmopt.grid.points import Points
 from slurmopt.grid.records import readable
 from slurmopt.restart.policy import Policy
 from slurmopt.run_folder import events
-from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from slurmopt.cli import main
-from slurmopt.run_folder.temporary import drafts
+from slurmopt.run_folder.access.temporary import drafts
 
 DRAFT = """
 import os, sys
 from pathlib import Path
-from slurmopt.run_folder.temporary import drafts, temporary_name
+from slurmopt.run_folder.access.temporary import drafts, temporary_name
 draft = temporary_name(drafts(Path(sys.argv[1])) / sys.argv[2])
 draft.mkdir(parents=True)
 (draft / "config.yaml").touch()

@@ -15,8 +15,8 @@ from runs.test_two_users import Team, make_team
 
 from slurmopt.errors import RunError
 from slurmopt.run_folder import events
-from slurmopt.run_folder.files import replace_json
-from slurmopt.run_folder.open_folders import holding
+from slurmopt.run_folder.access.files import replace_json
+from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.runs.submit.exactly_once import journaled
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: becoming two other users needs root")

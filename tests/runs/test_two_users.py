@@ -23,8 +23,9 @@ import pytest
 from private_cluster import clean_environment, unprivileged_user
 
 from slurmopt.errors import JobError
-from slurmopt.run_folder import events, owner, private
-from slurmopt.run_folder.files import open_append, replace_text
+from slurmopt.run_folder import events, private
+from slurmopt.run_folder.access import owner
+from slurmopt.run_folder.access.files import open_append, replace_text
 from slurmopt.slurm.script.render import supervisor
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: becoming two other users needs root")

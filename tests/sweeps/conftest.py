@@ -19,7 +19,7 @@ from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.points import Points
 from slurmopt.grid.submissions import Submission
 from slurmopt.grid.yaml_dump import dump
-from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
 

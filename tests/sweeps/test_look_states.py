@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slurmopt.run_folder import events
-from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.access.files import replace_text
 from slurmopt.slurm import client
 from slurmopt.slurm.queue_entry import Queue, QueueEntry, indices
 from slurmopt.sweeps.status.query import sweep_states

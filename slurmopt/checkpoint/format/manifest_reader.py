@@ -10,7 +10,7 @@ from typing import Any
 import xxhash
 
 from slurmopt.checkpoint.format.ledger import Commit, is_count
-from slurmopt.checkpoint.format.manifest import (
+from slurmopt.checkpoint.format.manifest import (  # fmt: skip
     FORMAT,
     SEGMENT_BYTES,
     Damaged,
@@ -21,7 +21,7 @@ from slurmopt.checkpoint.format.manifest import (
     Manifest,
     Segment,
     Spread,
-)  # fmt: skip
+)
 from slurmopt.errors import CheckpointError
 
 _FILE = re.compile(r"step-\d{8,}/[A-Za-z0-9-]+/rank-\d{5,}\.bin")

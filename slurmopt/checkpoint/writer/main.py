@@ -32,7 +32,7 @@ from slurmopt.checkpoint.writer.probe import probe
 from slurmopt.checkpoint.writer.tier_queue import Save, TierQueue
 from slurmopt.checkpoint.writer.tier_writer import TierWriter
 from slurmopt.errors import CheckpointError, SlurmoptError, StorageBroken, StorageRefused, one_line
-from slurmopt.run_folder.open_folders import take_over
+from slurmopt.run_folder.access.open_folders import take_over
 
 _NICE = 10
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}

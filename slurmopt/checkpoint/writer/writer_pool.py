@@ -26,7 +26,7 @@ from slurmopt.errors import CheckpointError
 from slurmopt.job import signals
 from slurmopt.job.rendezvous.addresses import meeting_address
 from slurmopt.job.worker.current_run import CurrentRun
-from slurmopt.run_folder.open_folders import handed_on
+from slurmopt.run_folder.access.open_folders import handed_on
 from slurmopt.slow_notice import slow_notice
 from slurmopt.units import human_seconds
 

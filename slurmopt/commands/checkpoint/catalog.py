@@ -23,7 +23,7 @@ from slurmopt.checkpoint.tiers import Tier, tiers_of
 from slurmopt.config.checkpoint import Checkpoint, checkpoint_of
 from slurmopt.config.composition import stored_yaml
 from slurmopt.errors import ConfigError, RunError, StorageError, one_line, why_failed
-from slurmopt.run_folder.files import NotMine
+from slurmopt.run_folder.access.files import NotMine
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.find import find
 from slurmopt.runs.ownership import name_of

@@ -25,7 +25,7 @@ from slurmopt.checkpoint.format.rank_payload import Block, PayloadWriter, RankPa
 from slurmopt.commands.checkpoint.catalog import Place, Saved, add_checkpoint, catalog
 from slurmopt.commands.checkpoint.progress import progress
 from slurmopt.errors import CheckpointError, FolderError, RunError, one_line
-from slurmopt.run_folder.files import open_append
+from slurmopt.run_folder.access.files import open_append
 from slurmopt.runs import options
 from slurmopt.storage.folder import FolderStore
 from slurmopt.storage.kinds import KINDS

@@ -13,7 +13,7 @@ import yaml
 from yaml.constructor import ConstructorError
 
 from slurmopt.errors import one_line
-from slurmopt.run_folder.files import read_text
+from slurmopt.run_folder.access.files import read_text
 
 _MOST_NODES = 1_000_000
 _MOST_WRITTEN = 200_000

@@ -20,8 +20,8 @@ from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, Jour
 
 from slurmopt.errors import ConfigError
 from slurmopt.grid.search.space import Search
-from slurmopt.run_folder.files import open_append
-from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.access.files import open_append
+from slurmopt.run_folder.access.open_folders import held
 
 ABOUT = "slurmopt"
 """The study's attribute that stores the Search."""

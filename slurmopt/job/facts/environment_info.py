@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from slurmopt.job.facts.rank_facts import RankFacts
-from slurmopt.run_folder.files import open_append
+from slurmopt.run_folder.access.files import open_append
 from slurmopt.run_folder.layout import RunFolder
 
 

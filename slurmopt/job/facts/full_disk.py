@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from slurmopt.run_folder.files import replace_bytes
+from slurmopt.run_folder.access.files import replace_bytes
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 
 _ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 _WORDS = tuple(os.strerror(number).lower() for number in _ERRNOS)

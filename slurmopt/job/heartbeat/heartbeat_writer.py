@@ -19,8 +19,8 @@ from slurmopt.job.heartbeat.activity import EVERY, Activity
 from slurmopt.job.heartbeat.child_reports import LAST_METRICS, PROGRESS, STOP_NOTICED, Inbox
 from slurmopt.job.heartbeat.device_metrics import DeviceMetrics
 from slurmopt.job.watchdog.stacks import Stacks
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.heartbeat import Heartbeat
-from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import Outcome
 
 _AT_MOST_EVERY = 1.0

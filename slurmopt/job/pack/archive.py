@@ -17,10 +17,10 @@ from typing import Any
 from slurmopt.errors import JobError
 from slurmopt.restart import causes
 from slurmopt.run_folder import events, private
+from slurmopt.run_folder.access.files import open_append
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.archive import LINES, LOG, RETURN
-from slurmopt.run_folder.files import open_append
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 
 _LARGEST = 16 << 20
 """Records above this size in bytes stay with the point, because they are held in memory while they are moved."""

@@ -16,8 +16,8 @@ from slurmopt.job.pack.points.ownership import Ownership
 from slurmopt.job.pack.process.fork import forked
 from slurmopt.job.supervisor.attempt_end import say
 from slurmopt.run_folder import events
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
 _MANY = 64

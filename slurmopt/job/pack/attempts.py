@@ -22,11 +22,11 @@ from slurmopt.restart.decision import Decision
 from slurmopt.restart.policy import Policy
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.attempts import Attempt
 from slurmopt.run_folder.heartbeat import last_step
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE
 
 

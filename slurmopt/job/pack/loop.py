@@ -31,8 +31,8 @@ from slurmopt.job.supervisor.attempt_end import say
 from slurmopt.job.supervisor.judge import numbers
 from slurmopt.job.worker import current_run as run
 from slurmopt.restart import causes
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RECORDS, RunFolder
-from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import REQUEUE, USER_ERROR, Outcome
 from slurmopt.units import human_bytes
 

@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from slurmopt.run_folder.files import open_append, read_whole, replace_bytes
+from slurmopt.run_folder.access.files import open_append, read_whole, replace_bytes
 
 _PATIENCE = 10.0
 """Seconds for Slurm's answer. If the grace time of a preemption ends earlier, the next attempt of the array task

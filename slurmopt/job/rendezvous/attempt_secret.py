@@ -13,9 +13,9 @@ import stat
 from pathlib import Path
 
 from slurmopt.errors import RendezvousError
-from slurmopt.run_folder.files import open_held
+from slurmopt.run_folder.access.files import open_held
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 
 _BYTES = 32
 _LARGEST = 4096

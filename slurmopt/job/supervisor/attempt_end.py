@@ -15,13 +15,13 @@ from slurmopt.restart import causes, decision, exclusions
 from slurmopt.restart.decision import Decision
 from slurmopt.restart.policy import Policy
 from slurmopt.run_folder import events
+from slurmopt.run_folder.access.files import read_text
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.attempt_files import newest_mark
 from slurmopt.run_folder.attempts import Attempt
-from slurmopt.run_folder.files import read_text
 from slurmopt.run_folder.heartbeat import Heartbeat, last_step
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE
 
 CANCEL = "cancel"

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slurmopt.restart.evidence import Evidence
+from slurmopt.run_folder.access.files import read_text
 from slurmopt.run_folder.attempt_files import hang_of, job_log
 from slurmopt.run_folder.attempts import Attempt
-from slurmopt.run_folder.files import read_text
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.layout import RunFolder
 

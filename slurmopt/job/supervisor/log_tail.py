@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from slurmopt.job.failures import is_peer_lost
-from slurmopt.run_folder.files import read_end
+from slurmopt.run_folder.access.files import read_end
 
 _BYTES = 65536
 _LINES = 60

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from slurmopt.errors import JobError
 from slurmopt.notify import Hooks, tell
+from slurmopt.run_folder.access.open_folders import HELD
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import HELD
 from slurmopt.run_folder.private import hold_run
 
 

@@ -21,9 +21,9 @@ from slurmopt.job.supervisor.stop_lead_time import needed
 from slurmopt.restart import causes, classify, decision
 from slurmopt.restart.policy import Policy, from_word
 from slurmopt.run_folder import attempts as story
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.attempts import Attempt
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import EXIT_STATUS, KILLED
 from slurmopt.run_folder.private import hold_run
 from slurmopt.run_folder.sweep_layout import point_number

@@ -29,11 +29,11 @@ from slurmopt.restart import causes, classify
 from slurmopt.restart.evidence import Evidence
 from slurmopt.restart.policy import Policy, from_word
 from slurmopt.run_folder import attempts as story
+from slurmopt.run_folder.access.files import replace_json, replace_text
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.attempt_files import tail
-from slurmopt.run_folder.files import replace_json, replace_text
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
 from slurmopt.run_folder.private import hold_run
 

@@ -12,9 +12,9 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-from slurmopt.run_folder.files import replace_bytes
+from slurmopt.run_folder.access.files import replace_bytes
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 
 _PLACE, _OLD_PLACE = "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 _ON_TIMEOUT = "TORCH_NCCL_DUMP_ON_TIMEOUT"

@@ -25,10 +25,10 @@ from slurmopt.job.watchdog import stacks
 from slurmopt.job.watchdog.hang_detector import Allowance, Hang, Ranks
 from slurmopt.job.watchdog.srun_deaths import GRACE_SECONDS, SrunDeaths
 from slurmopt.run_folder import events, heartbeat
-from slurmopt.run_folder.files import replace_json
+from slurmopt.run_folder.access.files import replace_json
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.private import hold_run
 
 _INTERVAL = 5.0

@@ -18,8 +18,8 @@ from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.rank_args import RankArgs
 from slurmopt.job.rendezvous import launcher_flags
 from slurmopt.job.worker import whole_job
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.outcome import Outcome
 from slurmopt.run_folder.variables import Unset, fill
 

@@ -20,9 +20,9 @@ from slurmopt.job import failures, signals
 from slurmopt.job.facts.rank_facts import RankFacts, rank_facts
 from slurmopt.job.heartbeat.child_reports import PROGRESS, ChildReports
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
-from slurmopt.run_folder.files import open_append
+from slurmopt.run_folder.access.files import open_append
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder, run_folder
-from slurmopt.run_folder.open_folders import held
 
 FOLDER, ATTEMPT, LOCAL_RANK = "SLURMOPT_RUN_FOLDER", "SLURMOPT_ATTEMPT", "SLURMOPT_LOCAL_RANK"
 _LOOK_EVERY = 1.0

@@ -15,9 +15,9 @@ from typing import Any
 
 from slurmopt.errors import JobError, SlurmoptError
 from slurmopt.job.rank_args import RankArgs
-from slurmopt.run_folder.files import read_json, replace_json
+from slurmopt.run_folder.access.files import read_json, replace_json
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
 from slurmopt.run_folder.private import hold_run
 from slurmopt.run_folder.sweep_layout import point_number, sweep_of
 from slurmopt.run_folder.variables import Unset, fill

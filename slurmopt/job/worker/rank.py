@@ -32,7 +32,7 @@ from slurmopt.job.watchdog.stacks import Stacks
 from slurmopt.job.worker import current_run as run
 from slurmopt.job.worker import whole_job
 from slurmopt.job.worker.point import of_point
-from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
 
 SUPERVISOR = "SLURMOPT_SUPERVISOR"

@@ -19,8 +19,8 @@ from slurmopt.job.rank_args import RankArgs, parse
 from slurmopt.job.rendezvous.ports import free_port
 from slurmopt.job.worker.rank import SUPERVISOR
 from slurmopt.run_folder import heartbeat
-from slurmopt.run_folder.files import open_append
-from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.access.files import open_append
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.process import module_start
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT)

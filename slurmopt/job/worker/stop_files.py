@@ -8,9 +8,9 @@ import os
 import time
 from pathlib import Path
 
-from slurmopt.run_folder.files import open_held, read_whole, replace_text
-from slurmopt.run_folder.open_folders import held
-from slurmopt.run_folder.temporary import temporary_name
+from slurmopt.run_folder.access.files import open_held, read_whole, replace_text
+from slurmopt.run_folder.access.open_folders import held
+from slurmopt.run_folder.access.temporary import temporary_name
 
 _LARGEST = 4096
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)

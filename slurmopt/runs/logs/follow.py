@@ -8,8 +8,8 @@ from typing import TextIO
 
 from slurmopt.errors import RunError
 from slurmopt.grid.records import readable
+from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import holding
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.replaced_folders import refuse_swapped
 from slurmopt.runs.status.query import Status, gather

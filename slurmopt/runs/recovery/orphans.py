@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from slurmopt.errors import one_line
 from slurmopt.run_folder import events
-from slurmopt.run_folder.files import read_end
+from slurmopt.run_folder.access.files import read_end
 from slurmopt.run_folder.json_values import text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import journal as journals

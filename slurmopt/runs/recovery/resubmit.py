@@ -9,7 +9,7 @@ from slurmopt.errors import RunError
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.restart import exclusions
 from slurmopt.run_folder import events
-from slurmopt.run_folder.files import read_script
+from slurmopt.run_folder.access.files import read_script
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder, point_number, sweep_of
 from slurmopt.runs.journal import point_count

@@ -7,7 +7,7 @@ import time
 
 from slurmopt.errors import one_line, why_failed
 from slurmopt.restart import causes
-from slurmopt.run_folder.files import read_json
+from slurmopt.run_folder.access.files import read_json
 from slurmopt.run_folder.json_values import as_int, text
 from slurmopt.runs.options import run_arg
 from slurmopt.runs.status import budgets, checkpoints

@@ -24,11 +24,12 @@ from slurmopt.errors import (
     one_line,
     why_failed,
 )
-from slurmopt.run_folder import events, file_lock
-from slurmopt.run_folder.files import NotMine, open_append, read_script
+from slurmopt.run_folder import events
+from slurmopt.run_folder.access import file_lock
+from slurmopt.run_folder.access.files import NotMine, open_append, read_script
+from slurmopt.run_folder.access.open_folders import held
+from slurmopt.run_folder.access.temporary import clear, clear_drafts
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import held
-from slurmopt.run_folder.temporary import clear, clear_drafts
 from slurmopt.runs.replaced_folders import refuse_swapped
 from slurmopt.runs.submit.lock_file import claimed
 

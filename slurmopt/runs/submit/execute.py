@@ -22,9 +22,9 @@ from slurmopt.errors import (
     SubmissionUnknown,
 )
 from slurmopt.run_folder import events
-from slurmopt.run_folder.files import read_script
+from slurmopt.run_folder.access.files import read_script
+from slurmopt.run_folder.access.open_folders import hold, holding
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import hold, holding
 from slurmopt.runs.ownership import refuse_taken
 from slurmopt.runs.submit.exactly_once import cron_line, earlier, journaled, run_lock
 from slurmopt.runs.submit.new_folder import discard, folder_errors, make_run

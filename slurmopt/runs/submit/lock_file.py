@@ -24,9 +24,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slurmopt.errors import FolderError, why_failed
-from slurmopt.run_folder import file_lock
-from slurmopt.run_folder.files import open_append
-from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.access import file_lock
+from slurmopt.run_folder.access.files import open_append
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.process import lives, machine, started_at
 
 _BEAT = 1.0

@@ -13,12 +13,12 @@ from typing import Any
 
 from slurmopt.errors import FolderError, one_line, why_failed
 from slurmopt.run_folder import events
-from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.access.files import replace_text
+from slurmopt.run_folder.access.open_folders import hold, is_swapped, release
+from slurmopt.run_folder.access.owner import is_own
+from slurmopt.run_folder.access.temporary import clear_drafts, drafts, temporary_name
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.open_folders import hold, is_swapped, release
-from slurmopt.run_folder.owner import is_own
 from slurmopt.run_folder.private import written_by_nobody_else
-from slurmopt.run_folder.temporary import clear_drafts, drafts, temporary_name
 from slurmopt.runs.ownership import make_place, name_of
 from slurmopt.runs.submit.code_snapshot import copy_code
 from slurmopt.runs.submit.environment_file import environment_text
@@ -69,7 +69,7 @@ def make_run(
     not there.
 
     `fill` puts more into it, and `told` into the journal's first line. This process holds the folder from then on: see
-    `slurmopt.run_folder.open_folders`. Raises FolderError, and leaves nothing behind
+    `slurmopt.run_folder.access.open_folders`. Raises FolderError, and leaves nothing behind
     then; FileExistsError where the run is there already.
     """
     final = job.folder

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import ConfigError, RunError, SubmissionNotNoted, SubmissionUnknown
 from slurmopt.run_folder import events, supervisor_file
-from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.find import find
 from slurmopt.runs.journal import Journal

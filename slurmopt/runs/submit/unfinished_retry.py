@@ -14,7 +14,7 @@ from pathlib import Path
 
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.run_folder import supervisor_file
-from slurmopt.run_folder.files import read_script, read_whole, replace_json, replace_text
+from slurmopt.run_folder.access.files import read_script, read_whole, replace_json, replace_text
 from slurmopt.run_folder.layout import RunFolder
 
 

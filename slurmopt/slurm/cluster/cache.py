@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from slurmopt.run_folder.file_lock import held
-from slurmopt.run_folder.temporary import clear, temporary_name
+from slurmopt.run_folder.access.file_lock import held
+from slurmopt.run_folder.access.temporary import clear, temporary_name
 
 _FORMAT = "1"
 """Part of each file's name. Increased when the stored format changes."""

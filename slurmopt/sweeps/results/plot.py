@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.errors import InputError, one_line
-from slurmopt.run_folder.files import replace_bytes, replace_text
+from slurmopt.run_folder.access.files import replace_bytes, replace_text
 from slurmopt.sweeps.results.importance import is_number, shown
 from slurmopt.sweeps.status.view import state_counts
 

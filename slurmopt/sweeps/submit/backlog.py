@@ -21,7 +21,7 @@ from slurmopt.grid.override_syntax import override_value
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.submissions import cancelled
 from slurmopt.run_folder import events
-from slurmopt.run_folder.files import open_append, replace_text
+from slurmopt.run_folder.access.files import open_append, replace_text
 from slurmopt.run_folder.process import module_words
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.journal import point_count

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from slurmopt.errors import RunError
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.submissions import cancelled
-from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.access.files import replace_text
+from slurmopt.run_folder.access.temporary import clear
 from slurmopt.run_folder.sweep_layout import SweepFolder
-from slurmopt.run_folder.temporary import clear
 from slurmopt.runs.submit.lock_file import claimed
 
 _TIMEOUT = 10.0  # seconds

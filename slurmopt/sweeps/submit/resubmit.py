@@ -20,7 +20,7 @@ from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records
 from slurmopt.grid.submissions import Submission, cancelled
 from slurmopt.run_folder import events, supervisor_file
-from slurmopt.run_folder.files import replace_text
+from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.find import Selection
 from slurmopt.runs.ownership import refuse_foreign

@@ -25,8 +25,8 @@ from slurmopt.errors import (
 from slurmopt.grid import points_file
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.submissions import Submission
-from slurmopt.run_folder.files import read_script, replace_text
-from slurmopt.run_folder.open_folders import hold, holding
+from slurmopt.run_folder.access.files import read_script, replace_text
+from slurmopt.run_folder.access.open_folders import hold, holding
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.journal import point_count
 from slurmopt.runs.ownership import refuse_taken

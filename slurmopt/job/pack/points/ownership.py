@@ -13,7 +13,7 @@ from slurmopt.grid import submissions
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records
 from slurmopt.job.supervisor.attempt_end import say
-from slurmopt.run_folder.open_folders import held
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
 

@@ -29,7 +29,7 @@ from slurmopt.job.pack.process.shares import Share
 from slurmopt.job.rank_args import NO_VERDICT, RankArgs, parse
 from slurmopt.job.worker import current_run, point
 from slurmopt.job.worker import rank as ranks
-from slurmopt.run_folder.files import open_append
+from slurmopt.run_folder.access.files import open_append
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, REQUEUE, Outcome
 

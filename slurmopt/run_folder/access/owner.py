@@ -10,7 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-from slurmopt.run_folder.temporary import temporary_name
+from slurmopt.run_folder.access.temporary import temporary_name
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _shown: dict[int, os.stat_result] = {}

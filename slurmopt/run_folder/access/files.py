@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from slurmopt.run_folder.open_folders import held, renewed
-from slurmopt.run_folder.owner import is_trusted
-from slurmopt.run_folder.temporary import temporary_name
+from slurmopt.run_folder.access.open_folders import held, renewed
+from slurmopt.run_folder.access.owner import is_trusted
+from slurmopt.run_folder.access.temporary import temporary_name
 
 _LARGEST = 16 << 20
 """Bytes. No config, script, heartbeat or verdict is as large."""
