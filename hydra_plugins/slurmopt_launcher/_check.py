@@ -49,18 +49,18 @@ def _picks(override: Override, choices: Any) -> bool:
 def _settings(words: list[str]) -> list[Override]:
     """As overrides that may find their key there: the first job's have added it."""
     numbers: dict[str, Override] = {}
-    found = []
+    overrides = []
     for word in words:
         key, _, text = word.partition("=")
         number = _number(text)
         if number is None or key not in numbers:
-            one = _parsed(f"+{word}" if key.startswith("+") and not key.startswith("++") else word)
+            override = _parsed(f"+{word}" if key.startswith("+") and not key.startswith("++") else word)
             if number is not None:
-                numbers[key] = one
+                numbers[key] = override
         else:  # Hydra's parser takes milliseconds a word, and long axes are of numbers
-            one = replace(numbers[key], _value=number, input_line=word)
-        found.append(one)
-    return found
+            override = replace(numbers[key], _value=number, input_line=word)
+        overrides.append(override)
+    return overrides
 
 
 def _number(text: str) -> int | float | None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
 
     from slurmopt.config.schema import Settings
-    from slurmopt.run_folder.sweep_layout import SweepFolder
     from slurmopt.sweeps.submit.plan import SweepPlan
 
 log = logging.getLogger(__name__)
@@ -54,9 +53,9 @@ class Multirun:
 
     @property
     def options(self) -> DictConfig:
-        found = self.config.hydra.launcher
-        assert isinstance(found, DictConfig)
-        return found
+        launcher = self.config.hydra.launcher
+        assert isinstance(launcher, DictConfig)
+        return launcher
 
 
 def check_sweeper(config: DictConfig) -> None:
@@ -88,18 +87,18 @@ def _launch(multirun: Multirun) -> list[JobReturn]:
 
     plan = planned(multirun)
     _, script = ready(plan)
-    if asked := dry_run(multirun.options.dry_run):
-        sys.stdout.write(f"{script}\n{supervisor()}" if asked == "full" else script)
+    if dry := dry_run(multirun.options.dry_run):
+        sys.stdout.write(f"{script}\n{supervisor()}" if dry == "full" else script)
         print(f"slurmopt: dry run, nothing submitted; {len(multirun.jobs)} jobs", file=sys.stderr)
         raise SystemExit(0)
-    made, _ = submission.submit_sweep(plan, script)
-    jobs = ", ".join(str(one.job) for one in made)
+    from hydra_plugins.slurmopt_launcher._wait import commands, wait
+
+    submissions, _ = submission.submit_sweep(plan, script)
+    jobs = ", ".join(str(submitted.job) for submitted in submissions)
     log.info(f"Launched {len(multirun.jobs)} jobs by slurmopt: Slurm's {jobs}; folder {plan.sweep.path}")
     if not multirun.options.wait:
         print(f"slurmopt: {commands(plan.sweep)}", file=sys.stderr, flush=True)
         return [JobReturn(overrides=words, status=JobStatus.COMPLETED) for words in multirun.jobs]
-    from hydra_plugins.slurmopt_launcher._wait import wait
-
     return wait(plan.sweep, multirun.jobs)
 
 
@@ -126,13 +125,13 @@ def settings_of(multirun: Multirun) -> tuple[dict[str, Any], Settings]:
     from slurmopt.config.composition.settings import settings
     from slurmopt.config.schema import GROUPS
 
-    given = self_contained(multirun.options, leave_out="_target_")
+    groups = self_contained(multirun.options, leave_out="_target_")
     for group, keys in _FLAT.items():
-        given[group] = {key: given.pop(key) for key in keys}
-    given["task"] = {"_target_": TARGET}
+        groups[group] = {key: groups.pop(key) for key in keys}
+    groups["task"] = {"_target_": TARGET}
     typed = {name: OmegaConf.structured(kind) for name, kind in GROUPS.items()}
     try:
-        merged = OmegaConf.create({name: OmegaConf.merge(node, given.get(name, {})) for name, node in typed.items()})
+        merged = OmegaConf.create({name: OmegaConf.merge(node, groups.get(name, {})) for name, node in typed.items()})
     except OmegaConfBaseException as error:
         raise translate(error) from error
     plain = OmegaConf.to_container(merged, resolve=False)
@@ -161,13 +160,6 @@ def _context(multirun: Multirun, source: Path) -> bytes:
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         raise ConfigError(f"the application cannot be sent to its jobs: {one_line(what)}") from error
-
-
-def commands(sweep: SweepFolder) -> str:
-    """What to type to look at the sweep from here."""
-    path = os.path.relpath(sweep.path)
-    word = shlex.quote(path if not path.startswith("..") else str(sweep.path))
-    return f"slurmopt status {word} · slurmopt results {word} · slurmopt cancel {word}"
 
 
 def _in_hydras_words(error: SlurmoptError) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 import time
 
 from hydra.core.utils import JobReturn, JobStatus
 
-from hydra_plugins.slurmopt_launcher._launch import commands
 from slurmopt.errors import JobError
 from slurmopt.grid.records import Records
 from slurmopt.hydra_app import returns
@@ -31,24 +32,24 @@ _SAY = 30.0
 def wait(sweep: SweepFolder, jobs: list[list[str]]) -> list[JobReturn]:
     """What the jobs returned, once all have ended. Ctrl-C lets go of them: they go on."""
     try:
-        found = _until_over(sweep)
+        states = _until_over(sweep)
     except KeyboardInterrupt:
         print(f"\nslurmopt: let go of the jobs, which go on; {commands(sweep)}", file=sys.stderr, flush=True)
         raise SystemExit(130) from None
     records = Records(sweep)
-    made = [_returned(found, number, words, records) for number, words in enumerate(jobs)]
-    failed = sum(job.status is JobStatus.FAILED for job in made)
+    returned = [_returned(states, number, words, records) for number, words in enumerate(jobs)]
+    failed = sum(job.status is JobStatus.FAILED for job in returned)
     if failed:
-        print(f"slurmopt: {failed} of {len(made)} jobs failed; {commands(sweep)}", file=sys.stderr, flush=True)
-    return made
+        print(f"slurmopt: {failed} of {len(returned)} jobs failed; {commands(sweep)}", file=sys.stderr, flush=True)
+    return returned
 
 
 def _until_over(sweep: SweepFolder) -> SweepStates:
-    said, doubted = Progress(), False
+    progress, doubted = Progress(), False
     while True:
         began = time.monotonic()
-        found = sweep_states(sweep)
-        counts = found.counts()
+        states = sweep_states(sweep)
+        counts = states.counts()
         alive = any(word in counts for word in ALIVE)
         pause = max(_POLL, _SHARE * (time.monotonic() - began))
         if not alive and "unsubmitted" in counts:
@@ -56,10 +57,10 @@ def _until_over(sweep: SweepFolder) -> SweepStates:
             pause = _LAG
         elif not alive and "unknown" not in counts:
             if doubted or "lost" not in counts:
-                said.end()
-                return found
+                progress.end()
+                return states
             doubted, pause = True, _LAG
-        said.show(counts)
+        progress.show(counts)
         time.sleep(pause)
 
 
@@ -79,19 +80,19 @@ class Progress:
         self._note.clear()
 
 
-def _returned(found: SweepStates, number: int, words: list[str], records: Records) -> JobReturn:
+def _returned(states: SweepStates, number: int, words: list[str], records: Records) -> JobReturn:
     """What a point left; a failure where it left nothing of its last attempt."""
-    point = found.of(number)
+    point = states.of(number)
     try:
         left = returns.of_point(records, number)
     except (JobError, OSError) as error:  # the others' returns are worth no less for it
         return JobReturn(overrides=words, status=JobStatus.FAILED, _return_value=JobError(str(error)))
     if left is None or left.attempt != point.attempt or (left.job.status is JobStatus.COMPLETED) != _well(point):
-        return _without_word(found, point, words)
+        return _without_word(states, point, words)
     if left.lost is not None:
         print(f"slurmopt: job {number}: {left.lost}", file=sys.stderr, flush=True)
     if left.trace is not None and hasattr(left.job._return_value, "add_note"):  # Python 3.11
-        left.job._return_value.add_note(f"\nIn its job, {_place(found, number)}:\n{left.trace}")
+        left.job._return_value.add_note(f"\nIn its job, {_place(states, number)}:\n{left.trace}")
     return left.job
 
 
@@ -99,14 +100,21 @@ def _well(point: Point) -> bool:
     return point.state == "finished"
 
 
-def _without_word(found: SweepStates, point: Point, words: list[str]) -> JobReturn:
+def _without_word(states: SweepStates, point: Point, words: list[str]) -> JobReturn:
     """The job was killed or lost, or its function left by SystemExit."""
     if _well(point):
         return JobReturn(overrides=words, status=JobStatus.COMPLETED)
     why = point.error or point.detail or point.cause or "nobody knows why"
-    error = JobError(f"{_place(found, point.number)} {point.state}: {why}")
+    error = JobError(f"{_place(states, point.number)} {point.state}: {why}")
     return JobReturn(overrides=words, status=JobStatus.FAILED, _return_value=error)
 
 
-def _place(found: SweepStates, number: int) -> str:
-    return f"point {number} of {found.sweep.path}"
+def _place(states: SweepStates, number: int) -> str:
+    return f"point {number} of {states.sweep.path}"
+
+
+def commands(sweep: SweepFolder) -> str:
+    """What to type to look at the sweep from here."""
+    path = os.path.relpath(sweep.path)
+    word = shlex.quote(path if not path.startswith("..") else str(sweep.path))
+    return f"slurmopt status {word} · slurmopt results {word} · slurmopt cancel {word}"

@@ -29,34 +29,34 @@ def candidates(line: str) -> list[str]:
     current = "" if not words or line[-1].isspace() else words.pop()
     if len(words) < 2:
         return [name for name in COMMANDS if name.startswith(current)]
-    command, given = words[1], words[2:]
+    command, typed = words[1], words[2:]
     if command == "launch":
-        return _overrides(given, current)
+        return _overrides(typed, current)
     if command == "checkpoint":
         from slurmopt.commands.checkpoint.main import COMMANDS as OF_CHECKPOINT
 
-        if not given:
+        if not typed:
             return [name for name in OF_CHECKPOINT if name.startswith(current)]
-        return _arguments(OF_CHECKPOINT, given[0], given[1:], current)
-    return _arguments(COMMANDS, command, given, current)
+        return _arguments(OF_CHECKPOINT, typed[0], typed[1:], current)
+    return _arguments(COMMANDS, command, typed, current)
 
 
-def _arguments(commands: Mapping[str, tuple[str, str]], command: str, given: list[str], current: str) -> list[str]:
+def _arguments(commands: Mapping[str, tuple[str, str]], command: str, typed: list[str], current: str) -> list[str]:
     """Candidates for an argument of a command, from the command's own parser."""
     if command not in commands:
         return []
     actions = import_module(commands[command][0]).parser()._actions
     options = {name: action for action in actions if action.help != SUPPRESS for name in action.option_strings}
     valued = [name for name, action in options.items() if action.nargs != 0]
-    if given and given[-1] in valued:
-        return [str(choice) for choice in options[given[-1]].choices or () if str(choice).startswith(current)]
+    if typed and typed[-1] in valued:
+        return [str(choice) for choice in options[typed[-1]].choices or () if str(choice).startswith(current)]
     if current.startswith("-"):
         return sorted(name for name in options if name.startswith("--") and name.startswith(current))
-    words = [word for before, word in pairwise(["", *given]) if before not in valued and word[:1] != "-"]
-    return _positional([action for action in actions if not action.option_strings], len(words), given, current)
+    words = [word for before, word in pairwise(["", *typed]) if before not in valued and word[:1] != "-"]
+    return _positional([action for action in actions if not action.option_strings], len(words), typed, current)
 
 
-def _positional(actions: list[Action], index: int, given: list[str], current: str) -> list[str]:
+def _positional(actions: list[Action], index: int, typed: list[str], current: str) -> list[str]:
     """Candidates for the positional argument number `index`."""
     if not actions or (index >= len(actions) and actions[-1].nargs not in ("*", "+")):
         return []
@@ -64,30 +64,30 @@ def _positional(actions: list[Action], index: int, given: list[str], current: st
     if action.choices is not None:
         return [str(choice) for choice in action.choices if str(choice).startswith(current)]
     kind = str(action.metavar).split()[0].strip("[]")
-    return _named(given, current, sweeps_only=kind == "SWEEP") if kind in ("RUN", "SWEEP") else []
+    return _named(typed, current, sweeps_only=kind == "SWEEP") if kind in ("RUN", "SWEEP") else []
 
 
-def _named(given: list[str], current: str, sweeps_only: bool = False) -> list[str]:
+def _named(typed: list[str], current: str, sweeps_only: bool = False) -> list[str]:
     """Runs and sweeps: names first; IDs once a name stands, or where the word begins one."""
     from slurmopt.runs.listing import all_runs, all_sweeps, created
 
     folder = Path(os.environ.get("SLURMOPT_FOLDER") or "runs")
-    if "--folder" in given[:-1]:
-        folder = Path(given[given.index("--folder") + 1])
+    if "--folder" in typed[:-1]:
+        folder = Path(typed[typed.index("--folder") + 1])
     both = [*([] if sweeps_only else all_runs(folder)), *(sweep.run for sweep in all_sweeps(folder))]
     runs = sorted(both, key=created, reverse=True)
     if "/" in current:
-        found = [f"{run.name}/{run.id}" for run in runs]
+        labels = [f"{run.name}/{run.id}" for run in runs]
     else:
-        found = [run.name for run in runs] + ([run.id for run in runs] if current else [])
-    return list(dict.fromkeys(word for word in found if word.startswith(current)))
+        labels = [run.name for run in runs] + ([run.id for run in runs] if current else [])
+    return list(dict.fromkeys(word for word in labels if word.startswith(current)))
 
 
-def _overrides(given: list[str], current: str) -> list[str]:
+def _overrides(typed: list[str], current: str) -> list[str]:
     """Hydra's own candidates, over the search path of a launch."""
     if current.startswith("-"):
         return [word for word in ("--config-dir", "--cfg", "--info", "--help") if word.startswith(current)]
-    if given and given[-1] == "--config-dir":
+    if typed and typed[-1] == "--config-dir":
         return []
     from hydra.errors import HydraException
     from hydra.plugins.completion_plugin import DefaultCompletionPlugin
@@ -96,7 +96,7 @@ def _overrides(given: list[str], current: str) -> list[str]:
     from slurmopt.config.composition import arguments
     from slurmopt.config.composition.compose import PRIMARY, hydra_session
 
-    parsed = arguments.parse(given)
+    parsed = arguments.parse(typed)
     line = " ".join([*parsed.overrides, current])
     with hydra_session(parsed.config_dir) as hydra:
         try:

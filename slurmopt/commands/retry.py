@@ -205,14 +205,14 @@ def _retried(run: RunFolder, overrides: list[str], args: argparse.Namespace) -> 
     """Retries one run and prints the result."""
     answer = Answer(run.name, run.id, str(run.path))
     try:
-        more = More(args.more_memory, args.more_time)
+        factors = More(args.more_memory, args.more_time)
         # Standard output is only for the result; the user's modules and resolvers may print.
         with contextlib.redirect_stdout(sys.stderr):
             if not args.dry_run:
                 note_lost_submission(run)
-                answer.job = submitted_before(run, overrides, more)
+                answer.job = submitted_before(run, overrides, factors)
             if answer.job is None:
-                planned = plan_of(run, overrides, more, args.dry_run, args.finished)
+                planned = plan_of(run, overrides, factors, args.dry_run, args.finished)
                 backend, script = execute.ready(planned)
         if answer.job is not None:
             answer.changes, answer.before = changed_config.latest_changes(run), True

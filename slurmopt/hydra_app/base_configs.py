@@ -79,9 +79,9 @@ class BaseConfigs:
         from omegaconf import OmegaConf, open_dict, read_write
 
         parsed = OverridesParser.create().parse_overrides(overrides)
-        if any(one.is_hydra_override() or one.is_sweep_override() for one in parsed):
+        if any(override.is_hydra_override() or override.is_sweep_override() for override in parsed):
             raise ValueError("for Hydra itself to take or to refuse")
-        values = [one for one in parsed if not self._chooses(str(one.input_line))]
+        values = [override for override in parsed if not self._chooses(str(override.input_line))]
         self._loader._apply_overrides_to_config(values, config)
         with read_write(config.hydra), open_dict(config.hydra):
             config.hydra.overrides.task = overrides

@@ -69,9 +69,9 @@ def load(path: Path) -> Context:
         ours, theirs = (".".join(map(str, version)) for version in (sys.version_info[:2], head["python"]))
         raise JobError(f"the application was launched with Python {theirs}, and the job's is {ours}; use the same one")
     moved = Moved(head["source"], str(RunFolder(path.parent).code))
-    wanted = [moved.place(one) for one in head["path"]]
+    folders = [moved.place(folder) for folder in head["path"]]
     # The application's modules come first, as they did at launch: its script's folder, above all.
-    sys.path[:0] = [one for one in dict.fromkeys(wanted) if one not in sys.path]
+    sys.path[:0] = [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
     context = _body(head, moved)
     _restore(context)
     _move_configs(context, moved)
@@ -105,8 +105,8 @@ class Moved:
     def place(self, path: str) -> str:
         if not os.path.isdir(self.code) or os.path.commonpath([self.source, path]) != self.source:
             return path
-        there = os.path.join(self.code, os.path.relpath(path, self.source))
-        return there if os.path.exists(there) else path
+        moved_path = os.path.join(self.code, os.path.relpath(path, self.source))
+        return moved_path if os.path.exists(moved_path) else path
 
 
 def _restore(context: Context) -> None:

@@ -110,29 +110,29 @@ def dumps(value: Any) -> bytes:
     import cloudpickle
 
     class ByName(cloudpickle.Pickler):  # type: ignore[misc]
-        def reducer_override(self, found: Any) -> Any:
-            name = _name(found)
-            return super().reducer_override(found) if name is None else (_find, name)
+        def reducer_override(self, value: Any) -> Any:
+            name = _name(value)
+            return super().reducer_override(value) if name is None else (_find, name)
 
     file = io.BytesIO()
     ByName(file).dump(value)
     return file.getvalue()
 
 
-def _name(found: Any) -> tuple[str, int] | None:
+def _name(value: Any) -> tuple[str, int] | None:
     """Its name in `__main__`, and how many decorators are around it there; None where it has none."""
-    if not isinstance(found, (type, types.FunctionType)) or found.__module__ != "__main__":
+    if not isinstance(value, (type, types.FunctionType)) or value.__module__ != "__main__":
         return None
     try:
-        there = attrgetter(found.__qualname__)(sys.modules["__main__"])
+        candidate = attrgetter(value.__qualname__)(sys.modules["__main__"])
     except AttributeError:
         return None
     wrappers = 0
-    while there is not found and hasattr(there, "__wrapped__"):
-        there, wrappers = there.__wrapped__, wrappers + 1
-    return (found.__qualname__, wrappers) if there is found else None
+    while candidate is not value and hasattr(candidate, "__wrapped__"):
+        candidate, wrappers = candidate.__wrapped__, wrappers + 1
+    return (value.__qualname__, wrappers) if candidate is value else None
 
 
 def _find(name: str, wrappers: int) -> Any:
-    there = attrgetter(name)(sys.modules["__main__"])
-    return functools.reduce(lambda outer, _: outer.__wrapped__, range(wrappers), there)
+    value = attrgetter(name)(sys.modules["__main__"])
+    return functools.reduce(lambda outer, _: outer.__wrapped__, range(wrappers), value)

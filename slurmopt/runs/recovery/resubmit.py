@@ -57,22 +57,22 @@ def _array_for(sweep: SweepFolder, run: RunFolder, settings: Settings, options: 
     with run_lock(sweep.run, _PATIENCE):
         count = point_count(sweep)
         arrays.settle(sweep, settings, count)
-        if (made := arrays.of_part(sweep, token)) is not None:
-            return f"{made.job}_{made.array}"
+        if (submission := arrays.of_part(sweep, token)) is not None:
+            return f"{submission.job}_{submission.array}"
         if number is not None:
             ((points, among),) = arrays.numbered_as_before(sweep, Ranges.of([number]))
             batch = arrays.Batch(points, 1, packed=False, options=tuple(options), among=among, part=token)
         else:
             of, task = map(int, run.path.name.split("-"))
-            one = next((one for one in arrays.known(sweep) if one.number == of), None)
-            if one is None:
+            earlier = next((earlier for earlier in arrays.known(sweep) if earlier.number == of), None)
+            if earlier is None:
                 raise RunError(f"{sweep.events} does not tell of submission {of}, which it was a part of")
-            points = one.points_of(task)
-            workers = 1 if one.tasks is not None else None
+            points = earlier.points_of(task)
+            workers = 1 if earlier.tasks is not None else None
             size = max(1, len(points))
             batch = arrays.Batch(points, size, packed=True, tasks=workers, options=tuple(options), part=token)
-        made = arrays.submit_array(sweep, settings, batch, count)
-    return f"{made.job}_{made.array}"
+        submission = arrays.submit_array(sweep, settings, batch, count)
+    return f"{submission.job}_{submission.array}"
 
 
 def _refuse_a_copy(run: RunFolder) -> None:

@@ -40,8 +40,8 @@ _LOCK_PATIENCE = 10.0
 def run_lock(run: RunFolder, patience: float = _LOCK_PATIENCE) -> Iterator[None]:
     """Two submissions of one run at the same moment would both find nothing submitted yet. RunError where it is not
     alone for `patience` seconds."""
-    with locked(run, patience) as mine:
-        if not mine:
+    with locked(run, patience) as is_ours:
+        if not is_ours:
             raise RunError(f"another launch of {run.path} is under way")
         yield
 
@@ -64,11 +64,11 @@ def locked(run: RunFolder, patience: float) -> Iterator[bool]:
         if file_lock.held(file.fileno(), deadline) is False:
             yield False
             return
-        with claimed(run.submitter, max(0.0, deadline - time.monotonic())) as mine:
-            if mine:
+        with claimed(run.submitter, max(0.0, deadline - time.monotonic())) as is_ours:
+            if is_ours:
                 clear(held(run.path))
                 clear_drafts(run.path.parent)
-            yield mine
+            yield is_ours
 
 
 def earlier(run: RunFolder) -> tuple[str | None, str | None, bool]:
@@ -141,8 +141,8 @@ def note_job(run: RunFolder, backend: str, token: str | None, job: str, **detail
     try:
         events.append(run.events, "submitted", backend=backend, token=token, job=job, **details)
     except OSError as error:
-        said = f"job {job} is submitted, but {run.events} could not be written ({why_failed(error)})"
-        raise SubmissionNotNoted(said) from error
+        message = f"job {job} is submitted, but {run.events} could not be written ({why_failed(error)})"
+        raise SubmissionNotNoted(message) from error
 
 
 def cron_line(folder: Path) -> str:

@@ -125,12 +125,12 @@ def note_lost_submission(run: RunFolder) -> str | None:
         token, job, _ = earlier(run)
         from slurmopt.slurm.submit import look_up, sought
 
-        found = job or look_up(sought(run.script, token or ""), time.monotonic() + _PATIENCE)
-        if found is None:
+        lost_job = job or look_up(sought(run.script, token or ""), time.monotonic() + _PATIENCE)
+        if lost_job is None:
             return None
-        note_job(run, read_journal(run).backend or "sbatch", token, found, **in_cluster())
+        note_job(run, read_journal(run).backend or "sbatch", token, lost_job, **in_cluster())
     ((status, *_), _) = gather([run], fresh=True)
-    return found if status.alive else None
+    return lost_job if status.alive else None
 
 
 def _is_lost(run: RunFolder) -> bool:
@@ -168,9 +168,9 @@ def _refuse_another_job(journal: Journal, who: str) -> None:
     """A job of the run that its journal does not tell of, or calls ended although it waits to start."""
     from slurmopt.slurm.queue import queue
 
-    if _another_job(journal, queue()) and (found := _another_job(journal, queue(fresh=True))):  # it may just have ended
+    if _another_job(journal, queue()) and (other := _another_job(journal, queue(fresh=True))):  # it may just have ended
         run = journal.folder
-        raise RunError(f"{who}job {found[0]} of {run.name}/{run.id} is {found[1].lower()}; first: scancel {found[0]}")
+        raise RunError(f"{who}job {other[0]} of {run.name}/{run.id} is {other[1].lower()}; first: scancel {other[0]}")
 
 
 def _another_job(journal: Journal, jobs: Mapping[str, QueueEntry]) -> tuple[str, str] | None:

@@ -50,20 +50,20 @@ def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
     from slurmopt.sweeps.submit.capacity import room
     from slurmopt.sweeps.submit.plan import first_batch
 
-    waiting, there = left(sweep), room(sweep, settings)
+    waiting, capacity = left(sweep), room(sweep, settings)
     if (likely := _likely(sweep)) is not None:
-        there = there.at_most(min(likely, there.tasks))
-    while waiting and there.tasks:
-        batch = replace(first_batch(waiting, settings.sweep, there.tasks), options=_options(sweep, settings))
+        capacity = capacity.at_most(min(likely, capacity.tasks))
+    while waiting and capacity.tasks:
+        batch = replace(first_batch(waiting, settings.sweep, capacity.tasks), options=_options(sweep, settings))
         try:
-            made = arrays.submit_array(sweep, settings, batch, point_count(sweep))
+            submission = arrays.submit_array(sweep, settings, batch, point_count(sweep))
         except SlurmRefused as error:
-            there = _smaller(error, there, batch.size, anything=bool(arrays.submitted(sweep)))
+            capacity = _smaller(error, capacity, batch.size, anything=bool(arrays.submitted(sweep)))
             continue
         # Somebody may have cancelled some meanwhile.
-        waiting, there = waiting.minus(batch.points).minus(cancelled(sweep)), there.after(made.size)
+        waiting, capacity = waiting.minus(batch.points).minus(cancelled(sweep)), capacity.after(submission.size)
     if waiting:
-        replace_text(sweep.more, "later\n" if there.pending else "")  # array.sh.j2 reads it
+        replace_text(sweep.more, "later\n" if capacity.pending else "")  # array.sh.j2 reads it
         return
     if settings.sweep.then is None or launch_then(sweep, settings.sweep.then):
         sweep.more.unlink(missing_ok=True)
@@ -73,24 +73,24 @@ def _likely(sweep: SweepFolder) -> int | None:
     """How many array tasks Slurm may take, where it has refused more than it tells beforehand: each refusal costs it
     something. None where it never did."""
     refused = any(SUBMIT_LIMIT in str(event.get("reason")) for event in events.read(sweep.events, "submit-failed"))
-    taken = [one.size for one in arrays.known(sweep) if one.job is not None]
-    return 2 * taken[-1] if refused and taken else None
+    sizes = [submission.size for submission in arrays.known(sweep) if submission.job is not None]
+    return 2 * sizes[-1] if refused and sizes else None
 
 
-def _smaller(error: SlurmRefused, there: Room, size: int, anything: bool) -> Room:
+def _smaller(error: SlurmRefused, capacity: Room, size: int, anything: bool) -> Room:
     """The room after a refusal: half of what was too much, as long as the site's limit is the reason."""
     from slurmopt.slurm.cluster.submit_limits import is_submit_limit
 
     if not is_submit_limit(error) or (size == 1 and not anything):
         raise error
-    return there.at_most(size // 2)
+    return capacity.at_most(size // 2)
 
 
 def _options(sweep: SweepFolder, settings: Settings) -> tuple[str, ...]:
     """What the next array job waits for: `launch.after`; and, as a throttle holds for one array job, the one before."""
     from slurmopt.sweeps.submit.dependencies import dependency
 
-    before = [one.job for one in arrays.known(sweep) if one.job is not None]
+    before = [submission.job for submission in arrays.known(sweep) if submission.job is not None]
     waits = dependency(settings.launch, _home(sweep))
     if not (before and settings.sweep.at_once):
         return tuple(waits)
@@ -112,17 +112,17 @@ def launch_then(sweep: SweepFolder, words: str) -> bool:
     failed = [float(event.get("time") or 0) for event in events.read(sweep.events, "then-failed")]
     if failed and time.time() - failed[-1] < _THEN_AGAIN:
         return False
-    more = [
+    options = [
         f"launch.after={override_value([str(sweep.path)])}",
         f"launch.id={sweep.id}-then",
         "launch.after_failure=true",
     ]
-    command = [sys.executable, *module_words("slurmopt.launch"), *shlex.split(words), *more]
+    command = [sys.executable, *module_words("slurmopt.launch"), *shlex.split(words), *options]
     done = subprocess.run(command, cwd=_home(sweep), stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        events.append(sweep.events, "then-failed", reason=said)
-        print(f"slurmopt: sweep.then is not launched yet: {said}", file=sys.stderr)
+        why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        events.append(sweep.events, "then-failed", reason=why)
+        print(f"slurmopt: sweep.then is not launched yet: {why}", file=sys.stderr)
     return done.returncode == 0
 
 
@@ -165,8 +165,8 @@ def _submit_more(sweep: SweepFolder, patience: float) -> bool:
     """Submits what fits; whether nobody needs to look again soon."""
     from slurmopt.config.composition.settings import load
 
-    with locked(sweep.run, patience) as mine:
-        if not mine or not sweep.more.exists():
+    with locked(sweep.run, patience) as is_ours:
+        if not is_ours or not sweep.more.exists():
             return True
         _, settings = load(sweep.config)
         arrays.settle(sweep, settings, point_count(sweep))

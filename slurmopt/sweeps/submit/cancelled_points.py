@@ -31,8 +31,8 @@ def remove(sweep: SweepFolder, points: Ranges) -> None:
 @contextlib.contextmanager
 def _claimed(sweep: SweepFolder) -> Iterator[None]:
     # Not the sweep's lock, which a submission to a slow Slurm holds for long.
-    with claimed(sweep.path / ".cancelling", _TIMEOUT) as mine:
-        if not mine:
+    with claimed(sweep.path / ".cancelling", _TIMEOUT) as is_ours:
+        if not is_ours:
             raise RunError(f"another cancel of {sweep.path} is under way")
         clear(sweep.path)
         yield

@@ -50,11 +50,11 @@ def room(sweep: SweepFolder, settings: Settings) -> Room:
     from slurmopt.slurm.cluster.facts import facts
     from slurmopt.slurm.cluster.submit_limits import submit_room
 
-    known = facts()
+    cluster = facts()
     pending = _pending(sweep) if sweep.sweep_file.exists() else 0  # of the first array job nothing waits yet
     # An array that would bring slurmctld over its count of jobs is not refused: sbatch waits for minutes.
-    largest = min(known.max_array_size, max(1, known.max_job_count // 4))
-    return Room(pending, largest, submit_room(settings.resources, known))
+    largest = min(cluster.max_array_size, max(1, cluster.max_job_count // 4))
+    return Room(pending, largest, submit_room(settings.resources, cluster))
 
 
 def _pending(sweep: SweepFolder) -> int:

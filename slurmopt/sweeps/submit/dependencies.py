@@ -23,13 +23,13 @@ def dependency(launch: Launch, home: Path) -> list[str]:
     """sbatch's options for `launch.after`, as typed in `home`. RunError for a run that cannot be waited for."""
     jobs: list[str] = []
     for word in launch.after:
-        found = select(word, home / Path(launch.folder).expanduser())
-        if isinstance(found, RunFolder):
-            jobs += _of_run(found, launch.after_failure)
-        elif found.point is not None:
-            jobs += _of_run(found.sweep.point(found.point), launch.after_failure)
+        selected = select(word, home / Path(launch.folder).expanduser())
+        if isinstance(selected, RunFolder):
+            jobs += _of_run(selected, launch.after_failure)
+        elif selected.point is not None:
+            jobs += _of_run(selected.sweep.point(selected.point), launch.after_failure)
         else:
-            jobs += _of_sweep(found.sweep, launch.after_failure)
+            jobs += _of_sweep(selected.sweep, launch.after_failure)
     if not jobs:
         return []
     how = "afterany" if launch.after_failure else "afterok"
@@ -58,13 +58,13 @@ def _of_sweep(sweep: SweepFolder, any_end: bool) -> list[str]:
     from slurmopt.slurm.queue import queue
     from slurmopt.slurm.states import is_over
 
-    seen = sweep_states(sweep, fresh=True)
-    bad = seen.numbers(*BAD, "cancelled")
+    states = sweep_states(sweep, fresh=True)
+    bad = states.numbers(*BAD, "cancelled")
     if bad and not any_end:
         raise RunError(
-            f"launch.after: {len(bad)} points of {seen.label} have ended other than well "
-            f"({state_counts(seen.counts())}); first: "
-            f"slurmopt retry {seen.label} --failed; or say launch.after_failure=true"
+            f"launch.after: {len(bad)} points of {states.label} have ended other than well "
+            f"({state_counts(states.counts())}); first: "
+            f"slurmopt retry {states.label} --failed; or say launch.after_failure=true"
         )
     alive = {entry.job_id.split("_")[0] for entry in queue(fresh=True).values() if not is_over(entry.state)}
-    return [one.job for one in arrays.known(sweep) if one.job in alive]
+    return [submission.job for submission in arrays.known(sweep) if submission.job in alive]

@@ -85,38 +85,40 @@ def settle(sweep: SweepFolder) -> None:
             _put_back(sweep, broken_off)
 
 
-def _since(known: list[Submission], token: str | None) -> list[Submission]:
+def _since(submissions: list[Submission], token: str | None) -> list[Submission]:
     """The submissions after that with `token`."""
-    return known[next((place for place, one in enumerate(known, 1) if one.token == token), 0) :]
+    return submissions[
+        next((place for place, submission in enumerate(submissions, 1) if submission.token == token), 0) :
+    ]
 
 
 def _points(submissions: list[Submission]) -> Ranges:
     """The points that those have of which Slurm had the job."""
-    return Ranges(span for one in submissions if one.job is not None for span in one.points.spans)
+    return Ranges(span for submission in submissions if submission.job is not None for span in submission.points.spans)
 
 
-def plan(chosen: Selection, words: list[str], more: More, failed_only: bool) -> Again:
+def plan(chosen: Selection, words: list[str], factors: More, failed_only: bool) -> Again:
     """Which points go on, with which needs; none where those of an earlier try of the same retry go on already. Nothing
     is written. Raises RunError, ConfigError."""
     from slurmopt.config.composition.settings import load
 
     sweep = chosen.sweep
     refuse_foreign(sweep)
-    seen = sweep_states(sweep, fresh=True)
-    typed = bool(words) or more != More()
+    states = sweep_states(sweep, fresh=True)
+    typed = bool(words) or factors != More()
     broken_off = unfinished_retry.found(sweep.run)
     repeated = broken_off
-    if broken_off is not None and _points(_since(seen.submissions, broken_off.token)):
-        repeated = broken_off if retries.is_repeated(sweep.run, broken_off, words, more) else None
-    going, jobs = _going(seen, chosen, broken_off)
+    if broken_off is not None and _points(_since(states.submissions, broken_off.token)):
+        repeated = broken_off if retries.is_repeated(sweep.run, broken_off, words, factors) else None
+    going, jobs = _going(states, chosen, broken_off)
     instead = ""
     if going and typed and repeated is None:
         instead = f"; job {', '.join(jobs)} of an earlier retry has points {going}, without what is typed now"
         going, jobs = Ranges(), []
-    points = to_retry(seen, chosen, failed_only, going, instead)
+    points = to_retry(states, chosen, failed_only, going, instead)
     settings, changed = load(sweep.config)[1], None
     if typed:
-        changed = retries.changed(retries.stored_config(sweep.run, repeated), words, more)
+        changed = retries.changed(retries.stored_config(sweep.run, repeated), words, factors)
         settings = changed.settings
         for key in changed.changes:
             _refuse(key)
@@ -124,15 +126,17 @@ def plan(chosen: Selection, words: list[str], more: More, failed_only: bool) -> 
 
 
 def _going(
-    seen: SweepStates, chosen: Selection, broken_off: unfinished_retry.Unfinished | None
+    states: SweepStates, chosen: Selection, broken_off: unfinished_retry.Unfinished | None
 ) -> tuple[Ranges, list[str]]:
     """The chosen points that a retry that broke off has brought back, and that have not ended; and their jobs."""
     if broken_off is None:
         return Ranges(), []
-    alive = seen.numbers(*ALIVE).both(broken_off.points)
+    alive = states.numbers(*ALIVE).both(broken_off.points)
     alive = alive if chosen.points is None else alive.both(chosen.points)
-    since = _since(seen.submissions, broken_off.token)
-    return _points(since).both(alive), [one.job for one in since if one.job is not None and one.points.both(alive)]
+    since = _since(states.submissions, broken_off.token)
+    return _points(since).both(alive), [
+        submission.job for submission in since if submission.job is not None and submission.points.both(alive)
+    ]
 
 
 def _left(sweep: SweepFolder, points: Ranges, settings: Settings) -> Ranges:
@@ -144,17 +148,17 @@ def _left(sweep: SweepFolder, points: Ranges, settings: Settings) -> Ranges:
     return left_to_try(sweep, points)
 
 
-def to_retry(seen: SweepStates, chosen: Selection, failed_only: bool, going: Ranges, instead: str) -> Ranges:
+def to_retry(states: SweepStates, chosen: Selection, failed_only: bool, going: Ranges, instead: str) -> Ranges:
     """Of the chosen points those that ended other than well. RunError where nobody can tell, and, with `instead` behind
     it, where there is none and none are `going`."""
-    if seen.problem and seen.numbers("unknown", "pending", "running"):
-        raise RunError(f"points may be alive: {seen.problem}")
+    if states.problem and states.numbers("unknown", "pending", "running"):
+        raise RunError(f"points may be alive: {states.problem}")
     words = BAD if failed_only else (*BAD, "cancelled")
-    points = seen.numbers(*words)
+    points = states.numbers(*words)
     points = points if chosen.points is None else points.both(chosen.points)
     if not points and not going:
         what = "has failed" if failed_only else "has failed or was cancelled"
-        counts = state_counts(seen.counts(chosen.points))
+        counts = state_counts(states.counts(chosen.points))
         among = "" if chosen.points is None else f" of {short(chosen.points)}"
         raise RunError(f"no point{among} {what}, so there is nothing to retry: {counts}{instead}")
     return points
@@ -192,23 +196,23 @@ def submit_retry(again: Again, script: str | None) -> list[str]:
         token = _begin(again)
         try:
             _change(again, script)
-            made = submit_points(sweep, again.settings, again.points)
+            submissions = submit_points(sweep, again.settings, again.points)
         except Exception as error:
             if not _since(arrays.known(sweep), token):  # Slurm has nothing of it
                 _undo(sweep)
             elif isinstance(error, (SubmissionNotNoted, FolderError, OSError)):
                 again_as = f"once it can be written, repeat slurmopt retry {sweep.name}/{sweep.id}"
-                new = [one for one in _since(arrays.known(sweep), token) if one.job is not None]
-                said = f"{not_noted(new, error)}; {again_as}: it never submits twice"
-                raise SubmissionNotNoted(said) from error
+                new = [submission for submission in _since(arrays.known(sweep), token) if submission.job is not None]
+                message = f"{not_noted(new, error)}; {again_as}: it never submits twice"
+                raise SubmissionNotNoted(message) from error
             elif isinstance(error, (SlurmDown, SlurmMissing, SlurmRefused)):
-                new = [one for one in _since(arrays.known(sweep), token) if one.job is not None]
+                new = [submission for submission in _since(arrays.known(sweep), token) if submission.job is not None]
                 if new:
                     then = f"repeat slurmopt retry {sweep.name}/{sweep.id}: it never submits twice"
                     raise partly(new, error, then) from error
             raise
         _end(sweep)
-    return [str(one.job) for one in made]
+    return [str(submission.job) for submission in submissions]
 
 
 def _begin(again: Again) -> str | None:

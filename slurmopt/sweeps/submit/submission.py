@@ -73,7 +73,7 @@ def submit_sweep(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
 
     Raises SlurmRefused and SlurmDown with nothing left behind, SubmissionUnknown where nobody can tell.
     """
-    made = _make(plan, script)
+    is_new = _make(plan, script)
     sweep = plan.sweep
     with run_lock(sweep.run):
         make_study(sweep, plan.job.settings)
@@ -85,12 +85,12 @@ def submit_sweep(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
             if new := jobs_since(sweep, before):
                 rest = f"the array itself tries the others again, and so does the launch with launch.id={sweep.id}"
                 raise partly(new, error, rest) from error
-            _discard_unsubmitted(sweep, made)
+            _discard_unsubmitted(sweep, is_new)
             raise
         except KeyboardInterrupt:
             if new := jobs_since(sweep, before):
                 print(f"slurmopt: {_taken(new)}; to end it: slurmopt cancel {sweep.path}", file=sys.stderr)
-            _discard_unsubmitted(sweep, made)
+            _discard_unsubmitted(sweep, is_new)
             raise
         except (SlurmUnreachable, SubmissionUnknown) as error:
             again = f"repeat the launch with launch.id={sweep.id}: it never submits twice"
@@ -98,7 +98,7 @@ def submit_sweep(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
         except (SubmissionNotNoted, FolderError, OSError) as error:
             new = jobs_since(sweep, before)
             if not new and not isinstance(error, SubmissionNotNoted):
-                _discard_unsubmitted(sweep, made and isinstance(error, FolderError))
+                _discard_unsubmitted(sweep, is_new and isinstance(error, FolderError))
                 raise
             again = f"repeat the launch with launch.id={sweep.id}: it never submits twice"
             raise SubmissionNotNoted(f"{not_noted(new, error)}; once it can be written, {again}") from error
@@ -114,7 +114,7 @@ def not_noted(new: list[Submission], error: SubmissionNotNoted | FolderError | O
 
 
 def _taken(new: list[Submission]) -> str:
-    jobs = ", ".join(str(one.job) for one in new)
+    jobs = ", ".join(str(submission.job) for submission in new)
     return f"job {jobs} is submitted" if len(new) == 1 else f"jobs {jobs} are submitted"
 
 
@@ -126,17 +126,17 @@ def partly(new: list[Submission], error: SlurmError, then: str) -> SlurmError:
 
 def jobs_since(sweep: SweepFolder, before: list[Submission]) -> list[Submission]:
     """The submissions that became a job after `before` was read."""
-    had = {one.job for one in before}
-    return [one for one in _with_jobs(sweep) if one.job not in had]
+    had = {submission.job for submission in before}
+    return [submission for submission in _with_jobs(sweep) if submission.job not in had]
 
 
-def _discard_unsubmitted(sweep: SweepFolder, made: bool) -> None:
-    if made and not arrays.known(sweep):
+def _discard_unsubmitted(sweep: SweepFolder, is_new: bool) -> None:
+    if is_new and not arrays.known(sweep):
         discard(sweep.run)
 
 
 def _with_jobs(sweep: SweepFolder) -> list[Submission]:
-    return [one for one in arrays.known(sweep) if one.job is not None]
+    return [submission for submission in arrays.known(sweep) if submission.job is not None]
 
 
 def _make(plan: SweepPlan, script: str) -> bool:
@@ -181,7 +181,7 @@ def print_jobs(plan: SweepPlan, submissions: list[Submission], repeated: bool) -
     """What a person, or a script, wants to know of it."""
     sweep = plan.sweep
     count = point_count(sweep)
-    jobs = [one.job for one in submissions]
+    jobs = [submission.job for submission in submissions]
     if plan.job.settings.launch.json:
         answer: dict[str, Any] = {"run": str(sweep.path), "name": plan.job.name, "backend": plan.backend}
         print(json.dumps({**answer, "job_ids": jobs, "runs": count, "waiting": len(left(sweep))}), flush=True)
@@ -201,7 +201,10 @@ def _points(count: int) -> str:
 
 
 def _jobs(submissions: list[Submission]) -> str:
-    shown = [f"job {one.job} ({one.size:,} array task{'s' if one.size != 1 else ''})" for one in submissions[:3]]
+    shown = [
+        f"job {submission.job} ({submission.size:,} array task{'s' if submission.size != 1 else ''})"
+        for submission in submissions[:3]
+    ]
     more = [f"{len(submissions) - 3} more"] if len(submissions) > 3 else []
     return ", ".join([*shown, *more])
 
@@ -213,10 +216,10 @@ def submit_points(sweep: SweepFolder, settings: Settings, points: Ranges) -> lis
 
     count, most = point_count(sweep), facts().max_array_size
     arrays.settle(sweep, settings, count)
-    made = []
+    submissions = []
     for part, among in [(points, None)] if settings.sweep.packed else arrays.numbered_as_before(sweep, points):
         while part:
             batch = replace(first_batch(part, settings.sweep, most), among=among)
-            made.append(arrays.submit_array(sweep, settings, batch, count))
+            submissions.append(arrays.submit_array(sweep, settings, batch, count))
             part = part.minus(batch.points)
-    return made
+    return submissions
