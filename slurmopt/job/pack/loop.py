@@ -198,23 +198,23 @@ class Loop:
             self._take_end(pid, os.waitstatus_to_exitcode(status))
 
     def _take_end(self, pid: int, status: int) -> None:
-        """Of a rank, of a lookout, or of an orphan from below some point."""
+        """Of a rank, of a watchdog, or of an orphan from below some point."""
         for running in self._running:
             if pid in running.children:
                 running.ended(pid, status)
                 if not running.children:
                     self._has_ended(running)
                 return
-            if pid == running.lookout and status == watch.HUNG:
+            if pid == running.watchdog and status == watch.HUNG:
                 running.end(causes.HANG, "it hangs")
 
     def _has_ended(self, running: Running) -> None:
         seconds = time.monotonic() - running.started
         self._running.remove(running)
         self._free.append(running.place)
-        if running.lookout is not None:
-            usage.kill([running.lookout])
-        own = {pid for one in self._running for pid in (*one.children, one.lookout)} | {self.archiving.process}
+        if running.watchdog is not None:
+            usage.kill([running.watchdog])
+        own = {pid for one in self._running for pid in (*one.children, one.watchdog)} | {self.archiving.process}
         running.clear_up({pid for pid in own if pid is not None})
         if running.trouble is not None:
             self._cannot(running.point, running.attempt, running.trouble)
@@ -296,7 +296,7 @@ class Loop:
             self._look_at_memory(running)
             if watch.is_due(running, self._pack.call.hang_after):
                 try:
-                    running.lookout = watch.start(running, self._pack)
+                    running.watchdog = watch.start(running, self._pack)
                 except OSError:  # no process is left: the next look tries again
                     continue
 

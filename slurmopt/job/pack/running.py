@@ -40,7 +40,7 @@ class Running:
     """Why the parent has ended the attempt: a word of `slurmopt.restart.causes`."""
     trouble: str | None = None
     """Why a rank could not start."""
-    lookout: int | None = None
+    watchdog: int | None = None
     """The process id of the watchdog."""
     _error: str | None = None
     """`cause` with details."""

@@ -17,16 +17,16 @@ _YOUNG_SECONDS = 60.0
 """Seconds. A point that ends earlier needs no watchdog."""
 
 
-class _PointLookout(Watchdog):
+class _PointWatchdog(Watchdog):
     def _end(self) -> None:
         """The parent ends the point."""
 
 
 def is_due(running: Running, hang_after: float | None) -> bool:
-    """Whether a point has got so old that its lookout is to start. `hang_after`: as in `Call`."""
+    """Whether a point has got so old that its watchdog is to start. `hang_after`: as in `Call`."""
     young = _YOUNG_SECONDS if hang_after is None else min(_YOUNG_SECONDS, hang_after / 4)
     age = time.monotonic() - running.started
-    return running.lookout is None and hang_after != float("inf") and age >= young
+    return running.watchdog is None and hang_after != float("inf") and age >= young
 
 
 def start(running: Running, pack: Pack) -> int:
@@ -41,8 +41,8 @@ def start(running: Running, pack: Pack) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         release_signals()
-        lookout = _PointLookout(running.run, running.attempt, running.ranks, parent, allowed)
-        if lookout.watch() is not None:
+        watchdog = _PointWatchdog(running.run, running.attempt, running.ranks, parent, allowed)
+        if watchdog.watch() is not None:
             raise SystemExit(HUNG)
 
     return forked(look_out)

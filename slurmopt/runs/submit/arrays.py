@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """The points of one array job, and how its tasks share them."""
+    """The points of one array job, and how its tasks divide them."""
 
     points: Ranges
     per_task: int
     packed: bool
     tasks: int | None = None
-    """Of a search: how many workers share all points."""
+    """For a search: the number of workers that share all points."""
     options: tuple[str, ...] = ()
-    """sbatch's options beside, such as what it waits for."""
+    """Further options of sbatch, such as dependencies."""
     among: Ranges | None = None
     """As in `Submission`."""
     part: str | None = None
-    """Of a point or an array task that is brought back: the token that its own journal has for that."""
+    """For a point or an array task that is brought back: the token in its own journal."""
 
     @property
     def size(self) -> int:
-        """How many array tasks it needs."""
+        """The number of array tasks."""
         return self.tasks if self.tasks is not None else -(-len(self.points) // self.per_task)
 
 
 def known(sweep: SweepFolder) -> list[Submission]:
-    """The sweep's submissions as its journal tells of them, oldest first; the last may have no job yet."""
+    """The submissions in the sweep's journal, oldest first. The last may have no job yet."""
     submissions_by_token: dict[str, Submission] = {}
     for event in events.read(sweep.events, "submitting", "submitted", "submit-failed"):
         token = str(event.get("token"))
@@ -78,14 +78,14 @@ def _submission(event: dict[str, Any], token: str) -> Submission:
 
 
 def of_part(sweep: SweepFolder, token: str) -> Submission | None:
-    """The submission that was made for a part of the sweep, whose own journal has `token` for it."""
+    """The submission for a part of the sweep whose own journal has `token`."""
     submitting = events.read(sweep.events, "submitting")
     tokens = {event.get("token") for event in submitting if event.get("part") == token}
     return next((entry for entry in reversed(known(sweep)) if entry.token in tokens), None)
 
 
 def submitted(sweep: SweepFolder) -> Ranges:
-    """The points that some array job has or had."""
+    """The points that are or were in an array job."""
     return Ranges(span for entry in known(sweep) if entry.job is not None for span in entry.points.spans)
 
 
@@ -102,7 +102,7 @@ def numbered_as_before(sweep: SweepFolder, points: Ranges) -> list[tuple[Ranges,
 
 
 def settle(sweep: SweepFolder, settings: Settings, count: int) -> None:
-    """Brings a submission whose answer was lost to its end: the same points, not twice. With the sweep's lock held."""
+    """Completes a submission whose answer was lost: the same points, and not twice. Call with the sweep's lock held."""
     for entry in known(sweep):
         if entry.job is None:
             options = _options(sweep, entry.token)
@@ -137,7 +137,7 @@ def drop_lost(sweep: SweepFolder) -> None:
 
 
 def note(sweep: SweepFolder, entries: list[Submission]) -> None:
-    """Notes the jobs of submissions that the journal does not know yet."""
+    """Notes jobs of submissions that the journal lacks."""
     unknown = {entry.token for entry in known(sweep) if entry.job is None}
     for entry in entries:
         if entry.job is not None and entry.token in unknown:
@@ -146,13 +146,13 @@ def note(sweep: SweepFolder, entries: list[Submission]) -> None:
 
 
 def is_settled(sweep: SweepFolder) -> bool:
-    """Whether the journal knows the job of each submission, and sweep.json says the same."""
+    """Whether the journal has the job of each submission, and sweep.json agrees with it."""
     entries = known(sweep)
     return all(entry.job is not None for entry in entries) and submissions.read(sweep.sweep_file) == entries
 
 
 def _update_sweep_file(sweep: SweepFolder, count: int) -> None:
-    """Brings sweep.json up to the journal, also where a launch was killed between the two."""
+    """Updates sweep.json from the journal, also after a launch that was killed between the two."""
     entries = [entry for entry in known(sweep) if entry.job is not None]
     if entries and submissions.read(sweep.sweep_file) != entries:
         submissions.write(sweep.sweep_file, count, entries)

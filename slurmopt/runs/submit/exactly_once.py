@@ -38,8 +38,8 @@ _LOCK_PATIENCE = 10.0
 
 @contextlib.contextmanager
 def run_lock(run: RunFolder, patience: float = _LOCK_PATIENCE) -> Iterator[None]:
-    """Two submissions of one run at the same moment would both find nothing submitted yet. RunError where it is not
-    alone for `patience` seconds."""
+    """Holds the run's lock, so that two concurrent submissions of one run do not both find that nothing is submitted.
+    RunError if another process holds it for `patience` seconds."""
     with locked(run, patience) as is_ours:
         if not is_ours:
             raise RunError(f"another launch of {run.path} is under way")
@@ -48,10 +48,10 @@ def run_lock(run: RunFolder, patience: float = _LOCK_PATIENCE) -> Iterator[None]
 
 @contextlib.contextmanager
 def locked(run: RunFolder, patience: float) -> Iterator[bool]:
-    """Holds the run's lock; False where another has held it for `patience` seconds.
+    """Holds the run's lock. Yields False if another process has held it for `patience` seconds.
 
-    It is a claim, because some file systems have no locks, or such as hold on one node alone; where there are locks
-    these come first: they last, whatever becomes of the holder's machine, and thousands can wait for one.
+    It is a lock file, because some file systems have no locks, or locks that hold on one node only. If there are locks,
+    one is taken first: it ends with its holder, and thousands of processes can wait for it.
     """
     from slurmopt.runs.submit.new_folder import (
         folder_errors,  # which brings Hydra: 0.2 s that a look at runs does without
@@ -72,7 +72,7 @@ def locked(run: RunFolder, patience: float) -> Iterator[bool]:
 
 
 def earlier(run: RunFolder) -> tuple[str | None, str | None, bool]:
-    """The token of the latest submission that was tried, the job it became, and whether the launch had noted that."""
+    """The token of the latest try to submit, its job, and whether the launch had noted the job."""
     token = job = None
     noted = False
     for event in events.read(run.events, "submitting", "submitted", "submit-failed", "attempt"):
@@ -93,10 +93,10 @@ class Submitting:
 
     token: str
     retry: bool
-    """Whether an earlier try with this token may have got through."""
+    """Whether an earlier try with this token may have succeeded."""
     job: str = ""
     details: dict[str, Any] = field(default_factory=dict)
-    """What else the `submitted` event is to keep."""
+    """Further fields of the `submitted` event."""
 
 
 @contextlib.contextmanager
@@ -137,7 +137,7 @@ def journaled(run: RunFolder, backend: str, **extra_fields: Any) -> Iterator[Sub
 
 
 def note_job(run: RunFolder, backend: str, token: str | None, job: str, **details: Any) -> None:
-    """Notes the job that a submission became. SubmissionNotNoted where the journal cannot be written."""
+    """Notes the job of a submission. SubmissionNotNoted if the journal cannot be written."""
     try:
         events.append(run.events, "submitted", backend=backend, token=token, job=job, **details)
     except OSError as error:
@@ -146,7 +146,7 @@ def note_job(run: RunFolder, backend: str, token: str | None, job: str, **detail
 
 
 def cron_line(folder: Path) -> str:
-    """A line of crontab that has the runs in `folder` tended."""
+    """The crontab line that runs `slurmopt tend` on `folder`."""
     words = [sys.executable, "-m", "slurmopt", "tend", "--folder", str(folder.expanduser().absolute())]
     # In the login shell's environment, which is the job's then; cron's own is nearly empty, and it changes a bare %.
     return f"* * * * * {shlex.join(['bash', '-lc', shlex.join(words)])}".replace("%", r"\%")

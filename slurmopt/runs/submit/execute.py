@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def launch_run(plan: Plan, backend: Backend, script: str) -> int:
-    """Submits the run once and prints its job; follows it where that is asked for. Returns the exit status."""
+    """Submits the run once and prints its job. Follows it if requested. Returns the exit status."""
     run, launch = plan.job.folder, plan.job.settings.launch
     with holding([run.top]):
         job_id, repeated = submit_run(plan, backend, script)
@@ -49,7 +49,8 @@ def launch_run(plan: Plan, backend: Backend, script: str) -> int:
 
 
 def submit_run(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
-    """Makes the run (or takes the one there is) and submits it once: its job, and whether an earlier launch had."""
+    """Makes the run, or takes the existing one, and submits it once. Returns its job, and whether an earlier launch had
+    submitted it."""
     if plan.submitted is not None:
         return plan.submitted, True
     run = plan.job.folder
@@ -69,7 +70,8 @@ def submit_run(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
 
 
 def _make(plan: Plan, script: str) -> bool:
-    """Whether the run is new. One with the same ID is gone on with if it is the very same script."""
+    """Makes the run folder. Returns whether the run is new; an existing run with the same ID is taken if its script is
+    identical."""
     run = plan.job.folder
     if not os.path.lexists(run.path):
         try:
@@ -87,7 +89,7 @@ def _make(plan: Plan, script: str) -> bool:
 
 
 def _job_of_earlier_launch(plan: Plan) -> str | None:
-    """The job that an earlier launch with this ID became, if that is known."""
+    """The job of an earlier launch with this ID, if known."""
     run = plan.job.folder
     token, job_id, noted = earlier(run)
     if job_id is not None and not noted:
@@ -97,7 +99,8 @@ def _job_of_earlier_launch(plan: Plan) -> str | None:
 
 @contextlib.contextmanager
 def _with_way_out(plan: Plan, is_new: bool) -> Iterator[None]:
-    """Removes a new folder whose job Slurm did not take; says how to repeat where it took it, or may have."""
+    """Removes a new folder whose job Slurm refused. If Slurm has or may have accepted it, the error says how to repeat
+    the launch."""
     run = plan.job.folder
     untried = earlier(run)[0] is None
     try:
@@ -137,7 +140,7 @@ def _print_job(plan: Plan, job_id: str, repeated: bool) -> None:
 
 
 def _warn_where_it_cannot_return(run: RunFolder, job_id: str) -> None:
-    """Says so where the site has taken the wish to be requeued away. Slurm is asked only where it may do that."""
+    """Warns if the site has switched requeueing off for the job. Slurm is asked only on clusters that may do that."""
     from slurmopt.slurm.cluster.facts import requeue_in_doubt
     from slurmopt.slurm.queue import queue
 
@@ -156,7 +159,7 @@ def _warn_where_it_cannot_return(run: RunFolder, job_id: str) -> None:
 
 
 def _follow(run: RunFolder, quiet: bool) -> int:
-    """Shows the run until it ends. Ctrl-C lets go of it; the run goes on."""
+    """Shows the run until it ends. Ctrl-C detaches from it; the run continues."""
     from slurmopt.runs.logs.follow import follow
 
     try:

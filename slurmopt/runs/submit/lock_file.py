@@ -30,25 +30,25 @@ from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.process import lives, machine, started_at
 
 _BEAT = 1.0
-"""Seconds between two touches. NFS shows them to others within about three."""
+"""Seconds between two updates of the modification time. NFS shows them to other clients within about three."""
 _LOOK = 1.0
 _SILENT = 8
 """Looks, so many seconds apart, at a claim that nobody touches: then its holder is dead. No clock of another machine
 counts, nor the time for which a file system hangs."""
 _OLD = 60.0
-"""Seconds after which one that nobody has touched is taken for a dead one's, at a single look."""
+"""Seconds without an update after which the holder counts as dead at a single look."""
 _PAUSE = 0.1
 _HELD: set[str] = set()
-"""What the claims say that this process holds."""
+"""The contents of the lock files that this process holds."""
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
 def claimed(path: Path, patience: float = 0.0) -> Iterator[bool]:
-    """Holds the claim `path` during the block; False where another has held it for `patience` seconds.
+    """Holds the lock file `path` during the block. Yields False if another process has held it for `patience` seconds.
 
-    However little that is, one from elsewhere is watched until it is known to live. FolderError where no claim can be
-    made.
+    A lock file of another machine is watched until its holder is known to be alive, however short `patience` is.
+    FolderError if no lock file can be made.
     """
     own_claim = _own_claim()
     _HELD.add(own_claim)
@@ -84,19 +84,19 @@ def _claimed(path: Path, own_claim: str, deadline: float) -> Iterator[bool]:
 
 
 def is_left(path: Path) -> bool:
-    """Whether there is such a claim, and its holder is dead, as far as one look tells: it is not watched."""
+    """Whether the lock file exists and its holder is dead, judged by a single look."""
     holder = _holder(path)
     alive = holder and _lives(holder)
     return holder is not None and (time.time() - held(path).lstat().st_mtime > _OLD if alive is None else not alive)
 
 
 class _NoLinksError(FolderError):
-    """The file system has none."""
+    """The file system has no links."""
 
 
 @contextlib.contextmanager
 def _locked(path: Path, deadline: float) -> Iterator[bool]:
-    """The same by a lock of the file `path`, which stays: who removed it would leave two files to lock."""
+    """The same by a lock of the file `path`, which is never removed: removing it would leave two files to lock."""
     try:
         descriptor = open_append(path)
     except OSError as error:
@@ -110,7 +110,7 @@ def _locked(path: Path, deadline: float) -> Iterator[bool]:
 
 
 def _own_claim() -> str:
-    """This process, and this claim of it."""
+    """Identifies this process and this lock file of it."""
     pid = os.getpid()
     process = {"host": socket.gethostname(), "machine": machine(), "pid": pid, "started": started_at(pid)}
     return json.dumps({**process, "claim": secrets.token_hex(4)})
@@ -145,7 +145,7 @@ def _take(path: Path, own_claim: str, deadline: float) -> bool:
 
 
 def _holder(path: Path) -> str | None:
-    """What the claim says; "" for a file of another kind, None where there is none."""
+    """The content of the lock file; "" for a file of another kind, None if there is none."""
     try:
         return os.readlink(held(path))
     except FileNotFoundError:
@@ -155,8 +155,9 @@ def _holder(path: Path) -> str | None:
 
 
 def _remove(path: Path, holder: str, own_claim: str, deadline: float) -> bool:
-    """Takes a dead one's claim away, unless it is another's by now: two that see it must not take the first one's new
-    claim for the dead one. So only the holder of a second claim takes the first away."""
+    """Removes the lock file of a dead holder, unless another process holds it by now. Two processes that see it must
+    not mistake the new lock file of the first for the dead one, so only the holder of a second lock file removes the
+    first."""
     second = path.with_name(f"{path.name}.dead")
     if not _take(second, own_claim, deadline):
         return False
@@ -169,7 +170,7 @@ def _remove(path: Path, holder: str, own_claim: str, deadline: float) -> bool:
 
 
 class _Watch:
-    """A claim, looked at again and again."""
+    """Watches a lock file of another machine."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -178,7 +179,7 @@ class _Watch:
         self._next = 0.0
 
     def lives(self, holder: str) -> bool | None:
-        """Whether its holder is there; None as long as that cannot be told."""
+        """Whether its holder is alive; None as long as that is unknown."""
         alive = _lives(holder)
         return self._touched(holder) if alive is None else alive
 
@@ -197,7 +198,7 @@ class _Watch:
 
 
 def _lives(holder: str) -> bool | None:
-    """Whether the process lives; None where that cannot be seen from here."""
+    """Whether the process is alive; None if that cannot be told from here."""
     try:
         process = json.loads(holder)
         pid, alive = process["pid"], lives(process["pid"], process["started"], str(process["machine"]))

@@ -45,7 +45,7 @@ def _said(error: OSError | UnicodeEncodeError) -> str:
 
 @contextlib.contextmanager
 def folder_errors(path: Path) -> Iterator[None]:
-    """What the file system refuses, as one line with the way out."""
+    """Turns errors of the file system into one line with a way out."""
     try:
         yield
     except FileExistsError:
@@ -140,14 +140,14 @@ def _fill(
 
 
 def link_package(run: RunFolder) -> None:
-    """Gives a job's Python that has no slurmopt this one."""
+    """Links this slurmopt into the run folder, for a Python of the job that lacks it."""
     run.package.mkdir(mode=0o750, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         (run.package / "slurmopt").symlink_to(Path(__file__).resolve().parents[2])
 
 
 def discard(run: RunFolder) -> None:
-    """Removes a run that Slurm never had; nothing of what somebody has put in its place."""
+    """Removes a run that Slurm never had, but nothing that somebody else has put in its place."""
     if is_swapped(run.path):
         return
     shutil.rmtree(run.path, ignore_errors=True)
