@@ -1,7 +1,7 @@
 """A lock file that only one process can hold, whatever locks the file system has: a symbolic link.
 
-symlink() is atomic on local file systems, NFS and Lustre, and the link's text names the holder. flock is missing on some
-mounts of Lustre, and holds on one node only on others.
+symlink() is atomic on local file systems, NFS and Lustre, and the link's text names the holder. flock is missing on
+some mounts of Lustre, and holds on one node only on others.
 
 A lock file of a dead holder is removed: on the same machine its process is looked up; that of another machine counts as
 dead once it no longer updates the link. A holder that is suspended for as long, with its whole machine, and continues
@@ -33,8 +33,8 @@ _BEAT = 1.0
 """Seconds between two updates of the modification time. NFS shows them to other clients within about three."""
 _LOOK = 1.0
 _SILENT = 8
-"""After so many looks, `_LOOK` seconds apart, at a lock file that is not updated its holder counts as dead. Clocks of other
-machines do not matter, nor does the time for which a file system hangs."""
+"""After so many looks, `_LOOK` seconds apart, at a lock file that is not updated its holder counts as dead. Clocks of
+other machines do not matter, nor does the time for which a file system hangs."""
 _OLD = 60.0
 """Seconds without an update after which the holder counts as dead at a single look."""
 _PAUSE = 0.1
@@ -79,7 +79,7 @@ def _claimed(path: Path, own_claim: str, deadline: float) -> Iterator[bool]:
     finally:
         finished.set()
         if _holder(path) == own_claim:
-            with contextlib.suppress(OSError):  # the work is done; the next process sees that nobody holds the lock file
+            with contextlib.suppress(OSError):  # the work is done; the next process sees that it is free
                 held(path).unlink(missing_ok=True)
 
 
