@@ -178,7 +178,7 @@ def decode_part(world: int, layers: int) -> dict[str, Any]:
     from slurmopt.checkpoint.commit.assembly import assemble_manifest
     from slurmopt.checkpoint.format.index import load_items
     from slurmopt.checkpoint.format.manifest_reader import decode
-    from slurmopt.checkpoint.restore.needs import needs
+    from slurmopt.checkpoint.restore.needed_files import needs
 
     known, summaries, _ = _summaries(world, layers)
     manifest, sizes = assemble_manifest(known, summaries, [{}] * world)

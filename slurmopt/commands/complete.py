@@ -69,7 +69,7 @@ def _positional(actions: list[Action], index: int, typed: list[str], current: st
 
 def _named(typed: list[str], current: str, sweeps_only: bool = False) -> list[str]:
     """Runs and sweeps: names first; IDs once a name stands, or where the word begins one."""
-    from slurmopt.runs.listing import all_runs, all_sweeps, created
+    from slurmopt.runs.all_runs import all_runs, all_sweeps, created
 
     folder = Path(os.environ.get("SLURMOPT_FOLDER") or "runs")
     if "--folder" in typed[:-1]:

@@ -16,12 +16,12 @@ from slurmopt.errors import RunError, one_line
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs import options
-from slurmopt.runs.listing import all_runs, all_sweeps, created
+from slurmopt.runs.all_runs import all_runs, all_sweeps, created
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.status.query import Status, gather
 from slurmopt.runs.status.state import age
 from slurmopt.runs.status.view import whose
-from slurmopt.runs.table import table, terminal_width
+from slurmopt.runs.text_table import table, terminal_width
 from slurmopt.runs.unreadable_folders import refuse_unreadable
 from slurmopt.sweeps.status.point_states import SweepStates
 from slurmopt.sweeps.status.query import sweep_states_or_none

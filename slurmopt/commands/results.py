@@ -30,7 +30,7 @@ from typing import Any
 from slurmopt.errors import InputError, RunError, one_line, why_failed
 from slurmopt.runs import options
 from slurmopt.runs.find import Selection, select
-from slurmopt.runs.table import cut, table, terminal_width
+from slurmopt.runs.text_table import cut, table, terminal_width
 from slurmopt.sweeps.results import export, outcomes
 from slurmopt.sweeps.results.importance import Effect, shown
 from slurmopt.sweeps.results.outcomes import Row

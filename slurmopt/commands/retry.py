@@ -28,8 +28,8 @@ from slurmopt.launching.retry_plan import plan_of, script_of, submitted_before
 from slurmopt.run_folder.access.files import read_script
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import options
+from slurmopt.runs.all_runs import all_runs, all_sweeps, created
 from slurmopt.runs.find import Selection, select
-from slurmopt.runs.listing import all_runs, all_sweeps, created
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.recovery import changed_config
 from slurmopt.runs.recovery.changed_config import More

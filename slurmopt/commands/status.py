@@ -50,13 +50,13 @@ import sys
 from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import options
+from slurmopt.runs.all_runs import all_runs, all_sweeps, created
 from slurmopt.runs.find import Selection, select
-from slurmopt.runs.listing import all_runs, all_sweeps, created
 from slurmopt.runs.replaced_folders import MOST, refuse_swapped, remarks
 from slurmopt.runs.status.query import Status, as_dict, gather
 from slurmopt.runs.status.view import page, rows
 from slurmopt.runs.status.watch import redraw
-from slurmopt.runs.table import terminal_width
+from slurmopt.runs.text_table import terminal_width
 from slurmopt.sweeps.status.overview import overview, redrawn_overview
 
 

@@ -24,8 +24,8 @@ from slurmopt.errors import InputError, SlurmError, SlurmoptError, one_line, wit
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder, point_number
 from slurmopt.runs import options
+from slurmopt.runs.all_runs import all_runs, all_sweeps
 from slurmopt.runs.find import Selection, select
-from slurmopt.runs.listing import all_runs, all_sweeps
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.recovery.action import Action, left_alone
 from slurmopt.runs.recovery.tend import tend

@@ -25,7 +25,7 @@ from slurmopt.config.task import PER
 from slurmopt.errors import JobError
 from slurmopt.job.watchdog import stacks
 from slurmopt.run_folder import private
-from slurmopt.run_folder.heartbeat import DEFAULT_INTERVAL
+from slurmopt.run_folder.heartbeat_silence import DEFAULT_INTERVAL
 from slurmopt.run_folder.layout import RunFolder, run_folder
 from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE
 

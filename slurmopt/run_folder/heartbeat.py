@@ -1,4 +1,4 @@
-"""The heartbeat file of a rank: its progress, that it is alive, and in the end its outcome; and when it is silent."""
+"""The heartbeat file of a rank: its progress, that it is alive, and in the end its outcome."""
 
 from __future__ import annotations
 
@@ -9,21 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.run_folder.access.files import read_json, replace_json
+from slurmopt.run_folder.heartbeat_silence import DEFAULT_INTERVAL, silent_after
 from slurmopt.run_folder.json_values import as_int, from_fields, number
-
-DEFAULT_INTERVAL = 10.0
-"""Seconds between two heartbeats, unless `monitor.heartbeat` is set."""
-READ_DELAY = 30.0
-"""Seconds by which a process on another machine may see a heartbeat late: clocks differ, file systems cache."""
-_MISSED = 3
-_SHORTEST_INTERVAL = 1.0
-"""Seconds: the writer looks once a second whether a heartbeat is due."""
-
-
-def silent_after(interval: float, delay: float = READ_DELAY) -> float:
-    """Seconds without a new heartbeat after which a rank counts as silent: three intervals, and `delay`, by which the
-    observer may see a heartbeat late."""
-    return _MISSED * max(interval, _SHORTEST_INTERVAL) + delay
 
 
 @dataclass

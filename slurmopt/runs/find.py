@@ -24,8 +24,8 @@ from slurmopt.run_folder.json_values import text
 from slurmopt.run_folder.layout import RunFolder, folder_name
 from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep, point_number, sweep_of
 from slurmopt.runs import journal
+from slurmopt.runs.all_runs import all_folders, created, is_run_folder, latest, runs_of_name, shown_path
 from slurmopt.runs.journal import point_count
-from slurmopt.runs.listing import all_folders, created, is_run_folder, latest, runs_of_name, shown_path
 from slurmopt.runs.unreadable_folders import refuse_unreadable
 
 _POINTS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")

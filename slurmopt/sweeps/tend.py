@@ -13,7 +13,7 @@ from slurmopt.grid.submissions import Submission, cancelled
 from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
-from slurmopt.runs.listing import all_sweeps
+from slurmopt.runs.all_runs import all_sweeps
 from slurmopt.runs.ownership import is_mine
 from slurmopt.runs.recovery.action import Action
 from slurmopt.runs.submit import arrays

@@ -14,7 +14,7 @@ import torch
 from checkpoint.ranks import Outcome, on_ranks
 
 from slurmopt.checkpoint import Checkpointer, rng_state
-from slurmopt.checkpoint.writer import start_checks
+from slurmopt.checkpoint.writer import writer_start
 from slurmopt.job.worker.current_run import CurrentRun
 
 Journal = Callable[[str], list[dict[str, Any]]]
@@ -125,7 +125,7 @@ def test_two_ranks_that_share_a_node_and_its_disk_save_to_it_once(folder: Path, 
 
 
 def _not_mounted(run: CurrentRun, disks: Path) -> None:
-    start_checks._VISIBLE_SECONDS = 2.0
+    writer_start._VISIBLE_SECONDS = 2.0
     Checkpointer({"shared": {"path": str(disks / run.rank.node)}}, run)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from slurmopt.job import failures
 from slurmopt.job.supervisor import verdict
-from slurmopt.job.supervisor.judge import numbers
+from slurmopt.job.supervisor.judge_attempt import numbers
 from slurmopt.job.supervisor.log_tail import last_traceback
 from slurmopt.restart.policy import Policy
 from slurmopt.run_folder import events

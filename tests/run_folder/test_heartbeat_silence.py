@@ -6,7 +6,8 @@ import pytest
 
 from slurmopt.config.monitor import Monitor
 from slurmopt.job.watchdog.hang_detector import Allowance
-from slurmopt.run_folder.heartbeat import DEFAULT_INTERVAL, Heartbeat, silent_after
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.heartbeat_silence import DEFAULT_INTERVAL, silent_after
 from slurmopt.units import seconds
 
 

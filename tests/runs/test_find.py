@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from slurmopt.errors import RunError
+from slurmopt.runs.all_runs import all_runs
 from slurmopt.runs.find import find
-from slurmopt.runs.listing import all_runs
 
 RUNS = Path("runs")
 

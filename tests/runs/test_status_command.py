@@ -12,7 +12,7 @@ import pytest
 from slurmopt.cli import main
 from slurmopt.commands import status as status_command
 from slurmopt.run_folder.outcome import Outcome
-from slurmopt.runs.listing import all_runs
+from slurmopt.runs.all_runs import all_runs
 from slurmopt.runs.status.query import gather
 from slurmopt.runs.status.view import rows
 from slurmopt.slurm import client

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurmopt.slurm.cluster.cluster_facts import ClusterFacts
-from slurmopt.slurm.cluster.facts_parse import cluster_facts
+from slurmopt.slurm.cluster.parse_facts import cluster_facts
 
 CONFIG = """\
 Configuration data as of 2026-11-21T12:05:46

@@ -14,7 +14,7 @@ from slurmopt.errors import SlurmMissing
 from slurmopt.slurm.cluster import cache
 from slurmopt.slurm.cluster.cluster_facts import ClusterFacts
 from slurmopt.slurm.cluster.facts import facts
-from slurmopt.slurm.cluster.facts_parse import cluster_facts, is_usable, parse_gpus, parse_nodes, parse_partitions
+from slurmopt.slurm.cluster.parse_facts import cluster_facts, is_usable, parse_gpus, parse_nodes, parse_partitions
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_sweep_is_one_line_among_runs(mixed: Any, make_sweep: Any, capsys: Any
 
 
 def test_tend_takes_no_sweep_for_a_run(mixed: Any, capsys: Any) -> None:
-    from slurmopt.runs.listing import all_runs, all_sweeps
+    from slurmopt.runs.all_runs import all_runs, all_sweeps
 
     assert all_runs(mixed.folder.path.parents[1]) == []
     assert [sweep.path for sweep in all_sweeps(mixed.folder.path.parents[1])] == [mixed.folder.path]

@@ -10,7 +10,7 @@ from typing import Any
 import xxhash
 
 from slurmopt.checkpoint.format.ledger import Commit, is_count
-from slurmopt.checkpoint.format.manifest import (  # fmt: skip
+from slurmopt.checkpoint.format.manifest import (
     FORMAT,
     SEGMENT_BYTES,
     Damaged,

@@ -15,7 +15,7 @@ from slurmopt.checkpoint.format.ledger import Commit, Records
 from slurmopt.checkpoint.format.manifest import Damaged, Manifest
 from slurmopt.checkpoint.format.manifest_reader import decode
 from slurmopt.checkpoint.journal_events import note
-from slurmopt.checkpoint.restore.needs import Needs, needs
+from slurmopt.checkpoint.restore.needed_files import Needs, needs
 from slurmopt.checkpoint.restore.node_cache import NodeCache
 from slurmopt.checkpoint.restore.node_window import PeerFailed, Window
 from slurmopt.checkpoint.restore.optimizer_state import create_optimizer_states

@@ -28,7 +28,7 @@ from slurmopt.checkpoint.snapshot.arena import MappedArena
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.checkpoint.writer.channel import Channel
 from slurmopt.checkpoint.writer.coordinator_client import CoordinatorClient
-from slurmopt.checkpoint.writer.probe import probe
+from slurmopt.checkpoint.writer.tier_probe import probe
 from slurmopt.checkpoint.writer.tier_queue import Save, TierQueue
 from slurmopt.checkpoint.writer.tier_writer import TierWriter
 from slurmopt.errors import CheckpointError, SlurmoptError, StorageBroken, StorageRefused, one_line

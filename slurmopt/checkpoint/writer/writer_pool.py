@@ -19,8 +19,8 @@ from slurmopt.checkpoint.snapshot.snapshot_plan import SnapshotPlan
 from slurmopt.checkpoint.snapshot.snapshots import Snapshot
 from slurmopt.checkpoint.tiers import Tier
 from slurmopt.checkpoint.writer.outcomes import Outcomes
-from slurmopt.checkpoint.writer.start_checks import refuse_unusable_tiers, unshared_folder
 from slurmopt.checkpoint.writer.writer_process import WriterProcess
+from slurmopt.checkpoint.writer.writer_start import refuse_unusable_tiers, unshared_folder
 from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.errors import CheckpointError
 from slurmopt.job import signals

@@ -28,7 +28,7 @@ from slurmopt.runs import options
 from slurmopt.runs.status import checkpoints
 from slurmopt.runs.status.checkpoints import Checkpoints
 from slurmopt.runs.status.state import age
-from slurmopt.runs.table import table, terminal_width
+from slurmopt.runs.text_table import table, terminal_width
 from slurmopt.units import human_bytes
 
 _STEP = re.compile(r"step-\d{8,18}/")

@@ -19,7 +19,7 @@ from slurmopt.commands.checkpoint.catalog import add_checkpoint, add_tier, catal
 from slurmopt.errors import one_line
 from slurmopt.runs import options
 from slurmopt.runs.status.state import age
-from slurmopt.runs.table import table, terminal_width
+from slurmopt.runs.text_table import table, terminal_width
 from slurmopt.units import human_bytes
 
 

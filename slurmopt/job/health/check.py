@@ -14,7 +14,7 @@ from slurmopt.job.facts.gpus import CUDA, any_promised, of_nvidia, promised
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.health import gpus, kernel, node
 from slurmopt.job.health.finding import Budget, Check, Finding, bounded
-from slurmopt.job.health.reach import CHECKING, Reach
+from slurmopt.job.health.network_reach import CHECKING, Reach
 from slurmopt.job.health.waiting import Waiting
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.rank_args import RankArgs

@@ -14,7 +14,7 @@ from slurmopt.job.point_end import OVERTAKEN, End
 from slurmopt.job.supervisor import verdict
 from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, say
 from slurmopt.job.supervisor.heartbeats import read_all
-from slurmopt.job.supervisor.judge import Beats, Verdict
+from slurmopt.job.supervisor.judge_attempt import Beats, Verdict
 from slurmopt.job.supervisor.previous_attempts import lives
 from slurmopt.job.supervisor.verdict import follow_up, verdict_on
 from slurmopt.restart import causes, classify, decision

@@ -28,7 +28,7 @@ from slurmopt.job.pack.running import Running
 from slurmopt.job.point_end import OVERTAKEN, End
 from slurmopt.job.rendezvous.ports import free_port
 from slurmopt.job.supervisor.attempt_end import say
-from slurmopt.job.supervisor.judge import numbers
+from slurmopt.job.supervisor.judge_attempt import numbers
 from slurmopt.job.worker import current_run as run
 from slurmopt.restart import causes
 from slurmopt.run_folder.access.open_folders import held

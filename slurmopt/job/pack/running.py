@@ -12,7 +12,7 @@ from slurmopt.job import failures
 from slurmopt.job.pack.process import usage as processes
 from slurmopt.job.pack.process.fork import Child
 from slurmopt.job.supervisor.heartbeats import read_all
-from slurmopt.job.supervisor.judge import Beats
+from slurmopt.job.supervisor.judge_attempt import Beats
 from slurmopt.run_folder.access.files import open_append
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.layout import RunFolder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from slurmopt.job.supervisor.judge import Beats
+from slurmopt.job.supervisor.judge_attempt import Beats
 from slurmopt.run_folder import heartbeat
 from slurmopt.run_folder.layout import RunFolder
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, in_one_line, note, say
-from slurmopt.job.supervisor.evidence import collect_previous
+from slurmopt.job.supervisor.collect_evidence import collect_previous
 from slurmopt.job.supervisor.heartbeats import read_all
 from slurmopt.job.supervisor.stop_lead_time import needed
 from slurmopt.restart import causes, classify, decision

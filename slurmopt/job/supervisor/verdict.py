@@ -21,9 +21,9 @@ from slurmopt.job.facts.full_disk import cannot_write, filled, is_told
 from slurmopt.job.failures import requeue
 from slurmopt.job.supervisor.aborted_ranks import furthest_behind, who_began
 from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_request, conclude, in_one_line, note, say
-from slurmopt.job.supervisor.evidence import collect
+from slurmopt.job.supervisor.collect_evidence import collect
 from slurmopt.job.supervisor.heartbeats import read_all, settled
-from slurmopt.job.supervisor.judge import Beats, Verdict, judge, judge_early, kind_of, other_failures
+from slurmopt.job.supervisor.judge_attempt import Beats, Verdict, judge, judge_early, kind_of, other_failures
 from slurmopt.job.supervisor.log_tail import LAUNCHERS, last_traceback
 from slurmopt.restart import causes, classify
 from slurmopt.restart.evidence import Evidence

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from slurmopt.job.watchdog.stacks import SHORTEST
-from slurmopt.run_folder.heartbeat import Heartbeat, silent_after
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.heartbeat_silence import silent_after
 
 FIRST_STEP = 1800.0
 """Seconds that the first step of an attempt (downloads, compilation) and named phases may take with `auto`."""

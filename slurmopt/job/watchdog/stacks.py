@@ -25,7 +25,7 @@ from typing import Any
 from slurmopt.job.facts import process_tree
 from slurmopt.run_folder.access.files import read_json
 from slurmopt.run_folder.access.open_folders import held
-from slurmopt.run_folder.heartbeat import silent_after
+from slurmopt.run_folder.heartbeat_silence import silent_after
 
 SIGNAL = signal.SIGRTMIN + 11
 """The signal at which a rank, or a process that it forked, writes its stacks into the rank's log. No other use of this

@@ -28,6 +28,7 @@ from slurmopt.run_folder import events, heartbeat
 from slurmopt.run_folder.access.files import replace_json
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.heartbeat_silence import DEFAULT_INTERVAL
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.private import hold_run
 
@@ -264,9 +265,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hang-after", type=stacks.hang_after, required=True, metavar="auto|SECONDS")
     parser.add_argument("--deadline", type=float, required=True, help="seconds that a save may take")
     parser.add_argument("--timeout", type=float, default=0.0, help="seconds that a collective may take")
-    parser.add_argument(
-        "--heartbeat", type=float, default=heartbeat.DEFAULT_INTERVAL, help="seconds between heartbeats"
-    )
+    parser.add_argument("--heartbeat", type=float, default=DEFAULT_INTERVAL, help="seconds between heartbeats")
     parser.add_argument("--step-pid", type=int, required=True, metavar="PID", help="of srun, or of our spawn")
     return parser
 

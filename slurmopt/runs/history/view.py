@@ -11,7 +11,7 @@ from slurmopt.restart import causes
 from slurmopt.run_folder.json_values import as_int, text
 from slurmopt.runs.history.query import History, Note, hang_of, moment
 from slurmopt.runs.history.timeline import Entry
-from slurmopt.runs.table import terminal_width
+from slurmopt.runs.text_table import terminal_width
 from slurmopt.units import human_seconds
 
 _WIDTH = 80

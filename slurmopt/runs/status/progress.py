@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurmopt.run_folder import heartbeat
+from slurmopt.run_folder import heartbeat, heartbeat_silence
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
@@ -63,7 +63,7 @@ def silent_after(folder: RunFolder, interval: float | None) -> float:
         configured = stored_config.group(folder, "monitor").get("heartbeat")
         with contextlib.suppress(ValueError):
             interval = None if configured is None else seconds(configured)
-    return heartbeat.silent_after(heartbeat.DEFAULT_INTERVAL if interval is None else interval)
+    return heartbeat_silence.silent_after(heartbeat_silence.DEFAULT_INTERVAL if interval is None else interval)
 
 
 def from_heartbeat(beat: Heartbeat) -> Progress:

@@ -15,7 +15,7 @@ from slurmopt.runs.status.failure import failure
 from slurmopt.runs.status.progress import Progress, silent_after, silent_ranks
 from slurmopt.runs.status.query import Status
 from slurmopt.runs.status.state import FAILED, age
-from slurmopt.runs.table import cut, table
+from slurmopt.runs.text_table import cut, table
 from slurmopt.units import human_seconds
 
 _LONGEST_RESULT = 300

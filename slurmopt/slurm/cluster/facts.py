@@ -11,7 +11,7 @@ from slurmopt.errors import SlurmError
 from slurmopt.slurm import client
 from slurmopt.slurm.cluster import cache
 from slurmopt.slurm.cluster.cluster_facts import ClusterFacts
-from slurmopt.slurm.cluster.facts_parse import NODE_FORMAT, cluster_facts
+from slurmopt.slurm.cluster.parse_facts import NODE_FORMAT, cluster_facts
 from slurmopt.slurm.environment import clean_environment
 
 MAX_AGE = 60.0

@@ -15,7 +15,7 @@ from slurmopt.runs.status.state import ALIVE
 from slurmopt.runs.status.view import HEADER
 from slurmopt.runs.status.view import cells as run_cells
 from slurmopt.runs.status.view import page as run_page
-from slurmopt.runs.table import table, terminal_width
+from slurmopt.runs.text_table import table, terminal_width
 from slurmopt.sweeps.status import view
 from slurmopt.sweeps.status.failures import groups
 from slurmopt.sweeps.status.point_states import Point, SweepStates

@@ -18,7 +18,7 @@ from slurmopt.runs.status.query import LOOKED_FOR, ask_slurm, with_unlisted_jobs
 from slurmopt.runs.status.state import Slurm
 from slurmopt.runs.submit import arrays
 from slurmopt.sweeps.status.ended_points import Ends
-from slurmopt.sweeps.status.judge import PointJudge
+from slurmopt.sweeps.status.judge_point import PointJudge
 from slurmopt.sweeps.status.point_events import Reader
 from slurmopt.sweeps.status.point_states import SweepStates
 

@@ -15,7 +15,7 @@ from slurmopt.runs.options import run_arg
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.status.state import ALIVE, ENDED, age
 from slurmopt.runs.status.view import whose
-from slurmopt.runs.table import cut, table
+from slurmopt.runs.text_table import cut, table
 from slurmopt.sweeps.status.failures import Group, groups
 from slurmopt.sweeps.status.point_states import SweepStates
 from slurmopt.units import human_seconds
