@@ -115,5 +115,5 @@ def test_who_brings_it_back_is_said() -> None:
 def test_a_policy_is_one_word_and_back() -> None:
     policy = Policy(budgets={"hang": None}, patterns={'it\'s "quoted" $HOME': "infrastructure"}, excluded="node[1-2]")
     assert from_word(policy.to_json_arg()) == policy
-    with pytest.raises(ValueError, match="policy"):
+    with pytest.raises(ValueError, match="not a JSON object"):
         from_word("[]")
