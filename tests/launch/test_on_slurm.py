@@ -293,7 +293,8 @@ def test_a_run_folder_that_another_user_swaps_in_the_queue_runs_nothing_of_their
     log.touch()
     log.chmod(0o666)
     project.run(["scontrol", "update", f"JobId={answer['job_ids'][0]}", "StartTime=now"])
-    wait_until(lambda: "belongs to another user: the job ends" in log.read_text(), 180, "it ends", log.read_text)
+    told = "supervisor.sh is missing, or not what the launch wrote: the job ends"
+    wait_until(lambda: told in log.read_text(), 180, "it ends", log.read_text)
     assert not trace.exists()
     assert not list((run / "logs").glob("attempt-*"))
 
