@@ -49,27 +49,63 @@ STARTED_BY = {"cluster": "slurm", "plain_cluster": "slurm", "s3_server": "s3", "
 """Fixture → the marker of the tests that use it, directly or not; others carry the marker themselves."""
 
 SLOW_FILES = frozenset(
-    """
-    checkpoint/test_chaos.py checkpoint/test_compressed.py checkpoint/test_damage.py
-    checkpoint/test_differing_ranks.py checkpoint/test_exact_resume.py checkpoint/test_fallback.py
-    checkpoint/test_large_jobs.py checkpoint/test_needs.py checkpoint/test_outages.py checkpoint/test_power_loss.py
-    checkpoint/test_restore_mends.py checkpoint/test_several_nodes.py checkpoint/test_several_ranks.py
-    checkpoint/test_sharded_optimizers.py checkpoint/test_storage_kinds.py hydra_plugin/test_base_configs.py
-    job/test_children.py job/test_command_task.py job/test_coordinated_stop.py job/test_filled_disk.py
-    job/test_function_task.py job/test_heartbeat.py job/test_many_ranks.py job/test_pack_survival.py
-    job/test_rendezvous.py job/test_stacks.py job/test_submitit_task.py job/test_users_of_a_node.py
-    job/test_watchdog.py launch/test_local.py launch/test_supervisor_file.py runs/test_earlier_version.py
-    runs/test_long_journals.py runs/test_retry.py runs/test_swapped_run.py runs/test_swapped_while_watched.py
-    runs/test_two_users.py sweeps/test_same_as_hydra.py test_bench_checkpoint.py test_bench_restart.py
-    test_bench_sweeps.py test_docs.py test_odd_input.py test_quickstart.py test_wheel.py training/test_accumulation.py
-    """.split()
+    {
+        "checkpoint/test_chaos.py",
+        "checkpoint/test_compressed.py",
+        "checkpoint/test_damage.py",
+        "checkpoint/test_differing_ranks.py",
+        "checkpoint/test_exact_resume.py",
+        "checkpoint/test_fallback.py",
+        "checkpoint/test_large_jobs.py",
+        "checkpoint/test_needs.py",
+        "checkpoint/test_outages.py",
+        "checkpoint/test_power_loss.py",
+        "checkpoint/test_restore_mends.py",
+        "checkpoint/test_several_nodes.py",
+        "checkpoint/test_several_ranks.py",
+        "checkpoint/test_sharded_optimizers.py",
+        "checkpoint/test_storage_kinds.py",
+        "hydra_plugin/test_base_configs.py",
+        "job/test_children.py",
+        "job/test_command_task.py",
+        "job/test_coordinated_stop.py",
+        "job/test_filled_disk.py",
+        "job/test_function_task.py",
+        "job/test_heartbeat.py",
+        "job/test_many_ranks.py",
+        "job/test_pack_survival.py",
+        "job/test_rendezvous.py",
+        "job/test_stacks.py",
+        "job/test_submitit_task.py",
+        "job/test_users_of_a_node.py",
+        "job/test_watchdog.py",
+        "launch/test_local.py",
+        "launch/test_supervisor_file.py",
+        "runs/test_earlier_version.py",
+        "runs/test_long_journals.py",
+        "runs/test_retry.py",
+        "runs/test_swapped_run.py",
+        "runs/test_swapped_while_watched.py",
+        "runs/test_two_users.py",
+        "sweeps/test_same_as_hydra.py",
+        "test_bench_checkpoint.py",
+        "test_bench_restart.py",
+        "test_bench_sweeps.py",
+        "test_docs.py",
+        "test_odd_input.py",
+        "test_quickstart.py",
+        "test_wheel.py",
+        "training/test_accumulation.py",
+    }
 )
 """Most tests of these files take seconds: all of them have the marker `slow`. Others carry it themselves."""
 SLURM_FILES = frozenset(
-    """
-    launch/test_signals_with_cgroups_on_slurm.py launch/test_survival_chaos.py launch/test_sweeps_chaos.py
-    test_slurm_cluster.py
-    """.split()
+    {
+        "launch/test_signals_with_cgroups_on_slurm.py",
+        "launch/test_survival_chaos.py",
+        "launch/test_sweeps_chaos.py",
+        "test_slurm_cluster.py",
+    }
 )
 """Tests of these files start clusters without such a fixture."""
 

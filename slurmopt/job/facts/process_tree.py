@@ -21,11 +21,11 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def clear_up() -> None:
-    """Kills all descendants of this process, in whatever session they are. `adopt_orphans` must have been called
-    before."""
-    while descendants(os.getpid()):
-        kill_below(os.getpid())
+def clear_up(spared: int | None = None) -> None:
+    """Kills all descendants of this process but the child `spared`, in whatever session they are. `adopt_orphans` must
+    have been called before."""
+    while pids := [pid for pid in descendants(os.getpid()) if pid != spared]:
+        send(pids, signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass

@@ -50,14 +50,16 @@ def main(argv: list[str]) -> int:
     except (OSError, SlurmoptError) as error:
         outcome = failures.outcome_of(error)
         say(outcome.error or outcome.outcome)
-    process_tree.clear_up()
+    archiving = loop.archiving if loop is not None and outcome.outcome != REQUEUE else None
+    # A batch that was killed while it deletes the records of a point would leave a part of them behind.
+    process_tree.clear_up(spared=None if archiving is None else archiving.process)
     if (who := signals.asked()) is not None:
         live.note_asked(who)
     live.end(outcome)
     if outcome.outcome not in (FINISHED, REQUEUE):
         print(f"slurmopt: {outcome.error}", file=sys.stderr, flush=True)
-    if loop is not None and outcome.outcome != REQUEUE:  # else the next attempt does it
-        loop.archiving.finish()
+    if archiving is not None:  # else the next attempt archives them
+        archiving.finish()
     leave(outcome)
 
 
