@@ -15,7 +15,7 @@ from slurmopt.slurm.hostlist import expand
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from chaos_runs.looker import Looker  # noqa: E402
+from chaos_runs.looks.looker import Looker  # noqa: E402
 
 DEEP = "[" * 10_000
 NODES = "node[1-" + "9" * 400 + "]"

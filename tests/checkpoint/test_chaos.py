@@ -18,8 +18,8 @@ pytest.importorskip("torch")
 CHAOS = Path(__file__).resolve().parents[2] / "scripts" / "chaos"
 sys.path.insert(0, str(CHAOS.parent))
 
-from chaos_runs.kills import phase  # noqa: E402
-from chaos_runs.ranks import Plan, Training, standing  # noqa: E402
+from chaos_runs.checkpoints.kills import phase  # noqa: E402
+from chaos_runs.checkpoints.ranks import Plan, Training, standing  # noqa: E402
 
 from slurmopt.checkpoint.format import ledger  # noqa: E402
 from slurmopt.checkpoint.format.ledger import Commit, Ledger  # noqa: E402

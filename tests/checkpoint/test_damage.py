@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from chaos_runs.damages import DAMAGES, Tier, restored, saved
-from chaos_runs.ranks import Plan, Training
+from chaos_runs.checkpoints.damages import DAMAGES, Tier, restored, saved
+from chaos_runs.checkpoints.ranks import Plan, Training
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ pytest.importorskip("torch")
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from chaos_runs.ranks import Plan, Training, next_attempt, roots, standing  # noqa: E402
+from chaos_runs.checkpoints.ranks import Plan, Training, next_attempt, roots, standing  # noqa: E402
 from s3_server import BUCKET, S3Server, new_folder  # noqa: E402
 
 NOBODY = 65534
@@ -233,7 +233,7 @@ TRAIN = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from chaos_runs.ranks import Plan, Rank
+from chaos_runs.checkpoints.ranks import Plan, Rank
 config = {"shared": {"every": 1, "keep": 2}}
 Rank(0, Plan(Path(sys.argv[2]), int(sys.argv[3]), config, ranks=1, kib=64, steps=int(sys.argv[4]), force=True)).train()
 """

@@ -19,8 +19,8 @@ import pytest
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from chaos_runs import power
-from chaos_runs.ranks import make_state, wrong_in
+from chaos_runs.checkpoints import power
+from chaos_runs.checkpoints.ranks import make_state, wrong_in
 
 from slurmopt.checkpoint.collectives import Collectives
 from slurmopt.checkpoint.restore.recovery import Recovery
@@ -35,7 +35,7 @@ TRAIN = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from chaos_runs.ranks import Plan, Rank
+from chaos_runs.checkpoints.ranks import Plan, Rank
 config = {"shared": {"every": 1, "keep": 2}}
 Rank(0, Plan(Path(sys.argv[2]), int(sys.argv[3]), config, ranks=1, kib=40, steps=int(sys.argv[4]), force=True)).train()
 """

@@ -14,7 +14,7 @@ from private_cluster import PrivateCluster
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from chaos_runs import calls, calls_site  # noqa: E402
+from chaos_runs.calls import calls, workplace  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +28,10 @@ def cluster() -> Iterator[PrivateCluster]:
 def disturber(cluster: PrivateCluster) -> Iterator[calls.Disturber]:
     folder = Path(tempfile.mkdtemp(prefix="slurmopt-calls-", dir="/tmp"))
     try:
-        library = calls_site.build(folder)
-    except calls_site.CannotBuild as error:
+        library = workplace.build(folder)
+    except workplace.CannotBuild as error:
         pytest.skip(str(error))
-    with calls_site.Workplace(folder / "project", library, cluster.conf) as place:
+    with workplace.Workplace(folder / "project", library, cluster.conf) as place:
         yield calls.Disturber(place)
         place.clear()
     shutil.rmtree(folder)

@@ -16,8 +16,8 @@ pytest.importorskip("torch")
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from chaos_runs.judged import wrong_samples  # noqa: E402
-from chaos_runs.watched import Attempt  # noqa: E402
+from chaos_runs.survival.judged import wrong_samples  # noqa: E402
+from chaos_runs.survival.watched import Attempt  # noqa: E402
 
 SAMPLES, STEPS_OF_AN_EPOCH = 403, 26
 

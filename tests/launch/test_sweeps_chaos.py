@@ -16,8 +16,8 @@ from private_cluster import clean_environment, require_slurm
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from chaos_runs.sweeps_judged import Judged, answers, judge  # noqa: E402
-from chaos_runs.sweeps_point import score  # noqa: E402
+from chaos_runs.sweeps.judged import Judged, answers, judge  # noqa: E402
+from chaos_runs.sweeps.point import score  # noqa: E402
 
 from slurmopt.grid import submissions  # noqa: E402
 from slurmopt.grid.point_ranges import Ranges  # noqa: E402

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from chaos_runs.looker import Looker
+from chaos_runs.looks.looker import Looker
 
 CONFIG = "task: {command: [true]}\nresources: {time: '00:10:00'}\n"
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(

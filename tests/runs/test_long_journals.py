@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from chaos_runs.looker import Looker, Seen
+from chaos_runs.looks.looker import Looker, Seen
 
 SIZE, MIB = 80 << 20, 130
 """Bytes of a journal, and what a command may take: less than the journal has."""

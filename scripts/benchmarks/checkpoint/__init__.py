@@ -1,0 +1,1 @@
+"""Benches of checkpoints: saves, restores, uploads, and what many ranks cost."""

@@ -1,0 +1,1 @@
+"""Benches of restarts: what being restartable costs, and how long a restart takes."""

@@ -1,0 +1,1 @@
+"""`scripts/chaos calls`: a fault at each call of a command."""

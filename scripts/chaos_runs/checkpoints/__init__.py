@@ -1,0 +1,1 @@
+"""`scripts/chaos checkpoints`: kills, damages and power loss."""

@@ -1,0 +1,1 @@
+"""`scripts/chaos looks`: damaged run folders and odd command lines."""

@@ -1,0 +1,1 @@
+"""`scripts/chaos survival` and `frameworks`: trainings that live through faults."""

@@ -1,0 +1,1 @@
+"""`scripts/chaos sweeps`: a sweep that lives through faults."""
