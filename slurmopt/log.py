@@ -23,8 +23,9 @@ def warning(message: str) -> None:
 
 
 def _emit(level: int, message: str) -> None:
-    logging = sys.modules.get("logging")  # nobody can have configured what nobody has imported
-    logger = logging.getLogger(_NAME) if logging is not None else None
+    # Nobody can have configured what nobody has imported; another thread may be importing it now.
+    get_logger = getattr(sys.modules.get("logging"), "getLogger", None)
+    logger = get_logger(_NAME) if get_logger is not None else None
     if logger is not None and logger.handlers:
         logger.log(level, "%s", message)
     elif logger is None or (not logger.disabled and level >= max(logger.level, logger.manager.disable + 1)):

@@ -27,6 +27,11 @@ def test_logging_is_not_imported_for_it() -> None:
     assert said(TWO_MESSAGES, "import sys; print('logging' in sys.modules)")[0] == ["False"]
 
 
+def test_a_thread_may_import_logging_meanwhile() -> None:
+    half = "import sys, types; sys.modules['logging'] = types.ModuleType('logging')"
+    assert len(said(half, TWO_MESSAGES)[1]) == 2
+
+
 def test_a_handler_gets_the_messages_instead() -> None:
     out, err = said(
         "import logging, sys",

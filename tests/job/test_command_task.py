@@ -467,3 +467,18 @@ def test_a_look_at_a_command_that_ends_does_not_take_its_status_from_who_waits_f
         process_tree.wait(process.pid)
         looking.join()
         assert process.wait() == 7
+
+
+def test_all_that_is_below_a_process_is_ended_but_the_child_that_is_spared() -> None:
+    code = (
+        "import subprocess; from slurmopt.job.facts import process_tree\n"
+        "process_tree.adopt_orphans()\n"
+        "spared = subprocess.Popen(['sleep', '60'])\n"
+        "shell = subprocess.Popen(['setsid', 'sh', '-c', 'sleep 60 & wait'])\n"
+        "process_tree.clear_up(spared=spared.pid)\n"
+        "print(process_tree.is_running(spared.pid), process_tree.is_running(shell.pid))\n"
+        "process_tree.clear_up()\n"
+        "print(process_tree.is_running(spared.pid))"
+    )
+    done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["True", "False", "False"]
