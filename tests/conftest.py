@@ -65,7 +65,7 @@ SLOW_FILES = frozenset(
         "checkpoint/test_several_ranks.py",
         "checkpoint/test_sharded_optimizers.py",
         "checkpoint/test_storage_kinds.py",
-        "hydra_plugin/test_base_configs.py",
+        "hydra_app/test_composed_configs.py",
         "job/test_children.py",
         "job/test_command_task.py",
         "job/test_coordinated_stop.py",
@@ -79,8 +79,8 @@ SLOW_FILES = frozenset(
         "job/test_submitit_task.py",
         "job/test_users_of_a_node.py",
         "job/test_watchdog.py",
-        "launch/test_local.py",
-        "launch/test_supervisor_file.py",
+        "launching/test_local.py",
+        "launching/test_supervisor_file.py",
         "runs/test_earlier_version.py",
         "runs/test_long_journals.py",
         "runs/test_retry.py",
@@ -101,9 +101,9 @@ SLOW_FILES = frozenset(
 """Most tests of these files take seconds: all of them have the marker `slow`. Others carry it themselves."""
 SLURM_FILES = frozenset(
     {
-        "launch/test_signals_with_cgroups_on_slurm.py",
-        "launch/test_survival_chaos.py",
-        "launch/test_sweeps_chaos.py",
+        "launching/test_signals_with_cgroups_on_slurm.py",
+        "launching/test_survival_chaos.py",
+        "launching/test_sweeps_chaos.py",
         "test_slurm_cluster.py",
     }
 )

@@ -11,7 +11,7 @@ _CHECKOUT = Path(__file__).resolve().parents[1]
 
 def place(path: Path) -> dict[str, str]:
     """Copies the application to `path`, its script to `source/`; what its processes need in their environment."""
-    source = _CHECKOUT / "tests" / "hydra_plugin" / "app"
+    source = _CHECKOUT / "tests" / "hydra_app" / "app"
     shutil.copytree(source, path / "source", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     (path / "data.txt").write_text("relative")
     plugins = path / "source" / "plugins"

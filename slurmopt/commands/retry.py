@@ -223,7 +223,7 @@ def _retried(run: RunFolder, overrides: list[str], args: argparse.Namespace) -> 
         if args.dry_run:
             _show(answer, script, args.json)
         else:
-            from slurmopt.runs.submit.execute import submit_run
+            from slurmopt.runs.submit.launch_run import submit_run
 
             answer.job, _ = submit_run(planned, backend, script)
             _say(answer, args.json)

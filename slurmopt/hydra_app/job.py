@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from slurmopt.errors import JobError, Requeue
 from slurmopt.hydra_app import context as contexts
 from slurmopt.hydra_app import returns
-from slurmopt.hydra_app.base_configs import BaseConfigs
+from slurmopt.hydra_app.composed_configs import BaseConfigs
 from slurmopt.hydra_app.context import Context
 from slurmopt.job.worker.current_run import current_run
 from slurmopt.run_folder.sweep_layout import point_number

@@ -33,7 +33,7 @@ def launch(plan: Plan) -> int:
         from slurmopt.sweeps.submit.submission import launch_sweep
 
         return launch_sweep(plan, script)
-    from slurmopt.runs.submit.execute import launch_run
+    from slurmopt.runs.submit.launch_run import launch_run
 
     return launch_run(plan, backend, script)
 

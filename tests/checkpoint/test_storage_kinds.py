@@ -11,7 +11,7 @@ from pathlib import Path
 from checkpoint import dummy_storage
 
 from slurmopt.config.checkpoint import TIERS
-from slurmopt.storage.kinds import KINDS
+from slurmopt.storage.kinds import KINDS, kind_of
 
 
 def test_each_kind_has_its_config_and_each_tier_of_the_config_is_a_kind() -> None:
@@ -39,6 +39,10 @@ def test_a_kind_that_is_added_to_the_table_saves_restores_and_is_seen(tmp_path: 
         "completion": ["dummy"],
     }
     assert "dummy" in ended.stdout.splitlines()[0] + ended.stdout.splitlines()[1]
+
+
+def test_a_place_without_a_tier_is_told_by_its_scheme() -> None:
+    assert [kind_of(place).name for place in ("s3://bucket/run", "/s3/run", "./s3:/run")] == ["s3", "folder", "folder"]
 
 
 def test_the_table_imports_no_module_of_a_kind() -> None:

@@ -1,5 +1,5 @@
 """`slurmopt tend`: which runs are brought back, which are not, and what is written of that. Slurm's commands are small
-programs here that answer as the real ones do; tests/launch/test_tend_on_slurm.py asks the real ones."""
+programs here that answer as the real ones do; tests/launching/test_tend_on_slurm.py asks the real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`slurmopt cancel` and `slurmopt throttle` of sweeps: what is told to whom. tests/launch has them on a real Slurm."""
+"""`slurmopt cancel` and `slurmopt throttle` of sweeps: what is told to whom. tests/launching asks a real Slurm."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _MODULES = """
 slurmopt.cli slurmopt.launching.run_plan slurmopt.launching.sweep_plan slurmopt.launching.execute
 slurmopt.launch slurmopt.commands.retry slurmopt.slow_notice hydra._internal.utils hydra.core.plugins
 slurmopt.config.composition.compose slurmopt.config.composition.settings slurmopt.backends.sbatch
-slurmopt.slurm.cluster.estimate slurmopt.slurm.cluster.limits slurmopt.runs.submit.execute
+slurmopt.slurm.cluster.estimate slurmopt.slurm.cluster.limits slurmopt.runs.submit.launch_run
 slurmopt.runs.recovery.missing_end slurmopt.runs.recovery.resubmit slurmopt.runs.submit.resume
 slurmopt.runs.submit.code_snapshot slurmopt.commands.status slurmopt.commands.cancel slurmopt.commands.throttle
 slurmopt.commands.tend slurmopt.sweeps.submit.submission slurmopt.sweeps.submit.resubmit

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from launch.conftest import Project
+from launching.conftest import Project
 from private_cluster import PrivateCluster, new_folder, unprivileged_user, wait_until
 
 from slurmopt.run_folder import attempts as story

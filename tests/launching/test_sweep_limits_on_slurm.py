@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launch.conftest import Project
+from launching.conftest import Project
 from private_cluster import PrivateCluster, unprivileged_user, wait_until
 
 EXPERIMENT = """

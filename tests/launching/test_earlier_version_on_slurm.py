@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
-from launch.conftest import Project
+from launching.conftest import Project
 from runs.earlier_run import put
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from launch.conftest import Project
+from launching.conftest import Project
 from private_cluster import PrivateCluster, new_folder, unprivileged_user, wait_until
 
 from slurmopt.grid.records import readable

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch.conftest import COMMAND, Project
-from launch.test_exactly_once import require_strace
+from launching.conftest import COMMAND, Project
+from launching.test_exactly_once import require_strace
 from private_cluster import PrivateCluster, unprivileged_user, wait_until
 
 from slurmopt.grid import submissions

@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from slurmopt.hydra_app.base_configs import BaseConfigs
+from slurmopt.hydra_app.composed_configs import BaseConfigs
 
 FILES = {
     "config.yaml": """

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch.conftest import COMMAND
+from launching.conftest import COMMAND
 from private_cluster import wait_until
 
 FUNCTION = ("task._target_=train.main", "resources.time=5m")

@@ -8,7 +8,7 @@ from typing import Any
 
 import optuna
 import pytest
-from launch.conftest import Project
+from launching.conftest import Project
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.trial import TrialState
 from private_cluster import wait_until
