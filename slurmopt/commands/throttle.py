@@ -66,7 +66,7 @@ def throttle(states: SweepStates, at_once: int) -> list[str]:
     """Sets the limit of the array jobs that still have tasks to start, and in the sweep's config for later ones.
     Returns the jobs."""
     waiting = states.numbers(*ALIVE)
-    jobs = [entry.job for entry in states.submissions if entry.job is not None and entry.points.both(waiting)]
+    jobs = [entry.job for entry in states.submissions if entry.job is not None and entry.points.intersection(waiting)]
     with run_lock(states.sweep.run):
         _store(states.sweep, at_once)
         for job in jobs:

@@ -87,7 +87,7 @@ class Ranges:
         """The numbers in either set."""
         return Ranges([*self.spans, *other.spans])
 
-    def minus(self, other: Ranges) -> Ranges:
+    def difference(self, other: Ranges) -> Ranges:
         """The numbers that are not in `other`."""
         spans = []
         removed = iter([*other.spans, (float("inf"), float("inf"))])
@@ -107,9 +107,9 @@ class Ranges:
                 spans.append((start, last))
         return Ranges(spans)
 
-    def both(self, other: Ranges) -> Ranges:
+    def intersection(self, other: Ranges) -> Ranges:
         """The numbers in both sets."""
-        return self.minus(self.minus(other))
+        return self.difference(self.difference(other))
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -47,7 +47,7 @@ class Submission:
     def points_between(self, first: int, last: int) -> Ranges:
         """The points of array tasks `first` to `last`; not for a search."""
         points = self.numbered.slice(first * self.per_task, (last + 1) * self.per_task)
-        return points if self.among is None else points.both(self.points)
+        return points if self.among is None else points.intersection(self.points)
 
     @property
     def numbered(self) -> Ranges:

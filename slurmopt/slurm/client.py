@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from slurmopt.errors import SlurmDown, SlurmMissing, SlurmRefused, SlurmUnconfigured, SlurmUnreachable, one_line
 from slurmopt.slurm.environment import clean_environment
+
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = ["Answer", "ask", "clean_environment", "run"]
 
@@ -67,19 +70,7 @@ def ask(
     import subprocess  # 6 ms that a cached answer does without
 
     environment = _environment(argv[0], os.environ if env is None else env, time_format)
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-        )
-    except (FileNotFoundError, PermissionError) as error:
-        raise _missing(argv[0]) from error
-    except OSError as error:  # too many words, too many processes, no memory
-        raise SlurmDown(f"{argv[0]} cannot be started: {(error.strerror or str(error)).lower()}") from error
-    with process:
+    with _started(argv, environment, has_input=input is not None) as process:
         try:
             stdout, stderr = process.communicate(None if input is None else os.fsencode(input), timeout)
         except subprocess.TimeoutExpired as error:
@@ -92,6 +83,18 @@ def ask(
     if process.returncode:
         raise _error(argv[0], process.returncode, answer)
     return answer
+
+
+def _started(argv: list[str], environment: Mapping[str, str], has_input: bool) -> subprocess.Popen[bytes]:
+    import subprocess
+
+    stdin = subprocess.PIPE if has_input else subprocess.DEVNULL
+    try:
+        return subprocess.Popen(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    except (FileNotFoundError, PermissionError) as error:
+        raise _missing(argv[0]) from error
+    except OSError as error:  # too many words, too many processes, no memory
+        raise SlurmDown(f"{argv[0]} cannot be started: {(error.strerror or str(error)).lower()}") from error
 
 
 def configured() -> bool:

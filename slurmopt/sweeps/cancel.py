@@ -93,7 +93,7 @@ def _unfinished(states: SweepStates, selection: Selection) -> Ranges:
     if states.problem and any(entry.job is None for entry in states.submissions):
         raise SlurmError(f"{selection.label}: nobody can tell whether Slurm has its latest array job: {states.problem}")
     unfinished = states.numbers(*_UNFINISHED).union(_cancelled_in_queue(states))
-    unfinished = unfinished if selection.points is None else unfinished.both(selection.points)
+    unfinished = unfinished if selection.points is None else unfinished.intersection(selection.points)
     if not unfinished:
         counts = states.counts(selection.points)
         if set(counts) == {"cancelled"}:
@@ -107,15 +107,15 @@ def _cancelled_in_queue(states: SweepStates) -> Ranges:
     """Cancelled points whose array tasks are still queued in Slurm although none of their points goes on."""
     unfinished, points = states.numbers(*_UNFINISHED), Ranges()
     for entry in states.submissions:
-        cancelled = entry.points.both(states.withdrawn)
+        cancelled = entry.points.intersection(states.withdrawn)
         if entry.job is None or not cancelled:
             continue
         if entry.tasks is not None:  # the workers of a search share all points
-            points = points if entry.points.both(unfinished) else points.union(cancelled)
+            points = points if entry.points.intersection(unfinished) else points.union(cancelled)
         else:
             tasks = _whole_tasks(entry, cancelled, unfinished)
             points = points.union(
-                cancelled.both(Ranges(span for task in tasks for span in entry.points_of(task).spans))
+                cancelled.intersection(Ranges(span for task in tasks for span in entry.points_of(task).spans))
             )
     return points
 
@@ -159,11 +159,11 @@ def _scancel_args(states: SweepStates, points: Ranges) -> Iterator[str]:
     """Whole array jobs, or the array tasks all of whose points are cancelled."""
     remaining, unfinished = points, states.numbers(*_UNFINISHED)
     for entry in reversed(states.submissions):
-        cancelled = entry.points.both(remaining)
-        remaining = remaining.minus(cancelled)
+        cancelled = entry.points.intersection(remaining)
+        remaining = remaining.difference(cancelled)
         if entry.job is None or not cancelled:
             continue
-        if not entry.points.both(unfinished).minus(cancelled):
+        if not entry.points.intersection(unfinished).difference(cancelled):
             yield entry.job
         elif entry.tasks is None:
             yield from _task_args(entry, _whole_tasks(entry, cancelled, unfinished))
@@ -171,8 +171,8 @@ def _scancel_args(states: SweepStates, points: Ranges) -> Iterator[str]:
 
 def _whole_tasks(submission: Submission, points: Ranges, unfinished: Ranges) -> Ranges:
     """The array tasks whose unfinished points are all among `points`."""
-    others = submission.points.both(unfinished).minus(points)
-    return submission.tasks_of(points).minus(submission.tasks_of(others))
+    others = submission.points.intersection(unfinished).difference(points)
+    return submission.tasks_of(points).difference(submission.tasks_of(others))
 
 
 def _task_args(submission: Submission, tasks: Ranges) -> Iterator[str]:

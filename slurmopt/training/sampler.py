@@ -91,7 +91,6 @@ class ResumableSampler(Sampler[list[int]]):
         self._dataset_size = _whole("dataset_size", dataset_size, 1, _MOST)
         batch_size = _whole("batch_size", batch_size, 1, _MOST)
         global_batch = None if global_batch is None else _whole("global_batch", global_batch, 1, _MOST)
-        global_batch = None if global_batch is None else _whole("global_batch", global_batch, 1, _MOST)
         if global_batch is not None and rank == 0 and global_batch < world_size:
             idle = world_size - global_batch
             warnings.warn(f"a global batch of {global_batch} leaves {idle} ranks without work", stacklevel=2)
@@ -107,10 +106,7 @@ class ResumableSampler(Sampler[list[int]]):
         self._seed, self._shuffle = _whole("seed", seed, -_MOST, _MOST), shuffle
         self._epoch = self._consumed = 0
         self._was_iterated = self._was_counted = False
-        if drop_last and self._dataset_size < self._batches.global_batch:
-            each = "" if self._batches.accumulates else f" ({batch_size} on each of {world_size} ranks)"
-            size = self._batches.global_batch
-            raise JobError(f"drop_last leaves nothing of {dataset_size} samples: a global batch has {size}{each}")
+        _refuse_empty_epoch(self._batches)
 
     @property
     def epoch(self) -> int:
@@ -261,6 +257,14 @@ class ResumableSampler(Sampler[list[int]]):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little"))
             return iter(loader)
+
+
+def _refuse_empty_epoch(batches: GlobalBatches) -> None:
+    """Raises JobError where `drop_last` drops all samples."""
+    if batches.drop_last and batches.dataset_size < batches.global_batch:
+        each = "" if batches.accumulates else f" ({batches.batch_size} on each of {batches.world_size} ranks)"
+        lost, size = batches.dataset_size, batches.global_batch
+        raise JobError(f"drop_last leaves nothing of {lost} samples: a global batch has {size}{each}")
 
 
 def _rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, int]:

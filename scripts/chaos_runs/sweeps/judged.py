@@ -98,7 +98,7 @@ def _agreement(sweep: SweepFolder, count: int, submissions: list[Submission], ag
     if told != noted:
         found.miss(f"sweep.json has {told}, and the journal {noted}")
     together = Ranges(span for one in submissions for span in one.points.spans)
-    if missing := Ranges([(0, count - 1)]).minus(together):
+    if missing := Ranges([(0, count - 1)]).difference(together):
         found.miss(f"points {missing} are in no array job")
     if not again and (twice := sum(len(one.points) for one in submissions) - len(together)):
         found.miss(f"{twice} points are in more than one array job")

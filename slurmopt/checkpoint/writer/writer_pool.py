@@ -78,12 +78,7 @@ class WriterPool:
         )
         self.newest = max(newest for *_, newest in states)
         for rank, (alive, problems, *_) in enumerate(states):
-            if not alive:
-                self._log(f"the checkpoint writer of rank {rank} ended as soon as it had begun")
-            for tier, (kind, problem) in problems.items():
-                if kind == "fatal":
-                    raise CheckpointError(problem)
-                self._log(f"{tier}: {problem}; saves there are tried all the same")
+            self._report_writer(rank, alive, problems)
         if not self._is_started:
             refuse_unusable_tiers([problems for _, problems, *_ in states], self._tiers, self._ranks.rank)
         if states[0][2]:
@@ -95,6 +90,14 @@ class WriterPool:
         if problem := next(filter(None, self._ranks.gather(problem)), None):
             raise CheckpointError(problem)
         self._is_started = True
+
+    def _report_writer(self, rank: int, alive: bool, problems: dict[str, tuple[str, str]]) -> None:
+        if not alive:
+            self._log(f"the checkpoint writer of rank {rank} ended as soon as it had begun")
+        for tier, (kind, problem) in problems.items():
+            if kind == "fatal":
+                raise CheckpointError(problem)
+            self._log(f"{tier}: {problem}; saves there are tried all the same")
 
     def _shared_folder_problem(self, failing: set[str]) -> str | None:
         is_checked = self._is_started or self._run.rank.node_rank == 0 or self._run.rank.local_rank != 0

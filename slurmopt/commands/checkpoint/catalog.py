@@ -169,7 +169,6 @@ def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
     Left out are tiers whose place is known only in the job (`${oc.env:TMPDIR}`); and in another user's config whatever
     would read this user's environment or send their credentials.
     """
-    from omegaconf import DictConfig, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
@@ -178,13 +177,21 @@ def _config(run: RunFolder) -> tuple[Checkpoint, list[str]]:
             content = stored_yaml.load(run.config, mine=True)
         except NotMine:
             return _foreign_config(run, stored_yaml.load(run.config))
-        if content is not None and not isinstance(content, dict):
-            raise ConfigError(f"{run.config} is no config")
-        config = OmegaConf.create(content or {})
+        return _own_config(run, content)
     except FileNotFoundError as error:
         raise RunError(f"{run.name}/{run.id} has no config.yaml, which says where its checkpoints are") from error
     except (OSError, YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{run.config} cannot be read: {one_line(why_failed(error))}") from error
+
+
+def _own_config(run: RunFolder, content: object) -> tuple[Checkpoint, list[str]]:
+    """The group of a config of this user: interpolations are resolved, environment variables included."""
+    from omegaconf import DictConfig, OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    if content is not None and not isinstance(content, dict):
+        raise ConfigError(f"{run.config} is no config")
+    config = OmegaConf.create(content or {})
     group = config.get("checkpoint") if isinstance(config, DictConfig) else None
     plain: dict[str, Any] = {}
     problems: list[str] = []

@@ -105,20 +105,21 @@ def _loader(exact: bool) -> type[Any]:
                 raise not_allowed(node) from error
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
-            keys = set()
-            for key, _ in node.value:
-                if key.tag == _MERGE:  # each level may double what is merged; slurmopt writes none
-                    raise ConstructorError(None, None, "keys are not merged here by <<", key.start_mark)
-                if not isinstance(key.value, str):  # refused below
-                    continue
-                if key.value in keys and key.tag == yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG:
-                    raise ConstructorError(
-                        "while constructing a mapping",
-                        node.start_mark,
-                        f"found duplicate key {key.value}",
-                        key.start_mark,
-                    )
-                keys.add(key.value)
+            _check_keys(node)
             return super().construct_mapping(node, deep=deep)
 
     return Loader
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    """Raises ConstructorError where a key stands twice, or merges another mapping."""
+    keys = set()
+    for key, _ in node.value:
+        if key.tag == _MERGE:  # each level may double what is merged; slurmopt writes none
+            raise ConstructorError(None, None, "keys are not merged here by <<", key.start_mark)
+        if not isinstance(key.value, str):  # refused by PyYAML
+            continue
+        if key.value in keys and key.tag == yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG:
+            problem = f"found duplicate key {key.value}"
+            raise ConstructorError("while constructing a mapping", node.start_mark, problem, key.start_mark)
+        keys.add(key.value)

@@ -12,4 +12,4 @@ import sys  # noqa: E402
 
 from slurmopt.job.pack.parent import main  # noqa: E402
 
-sys.exit(main(sys.argv[1:]))
+main(sys.argv[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 from slurmopt.errors import SlurmoptError
 from slurmopt.grid import points_file
@@ -30,7 +31,7 @@ from slurmopt.job.worker import current_run, rank
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str]) -> NoReturn:
     """Runs the points of one array task. Signals are taken already, and SIGCHLD is blocked."""
     pack = read(argv)
     open_files.raise_limit()
@@ -50,7 +51,12 @@ def main(argv: list[str]) -> int:
     except (OSError, SlurmoptError) as error:
         outcome = failures.outcome_of(error)
         say(outcome.error or outcome.outcome)
-    archiving = loop.archiving if loop is not None and outcome.outcome != REQUEUE else None
+    _end(live, outcome, loop.archiving if loop is not None and outcome.outcome != REQUEUE else None)
+
+
+def _end(live: HeartbeatWriter, outcome: Outcome, archiving: Archiving | None) -> NoReturn:
+    """Ends all processes of the points, reports the outcome, and ends this process. `archiving`: to be finished; None
+    where the next attempt archives the points."""
     # A batch that was killed while it deletes the records of a point would leave a part of them behind.
     process_tree.clear_up(spared=None if archiving is None else archiving.process)
     if (who := signals.asked()) is not None:
@@ -58,7 +64,7 @@ def main(argv: list[str]) -> int:
     live.end(outcome)
     if outcome.outcome not in (FINISHED, REQUEUE):
         print(f"slurmopt: {outcome.error}", file=sys.stderr, flush=True)
-    if archiving is not None:  # else the next attempt archives them
+    if archiving is not None:
         archiving.finish()
     leave(outcome)
 

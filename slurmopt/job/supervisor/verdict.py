@@ -103,13 +103,8 @@ def follow_up(
 ) -> Conclusion:
     """Determines the cause and what follows from it. `shell` has JOB and LOG_FROM, which the journal may have lost;
     `known` is the cause if whoever ended the attempt knows it."""
-    attempts = [one for one in story.attempts(folder) if one.number <= verdict.attempt]
-    if not attempts or attempts[-1].number != verdict.attempt:
-        attempts.append(story.Attempt(verdict.attempt))
-    last = attempts[-1]
-    if shell:
-        last.job, last.log_from = shell[0], int(shell[1])
-    evidence = collect(folder, last, beats)
+    attempts = _attempts_until(folder, verdict.attempt, shell)
+    evidence = collect(folder, attempts[-1], beats)
     _look_for_aborts(verdict, beats, ranks, folder, evidence, policy)
     evidence = _with_accounts(evidence, verdict, beats, ranks, folder, known)
     cause = classify.at_end(evidence, policy.patterns)
@@ -124,6 +119,16 @@ def follow_up(
     conclusion = conclude(folder, attempts, cause, node, beats, policy)
     conclusion.returns = classify.is_requeued_by_slurm(cause, evidence)
     return conclusion
+
+
+def _attempts_until(folder: RunFolder, number: int, shell: list[str]) -> list[story.Attempt]:
+    """The attempts up to `number`, which the journal may have lost; JOB and LOG_FROM of it from `shell`."""
+    attempts = [one for one in story.attempts(folder) if one.number <= number]
+    if not attempts or attempts[-1].number != number:
+        attempts.append(story.Attempt(number))
+    if shell:
+        attempts[-1].job, attempts[-1].log_from = shell[0], int(shell[1])
+    return attempts
 
 
 def _with_accounts(

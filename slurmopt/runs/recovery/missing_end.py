@@ -39,12 +39,8 @@ def late_end(stray: Orphan, settings: Settings) -> dict[str, Any]:
     beats = _beats(run, latest.number) if began else {}
     evidence = _evidence(stray, latest, beats) if began else Evidence(state=stray.state)
     cause = classify.by_login_side(evidence, policy.patterns) if began else classify.before_start(evidence)
-    end = {
-        "cause": cause,
-        "step": last_step(beats),
-        "mark": newest_mark(settings.task.checkpoints, _workdir(run, settings)),
-    }
-    latest.end = end
+    mark = newest_mark(settings.task.checkpoints, _workdir(run, settings))
+    latest.end = end = {"cause": cause, "step": last_step(beats), "mark": mark}
     decided = decision.decide(attempts, cause, policy.budgets, policy.no_progress, decision.SUBMIT)
     if not began and stray.state is None:
         decided = decision.Decision(None, _CANNOT_TELL)

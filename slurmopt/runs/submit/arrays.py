@@ -94,10 +94,10 @@ def numbered_as_before(sweep: SweepFolder, points: Ranges) -> list[tuple[Ranges,
     may go by SLURM_ARRAY_TASK_ID. None where several points shared an array task, or none had one."""
     parts: list[tuple[Ranges, Ranges | None]] = []
     for entry in known(sweep):
-        common = points.both(entry.points)
+        common = points.intersection(entry.points)
         if common and not entry.packed and entry.per_task == 1:
             parts.append((common, entry.numbered))
-            points = points.minus(common)
+            points = points.difference(common)
     return [*parts, (points, None)] if points else parts
 
 

@@ -49,7 +49,7 @@ def left_to_try(sweep: SweepFolder, points: Ranges) -> Ranges:
     study.find(sweep.study, name, storage)
     (existing,) = storage.get_all_studies()
     trials = storage.get_all_trials(existing._study_id, deepcopy=False)
-    untried = points.minus(Ranges.of(trial.number for trial in trials if trial.state.is_finished()))
+    untried = points.difference(Ranges.of(trial.number for trial in trials if trial.state.is_finished()))
     if not untried:
         raise RunError(
             f"{name}: a search counts a failed trial as tried, and learns from it: none of {points} is left to try; "

@@ -86,7 +86,7 @@ class PointJudge:
         return [
             submission.job
             for submission, owned in reversed(self._owned)
-            if submission.job is not None and owned.minus(ended)
+            if submission.job is not None and owned.difference(ended)
         ]
 
     def take_queue(self, slurm: Slurm) -> None:
@@ -111,7 +111,7 @@ class PointJudge:
         ended = Ranges.of(self._states.ends.numbers)
         for submission, owned in self._owned:
             self._packed(submission, owned, ended) if submission.packed else self._unpacked(submission, owned, ended)
-        self._unsubmitted(self._unowned.minus(ended))
+        self._unsubmitted(self._unowned.difference(ended))
         self._states.ends.drop(Ranges.of(sorted(self._overruled)))
 
     def _unpacked(self, submission: Submission, owned: Ranges, ended: Ranges) -> None:
@@ -119,7 +119,7 @@ class PointJudge:
         started = list(_among(sorted(self._own), owned))
         for point in started:
             self._states.points[point] = self._of_trace(point, self._own[point])
-        self._waiting(submission, owned.minus(ended).minus(Ranges.of(started)))
+        self._waiting(submission, owned.difference(ended).difference(Ranges.of(started)))
 
     def _of_trace(self, point: int, trace: Trace) -> Point:
         journal = trace.journal
@@ -136,7 +136,7 @@ class PointJudge:
 
     def _packed(self, submission: Submission, owned: Ranges, ended: Ranges) -> None:
         """Points that share array tasks."""
-        remaining = owned.minus(ended)
+        remaining = owned.difference(ended)
         judged = [
             (task, *self._state(task.journal)) for task in self._tasks[submission.number] if remaining or task.going
         ]
@@ -147,7 +147,7 @@ class PointJudge:
             for point, trace in task.going.items():
                 self._keep(self._of_packed(point, trace, task, state, why))
                 started.append(point)
-        remaining = remaining.minus(Ranges.of(sorted(started)))
+        remaining = remaining.difference(Ranges.of(sorted(started)))
         if submission.tasks is not None:
             alive = [(state, why) for _, state, why in judged if state in ALIVE]
             if judged and (alive or len(judged) == submission.size):
@@ -155,9 +155,9 @@ class PointJudge:
                 return
         elif remaining:
             for task, state, why in judged:
-                held = submission.points_of(task.number).both(remaining)
+                held = submission.points_of(task.number).intersection(remaining)
                 self._add(held, *_unstarted(state, why))
-                remaining = remaining.minus(held)
+                remaining = remaining.difference(held)
         self._waiting(submission, remaining)
 
     def _keep(self, point: Point) -> None:
@@ -187,9 +187,9 @@ class PointJudge:
         array = str(submission.job)
         for first, last, entry in self._entries(array):
             task_points = submission.points if submission.tasks is not None else submission.points_between(first, last)
-            task_points = task_points.both(points)
+            task_points = task_points.intersection(points)
             self._add(task_points, *_of_entry(entry))
-            points = points.minus(task_points)
+            points = points.difference(task_points)
         self._add(points, *self._unlisted(array))
 
     def _entries(self, array: str) -> Iterator[tuple[int, int, QueueEntry]]:
@@ -222,13 +222,15 @@ class PointJudge:
         started = list(_among(sorted(self._own), points))
         for point in started:
             self._states.points[point] = self._of_trace(point, self._own[point])
-        self._add(points.minus(Ranges.of(started)), "unsubmitted", None)
+        self._add(points.difference(Ranges.of(started)), "unsubmitted", None)
 
     def _add(self, points: Ranges, state: str, detail: str | None) -> None:
-        cancelled = points.both(self._cancelled) if state in (*ALIVE, "lost", "unsubmitted", "cancelled") else Ranges()
+        cancelled = (
+            points.intersection(self._cancelled) if state in (*ALIVE, "lost", "unsubmitted", "cancelled") else Ranges()
+        )
         if state in ALIVE:
             self._states.withdrawn = self._states.withdrawn.union(cancelled)
-        for rest in (Rest(points.minus(cancelled), state, detail), Rest(cancelled, "cancelled")):
+        for rest in (Rest(points.difference(cancelled), state, detail), Rest(cancelled, "cancelled")):
             if rest.points:
                 self._states.rest.append(rest)
 
@@ -237,9 +239,9 @@ def _newest(states: SweepStates) -> tuple[list[tuple[Submission, Ranges]], Range
     """The array jobs, newest first, each with the points that no newer one has; and the points that none has."""
     owned, remaining = [], Ranges([(0, states.count - 1)] if states.count else [])
     for entry in reversed([entry for entry in states.submissions if entry.job is not None]):
-        points = entry.points.both(remaining)
+        points = entry.points.intersection(remaining)
         owned.append((entry, points))
-        remaining = remaining.minus(points)
+        remaining = remaining.difference(points)
     return owned, remaining
 
 

@@ -58,7 +58,7 @@ class Packed:
         owned = self.owned.get(task.submission, Ranges())
         points = {**task.started, **task.ended}
         all_between = Ranges([(min(points), max(points))] if points else [])
-        if all_between.minus(owned):
+        if all_between.difference(owned):
             points = {point: event for point, event in points.items() if point in owned}
         unfinished = {
             point: task.trace(point)
@@ -71,6 +71,6 @@ class Packed:
             else list(points.values())
         )
         began = [event.time if (event := task.started.get(end.point or 0)) else None for end in ended]
-        cancelled = self.cancelled if all_between.both(self.cancelled) else Ranges()
+        cancelled = self.cancelled if all_between.intersection(self.cancelled) else Ranges()
         ends.add(ended, task.journal.job, began, cancelled)
         return task.going_on(unfinished)

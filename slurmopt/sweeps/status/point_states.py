@@ -105,7 +105,7 @@ class SweepStates:
         """State → how many points are in it."""
         counts = self.ends.counts(among) + Counter(point.state for point in self._others(among))
         for rest in self.rest:
-            counts[rest.state] += len(rest.points if among is None else rest.points.both(among))
+            counts[rest.state] += len(rest.points if among is None else rest.points.intersection(among))
         return {state: counts[state] for state in counts if counts[state]}
 
     def known(self, among: Ranges | None = None) -> Iterator[Point]:
@@ -134,7 +134,7 @@ class SweepStates:
         """The points that have only a state."""
         if among is None:
             return self.rest
-        parts = [Rest(rest.points.both(among), rest.state, rest.detail) for rest in self.rest]
+        parts = [Rest(rest.points.intersection(among), rest.state, rest.detail) for rest in self.rest]
         return [rest for rest in parts if rest.points]
 
     def numbers(self, *states: str) -> Ranges:

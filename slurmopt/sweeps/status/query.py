@@ -74,7 +74,7 @@ def has_lost(sweep: SweepFolder, entries: list[Submission], cancelled: Ranges, f
     for at in lost:
         later = Ranges(span for entry in entries[at + 1 :] if entry.job is not None for span in entry.points.spans)
         is_new = time.time() - times.get(str(entries[at].token), 0.0) < LOOKED_FOR
-        if is_new and entries[at].points.minus(later).minus(cancelled):
+        if is_new and entries[at].points.difference(later).difference(cancelled):
             return True
     return False
 

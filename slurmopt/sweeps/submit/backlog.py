@@ -41,8 +41,8 @@ _THEN_AGAIN = 60.0
 def left(sweep: SweepFolder) -> Ranges:
     """The points that no array job has yet, and nobody has cancelled."""
     count = point_count(sweep)
-    waiting = Ranges([(0, count - 1)] if count else []).minus(arrays.submitted(sweep))
-    return waiting.minus(cancelled(sweep))
+    waiting = Ranges([(0, count - 1)] if count else []).difference(arrays.submitted(sweep))
+    return waiting.difference(cancelled(sweep))
 
 
 def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
@@ -61,7 +61,10 @@ def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
             capacity = _smaller(error, capacity, batch.size, anything=bool(arrays.submitted(sweep)))
             continue
         # Somebody may have cancelled some meanwhile.
-        waiting, capacity = waiting.minus(batch.points).minus(cancelled(sweep)), capacity.after(submission.size)
+        waiting, capacity = (
+            waiting.difference(batch.points).difference(cancelled(sweep)),
+            capacity.after(submission.size),
+        )
     if waiting:
         replace_text(sweep.more, "later\n" if capacity.pending else "")  # array.sh.j2 reads it
         return

@@ -25,7 +25,7 @@ def add(sweep: SweepFolder, points: Ranges) -> None:
 def remove(sweep: SweepFolder, points: Ranges) -> None:
     """These points may start again; RunError as `add`."""
     with _claimed(sweep):
-        replace_text(sweep.cancelled, f"{cancelled(sweep).minus(points)}\n")
+        replace_text(sweep.cancelled, f"{cancelled(sweep).difference(points)}\n")
 
 
 @contextlib.contextmanager

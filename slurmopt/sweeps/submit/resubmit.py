@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from slurmopt.config.check import did_you_mean
 from slurmopt.errors import (
@@ -78,7 +78,7 @@ def settle(sweep: SweepFolder) -> None:
         if (broken_off := unfinished_retry.found(sweep.run)) is None:
             return
         if have := _points(_since(arrays.known(sweep), broken_off.token)):
-            if lost := broken_off.banned.minus(have):
+            if lost := broken_off.banned.difference(have):
                 cancelled_points.add(sweep, lost)
         else:
             arrays.drop_lost(sweep)
@@ -131,11 +131,11 @@ def _going(
     """The chosen points that a retry that broke off has brought back, and that have not ended; and their jobs."""
     if broken_off is None:
         return Ranges(), []
-    alive = states.numbers(*ALIVE).both(broken_off.points)
-    alive = alive if chosen.points is None else alive.both(chosen.points)
+    alive = states.numbers(*ALIVE).intersection(broken_off.points)
+    alive = alive if chosen.points is None else alive.intersection(chosen.points)
     since = _since(states.submissions, broken_off.token)
-    return _points(since).both(alive), [
-        submission.job for submission in since if submission.job is not None and submission.points.both(alive)
+    return _points(since).intersection(alive), [
+        submission.job for submission in since if submission.job is not None and submission.points.intersection(alive)
     ]
 
 
@@ -155,7 +155,7 @@ def to_retry(states: SweepStates, chosen: Selection, failed_only: bool, going: R
         raise RunError(f"points may be alive: {states.problem}")
     words = BAD if failed_only else (*BAD, "cancelled")
     points = states.numbers(*words)
-    points = points if chosen.points is None else points.both(chosen.points)
+    points = points if chosen.points is None else points.intersection(chosen.points)
     if not points and not going:
         what = "has failed" if failed_only else "has failed or was cancelled"
         counts = state_counts(states.counts(chosen.points))
@@ -182,7 +182,7 @@ def submit_retry(again: Again, script: str | None) -> list[str]:
     The journals note the `retry`: the points' budgets count from there. Raises what a submission does; config and
     script are then as they were, unless something was submitted.
     """
-    from slurmopt.sweeps.submit.submission import not_noted, partly, submit_points
+    from slurmopt.sweeps.submit.submission import submit_points
 
     sweep = again.sweep
     refuse_foreign(sweep)
@@ -198,21 +198,25 @@ def submit_retry(again: Again, script: str | None) -> list[str]:
             _change(again, script)
             submissions = submit_points(sweep, again.settings, again.points)
         except Exception as error:
-            if not _since(arrays.known(sweep), token):  # Slurm has nothing of it
-                _undo(sweep)
-            elif isinstance(error, (SubmissionNotNoted, FolderError, OSError)):
-                again_as = f"once it can be written, repeat slurmopt retry {sweep.name}/{sweep.id}"
-                new = [submission for submission in _since(arrays.known(sweep), token) if submission.job is not None]
-                message = f"{not_noted(new, error)}; {again_as}: it never submits twice"
-                raise SubmissionNotNoted(message) from error
-            elif isinstance(error, (SlurmDown, SlurmMissing, SlurmRefused)):
-                new = [submission for submission in _since(arrays.known(sweep), token) if submission.job is not None]
-                if new:
-                    then = f"repeat slurmopt retry {sweep.name}/{sweep.id}: it never submits twice"
-                    raise partly(new, error, then) from error
+            if since := _since(arrays.known(sweep), token):
+                _raise_partly(sweep, [submission for submission in since if submission.job is not None], error)
+            _undo(sweep)  # Slurm has nothing of it
             raise
         _end(sweep)
     return [str(submission.job) for submission in submissions]
+
+
+def _raise_partly(sweep: SweepFolder, new: list[Submission], error: Exception) -> NoReturn:
+    """Raises `error`, with the array jobs that Slurm has taken and the next step where these can be told."""
+    from slurmopt.sweeps.submit.submission import not_noted, partly
+
+    repeat = f"repeat slurmopt retry {sweep.name}/{sweep.id}"
+    if isinstance(error, (SubmissionNotNoted, FolderError, OSError)):
+        message = f"{not_noted(new, error)}; once it can be written, {repeat}: it never submits twice"
+        raise SubmissionNotNoted(message) from error
+    if isinstance(error, (SlurmDown, SlurmMissing, SlurmRefused)) and new:
+        raise partly(new, error, f"{repeat}: it never submits twice") from error
+    raise error
 
 
 def _begin(again: Again) -> str | None:
@@ -220,7 +224,7 @@ def _begin(again: Again) -> str | None:
     sweep, first = again.sweep, again.repeated
     tried = arrays.known(sweep)
     token = first.token if first is not None else tried[-1].token if tried else None
-    points, banned = again.points, cancelled(sweep).both(again.points)
+    points, banned = again.points, cancelled(sweep).intersection(again.points)
     if first is not None:
         points, banned = points.union(first.points), banned.union(first.banned)
     unfinished_retry.begin(sweep.run, token, (sweep.config, sweep.script, sweep.run.supervisor), points, banned, first)
@@ -230,7 +234,7 @@ def _begin(again: Again) -> str | None:
 def _end(sweep: SweepFolder) -> None:
     """The retry is done, unless points of an earlier try were not chosen now: of these it is still to be repeated."""
     broken_off = unfinished_retry.found(sweep.run)
-    if broken_off is None or not broken_off.points.minus(_points(_since(arrays.known(sweep), broken_off.token))):
+    if broken_off is None or not broken_off.points.difference(_points(_since(arrays.known(sweep), broken_off.token))):
         unfinished_retry.end(sweep.run)
 
 
@@ -248,7 +252,7 @@ def _put_back(sweep: SweepFolder, broken_off: unfinished_retry.Unfinished) -> No
 def _refuse_overtaken(again: Again) -> None:
     """Another retry may have been quicker."""
     now = sweep_states(again.sweep, fresh=True)
-    if lost := again.points.minus(now.numbers(*BAD, "cancelled")):
+    if lost := again.points.difference(now.numbers(*BAD, "cancelled")):
         raise RunError(f"points {lost} of {now.label} go on already; see: slurmopt status {now.label}")
 
 

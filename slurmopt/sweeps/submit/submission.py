@@ -221,5 +221,5 @@ def submit_points(sweep: SweepFolder, settings: Settings, points: Ranges) -> lis
         while part:
             batch = replace(first_batch(part, settings.sweep, most), among=among)
             submissions.append(arrays.submit_array(sweep, settings, batch, count))
-            part = part.minus(batch.points)
+            part = part.difference(batch.points)
     return submissions
