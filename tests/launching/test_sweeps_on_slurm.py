@@ -181,6 +181,22 @@ def looks_the_same_without_its_folder(site: Project, sweep: SweepFolder) -> None
     assert not sweep.point(5).path.exists()
 
 
+def test_array_tasks_of_before_an_upgrade_run_beside_those_of_a_retry_after_it(site: Project) -> None:
+    """A retry by a newer slurmopt replaces supervisor.sh; the script of tasks that are queued finds its own."""
+    sweep, answer = launch(site, "seed=0,1", "+resources.extra.begin=now+1hour")
+    text = sweep.run.supervisor.read_text()
+    newer = "import sys; from pathlib import Path; from slurmopt.run_folder import layout, supervisor_file as file; "
+    newer += "file.write(layout.RunFolder(Path(sys.argv[1])), file.read(layout.RunFolder(Path(sys.argv[1])))"
+    newer += " + 'exit 1 # of another version\\n', keep=True)"
+    site.run([sys.executable, "-c", newer, str(sweep.path)])
+    assert sweep.run.supervisor.read_text() != text
+    (kept,) = sweep.path.glob("supervisor-*.sh")
+    site.run(["scontrol", "update", f"JobId={answer['job_ids'][0]}", "StartTime=now"])
+    finish(site, sweep, finished=2)
+    assert starts(site) == numbers(0, 1)
+    assert kept.read_text() == text
+
+
 def test_a_sweep_larger_than_an_array_goes_on_by_itself(site: Project) -> None:
     """MaxArraySize is 6 here: 20 points are four arrays, of which the first is submitted from the terminal."""
     sweep, answer = launch(site, "seed=range(20)")
