@@ -20,7 +20,8 @@ from slurmopt.units import seconds
 
 @dataclass(kw_only=True)
 class Checkpoint:
-    """Where checkpoints go, how often, and how many are kept. Each tier is optional; with none, nothing is saved."""
+    """The places of checkpoints, the intervals of saves, and the number of checkpoints that are kept. Each tier is
+    optional; without a tier, nothing is saved."""
 
     scratch: Scratch = field(default_factory=Scratch)
     """The disk of each node."""
@@ -47,7 +48,7 @@ class Checkpoint:
     """Whether tensors that did not change since a kept checkpoint are referenced instead of written again."""
 
     failures: int = 5
-    """How many saves in a row that no tier took stop the run."""
+    """The number of consecutive saves that failed on all tiers after which the run is stopped."""
 
     deadline: str = "10min"
     """How long one save to one tier may take."""

@@ -26,7 +26,7 @@ class Container:
     `checkpoint.shared`, and slurmopt itself are always mounted."""
 
     options: list[str] = field(default_factory=list)
-    """Further words for pyxis' srun options or `apptainer exec`, such as `--no-container-mount-home`."""
+    """Further options for srun (pyxis) or `apptainer exec`, such as `--no-container-mount-home`."""
 
     def __post_init__(self) -> None:
         one_of(self.runtime, ("pyxis", "apptainer"), "environment.container.runtime")
@@ -39,14 +39,14 @@ class Container:
 
 @dataclass(kw_only=True)
 class Environment:
-    """What surrounds the task."""
+    """The environment of the task."""
 
     modules: list[str] = field(default_factory=list)
     """Modules to load, in this order, after `module purge`."""
 
     setup: list[str] = field(default_factory=list)
-    """Lines of bash that the batch shell runs before the task, such as `source .venv/bin/activate`. One that fails ends
-    the job; where that does not matter, write `… || true`."""
+    """Lines of bash that the batch shell runs before the task, such as `source .venv/bin/activate`. A line that fails
+    ends the job; append `|| true` if a failure does not matter."""
 
     variables: dict[str, Any] = field(default_factory=dict)
     """Environment variables. `${oc.env:NAME}` is filled in within the job, so that no secret is written."""
@@ -55,11 +55,11 @@ class Environment:
     """A container around each rank."""
 
     workdir: str | None = None
-    """The working directory. Default: where the launch was typed."""
+    """The working directory. Default: the current directory of the launch."""
 
     snapshot: str = "off"
-    """`git`: the job runs on a copy of what git tracks or would track; `copy`: of everything below the working
-    directory; `off`: on the working directory itself, edits while the job waits included."""
+    """`git`: the job runs on a copy of the files that git tracks or would track; `copy`: on a copy of everything below
+    the working directory; `off`: on the working directory itself, including edits while the job waits."""
 
     def __post_init__(self) -> None:
         if self.snapshot == "False":  # YAML reads a bare `off` as false

@@ -18,36 +18,37 @@ _LEAST_SECONDS, _MOST_SECONDS = 3, 600
 
 @dataclass(kw_only=True)
 class Health:
-    """What each node must pass before an attempt trains. A node that fails ends the attempt, which counts as
-    `infrastructure`, and is left out of the next ones (`restart.exclude`)."""
+    """The checks of each node before the training. A node that fails a check ends the attempt with the cause
+    `infrastructure`, and is excluded from the next attempts (`restart.exclude`)."""
 
     enabled: bool = True
-    """Whether anything is checked at all."""
+    """Whether nodes are checked."""
 
     within: str = "20s"
-    """How long the check of a node may take, 3 seconds to 10 minutes; what has not answered by then has failed. A node
-    that is all right takes a fraction of a second. The GPUs get six times that, for a cold start of their driver."""
+    """The timeout of the check of a node, 3 seconds to 10 minutes. A healthy node takes a fraction of a second. The
+    GPUs have six times this timeout, because of a cold start of their driver."""
 
     wait: str | None = "5m"
-    """How long the job waits, looking again with growing pauses, for what may pass by itself: space on the shared file
-    system, a shared file system that does not answer; null: not at all."""
+    """How long the job waits for a temporary problem to end, and checks again with growing intervals: a full or
+    unresponsive shared file system; null: it does not wait."""
 
     gpus: bool = True
-    """Whether the promised GPUs are looked at: all of them answer; no row of their memory could not be remapped (NVML:
-    `pip install 'slurmopt[gpu]'`, which also warns of ECC errors); for a function whose Python has torch a copy and a
-    small kernel come back with the right numbers."""
+    """Whether the allocated GPUs are checked: all of them respond; none has a row remapping failure (NVML: `pip install
+    'slurmopt[gpu]'`, which also warns of ECC errors); for a function whose Python has torch, a copy and a small kernel
+    return the right numbers."""
 
     reach: bool = True
-    """Whether each node asks all others for an answer, over TCP on a port that the kernel gives."""
+    """Whether each node connects to all others, over TCP on a port that the kernel assigns."""
 
     clock: str | None = "30s"
-    """How far a node's clock may be off that of the file system of the run folder; null: not looked at."""
+    """The maximum difference between the clock of a node and that of the file system of the run folder; null: not
+    checked."""
 
     shared: str | None = "1GB"
-    """The free space that the run folder and `checkpoint.shared.path` need; null: not looked at."""
+    """The free space that the run folder and `checkpoint.shared.path` need; null: not checked."""
 
     scratch: str | None = "100MB"
-    """The free space that TMPDIR and `checkpoint.scratch.path` need on each node; null: not looked at."""
+    """The free space that TMPDIR and `checkpoint.scratch.path` need on each node; null: not checked."""
 
     def __post_init__(self) -> None:
         readable(self.within, seconds, "health.within")

@@ -1,4 +1,4 @@
-"""How the run is launched."""
+"""The launch of the run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ BACKENDS = ("auto", "sbatch", "submitit", "local")
 
 @dataclass(kw_only=True)
 class Launch:
-    """How the run is launched."""
+    """The launch of the run."""
 
     backend: str = "auto"
-    """`sbatch`, `submitit`, `local` (processes on this machine), or `auto`: sbatch where it knows of a cluster, else
-    local."""
+    """`sbatch`, `submitit`, `local` (processes on this machine), or `auto`: sbatch if it is configured for a cluster,
+    else local."""
 
     name: str | None = None
     """The run's name. Default: the experiment's."""
@@ -31,17 +31,17 @@ class Launch:
     """The run's ID. Repeating a launch with the same ID never submits twice. Default: a new one."""
 
     run: str | None = None
-    """An existing run (a name, folder or job id) to go on with, with its stored config."""
+    """An existing run (a name, folder or job id) to continue with its stored config."""
 
     dry_run: bool | str = False
-    """Print the script instead of submitting it; `full`: and `supervisor.sh`, which lies beside it and is the same for
-    all runs."""
+    """Print the script instead of submitting it; `full`: also `supervisor.sh`, which is in the same folder and is the
+    same for all runs."""
 
     wait: bool | None = None
     """Wait for the run to end and show its log. Default: only with the local backend."""
 
     check: bool = True
-    """Check the needs against the real cluster first."""
+    """Check the requested resources against the real cluster first."""
 
     template: str | None = None
     """A Jinja2 template of your own instead of the shipped `job.sbatch.j2`."""
@@ -56,13 +56,13 @@ class Launch:
     """Whether your Unix group may read the run folder."""
 
     after: list[str] = field(default_factory=list)
-    """Runs and sweeps (names, folders or job ids) that must have finished before this one starts."""
+    """Runs and sweeps (names, folders or job IDs) that must finish before this one starts."""
 
     after_failure: bool = False
-    """Whether it starts also where they ended other than well."""
+    """Whether it also starts if they end without success."""
 
     submit_timeout: str = "2m"
-    """How long to try to find out whether Slurm took the job, when it does not answer."""
+    """How long to search for the job if Slurm did not answer its submission."""
 
     def __post_init__(self) -> None:
         one_of(self.backend, BACKENDS, "launch.backend")

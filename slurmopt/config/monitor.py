@@ -1,4 +1,4 @@
-"""What the job tells of itself while it runs."""
+"""The monitoring of the job while it runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from slurmopt.units import seconds
 
 @dataclass(kw_only=True)
 class Monitor:
-    """What the job tells of itself while it runs."""
+    """The monitoring of the job while it runs."""
 
     heartbeat: str = "10s"
-    """How often each rank writes its heartbeat at the least."""
+    """The maximum interval between two heartbeats of a rank."""
 
     def __post_init__(self) -> None:
         readable(self.heartbeat, seconds, "monitor.heartbeat")

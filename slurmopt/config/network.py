@@ -1,4 +1,4 @@
-"""How the ranks find and reach each other."""
+"""The communication between the ranks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ PROCESS_GROUP_BACKENDS = ("auto", "nccl", "gloo")
 
 @dataclass(kw_only=True)
 class Network:
-    """How the ranks find and reach each other."""
+    """The communication between the ranks."""
 
     backend: str = "auto"
-    """torch.distributed's backend: `nccl`, `gloo`, or `auto`: nccl where each rank has a GPU of its own, else gloo."""
+    """torch.distributed's backend: `nccl`, `gloo`, or `auto`: nccl if each rank has its own GPU, else gloo."""
 
     timeout: str = "10m"
-    """How long to wait for all ranks to arrive, and for a collective."""
+    """The timeout of the rendezvous and of a collective."""
 
     variables: dict[str, Any] = field(default_factory=dict)
-    """NCCL, FI and EFA variables of this cluster. An experiment's `environment.variables` win over these."""
+    """NCCL, FI and EFA variables of this cluster. `environment.variables` of an experiment take precedence."""
 
     def __post_init__(self) -> None:
         one_of(self.backend, PROCESS_GROUP_BACKENDS, "network.backend")

@@ -16,18 +16,19 @@ _WEB = ("http://", "https://", "${oc.env:")
 
 @dataclass(kw_only=True)
 class Notify:
-    """Who hears how the run ended. Slurm's own mail is `resources.mail_user` and `resources.mail_type`."""
+    """Notifications at the end of a run. For Slurm's mail, see `resources.mail_user` and `resources.mail_type`."""
 
     when: list[str] = field(default_factory=lambda: list(FINAL))
-    """After which ends: `finished`, `failed`, `killed`, `cancelled`; `requeued`: each time that it will come back."""
+    """The ends that are notified: `finished`, `failed`, `killed`, `cancelled`; `requeued`: each end after which the run
+    is restarted."""
 
     command: Any = None
-    """A program and its arguments: a list, or a string that is split as a shell would split it. Never given to a shell.
-    It gets the facts as `SLURMOPT_…` variables and as a JSON object on standard input."""
+    """A program and its arguments: a list, or a string that is split as by a shell. It is not run by a shell. It
+    receives the facts as `SLURMOPT_…` variables and as a JSON object on standard input."""
 
     webhook: str | None = None
-    """A URL that gets the same JSON object by POST; Slack and its kind show its `text`. Such a URL is a secret: write
-    `${oc.env:NAME}`, which is filled in when it is used."""
+    """A URL that receives the same JSON object by POST; Slack and similar services show its `text`. Such a URL is a
+    secret: write `${oc.env:NAME}`, which is resolved when it is used."""
 
     def __post_init__(self) -> None:
         for state in self.when:

@@ -22,11 +22,11 @@ _NODES = re.compile(r"\s*([0-9]{1,6})(?:\s*-\s*([0-9]{1,6}))?\s*")
 
 @dataclass(kw_only=True)
 class Resources:
-    """What the job asks Slurm for; the names are sbatch's where it has one."""
+    """The resources that the job requests from Slurm, with the names of sbatch where they exist."""
 
     nodes: int | str = 1
-    """Number of nodes; or a range such as `2-4`: an attempt starts on as many of them as are free, at least the first
-    number, so it may have fewer or more than the one before."""
+    """Number of nodes; or a range such as `2-4`: an attempt starts on as many nodes of this range as are free, and may
+    have fewer or more nodes than the previous one."""
 
     gpus_per_node: int = 0
     """GPUs on each node."""
@@ -42,7 +42,7 @@ class Resources:
 
     cpu_bind: str = "auto"
     """`auto`: ranks with neighbouring GPUs are on one socket (srun's `--distribution=block:block`), and a rank that
-    Slurm does not bind to CPUs keeps to those near its GPU, where NVML tells which. `off`: Slurm's defaults."""
+    Slurm does not bind to CPUs is bound to those near its GPU, as reported by NVML. `off`: the defaults of Slurm."""
 
     memory: str | None = None
     """Memory of each node, such as `200GB` (powers of 1024, as in Slurm); `0` is all of it."""
@@ -84,13 +84,13 @@ class Resources:
     """Licenses, in sbatch's syntax."""
 
     comment: str | None = None
-    """A comment of your own; slurmopt's token is put after it."""
+    """Your own comment; slurmopt appends its token."""
 
     mail_user: str | None = None
-    """Who gets Slurm's mail."""
+    """The recipient of Slurm's mail."""
 
     mail_type: str | None = None
-    """When Slurm sends mail, such as `END,FAIL`."""
+    """The events for which Slurm sends mail, such as `END,FAIL`."""
 
     extra: dict[str, Any] = field(default_factory=dict)
     """Any other sbatch option by its long name, `true` for one without a value: `{switches: 1, contiguous: true}`."""

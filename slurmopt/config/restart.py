@@ -1,4 +1,4 @@
-"""When a run comes back, how often for which cause, and when it stops for good."""
+"""The restarts of a run: how often for each cause, and when it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Exclude:
     """Nodes that are left out of the next attempts: those that failed a health check or the run."""
 
     nodes: int = 2
-    """How many at most, the latest first; 0 switches it off."""
+    """The maximum number of excluded nodes, the latest first; 0 disables it."""
 
     span: str = "6h"
     """For how long."""
@@ -36,33 +36,36 @@ class Exclude:
 
 @dataclass(kw_only=True)
 class Restart:
-    """When a run comes back, how often for which cause, and when it stops for good."""
+    """The restarts of a run: how often for each cause, and when it ends."""
 
     lead: str = "auto"
-    """How long before the time limit the job is told to save and stop (`--signal=B:USR1@LEAD`). `auto`: from how long
-    this run's checkpoints took to become durable, where that is known; else two minutes, or a quarter of a limit that
-    is shorter than eight. Within the job `auto` waits for the last moment that leaves the time to save."""
+    """The time before the time limit at which the job is asked to save and stop (`--signal=B:USR1@LEAD`). `auto`:
+    derived from the time in which checkpoints of this run became durable, if it is known; else two minutes, or a
+    quarter of a time limit below eight minutes. In the job, `auto` delays the signal until the last moment that leaves
+    enough time to save."""
 
     forward: str | None = None
-    """The signal that a `task.command` gets at that moment: USR1, USR2, INT, TERM, HUP or CONT. Default: none."""
+    """The signal that is then sent to a `task.command`: USR1, USR2, INT, TERM, HUP or CONT. Default: none."""
 
     exit_after_signal: str = "continue"
-    """What it means that the training ends without an error (exit status 0, a return) after it was told to leave.
-    `continue`: the run goes on, for many programs leave like that on SIGTERM. `finished`: it has finished."""
+    """The meaning of an end without an error (exit status 0, a return) after the training was asked to stop.
+    `continue`: the run is restarted, because many programs exit like this on SIGTERM. `finished`: it has finished."""
 
     budgets: Budgets = field(default_factory=Budgets)
     """How often it comes back after each cause."""
 
     no_progress: int = 2
-    """So many attempts in a row that add no checkpointed step stop the run, whatever the budgets."""
+    """The number of consecutive attempts without a new checkpointed step after which the run ends, independently of the
+    budgets."""
 
     hang_after: str = "auto"
-    """How long no rank may make a step before the attempt counts as hung and is ended. `auto`: many times the slowest
-    step so far, at least five minutes, and longer than `network.timeout`; `off`: never."""
+    """The time without a step of any rank after which the attempt counts as hung and is ended. `auto`: a multiple of
+    the slowest step so far, at least five minutes, and longer than `network.timeout`; `off`: never."""
 
     patterns: dict[str, str] = field(default_factory=dict)
-    """Causes of your own: a regular expression, looked for in the failing rank's error and log → `infrastructure`,
-    `user_error`, `out_of_memory`, `gpu_out_of_memory`, `node_failure` or `hang`. They win over the built-in ones."""
+    """Your own causes: a regular expression that is searched in the error and the log of the failed rank →
+    `infrastructure`, `user_error`, `out_of_memory`, `gpu_out_of_memory`, `node_failure` or `hang`. They take precedence
+    over the built-in ones."""
 
     exclude: Exclude = field(default_factory=Exclude)
     """Nodes that are left out of the next attempts."""

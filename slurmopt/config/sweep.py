@@ -15,10 +15,10 @@ DIRECTIONS = ("minimize", "maximize")
 
 @dataclass(kw_only=True)
 class Sweep:
-    """Many runs from one launch (`-m`): which points, and how they share array tasks."""
+    """Many runs from one launch (`-m`): the points, and how they share array tasks."""
 
     points: str | None = None
-    """A file of points: `.csv` with the keys in its first line, or `.jsonl` with one object a line."""
+    """A file of points: `.csv` with the keys in its first line, or `.jsonl` with one object per line."""
 
     zip: list[list[str]] = field(default_factory=list)
     """Swept keys that advance together instead of being combined: `[[lr, batch]]`."""
@@ -27,37 +27,38 @@ class Sweep:
     """Points to leave out: `"${lr} > 1e-3 and ${model.layers} > 8"`."""
 
     folder: str | None = None
-    """A readable name for each point, such as `"${lr}-${seed}"`: a link to its folder lies in `by-name/`."""
+    """A readable name for each point, such as `"${lr}-${seed}"`: the name of a link to its folder in `by-name/`."""
 
     at_once: int | None = None
-    """How many array tasks may run at the same time. Default: no limit of ours."""
+    """The number of array tasks that may run at the same time. Default: no limit by slurmopt."""
 
     per_task: int = 1
-    """How many points each array task runs: it imports torch once, and starts them in milliseconds."""
+    """The number of points that each array task runs: it imports torch once, and starts each point in milliseconds."""
 
     side_by_side: int = 1
-    """How many of them at the same time; they share what `resources` describes in equal parts."""
+    """The number of points that run at the same time in an array task; they share `resources` equally."""
 
     search: str | None = None
-    """Let Optuna choose the points: `random`, `tpe`, `asha`, `hyperband`, `median` (docs/search.md)."""
+    """Optuna chooses the points: `random`, `tpe`, `asha`, `hyperband`, `median` (docs/search.md)."""
 
     trials: int | None = None
-    """How many points a search tries."""
+    """The number of trials of a search."""
 
     workers: int | None = None
-    """How many array tasks a search runs. Default: `at_once`, else 8, and no more than `trials`."""
+    """The number of array tasks of a search. Default: `at_once`, else 8, and no more than `trials`."""
 
     metric: str | None = None
-    """What a search and `slurmopt results` look at: a name given to `progress()`, or in the returned dict."""
+    """The metric that a search optimises and `slurmopt results` shows: a name given to `progress()`, or a key of the
+    returned dict."""
 
     direction: str = "minimize"
-    """`minimize` or `maximize` it."""
+    """Whether to `minimize` or `maximize` the metric."""
 
     seed: int | None = None
     """The seed of a search. Default: a new one."""
 
     then: str | None = None
-    """What to launch once all points have ended, as it would be typed: `"+experiment=evaluate"`."""
+    """The overrides of a launch that starts once all points have ended: `"+experiment=evaluate"`."""
 
     def __post_init__(self) -> None:
         for name in ("at_once", "per_task", "side_by_side", "trials", "workers"):

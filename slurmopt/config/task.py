@@ -17,27 +17,28 @@ class Task:
     """What runs: a Python function (`_target_`) or a command (`command`); one of the two."""
 
     _target_: str | None = None
-    """A function as `package.module.function`. Each rank calls it with the resolved config, the process group ready."""
+    """A function as `package.module.function`. Each rank calls it with the resolved config after the process group is
+    initialised."""
 
     command: Any = None
-    """A program and its arguments: a list, or a string that is split as a shell would split it. Never given to a shell.
-    `${lr}` stays one word whatever its value; `${oc.env:NODE_RANK}` is filled in on each rank."""
+    """A program and its arguments: a list, or a string that is split as by a shell. It is not run by a shell. `${lr}`
+    stays one word for any value; `${oc.env:NODE_RANK}` is resolved on each rank."""
 
     per: str = "auto"
     """How often the command runs. `rank`: once per rank. `node`: once per node, for torchrun, accelerate or deepspeed.
-    `job`: once, where a batch script runs, for srun and mpirun. `auto`: as what the command starts needs, or the shell
-    script that it names."""
+    `job`: once, on the node of the batch script, for srun and mpirun. `auto`: depends on the launcher in the command,
+    or in the shell script that it names."""
 
     distributed: str = "auto"
-    """Whether a command gets RANK, WORLD_SIZE and their like. `auto`: yes. `off`: none of them, for programs that take
-    their mere presence for DistributedDataParallel, as nanoGPT does."""
+    """Whether a command has RANK, WORLD_SIZE and similar variables. `auto`: yes. `off`: none of them, for programs such
+    as nanoGPT that use DistributedDataParallel whenever these variables are set."""
 
     checkpoints: str | None = None
-    """A command's own checkpoints, as a glob such as `out/step-*`, relative to the working directory: the newest file
-    that matches shows its progress, where it reports no steps."""
+    """A command's own checkpoints, as a glob such as `out/step-*`, relative to the working directory: the newest
+    matching file is the measure of its progress if it reports no steps."""
 
     python: str | None = None
-    """The job's Python. Default: the one that launched; in a container: `python3`."""
+    """The Python of the job. Default: the Python of the launch; in a container: `python3`."""
 
     def __post_init__(self) -> None:
         one_of(self.per, ("auto", *PER), "task.per")

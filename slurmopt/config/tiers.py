@@ -99,8 +99,8 @@ class Shared(Tier):
     name: ClassVar[str] = "shared"
 
     path: str | None = "auto"
-    """A folder that all nodes see, to which the run's NAME/ID is appended; `auto`: `checkpoints` in the run folder;
-    null: off."""
+    """A folder that all nodes can access, to which the NAME/ID of the run is appended; `auto`: `checkpoints` in the run
+    folder; null: off."""
 
     def __post_init__(self) -> None:
         if self.path != "auto":

@@ -73,7 +73,7 @@ class Budgets:
     """How often a run comes back after each cause; null is without limit, as long as it makes progress."""
 
     time_limit: int | None = None
-    """The time limit came near."""
+    """The time limit was near."""
 
     preemption: int | None = None
     """A job of higher priority took the nodes."""
@@ -82,10 +82,10 @@ class Budgets:
     """An administrator requeued the job."""
 
     asked: int | None = None
-    """The training asked for it: `Requeue`, exit status 75, the requeue file."""
+    """The training requested it: `Requeue`, exit status 75, the requeue file."""
 
     node_failure: int | None = 10
-    """A node died, or was cut off."""
+    """A node failed, or lost its network."""
 
     hang: int | None = 3
     """No rank made a step for `restart.hang_after`."""
@@ -94,19 +94,20 @@ class Budgets:
     """NCCL, CUDA, ECC, the network, a file system, a node that failed its health check."""
 
     killed: int | None = 3
-    """A rank was killed, and nothing tells by whom."""
+    """A rank was killed by an unknown sender."""
 
     unknown: int | None = 3
-    """Nothing tells why it ended."""
+    """The cause of the end is unknown."""
 
     out_of_memory: int | None = 0
-    """The host's memory was too small: it will be so again. `slurmopt retry RUN --more-memory 1.5` helps."""
+    """The memory of the host was not sufficient, and would not be in the next attempt. Use `slurmopt retry RUN
+    --more-memory 1.5`."""
 
     gpu_out_of_memory: int | None = 0
-    """The GPU's memory was too small."""
+    """The memory of the GPU was not sufficient."""
 
     user_error: int | None = 0
-    """The training raised, or its command failed."""
+    """The training raised an exception, or its command failed."""
 
 
 def key(cause: str) -> str:
