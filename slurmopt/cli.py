@@ -55,7 +55,7 @@ def _help() -> str:
 
 {table}
 
-slurmopt COMMAND --help says more. RUN is a name (its latest run), NAME/ID, an ID or the start of one, a folder,
-a Slurm job id, or nothing for the latest run. A sweep is named alike; its points are SWEEP/17, SWEEP/3-9.
+See slurmopt COMMAND --help. RUN is a name (its latest run), NAME/ID, an ID or a prefix of one, a folder, a Slurm
+job ID, or nothing for the latest run. A sweep is named in the same way; its points are SWEEP/17, SWEEP/3-9.
 
 example: slurmopt launch +experiment=quickstart"""

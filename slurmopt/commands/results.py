@@ -72,11 +72,13 @@ def parser() -> argparse.ArgumentParser:
     parser = options.parser("results", "What the points of a sweep came to: the best, and what each axis does.")
     parser.add_argument("sweep", nargs="?", metavar="SWEEP", help=options.RUN_HELP)
     parser.add_argument("--sort", metavar="METRIC", help="a metric, an axis, or seconds (default: sweep.metric)")
-    parser.add_argument("--maximize", action="store_true", help="the largest is the best (default: sweep.direction)")
+    parser.add_argument(
+        "--maximize", action="store_true", help="the largest value is the best (default: sweep.direction)"
+    )
     parser.add_argument("--all", action="store_true", help=f"show all points, not the first {_SHOWN}")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture: .html, or .png with matplotlib")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a plot: .html, or .png with matplotlib")
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--csv", action="store_true", help="print a line a point, for spreadsheets and pandas")
+    output.add_argument("--csv", action="store_true", help="print one line per point, for spreadsheets and pandas")
     options.add_json(output)
     return parser
 

@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("arguments", nargs="*", metavar="RUN | key=value", help=f"{options.RUN_HELP}; overrides")
     selection = parser.add_mutually_exclusive_group()
     selection.add_argument(
-        "--failed", action="store_true", help="of these runs (of all, where none is named) the failed"
+        "--failed", action="store_true", help="the failed ones of these runs (of all runs, if none is named)"
     )
     selection.add_argument(
         "--finished", action="store_true", help="also retry a run that has finished (refused otherwise)"

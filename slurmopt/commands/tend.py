@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "runs", nargs="*", metavar="RUN", help="default: all runs; " + options.RUN_HELP.partition(";")[0]
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done")
     output = parser.add_mutually_exclusive_group()
     options.add_json(output)
     output.add_argument(
@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         const=_INTERVAL,
         metavar="EVERY",
-        help=f"go on until interrupted, looking this often (default: {_INTERVAL})",
+        help=f"repeat at this interval until interrupted (default: {_INTERVAL})",
     )
     # Called by the batch shell when Slurm will not bring its job back: RUN is the run's folder, JOB that job.
     parser.add_argument("--from-job", metavar="JOB", help=argparse.SUPPRESS)

@@ -126,7 +126,9 @@ def add_tier(parser: argparse.ArgumentParser, help_text: str = "look at this tie
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     """Adds the optional arguments RUN and CHECKPOINT."""
-    parser.add_argument("run", nargs="?", metavar="RUN", help="as everywhere; or the folder of a fetched checkpoint")
+    parser.add_argument(
+        "run", nargs="?", metavar="RUN", help="a run as in all commands, or the folder of a fetched checkpoint"
+    )
     parser.add_argument("checkpoint", nargs="?", metavar="CHECKPOINT", help=CHECKPOINT_HELP)
 
 

@@ -45,9 +45,9 @@ def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt checkpoint export`."""
     parser = options.parser("checkpoint export", "Write one checkpoint in a format that others read.")
     add_checkpoint(parser)
-    parser.add_argument("--format", choices=FORMATS, required=True, help="torch.save's, tensors alone, or a DCP folder")
+    parser.add_argument("--format", choices=FORMATS, required=True, help="of torch.save, tensors only, or a DCP folder")
     parser.add_argument(
-        "--to", type=Path, required=True, metavar="PATH", help="the file, or for dcp the folder, to make"
+        "--to", type=Path, required=True, metavar="PATH", help="the file to create; for dcp, the folder"
     )
     parser.add_argument("--key", help="one entry of the state, such as model; default: all of it")
     add_tier(parser, "as it lies on this tier; default: the fastest that has it")

@@ -59,9 +59,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--from", choices=KINDS, metavar="TIER", help=f"{', '.join(tiers)} or {last}; default: the fastest"
     )
-    parser.add_argument(
-        "--to", type=Path, required=True, metavar="DIR", help="a folder that is not there yet, or empty"
-    )
+    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="a new or empty folder")
     return parser
 
 
@@ -103,7 +101,7 @@ def _exclusive(root: Path) -> Iterator[None]:
     try:
         new = not root.exists() or not any(root.iterdir())
         if not new and not (root / _MARK).exists():
-            raise FolderError(f"{root} is not empty; valid: a folder that is not there yet, or empty")
+            raise FolderError(f"{root} is not empty; valid: a new or empty folder")
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = open_append(root / _MARK, 0o600)
     except OSError as error:

@@ -67,11 +67,14 @@ def parser() -> argparse.ArgumentParser:
         "checkpoints", nargs="*", metavar="CHECKPOINT", help=CHECKPOINT_HELP.partition(", or latest")[0]
     )
     parser.add_argument(
-        "--keep", type=int, metavar="N", help="all but the last N, and what keep_every and best of its config keep"
+        "--keep",
+        type=int,
+        metavar="N",
+        help="all except the last N and those that keep_every and best of its config keep",
     )
-    parser.add_argument("--damaged", action="store_true", help="those that were found damaged and set aside")
+    parser.add_argument("--damaged", action="store_true", help="those that are damaged and were set aside")
     add_tier(parser, "delete from this tier only")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be deleted")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     return parser
 
