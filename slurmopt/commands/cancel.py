@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt cancel`."""
-    parser = options.parser("cancel", "Stop a run: its ranks are told, and ended if they do not end themselves.")
+    parser = options.parser("cancel", "Cancel a run: its ranks are asked to stop, and killed if they do not.")
     options.add_run(parser)
     options.add_json(parser)
     return parser

@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt history`."""
-    parser = options.parser("history", "The story of a run: its attempts, why each ended, what that cost.")
+    parser = options.parser("history", "Show the attempts of a run: causes of their ends, lost steps and GPU-hours.")
     options.add_run(parser)
     options.add_json(parser)
     return parser

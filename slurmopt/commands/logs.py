@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt logs`."""
-    parser = options.parser("logs", "What the ranks of a run wrote.")
+    parser = options.parser("logs", "Show the logs of the ranks of a run.")
     options.add_run(parser)
     parser.add_argument("--rank", type=_rank, default=0, metavar="N", help="which rank, or `all` (default: 0)")
     parser.add_argument("--attempt", type=_natural, metavar="K", help="which attempt (default: the latest)")

@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt results`."""
-    parser = options.parser("results", "What the points of a sweep came to: the best, and what each axis does.")
+    parser = options.parser("results", "Show the best points of a sweep and the effect of each axis.")
     parser.add_argument("sweep", nargs="?", metavar="SWEEP", help=options.RUN_HELP)
     parser.add_argument("--sort", metavar="METRIC", help="a metric, an axis, or seconds (default: sweep.metric)")
     parser.add_argument(

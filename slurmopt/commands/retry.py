@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt retry`."""
-    parser = options.parser("retry", "Runs that have ended go on in their folders, with changed needs.")
+    parser = options.parser("retry", "Continue runs that have ended, in their folders, with changed resources.")
     parser.add_argument("arguments", nargs="*", metavar="RUN | key=value", help=f"{options.RUN_HELP}; overrides")
     selection = parser.add_mutually_exclusive_group()
     selection.add_argument(

@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt status`."""
-    parser = options.parser("status", "How runs are: state, progress, why one waits or failed.")
+    parser = options.parser("status", "Show the state and progress of runs, and why they wait or failed.")
     parser.add_argument("runs", nargs="*", metavar="RUN", help=options.RUN_HELP)
     parser.add_argument("--all", action="store_true", help="all runs, newest first")
     output = parser.add_mutually_exclusive_group()

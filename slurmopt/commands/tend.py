@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt tend`."""
-    parser = options.parser("tend", "Bring back the runs that should go on and that nobody brings back.")
+    parser = options.parser("tend", "Restart the runs that should continue and that Slurm does not restart.")
     parser.add_argument(
         "runs", nargs="*", metavar="RUN", help="default: all runs; " + options.RUN_HELP.partition(";")[0]
     )

@@ -1,4 +1,4 @@
-"""`slurmopt throttle SWEEP 8`: limits limit the array tasks of a sweep that run at a time; 0 is no limit.
+"""`slurmopt throttle SWEEP 8`: limits the number of array tasks of a sweep that run at a time; 0 is no limit.
 
 Running tasks go on. Array jobs that are submitted later get the same limit.
 
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt throttle`."""
-    parser = options.parser("throttle", "How many array tasks of a sweep may run at a time, from now on.")
+    parser = options.parser("throttle", "Limit the array tasks of a sweep that run at a time.")
     parser.add_argument("sweep", metavar="SWEEP", help=options.RUN_HELP)
     parser.add_argument("at_once", type=_at_once, metavar="N", help="the maximum number; 0: no limit")
     options.add_json(parser)

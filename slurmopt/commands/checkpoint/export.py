@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt checkpoint export`."""
-    parser = options.parser("checkpoint export", "Write one checkpoint in a format that others read.")
+    parser = options.parser("checkpoint export", "Convert one checkpoint to the format of another library.")
     add_checkpoint(parser)
     parser.add_argument("--format", choices=FORMATS, required=True, help="of torch.save, tensors only, or a DCP folder")
     parser.add_argument(

@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt checkpoint fetch`."""
-    parser = options.parser("checkpoint fetch", "Copy one checkpoint, whole and verified, to a folder.")
+    parser = options.parser("checkpoint fetch", "Copy one checkpoint to a folder, and verify it.")
     add_checkpoint(parser)
     *tiers, last = KINDS
     parser.add_argument(

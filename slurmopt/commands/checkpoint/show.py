@@ -35,7 +35,9 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt checkpoint show`."""
-    parser = options.parser("checkpoint show", "What is in one checkpoint: tensors, files, what it refers to.")
+    parser = options.parser(
+        "checkpoint show", "Show the tensors and files of one checkpoint, and the checkpoints that it refers to."
+    )
     add_checkpoint(parser)
     add_tier(parser, "as it lies on this tier; default: the fastest that has it")
     options.add_json(parser)
