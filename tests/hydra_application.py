@@ -9,6 +9,10 @@ from pathlib import Path
 _CHECKOUT = Path(__file__).resolve().parents[1]
 
 
+UNTRACED = ("env", "-u", "COVERAGE_PROCESS_CONFIG")
+"""Switches coverage off in the command after it: under a tracer, as under a debugger, Hydra prints tracebacks."""
+
+
 def place(path: Path) -> dict[str, str]:
     """Copies the application to `path`, its script to `source/`; what its processes need in their environment."""
     source = _CHECKOUT / "tests" / "hydra_app" / "app"

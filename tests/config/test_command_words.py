@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,8 +144,10 @@ def test_what_cannot_start_is_told_before_the_queue(tmp_path: Path, command: str
     ],
 )
 def test_what_the_launch_cannot_tell_is_let_through(
-    tmp_path: Path, command: str, environment: dict[str, object]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, environment: dict[str, object]
 ) -> None:
+    (tmp_path / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "train.py").write_text("")
     task = Task(command=split_words(command))
     check_command(Settings(task=task, environment=Environment(**environment)), tmp_path)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,12 @@ class Application:
     path: Path
     environment: dict[str, str]
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.python("source/app.py", "-m", *words)
+    def run(self, *words: str, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+        return self.python("source/app.py", "-m", *words, before=before)
 
-    def python(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def python(self, *words: str, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **self.environment}
-        argv = [sys.executable, *words]
+        argv = [*before, sys.executable, *words]
         return subprocess.run(argv, cwd=self.path, env=environment, capture_output=True, text=True, check=False)
 
     def jobs(self, folder: str) -> list[Any]:
@@ -68,7 +69,7 @@ def test_our_sweeper_makes_the_jobs_of_hydras_own(application: Application) -> N
     ],
 )
 def test_our_sweeper_refuses_a_bad_value_before_a_job(application: Application, words: list[str], said: str) -> None:
-    done = application.run(*words, OURS)
+    done = application.run(*words, OURS, before=hydra_application.UNTRACED)
     assert done.returncode == 1
     assert said in done.stderr
     assert "Traceback" not in done.stderr

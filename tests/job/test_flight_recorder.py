@@ -30,10 +30,9 @@ def folder(tmp_path: Path) -> Iterator[RunFolder]:
 
 @pytest.mark.parametrize("is_older", [False, True])
 def test_what_torch_remembers_is_written(folder: RunFolder, is_older: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "_dump_nccl_trace" if hasattr(c10d, "_dump_nccl_trace") else "_dump_fr_trace"
-    dump = getattr(c10d, name)
+    dump = c10d._dump_fr_trace
     if is_older:  # simulated: a version of torch whose dump takes no choice
-        monkeypatch.setattr(c10d, name, lambda: dump(includeStackTraces=False))
+        monkeypatch.setattr(c10d, "_dump_fr_trace", lambda: dump(includeStackTraces=False))
     flight_recorder.write(folder, 0, 0)
     found = pickle.loads(Path(f"{folder.flight_recorder(0)}0").read_bytes())
     assert found["entries"][-1]["profiling_name"] == "gloo:all_reduce"

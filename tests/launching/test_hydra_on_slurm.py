@@ -28,7 +28,7 @@ class Application:
         subprocess.run(["chown", "-R", project.user, self.path], check=True)
 
     def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "source/app.py", "-m", *words]
+        argv = [*(() if check else hydra_application.UNTRACED), sys.executable, "source/app.py", "-m", *words]
         return self.project.run(argv, env=self.environment, check=check, timeout=120)  # type: ignore[no-any-return]
 
     def seen(self, folder: str) -> dict[str, dict[str, Any]]:

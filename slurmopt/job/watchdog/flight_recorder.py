@@ -43,8 +43,11 @@ def _recorded() -> bytes | None:
         return None
     from torch._C import _distributed_c10d as c10d
 
-    # Builds for GPUs have a recorder of their own for NCCL.
-    dump = getattr(c10d, "_dump_nccl_trace", None) or getattr(c10d, "_dump_fr_trace", None)
+    # Builds for GPUs have a recorder of their own for NCCL; it has nothing of gloo's collectives.
+    names = ["_dump_fr_trace", "_dump_nccl_trace"]
+    if "nccl" in str(distributed.distributed_c10d.get_backend_config()):
+        names.reverse()
+    dump = next((getattr(c10d, name) for name in names if hasattr(c10d, name)), None)
     if dump is None:
         return None
     try:  # without the stack of each collective: for those torch imports its compiler, which takes a second and more
