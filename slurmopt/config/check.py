@@ -1,4 +1,4 @@
-"""Small checks that the groups share; each raises ConfigError naming the key."""
+"""Checks of values that several groups use. Each raises ConfigError with the key."""
 
 from __future__ import annotations
 
@@ -9,49 +9,50 @@ from typing import Any
 from slurmopt.errors import ConfigError
 
 AUTO_OFF = ("auto", "off")
-"""The values of an option that is on where that fits, unless it is switched off."""
+"""The values of an option that is applied where it is suitable (`auto`) or not at all (`off`)."""
 
 
 def one_of(value: str, valid: Iterable[str], key: str) -> None:
-    """`value` must be one of `valid`."""
+    """Raises ConfigError unless `value` is one of `valid`."""
     if value not in (choices := list(valid)):
         raise ConfigError(f"{value!r} is not valid{did_you_mean(value, choices)}; valid: {', '.join(choices)}", key)
 
 
 def did_you_mean(word: str, valid: Iterable[str]) -> str:
-    """' (did you mean X?)' where one of `valid` is close to `word`, else nothing."""
+    """Returns ' (did you mean X?)' if one of `valid` is similar to `word`, else an empty string."""
     close = difflib.get_close_matches(word, list(valid), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def at_least(value: int | float | None, least: int, key: str) -> None:
-    """`value` must be None or no less than `least`."""
+    """Raises ConfigError unless `value` is None or at least `least`."""
     if value is not None and value < least:
         raise ConfigError(f"{value} is too few; valid: {least} or more", key)
 
 
 def whole_number(value: Any, least: int, key: str, most: int | None = None) -> None:
-    """`value` must be an int from `least` to `most`. For a group that is also made without OmegaConf's typing."""
+    """Raises ConfigError unless `value` is an int from `least` to `most`. Needed in groups that are also built without
+    OmegaConf, which checks the types otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
         bounds = f"{least} or more" if most is None else f"{least} to {most}"
         raise ConfigError(f"{value!r} is not valid; valid: a whole number, {bounds}", key)
 
 
 def true_or_false(value: Any, key: str) -> None:
-    """`value` must be a bool."""
+    """Raises ConfigError unless `value` is a bool."""
     if not isinstance(value, bool):
         raise ConfigError(f"{value!r} is not valid; valid: true, false", key)
 
 
 def text_or_null(value: Any, key: str) -> None:
-    """`value` must be None or one line of text that is not empty."""
+    """Raises ConfigError unless `value` is None or one non-empty line of text."""
     if value is not None and (not isinstance(value, str) or not value):
         raise ConfigError(f"{value!r} is not valid; valid: a text, or null", key)
     one_line_text(value, key)
 
 
 def readable(value: Any, parse: Callable[[Any], Any], key: str) -> None:
-    """`parse` must accept `value`, unless it is None; its ValueError becomes the message."""
+    """Raises ConfigError if `parse(value)` raises ValueError, with the same message. None is not parsed."""
     if value is None:
         return
     try:
@@ -61,14 +62,14 @@ def readable(value: Any, parse: Callable[[Any], Any], key: str) -> None:
 
 
 def at_most_one(values: Mapping[str, Any], prefix: str) -> None:
-    """Of options that exclude each other at most one may be set."""
+    """Raises ConfigError if more than one of these mutually exclusive options is not None. `prefix`: their group."""
     set_keys = [f"{prefix}.{name}" for name, value in values.items() if value is not None]
     if len(set_keys) > 1:
         raise ConfigError(f"only one of these can be set: {', '.join(set_keys)}")
 
 
 def one_line_text(value: str | None, key: str) -> None:
-    """`value` goes into one line of the script, so it must be one line of UTF-8."""
+    """Raises ConfigError unless `value` is None or one line of printable UTF-8, as the job script requires."""
     if value is None:
         return
     try:

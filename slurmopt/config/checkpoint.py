@@ -1,6 +1,6 @@
-"""Where checkpoints go, how often, and how many are kept.
+"""The group `checkpoint`: the places of checkpoints, the intervals of saves, and the number that is kept.
 
-The job reads this too, so nothing here imports Hydra or OmegaConf.
+The job imports this module too, so it does not import Hydra or OmegaConf.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class Checkpoint:
 
     @property
     def tiers(self) -> dict[str, Tier]:
-        """The tiers that are on, the fastest first."""
+        """The enabled tiers by name, the fastest first."""
         return {tier.name: tier for tier in self._all_tiers() if tier.place is not None}
 
     @property
     def durable_tier(self) -> str | None:
-        """The tier that `wait()` waits for; None where all are off."""
+        """The name of the tier that `wait()` waits for; None if all tiers are off."""
         if self.durable != "auto":
             return self.durable
         return next((name for name in (*shared_kinds(), *KINDS) if name in self.tiers), None)
@@ -96,7 +96,7 @@ TIERS: dict[str, Any] = {item.name: item.default_factory for item in fields(Chec
 
 
 def check_packages(checkpoint: Checkpoint) -> None:
-    """ConfigError where a tier needs a package that this Python lacks; imports none of them."""
+    """Raises ConfigError if an enabled tier needs a package that is not installed. Does not import the packages."""
     for name, tier in checkpoint.tiers.items():
         if tier.compression == "zstd" and not _has("zstandard"):
             raise ConfigError(
@@ -113,9 +113,10 @@ def _has(package: str) -> bool:
 
 
 def checkpoint_of(value: object) -> Checkpoint:
-    """The group from what training code has of it: its `config.checkpoint`, a plain mapping, or the dataclass.
+    """Returns the group for a value passed by training code: its `config.checkpoint`, a plain mapping, or a Checkpoint.
 
-    Raises ConfigError naming the key: an unknown one, a bad value, an environment variable that the job lacks.
+    Raises ConfigError with the key if a key is unknown, a value is invalid, or an environment variable is not set in
+    the job.
     """
     checkpoint = value if isinstance(value, Checkpoint) else _build(Checkpoint, _plain(value), "checkpoint")
     _check_filled_in(asdict(checkpoint), "checkpoint")
@@ -123,7 +124,8 @@ def checkpoint_of(value: object) -> Checkpoint:
 
 
 def _plain(value: object) -> object:
-    """A config of OmegaConf's as plain containers, resolved; whoever made one has imported OmegaConf already."""
+    """Converts a DictConfig to plain containers, resolved; returns other values unchanged. Does not import OmegaConf:
+    a DictConfig exists only if OmegaConf has been imported."""
     omegaconf = sys.modules.get("omegaconf")
     if omegaconf is None or not isinstance(value, omegaconf.DictConfig):
         return value

@@ -1,4 +1,4 @@
-"""What surrounds the task: shell lines, variables, a container, the code."""
+"""The group `environment`: shell lines, variables, a container, the code snapshot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurmopt.errors import ConfigError, one_line
 
 @dataclass(kw_only=True)
 class Container:
-    """A container around each rank. It is put on srun, so the batch shell stays on the host."""
+    """The container of each rank. srun starts it, so the batch shell runs on the host."""
 
     runtime: str = "pyxis"
     """`pyxis` (enroot through srun's own options) or `apptainer`."""
@@ -77,7 +77,8 @@ class Environment:
             raise ConfigError("has a NUL character", "environment.workdir")
 
     def _check_setup(self) -> None:
-        """A quote that is not closed would end the job before it begins."""
+        """Raises ConfigError if `bash -n` rejects the lines: a syntax error, such as an unclosed quote, would end the
+        job before the task starts."""
         if not self.setup:
             return
         for line in self.setup:

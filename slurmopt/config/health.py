@@ -1,6 +1,6 @@
-"""What a node must pass at the start of each attempt.
+"""The group `health`: the checks of each node at the start of each attempt.
 
-The job reads this too, so nothing here imports Hydra or OmegaConf.
+The job imports this module too, so it does not import Hydra or OmegaConf.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Health:
 
 @dataclass(frozen=True, kw_only=True)
 class Checks:
-    """The group as the job needs it: seconds and bytes. None: not looked at."""
+    """The group in the form that the job uses: times in seconds, sizes in bytes. None: not checked."""
 
     within: float = 20.0
     wait: float = 0.0
@@ -72,14 +72,14 @@ class Checks:
     shared: int | None = None
     scratch: int | None = None
     shared_path: str | None = None
-    """The shared tier's folder, where it is not in the run folder; `${oc.env:NAME}` is filled in within the job."""
+    """The folder of the shared tier if it is outside the run folder; `${oc.env:NAME}` is resolved in the job."""
     scratch_path: str | None = None
-    """The scratch tier's folder, likewise."""
+    """The folder of the scratch tier; `${oc.env:NAME}` is resolved in the job."""
     container: bool = False
-    """Whether the rank runs in a container: then these folders must be mounted."""
+    """Whether the rank runs in a container; these folders must then be mounted in it."""
 
     def to_json_arg(self) -> str:
-        """One word for the job script; what is not looked at is left out."""
+        """Returns the checks as JSON without spaces, one argument in the job script; omits those that are None."""
         checks = {name: value for name, value in asdict(self).items() if value is not None}
         if not self.container:
             del checks["container"]
@@ -87,7 +87,7 @@ class Checks:
 
 
 def checks_of(health: Health, scratch_path: str | None, shared_path: str | None, container: bool = False) -> Checks:
-    """What a config asks for; the paths are those of `checkpoint.scratch` and `checkpoint.shared`."""
+    """Returns the checks for a config. The paths are those of `checkpoint.scratch` and `checkpoint.shared`."""
     return Checks(
         within=seconds(health.within),
         wait=0.0 if health.wait is None else seconds(health.wait),
@@ -103,5 +103,5 @@ def checks_of(health: Health, scratch_path: str | None, shared_path: str | None,
 
 
 def from_word(word: str) -> Checks:
-    """The checks of a job script. Raises ValueError for a word that is none."""
+    """Parses the JSON written by `Checks.to_json_arg`. Raises ValueError if it is invalid."""
     return from_json(Checks, word)

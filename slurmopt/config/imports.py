@@ -1,4 +1,4 @@
-"""Imports the modules of `launch.imports`, which register resolvers."""
+"""Imports the modules of `launch.imports`, which register OmegaConf resolvers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slurmopt.errors import ConfigError
 
 
 def import_from(home: Path, module: str) -> None:
-    """Imports a module that may lie in `home`. Raises ConfigError."""
+    """Imports `module` from `home` or sys.path. Raises ConfigError if it cannot be imported."""
     sys.path.insert(0, str(home))
     try:
         import_module(module)

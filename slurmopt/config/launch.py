@@ -82,7 +82,8 @@ class Launch:
 
 
 def dry_run(value: bool | str) -> bool | str:
-    """What `launch.dry_run` means: True, False or "full"; it takes OmegaConf's words for the first two."""
+    """Returns True, False or "full" for a value of `launch.dry_run`; accepts all of OmegaConf's spellings of a bool.
+    Raises ConfigError for any other value."""
     word = str(value).lower()
     if word in ("true", "yes", "on", "y", "t", "1"):
         return True

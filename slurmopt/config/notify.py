@@ -1,4 +1,4 @@
-"""Who hears how the run ended."""
+"""The group `notify`: notifications at the end of a run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Notify:
             _check_words(self.command)
 
     def to_json_arg(self) -> str | None:
-        """What `python -m slurmopt.job.supervisor.notify` reads, as JSON; None where nobody is to hear."""
+        """Returns the JSON argument of `python -m slurmopt.job.supervisor.notify`; None if there is no notification to
+        send."""
         hooks = {"when": list(self.when), "command": self.command, "webhook": self.webhook}
         return json.dumps(hooks) if self.when and (self.command or self.webhook) else None
 

@@ -1,4 +1,4 @@
-"""What the job asks Slurm for."""
+"""The group `resources`: the resources that the job requests from Slurm."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ OWN_OPTIONS = {
     "array", "batch", "bootstrap", "comment", "error", "export", "export-file", "hold", "job-name", "no-requeue",
     "ntasks", "open-mode", "output", "parsable", "quiet", "requeue", "signal", "test-only", "wait", "wrap", "chdir",
 }  # fmt: skip
-"""sbatch options that slurmopt sets itself, or that would take the run out of its hands."""
+"""sbatch options that slurmopt sets itself, or with which it could not manage the run."""
 MEMORY = ("memory", "memory_per_cpu", "memory_per_gpu")
-"""Options of which at most one is set."""
+"""Mutually exclusive options."""
 _NODES = re.compile(r"\s*([0-9]{1,6})(?:\s*-\s*([0-9]{1,6}))?\s*")
 
 
@@ -133,12 +133,12 @@ class Resources:
 
     @property
     def elastic(self) -> bool:
-        """Whether attempts may differ in their number of nodes."""
+        """Whether the number of nodes may differ between attempts."""
         return self.least_nodes < self.most_nodes
 
 
 def _range(nodes: int | str) -> tuple[int, int]:
-    """The least and the most of `resources.nodes`: 2 and "2" are (2, 2), "2-4" is (2, 4)."""
+    """Returns the minimum and maximum of `resources.nodes`: (2, 2) for 2 and "2", (2, 4) for "2-4"."""
     key = "resources.nodes"
     match = _NODES.fullmatch(str(nodes))
     if match is None:

@@ -21,7 +21,7 @@ _MOST = 1_000_000
 
 @dataclass(kw_only=True)
 class Exclude:
-    """Nodes that are left out of the next attempts: those that failed a health check or the run."""
+    """Exclusion of nodes from the next attempts: nodes that failed a health check, or on which the run failed."""
 
     nodes: int = 2
     """The maximum number of excluded nodes, the latest first; 0 disables it."""
@@ -52,7 +52,7 @@ class Restart:
     `continue`: the run is restarted, because many programs exit like this on SIGTERM. `finished`: it has finished."""
 
     budgets: Budgets = field(default_factory=Budgets)
-    """How often it comes back after each cause."""
+    """The number of restarts allowed for each cause."""
 
     no_progress: int = 2
     """The number of consecutive attempts without a new checkpointed step after which the run ends, independently of the
@@ -68,11 +68,11 @@ class Restart:
     over the built-in ones."""
 
     exclude: Exclude = field(default_factory=Exclude)
-    """Nodes that are left out of the next attempts."""
+    """Exclusion of nodes from the next attempts."""
 
     def __post_init__(self) -> None:
         _check_budgets(self.budgets)
-        if str(self.hang_after).lower() == "false":  # YAML's own reading of a bare off
+        if str(self.hang_after).lower() == "false":  # YAML reads a bare `off` as false
             self.hang_after = "off"
         _time_or(self.lead, ("auto",), "restart.lead")
         _time_or(self.hang_after, ("auto", "off"), "restart.hang_after")
@@ -113,7 +113,8 @@ def _check_pattern(pattern: str, cause: str) -> None:
 def policy_of(
     restart: Restart, task: Task, resources: Resources, workdir: Path | None = None, durable: str | None = None
 ) -> Policy:
-    """The policy that a config states, for a run in `workdir` whose stops wait for the tier `durable`."""
+    """Returns the restart policy of a config, for a run in `workdir`. `durable`: the tier that must hold the last
+    checkpoint before the run stops."""
     return Policy(
         budgets=asdict(restart.budgets),
         no_progress=restart.no_progress,

@@ -1,4 +1,4 @@
-"""All groups in one place. The root around them is the user's own."""
+"""All groups of the config. All other keys at the root belong to the user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slurmopt.config.task import Task
 
 @dataclass(kw_only=True)
 class Settings:
-    """The typed part of a config: one field a group."""
+    """The typed part of a config, with one field for each group."""
 
     task: Task = field(default_factory=Task)
     resources: Resources = field(default_factory=Resources)
@@ -36,4 +36,4 @@ class Settings:
 
 
 GROUPS: dict[str, Any] = {item.name: item.default_factory for item in fields(Settings)}
-"""Each group's name and dataclass; the names are reserved at the root of a config."""
+"""The dataclass of each group by name. These names are reserved at the root of a config."""

@@ -1,4 +1,4 @@
-"""Many runs from one launch: which points, and how they share array tasks."""
+"""The group `sweep`: the points of a sweep or search, and how they share array tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slurmopt.config.check import at_least, one_line_text, one_of
 from slurmopt.errors import ConfigError
 
 PRUNING = ("asha", "hyperband", "median")
-"""Searches that end trials early."""
+"""Searches that stop trials early."""
 SEARCHES = ("random", "tpe", *PRUNING)
 DIRECTIONS = ("minimize", "maximize")
 
@@ -87,5 +87,5 @@ class Sweep:
 
     @property
     def packed(self) -> bool:
-        """Whether array tasks start their points themselves, in a parent that has imported torch once."""
+        """Whether each array task runs a parent process that imports torch once and forks the points."""
         return self.per_task > 1 or self.search is not None

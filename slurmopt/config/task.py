@@ -1,4 +1,4 @@
-"""What runs in the job."""
+"""The group `task`: the function or command that runs in the job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slurmopt.config.check import AUTO_OFF, one_of, text_or_null
 from slurmopt.errors import ConfigError
 
 PER = ("rank", "node", "job")
-"""How often a command runs, once that is decided."""
+"""The values of `task.per` after `auto` has been resolved."""
 
 
 @dataclass(kw_only=True)

@@ -1,4 +1,4 @@
-"""The places of a checkpoint: each one's group within `checkpoint`."""
+"""The storage tiers of checkpoints: `checkpoint.scratch`, `checkpoint.shared` and `checkpoint.s3`."""
 
 from __future__ import annotations
 
@@ -16,37 +16,38 @@ STORAGE_CLASSES = (
     "STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "REDUCED_REDUNDANCY",
     "EXPRESS_ONEZONE",
 )  # fmt: skip
-"""S3's storage classes that can be read at once; what lies in the others needs hours of restoring first."""
+"""S3's storage classes with immediate access. Objects of the other classes must be restored first, which takes
+hours."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _URL = re.compile(r"s3://([^/]*)(?:/(.*))?", re.DOTALL)
 _URL_FORM = "s3://BUCKET/PREFIX, the bucket of 3 to 63 lowercase letters, digits, dots and dashes"
-_MOST_TAGS, _LONGEST_TAG, _LONGEST_TAG_VALUE = 10, 128, 256  # S3's own bounds
+_MOST_TAGS, _LONGEST_TAG, _LONGEST_TAG_VALUE = 10, 128, 256  # limits of S3
 
 
 @dataclass(kw_only=True)
 class Tier:
-    """What all tiers have in common."""
+    """The fields that all tiers have."""
 
     name: ClassVar[str]
-    """Its entry in `slurmopt.storage.kinds.KINDS`."""
+    """The key of the tier in `slurmopt.storage.kinds.KINDS`."""
     deferred: ClassVar[tuple[str, ...]] = ("path",)
-    """The keys in which `${oc.env:NAME}` is filled in within the job."""
+    """The keys in which `${oc.env:NAME}` is resolved in the job."""
 
     every: str = "auto"
-    """How often a checkpoint goes there: a number of steps, a time such as `10min`, or `auto`: from what a save costs
-    and `checkpoint.mtbf`."""
+    """The interval of saves to this tier: a number of steps, a time such as `10min`, or `auto`: derived from the
+    duration of a save and `checkpoint.mtbf`."""
 
     keep: int = 3
-    """How many of the last checkpoints are kept."""
+    """The number of the latest checkpoints that are kept."""
 
     keep_every: int | None = None
-    """The first checkpoint at or after each multiple of this is kept for ever."""
+    """A number of steps. The first checkpoint at or after each multiple of it is kept permanently."""
 
     best: int = 0
-    """How many of the best by `checkpoint.metric` are kept besides."""
+    """The number of checkpoints with the best `checkpoint.metric` that are kept in addition."""
 
     compression: str | None = None
-    """`zstd`, or none. Random weights hardly shrink (8% in fp32, 29% in bf16)."""
+    """`zstd`; null: off. Random weights are reduced only by 8% in fp32 and 29% in bf16."""
 
     def __post_init__(self) -> None:
         readable(str(self.every), steps_or_seconds, self._key("every"))
@@ -60,13 +61,13 @@ class Tier:
 
     @property
     def place(self) -> str | None:
-        """Where it lies as the config says it; None: the tier is off."""
+        """The configured path or URL; None if the tier is off."""
         place: str | None = getattr(self, KINDS[self.name].place_key)
         return place
 
     @property
     def options(self) -> dict[str, Any]:
-        """The fields that only this kind of storage has, besides its place."""
+        """The fields that are specific to this kind of storage, except for its place."""
         common = {KINDS[self.name].place_key, *(item.name for item in fields(Tier))}
         return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in common}
 
@@ -76,16 +77,16 @@ class Tier:
 
 @dataclass(kw_only=True)
 class Scratch(Tier):
-    """The disk of each node: the fastest tier, gone with the node."""
+    """The local disk of each node: the fastest tier, lost when the node fails."""
 
     name: ClassVar[str] = "scratch"
 
     path: str | None = None
-    """A folder on each node's own disk, such as `${oc.env:TMPDIR}`, which is filled in within the job; null: off. The
-    run's NAME/ID is appended."""
+    """A folder on the local disk of each node, such as `${oc.env:TMPDIR}`, which is resolved in the job; null: off. The
+    NAME/ID of the run is appended."""
 
     keep: int = 2
-    """How many of the last checkpoints are kept."""
+    """The number of the latest checkpoints that are kept."""
 
     def __post_init__(self) -> None:
         _folder(self.path, self._key("path"), "an absolute path")
@@ -110,35 +111,35 @@ class Shared(Tier):
 
 @dataclass(kw_only=True)
 class S3(Tier):
-    """A bucket of S3, or of a server that speaks its language. Credentials are boto3's to find, never the config's."""
+    """A bucket of S3 or of an S3-compatible server. boto3 finds the credentials; they are never part of the config."""
 
     name: ClassVar[str] = "s3"
     deferred: ClassVar[tuple[str, ...]] = ("url", "endpoint", "region", "kms_key", "tags")
 
     url: str | None = None
-    """`s3://BUCKET/PREFIX`; null: off. The run's NAME/ID is appended."""
+    """`s3://BUCKET/PREFIX`; null: off. The NAME/ID of the run is appended."""
 
     endpoint: str | None = None
-    """The server's URL, where it is not AWS."""
+    """The URL of an S3-compatible server; null: AWS."""
 
     region: str | None = None
-    """The bucket's region. Default: as boto3 finds it."""
+    """The region of the bucket. Default: boto3's."""
 
     storage_class: str | None = None
-    """S3's storage class, such as `STANDARD_IA` or `INTELLIGENT_TIERING`; one that can be read at once. Default: the
+    """A storage class of S3 with immediate access, such as `STANDARD_IA` or `INTELLIGENT_TIERING`. Default: the
     bucket's."""
 
     kms_key: str | None = None
-    """The KMS key that S3 encrypts with: its ID, ARN or alias. Default: as the bucket is set up."""
+    """The ID, ARN or alias of the KMS key with which S3 encrypts the objects. Default: the bucket's."""
 
     tags: dict[str, str] = field(default_factory=dict)
-    """Tags of each object, for lifecycle rules and bills: `{team: vision}`."""
+    """Tags of each object, for lifecycle rules and cost allocation: `{team: vision}`."""
 
     accelerate: bool = False
     """Whether Transfer Acceleration is used; the bucket must have it enabled."""
 
     requester_pays: bool = False
-    """Whether you pay for the requests, in a bucket whose owner does not."""
+    """Whether you pay for the requests to a bucket with Requester Pays."""
 
     def __post_init__(self) -> None:
         text_or_null(self.url, self._key("url"))
@@ -171,14 +172,14 @@ class S3(Tier):
             raise ConfigError(f"only one of these can be set: {self._key('endpoint')}, {self._key('accelerate')}")
         if not known(self.endpoint):
             return
-        if "@" in str(self.endpoint):  # never shown: what is before it may be a secret
+        if "@" in str(self.endpoint):  # not shown in the message: the part before it may be a secret
             raise ConfigError("has credentials in it; boto3 finds them elsewhere", self._key("endpoint"))
         if not _is_server(str(self.endpoint)):
             raise ConfigError(f"{self.endpoint!r} is no server; valid: https://HOST[:PORT]", self._key("endpoint"))
 
     def _check_storage_class(self) -> None:
         text_or_null(self.storage_class, self._key("storage_class"))
-        if self.storage_class is not None and self.endpoint is None:  # other servers have classes of their own
+        if self.storage_class is not None and self.endpoint is None:  # other servers define their own classes
             one_of(self.storage_class, STORAGE_CLASSES, self._key("storage_class"))
 
     def _check_tags(self) -> None:
@@ -192,7 +193,7 @@ class S3(Tier):
 
 
 def known(value: str | None) -> bool:
-    """Whether there is a value to check; `${oc.env:NAME}` is known only within the job."""
+    """Whether `value` is set and has no interpolation; `${oc.env:NAME}` is resolved only in the job."""
     return value is not None and "${" not in value
 
 
@@ -206,7 +207,7 @@ def _is_server(endpoint: str) -> bool:
     try:
         url = urlsplit(endpoint)
         return url.scheme in ("http", "https") and bool(url.hostname) and (url.port or 1) > 0
-    except ValueError:  # a port that is no number
+    except ValueError:  # the port is not a number
         return False
 
 

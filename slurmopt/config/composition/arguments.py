@@ -11,7 +11,7 @@ from slurmopt.errors import ConfigError
 
 HYDRA_FLAGS = ("--cfg", "-c", "--help", "-h", "--hydra-help", "--info", "-i", "--shell-completion", "-sc", "--version")
 _WITH_VALUE = ("--cfg", "-c", "--info", "-i", "--package", "-p")
-"""Flags of Hydra's of which the next word is no override."""
+"""Flags of Hydra that take the next word as their value."""
 _CFG_KINDS = ("job", "hydra", "all")
 _MULTIRUN = ("-m", "--multirun")
 _CONFIG_DIR = ("--config-dir", "-cd")
@@ -19,22 +19,22 @@ _CONFIG_DIR = ("--config-dir", "-cd")
 
 @dataclass(frozen=True)
 class Arguments:
-    """What was typed after `slurmopt launch`."""
+    """The parsed arguments of `slurmopt launch`."""
 
     overrides: list[str]
     config_dir: str | None
     shows: bool
-    """Whether Hydra is asked to show something (`--cfg`, `--help`, `--info`) instead of a launch."""
+    """Whether Hydra shows information (`--cfg`, `--help`, `--info`) instead of a launch."""
     words: list[str]
-    """All that was typed but for `--config-dir`."""
+    """All arguments except for `--config-dir`."""
     multirun: bool = False
     """Whether it is a sweep (`-m`)."""
 
 
 def parse(argv: list[str]) -> Arguments:
-    """Sorts the words of a command line. ConfigError for an option that a launch does not know."""
+    """Parses the arguments of a launch. Raises ConfigError for an unknown option or an invalid override."""
     for word in argv:
-        if not word.isascii() and "\udc80" <= max(word) <= "\udcff":  # how Python shows bytes that are no UTF-8
+        if not word.isascii() and "\udc80" <= max(word) <= "\udcff":  # Python's surrogate escapes for invalid UTF-8
             raise ConfigError(f"{word!r} is not valid UTF-8")
     words, config_dir = _take_config_dir(argv)
     _refuse_command(words)
@@ -65,7 +65,7 @@ def _take_config_dir(argv: list[str]) -> tuple[list[str], str | None]:
 
 
 def _check_shown(words: list[str]) -> None:
-    """Hydra answers a `--cfg` without a kind by its whole usage."""
+    """Raises ConfigError for `--cfg` without a kind, for which Hydra would print its whole usage text."""
     for word, following in pairwise([*words, ""]):
         if word in ("--cfg", "-c") and following not in _CFG_KINDS:
             raise ConfigError(f"needs one of {', '.join(_CFG_KINDS)}", word)
@@ -82,7 +82,7 @@ def _refuse_options(words: list[str]) -> None:
 
 
 def _refuse_command(words: list[str]) -> None:
-    """A command that was typed as after srun or torchrun is answered with the launch that runs it."""
+    """Raises ConfigError if a command is given as for srun or torchrun; the message has the launch that runs it."""
     pairs = enumerate(pairwise(["", *words]))
     at = next((at for at, (before, word) in pairs if _reads_like_a_word(word) and before not in _WITH_VALUE), None)
     if at is None:
@@ -100,7 +100,8 @@ def _reads_like_a_word(word: str) -> bool:
 
 
 def _refuse_beside_run(words: list[str], multirun: bool) -> None:
-    """A run goes on as it was: with `launch.run` nothing but `launch.…` can be said."""
+    """Raises ConfigError for overrides other than `launch.…` with `launch.run`: a run continues with its stored
+    config."""
     if not any(word.startswith("launch.run=") for word in words):
         return
     if multirun:

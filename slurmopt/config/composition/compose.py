@@ -1,7 +1,7 @@
-"""From argv to a composed config: Hydra's Compose API once, the schema as one node, the user's folder first.
+"""Composes the config of a launch with Hydra: the schema is one node, and the user's folder has precedence.
 
-Hydra's own entry point composes twice, ends with status 1 on a bad config, logs to standard output and makes an
-`outputs/` folder; a launcher wants none of these. `--cfg`, `--help` and `--info` still go to it (`slurmopt.launch`).
+Hydra's own entry point is not used: it composes twice, exits with status 1 on an invalid config, logs to standard
+output and creates an `outputs/` folder. It still handles `--cfg`, `--help` and `--info` (`slurmopt.launch`).
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath
 
 PRIMARY = "slurmopt"
-"""The primary config's name; never `config`, which users have in folders of their own."""
+"""The name of the primary config. It is not `config`, a name that is common in users' own folders."""
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9]+(:[0-9]+)+")
 
 
 def user_folder(config_dir: str | None) -> Path | None:
-    """The user's config folder: `--config-dir`, else `conf/` where the launch was typed, if it is there."""
+    """Returns the user's config folder: `--config-dir`, else `conf/` in the current directory, else None.
+
+    Raises ConfigError if the folder cannot be read."""
     if config_dir is not None:
         folder = Path(config_dir).absolute()
         if not os.path.isdir(folder):
@@ -52,7 +54,7 @@ def user_folder(config_dir: str | None) -> Path | None:
         raise ConfigError("is a link to nowhere", str(folder))
     if not folder.is_dir() or _same(folder, shipped("conf")):
         return None
-    if not os.access(folder, os.R_OK | os.X_OK):  # Hydra would go on without it, to the shipped configs
+    if not os.access(folder, os.R_OK | os.X_OK):  # Hydra would ignore it and use the shipped configs
         raise ConfigError("you may not read it", str(folder))
     return folder
 
@@ -62,27 +64,27 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def search_path(config_dir: str | None) -> ConfigSearchPath:
-    """Hydra's search path for a launch: the user's folder, then the shipped one."""
+    """Returns Hydra's search path for a launch: the user's folder, then the shipped one."""
     path = create_config_search_path(str(shipped("conf")))
     put_user_folder_first(path, user_folder(config_dir))
     return path
 
 
 def put_user_folder_first(path: ConfigSearchPath, folder: Path | None) -> None:
-    """The user's configs win over the shipped ones of the same name."""
+    """Prepends `folder` to the search path, so that its configs take precedence over shipped ones of the same name."""
     if folder is not None:
         path.prepend("user", f"file://{folder}", SearchPathQuery(provider="main"))
 
 
 def register_schema() -> None:
-    """Puts the typed groups into Hydra's ConfigStore, as one node with an untyped root."""
+    """Stores the typed groups in Hydra's ConfigStore, as one node with an untyped root."""
     store = ConfigStore.instance()
     store.store(name="slurmopt_schema", node={name: OmegaConf.structured(group) for name, group in GROUPS.items()})
 
 
 @contextlib.contextmanager
 def hydra_session(config_dir: str | None = None) -> Iterator[Hydra]:
-    """A Hydra over `search_path(config_dir)`, with the schema registered; gone again afterwards."""
+    """Yields a Hydra object with `search_path(config_dir)` and the schema; clears the global Hydra state on exit."""
     register_schema()
     GlobalHydra.instance().clear()
     with careful_yaml():
@@ -92,8 +94,10 @@ def hydra_session(config_dir: str | None = None) -> Iterator[Hydra]:
 
 @contextlib.contextmanager
 def careful_yaml() -> Iterator[None]:
-    """YAML 1.1 reads `time: 10:00:00` as the number 36000, which Slurm would take for minutes: here it is text. And a
-    value that its tag does not allow, such as `!!bool maybe`, is a YAMLError that names its place."""
+    """Changes yaml.SafeLoader within the context in two ways.
+
+    `time: 10:00:00` is text; YAML 1.1 reads it as the number 36000, which Slurm would interpret as minutes. A value
+    that is invalid for its tag, such as `!!bool maybe`, raises a YAMLError with the position."""
     loader: Any = yaml.SafeLoader
     resolvers, construct = loader.yaml_implicit_resolvers, loader.construct_object
     loader.yaml_implicit_resolvers = {
@@ -120,16 +124,17 @@ def _without_clock(tag: str, pattern: Any) -> Any:
 
 
 def compose(overrides: list[str], config_dir: str | None = None) -> DictConfig:
-    """The composed config, Hydra's own node included, nothing resolved yet; `task.command` is a list of words.
+    """Returns the composed config including Hydra's own node, without resolving interpolations; `task.command` is a
+    list of words.
 
-    Raises ConfigError with one line for whatever is wrong with the configs or the overrides.
+    Raises ConfigError with a message of one line for any error in the configs or the overrides.
     """
     with hydra_session(config_dir) as hydra, compose_errors(config_dir):
         return compose_with(hydra, overrides)
 
 
 def compose_with(hydra: Hydra, overrides: list[str]) -> DictConfig:
-    """`compose` within a `hydra_session`, for several in a row; its errors are those of Hydra."""
+    """Composes like `compose` in an existing `hydra_session`, for several configs. Raises Hydra's errors."""
     config = hydra.compose_config(config_name=PRIMARY, overrides=overrides, run_mode=RunMode.RUN, from_shell=False)
     split_command(config)
     return config
@@ -137,7 +142,7 @@ def compose_with(hydra: Hydra, overrides: list[str]) -> DictConfig:
 
 @contextlib.contextmanager
 def compose_errors(config_dir: str | None) -> Iterator[None]:
-    """What Hydra, OmegaConf and YAML refuse, as a ConfigError of one line."""
+    """Converts errors of Hydra, OmegaConf and YAML to a ConfigError with a message of one line."""
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
@@ -150,12 +155,12 @@ def compose_errors(config_dir: str | None) -> Iterator[None]:
         raise ConfigError(f"cannot read {error.filename or 'a config'}: {(error.strerror or '').lower()}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"not valid UTF-8: {', '.join(_not_utf8(user_folder(config_dir)))}") from error
-    except (ValueError, TypeError, AssertionError) as error:  # Hydra's for a group choice that is a number or null
+    except (ValueError, TypeError, AssertionError) as error:  # raised by Hydra if a group choice is a number or null
         raise ConfigError(one_line(str(error).partition("\n")[0]) or type(error).__name__) from error
 
 
 def _not_utf8(folder: Path | None) -> list[str]:
-    """The config files that Hydra stumbled over without naming them."""
+    """Returns the config files that are not valid UTF-8; Hydra's error does not name them."""
     undecodable = []
     for path in (path for path in sorted(folder.rglob("*.yaml")) if path.is_file()) if folder else ():
         try:
@@ -166,7 +171,7 @@ def _not_utf8(folder: Path | None) -> list[str]:
 
 
 def split_command(config: DictConfig) -> None:
-    """Makes words of a `task.command` or `notify.command` that is one text."""
+    """Splits a `task.command` or `notify.command` that is a string into a list of words, in place."""
     for name in ("task", "notify"):
         group = config.get(name)
         node = group._get_node("command") if isinstance(group, DictConfig) else None

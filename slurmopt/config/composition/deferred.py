@@ -1,7 +1,7 @@
-"""`${oc.env:NAME}` belongs to the job: what reads the environment is never written down resolved.
+"""Values with `${oc.env:NAME}`: they are resolved in the job, and never stored resolved.
 
-The job's own filling-in knows plain text with `${oc.env:NAME}` or `${oc.env:NAME,default}` in it and nothing else, so
-that it needs neither OmegaConf nor slurmopt in the job's Python.
+The job replaces only `${oc.env:NAME}` and `${oc.env:NAME,default}` in plain text, so its Python needs neither OmegaConf
+nor slurmopt.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from slurmopt.config.composition.resolved import environment_reads, resolved
 from slurmopt.errors import ConfigError
 
 DEFERRED = re.compile(r"\$\{oc\.env:([A-Za-z_][A-Za-z0-9_]*)(?:,([^{}]*))?\}")
-"""One deferred piece: the variable's name, and the default where there is one."""
+"""Matches one `${oc.env:…}`. Groups: the name of the variable, and the default if there is one."""
 
 
 def _as_text(name: str, *default: Any) -> str:
@@ -25,7 +25,9 @@ def _as_text(name: str, *default: Any) -> str:
 
 
 def deferred(parent: Container, key: str | int, full_key: str) -> Any:
-    """The value of `key`, resolved but for `${oc.env:…}`, which stays as text for the job to fill in."""
+    """Returns the value of `key`, resolved except for `${oc.env:…}`, which the job resolves.
+
+    Raises ConfigError with `full_key` if `oc.env` is used within another resolver."""
     with environment_reads(_as_text) as reads:
         value = parent[key]
     if reads.count and (not isinstance(value, str) or len(DEFERRED.findall(value)) != reads.count):
@@ -37,10 +39,9 @@ def deferred(parent: Container, key: str | int, full_key: str) -> Any:
 
 
 def storable(config: DictConfig, leave_out: str) -> dict[str, Any]:
-    """The config as plain containers, resolved but for whatever reads the environment; that stays an interpolation.
+    """Returns the config as plain containers, without the root key `leave_out`. Interpolations are resolved, except for
+    those that read the environment.
 
-    The root key `leave_out` is no part of it.
-
-    Raises ConfigError naming the first key that cannot be resolved.
+    Raises ConfigError with the first key that cannot be resolved.
     """
     return resolved(config, leave_out, translate)

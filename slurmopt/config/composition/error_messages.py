@@ -1,4 +1,4 @@
-"""Hydra's and OmegaConf's errors as one line in slurmopt's words: what is wrong, where, what would be valid."""
+"""Converts errors of Hydra and OmegaConf to messages of one line: the problem, its place, and the valid values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slurmopt.errors import ConfigError, one_line
 
 
 def translate(error: BaseException) -> ConfigError:
-    """The ConfigError for an error raised while composing or resolving."""
+    """Returns the ConfigError for an error of Hydra or OmegaConf."""
     if isinstance(error, OverrideParseException):
         why = one_line(_first_lines(str(error)))
         return ConfigError(f"{one_line(error.override)!r} is no override ({why}); quote the value: key='\"a[1-2]\"'")
@@ -42,7 +42,7 @@ def translate(error: BaseException) -> ConfigError:
 
 
 def _deepest(error: BaseException) -> BaseException:
-    """The first error in the chain that says which key is wrong."""
+    """Returns the first error in the chain of causes that has the key, else `error`."""
     current: BaseException | None = error
     while current is not None:
         if isinstance(current, (OmegaConfBaseException, MissingConfigException)):
@@ -57,7 +57,7 @@ def _place(message: str) -> str:
 
 
 def _collision(error: BaseException, key: str | None) -> str | None:
-    """The group that a plain value was put in the place of."""
+    """Returns the group to which a plain value was assigned; None for other errors."""
     match = re.search(r"is not a subclass of (\w+)", str(error))
     if match is None or not isinstance(error, ValidationError):
         return None
@@ -88,11 +88,11 @@ _VALID = (
     ("could not be converted to Float", True, "; valid: a number"),
     ("is not a valid bool", True, "; valid: true, false"),
 )
-"""What OmegaConf says, whether it is worth repeating, and what would be valid."""
+"""A part of OmegaConf's message, whether that message is kept, and the text that is appended to it."""
 
 
 def unknown_key(kind: Any, path: str, name: str) -> str:
-    """The message for a key `name` that the dataclass `kind`, at `path` in the config, does not have."""
+    """Returns the message for an unknown key `name` of the dataclass `kind`, which is at `path` in the config."""
     valid = [item.name for item in fields(kind)]
     listed = ", ".join(valid) if valid else "none yet (the group is reserved)"
     hint = did_you_mean(name, valid)
@@ -100,7 +100,7 @@ def unknown_key(kind: Any, path: str, name: str) -> str:
 
 
 def _first_lines(message: str) -> str:
-    """What a person needs of a message that goes on with search paths and advice for other tools."""
+    """Returns the first three lines of a message, without details such as `full_key`, joined by spaces."""
     kept = [line.strip() for line in message.splitlines() if line.strip()]
     kept = [line for line in kept if not re.match(r"(full_key|object_type|reference_type|See https)", line)]
     return " ".join(kept[:3])

@@ -1,4 +1,4 @@
-"""Overrides on a config that was composed and stored before: the same grammar, checks and errors as at a launch."""
+"""Applies overrides to a stored config, with the same grammar, checks and errors as a launch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 def parse(words: list[str]) -> list[Override]:
-    """The overrides. ConfigError for what is none, and for sweeps and config groups, which only a launch composes."""
+    """Parses overrides. Raises ConfigError for invalid ones, for sweeps, and for choices of config groups, which
+    require a new launch."""
     overrides = [_parsed(word) for word in words]
     for override in overrides:
         if not override.key_or_group:
@@ -64,9 +65,9 @@ def _names_a_group(override: Override) -> bool:
 
 
 def overridden(stored: dict[str, Any], overrides: list[Override]) -> tuple[dict[str, Any], dict[str, Any], Settings]:
-    """The stored config as it is, and with the overrides: plain; and the latter's typed part, checked.
+    """Returns the stored config as plain containers, the same with the overrides, and the typed part of the latter.
 
-    What reads the environment stays an interpolation. Raises ConfigError naming the key.
+    Interpolations that read the environment are not resolved. Raises ConfigError with the key.
     """
     config = _typed(stored)
     before = storable(config, leave_out="")
@@ -83,7 +84,7 @@ def overridden(stored: dict[str, Any], overrides: list[Override]) -> tuple[dict[
 
 
 def _refuse_unknown(config: DictConfig, override: Override) -> None:
-    """A misspelt key beside the groups. Within them their types tell."""
+    """Raises ConfigError for an unknown key outside the groups. Within them, OmegaConf checks the keys."""
     if override.is_add() or override.is_force_add():
         return
     node: Any = config

@@ -1,6 +1,6 @@
-"""A composed config as plain containers, resolved but for `${oc.env:…}`: the same at a launch and in the job.
+"""Converts a composed config to plain containers, resolved except for `${oc.env:…}`.
 
-OmegaConf alone is needed, so that the job computes the config of a point as the launch would have.
+It requires only OmegaConf, so the job computes the config of a point in the same way as the launch.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from omegaconf.resolvers import oc
 from slurmopt.errors import ConfigError
 
 Explain = Callable[[OmegaConfBaseException], ConfigError]
-"""Says in one line what OmegaConf could not resolve."""
+"""Converts an error of OmegaConf to a ConfigError with a message of one line."""
 
 
 class EnvironmentReads:
-    """Counts how often a resolution asked for an environment variable."""
+    """The number of environment variables read by interpolations."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -43,9 +43,9 @@ def environment_reads(answer: Callable[..., Any]) -> Iterator[EnvironmentReads]:
 
 
 def resolved(config: DictConfig, leave_out: str, explain: Explain) -> dict[str, Any]:
-    """The config as plain containers; the root key `leave_out` is no part of it.
+    """Returns the config as plain containers, without the root key `leave_out`.
 
-    Raises ConfigError naming the first key that cannot be resolved.
+    Raises ConfigError with the first key that cannot be resolved.
     """
     with environment_reads(oc.env) as reads:
         return {str(key): _stored_item(config, key, reads, explain) for key in config if key != leave_out}

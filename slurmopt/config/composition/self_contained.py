@@ -1,7 +1,7 @@
-"""A part of a larger config as plain containers that need the larger one no more.
+"""Converts a part of a config to plain containers that do not refer to the rest of the config.
 
-A key may reach the environment through a key elsewhere in the config. What is stored then is the text that the other
-key holds, so that the variable's value is not written down and the part can be read alone.
+A key may read the environment through a key in another part of the config. The text of that other key is then stored,
+so that the value of the variable is not written and the part can be resolved alone.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from slurmopt.errors import ConfigError
 
 
 def self_contained(part: DictConfig, leave_out: str) -> dict[str, Any]:
-    """`part`, a node of a composed config, resolved but for what reads the environment; without its key `leave_out`.
+    """Returns `part`, a node of a composed config, as plain containers without its key `leave_out`. Interpolations are
+    resolved, except for those that read the environment.
 
-    Raises ConfigError naming the first key that cannot be resolved, or that hides an environment variable from the job.
+    Raises ConfigError with the first key that cannot be resolved, or that uses an environment variable in a way that
+    the job cannot resolve.
     """
     return {str(key): _item(part, key, (str(key),)) for key in part if key != leave_out}
 
@@ -57,7 +59,7 @@ def _item(parent: Any, key: Any, path: tuple[str, ...]) -> Any:
 
 
 def _stands_alone(text: str, value: Any) -> bool:
-    """Whether `text` gives the same without the rest of the config."""
+    """Whether `text` resolves to `value` without the rest of the config."""
     try:
         return str(OmegaConf.create({"text": text}).text) == str(value)
     except OmegaConfBaseException:
@@ -65,8 +67,11 @@ def _stands_alone(text: str, value: Any) -> bool:
 
 
 def _as_text(parent: Any, key: Any, path: tuple[str, ...], value: Any) -> Any:
-    """With `${oc.env:NAME}` in place of each variable's value. Where that is no text (a number, another resolver's
-    result), what only the script needs, which holds it anyway, is stored with its value."""
+    """Returns the value with `${oc.env:NAME}` in place of the value of each variable.
+
+    If that is not possible (a number, the result of another resolver), returns the resolved value for fields that are
+    only used in the script, which contains the value in any case; raises ConfigError for the fields that are resolved
+    in the job."""
     try:
         return deferred(parent, key, ".".join(path))
     except (ConfigError, OmegaConfBaseException) as error:

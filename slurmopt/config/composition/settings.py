@@ -1,4 +1,4 @@
-"""The typed part of a composed config, validated again: `+` and `++` slip past Hydra's own check of keys."""
+"""Validates the typed part of a composed config. Hydra does not check the keys of `+` and `++` overrides."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ DEFERRED_FIELDS = {
     *(("checkpoint", name, key) for name, tier in TIERS.items() for key in tier.deferred),
     ("sweep", "then"),
 }
-"""Where `${oc.env:NAME}` is filled in within the job; everywhere else the script needs the value at launch."""
+"""The fields in which `${oc.env:NAME}` is resolved in the job. In all others it is resolved at launch, because the
+script contains the value."""
 
 
 def settings(config: DictConfig) -> Settings:
-    """Every group as its dataclass, resolved and checked. Raises ConfigError naming the key."""
+    """Returns all groups as dataclasses, resolved and checked. Raises ConfigError with the key."""
     check_groups(config)
     return Settings(**{group: typed_group(config, group) for group in GROUPS})
 
 
 def typed_group(config: DictConfig, group: str) -> Any:
-    """One group as its dataclass."""
+    """Returns one group as its dataclass. Raises ConfigError with the key."""
     try:
         return _instance(config[group], GROUPS[group], (group,))
     except OmegaConfBaseException as error:
@@ -46,7 +47,7 @@ def typed_group(config: DictConfig, group: str) -> Any:
 
 
 def check_groups(config: DictConfig) -> None:
-    """ConfigError where a group is not there, is something else, or has a key that it does not know."""
+    """Raises ConfigError if a group is missing, is not a mapping, or has an unknown key."""
     for group, kind in GROUPS.items():
         node = config.get(group)
         if not isinstance(node, DictConfig):
@@ -86,7 +87,8 @@ def _deferred_items(node: Any, full_key: str) -> Any:
 
 
 def load(path: Path) -> tuple[dict[str, Any], Settings]:
-    """A stored config of one's own: as plain containers, and its typed part. ConfigError where it cannot be read."""
+    """Reads a stored config of this user. Returns it as plain containers and as its typed part. Raises ConfigError if
+    it cannot be read or is invalid."""
     try:
         held = stored_yaml.load(path, mine=True)
         if held is not None and not isinstance(held, dict):

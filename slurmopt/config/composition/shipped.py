@@ -1,4 +1,4 @@
-"""Where the shipped configs and templates lie."""
+"""The folders of the shipped configs and templates."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def shipped(folder: str) -> Path:
-    """`conf` or `sbatch_templates`: inside the package once installed, at the top of the repository in a checkout."""
+    """Returns the path of `conf` or `sbatch_templates`: in the installed package, or in the root of a checkout."""
     installed = _PACKAGE / folder
     return installed if installed.is_dir() else _PACKAGE.parent / folder

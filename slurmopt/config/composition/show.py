@@ -1,4 +1,4 @@
-"""`--cfg`, `--help`, `--info` and `-sc`: Hydra's own entry point shows them, over the search path of a launch."""
+"""Handles `--cfg`, `--help`, `--info` and `-sc` with Hydra's entry point and the search path of a launch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OVERRIDE = re.compile(r"[^-=][^=]*=")
 
 
 def show(words: list[str], config_dir: str | None) -> int:
-    """Hands `words` to `@hydra.main`. It exits by itself where it does not like them."""
+    """Runs `@hydra.main` with the arguments `words` and returns 0. Hydra exits the process for invalid arguments."""
     import hydra
     from hydra.core.config_search_path import ConfigSearchPath
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -30,7 +30,8 @@ def show(words: list[str], config_dir: str | None) -> int:
     folder = user_folder(config_dir)
 
     class LaunchSearchPath(SearchPathPlugin):
-        """Registered in this process alone: an installed plugin would change every Hydra application."""
+        """Adds the user's folder. It is registered only in this process; an installed plugin would affect all Hydra
+        applications."""
 
         def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
             put_user_folder_first(search_path, folder)
@@ -39,7 +40,7 @@ def show(words: list[str], config_dir: str | None) -> int:
     Plugins.instance().register(LaunchSearchPath)
     sys.argv = ["slurmopt launch", *words]
     with careful_yaml(), compose_errors(config_dir):
-        # Hydra would tell of a bad one in many lines, with all of it.
+        # Checked first: Hydra's own message for an invalid value has many lines and repeats the whole value.
         for override in OverridesParser.create().parse_overrides([word for word in words if _OVERRIDE.match(word)]):
             if not override.is_sweep_override():
                 OmegaConf.create([override.value()])

@@ -1,6 +1,6 @@
-"""Reads config.yaml of a run folder, whoever may have written it: plain containers, nothing resolved.
+"""Reads config.yaml of a run folder, which is untrusted, as plain containers without resolving interpolations.
 
-The same as `OmegaConf.load` gives, by libyaml where Python's YAML has it, ten times as fast.
+The result equals that of `OmegaConf.load`. With libyaml, if PyYAML has it, reading is ten times as fast.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ _DEEPEST = 100
 _TOO_DEEP = "it is nested too deeply"
 _LONGEST = 40
 _MOST_DIGITS = 4300
-"""As Python's own limit. A number of base 60, such as 1:30:00, takes a time that grows with their square."""
+"""Python's own limit. The time to parse a base 60 number, such as 1:30:00, is quadratic in the number of digits."""
 
 
 def load(path: Path, exact: bool = True, mine: bool = False) -> Any:
-    """The containers. `exact`: with OmegaConf's idea of what is a number, such as 1e-3; its import takes 20 ms.
-    `mine`: whether the file must be this user's, because what it says is going to be carried out.
+    """Returns the content of the file as plain containers.
 
-    OSError where the file cannot be read; yaml.YAMLError for what is no YAML of that kind: also for what is no regular
-    file, for a value that its tag does not allow, for more values than a config has, and where aliases lead in a circle
-    or unfold to more than a million values.
+    `exact`: parse numbers such as 1e-3 like OmegaConf, whose import takes 20 ms. `mine`: require that the file belongs
+    to this user, because the config is going to be executed.
+
+    Raises OSError if the file cannot be read. Raises yaml.YAMLError if it is not valid YAML or not a regular file, if a
+    value is invalid for its tag, if there are too many values for a config, if aliases are cyclic, or if they expand to
+    more than a million values.
     """
     try:
         text = read_text(path, mine)
@@ -40,8 +42,8 @@ def load(path: Path, exact: bool = True, mine: bool = False) -> Any:
 
 
 def parse(text: str, exact: bool = True) -> Any:
-    """The containers of the file's text. yaml.YAMLError as from `load`."""
-    if text.count("\n") + text.count(",") > _MOST_WRITTEN:  # to build them would take minutes and gigabytes
+    """Returns `text`, the content of a file, as plain containers. Raises yaml.YAMLError like `load`."""
+    if text.count("\n") + text.count(",") > _MOST_WRITTEN:  # parsing would take minutes and gigabytes
         raise yaml.YAMLError(f"it has more than {_MOST_WRITTEN:,} lines and commas")
     try:
         value = yaml.load(text, Loader=_loader(exact))  # noqa: S506 - a safe one
@@ -52,7 +54,7 @@ def parse(text: str, exact: bool = True) -> Any:
 
 
 def not_allowed(node: yaml.Node) -> ConstructorError:
-    """The error for a value that its tag does not allow, such as `!!bool maybe`, with its place."""
+    """Returns the error, with its position, for a value that is invalid for its tag, such as `!!bool maybe`."""
     value = str(node.value)
     shown = repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…")
     return ConstructorError(None, None, f"{one_line(shown)} is no {node.tag.rpartition(':')[2]}", node.start_mark)
@@ -61,11 +63,13 @@ def not_allowed(node: yaml.Node) -> ConstructorError:
 _MERGE = "tag:yaml.org,2002:merge"
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 MISFITS = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
-"""What PyYAML raises for such a value."""
+"""The exceptions that PyYAML raises for such a value."""
 
 
 def _unfolded(value: Any, measured: dict[int, tuple[int, int]], above: set[int]) -> tuple[int, int]:
-    """How many values there are once each alias is a copy of its own, as OmegaConf makes it, and how deep they lie."""
+    """Returns the number of values and their depth after each alias is expanded to a copy, as OmegaConf does.
+
+    Raises YAMLError if a limit is exceeded."""
     if not isinstance(value, (dict, list)):
         return 1, 0
     if id(value) in above:
@@ -85,7 +89,7 @@ def _unfolded(value: Any, measured: dict[int, tuple[int, int]], above: set[int])
 
 @cache
 def _loader(exact: bool) -> type[Any]:
-    """libyaml's, where Python's YAML has it; no key may stand twice."""
+    """Returns a safe loader, libyaml's if PyYAML has it, that rejects duplicate keys."""
     tables: Any = yaml.SafeLoader
     if exact:
         from omegaconf._utils import get_yaml_loader
@@ -112,12 +116,12 @@ def _loader(exact: bool) -> type[Any]:
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
-    """Raises ConstructorError where a key stands twice, or merges another mapping."""
+    """Raises ConstructorError for a duplicate key or a merge key."""
     keys = set()
     for key, _ in node.value:
-        if key.tag == _MERGE:  # each level may double what is merged; slurmopt writes none
+        if key.tag == _MERGE:  # nested merges grow exponentially; slurmopt writes none
             raise ConstructorError(None, None, "keys are not merged here by <<", key.start_mark)
-        if not isinstance(key.value, str):  # refused by PyYAML
+        if not isinstance(key.value, str):  # rejected by PyYAML
             continue
         if key.value in keys and key.tag == yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG:
             problem = f"found duplicate key {key.value}"

@@ -1,5 +1,5 @@
-"""Programs that start the ranks themselves, recognised by a command's words: such a command runs once per node, or once
-per job. Pure but for `of_command`, which reads a shell script that a command names.
+"""Detects launchers in a command: programs that start the ranks themselves. Such a command runs once per node or per
+job. Only `of_command` does I/O: it reads the shell script that a command names.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _PROGRAMS: Mapping[str, str] = {
     "mpiexec": JOB,
     "horovodrun": JOB,
 }
-"""Program: how often it runs."""
+"""How often each program runs: once per node or once per job."""
 _MODULES: Mapping[str, str] = {
     "torch.distributed.run": "torchrun",
     "torch.distributed.launch": "torchrun",
     "accelerate.commands.launch": "accelerate",
     "deepspeed.launcher.runner": "deepspeed",
 }
-"""Python module: the program that it is."""
+"""The program for each Python module that is run with `python -m`."""
 _WRAPPERS = re.compile(
     r"env|exec|time|nice|stdbuf|numactl|taskset|nsys|ncu|uv|poetry|pixi|conda|mamba|micromamba|apptainer|singularity"
 )
-"""Programs that run the one that follows their own options."""
+"""Programs that run another program, which follows their own options."""
 _NAMES = {
     "conda|mamba|micromamba": "-n|--name|-p|--prefix|-e|--env|-r|--root-prefix|--cwd",
     "uv": "--with|--with-editable|--extra|--no-extra|--group|--only-group|--no-group|--package|--project|--directory|-p"
@@ -44,7 +44,7 @@ _NAMES = {
     "exec": "-a",
     "time|nsys|ncu": "-o|--output|--session-new|--session",
 }
-"""Wrappers: their options whose value, the next word, is a name of anything: an environment, a package, a file."""
+"""For each wrapper, the options that take the next word as their value: an environment, a package, a file."""
 _CONTAINERS = ("apptainer", "singularity")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*|uv")
 _BEFORE_SCRIPT = ("-m", "--module", "--no_python", "--no-python", "--")
@@ -57,7 +57,7 @@ _STARTS = re.compile(
     r"python[\d.]*\s+(?:-\S+\s+)*-m\s+(?:torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch)\b)",
     re.MULTILINE,
 )
-"""A launcher where a command may begin in a shell script."""
+"""Matches a launcher in a shell script at a position where a command may start."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class Launcher:
 
     name: str
     at: int = 0
-    """The index of the word after which its own options stand."""
+    """The index of the word that precedes its own options."""
     script: str | None = None
-    """The shell script that calls it; None where the command does."""
+    """The shell script that calls it; None if the command calls it directly."""
     per: str = NODE
     """`node` or `job`: how often it runs."""
 
 
 def of_words(words: Sequence[Any]) -> Launcher | None:
-    """The launcher among the words of a command, before the script that it starts; None where there is none."""
+    """Returns the launcher in a command; None if there is none. Words after the script that is started are ignored."""
     texts = [str(word) for word in words]
     wrapper = python = ""
     for index, word in enumerate(texts):
@@ -99,14 +99,13 @@ def of_words(words: Sequence[Any]) -> Launcher | None:
 
 
 def _is_name(words: Sequence[str], index: int, wrapper: str) -> bool:
-    """Whether a word among a wrapper's own is none of a command: an assignment, a container's image, or the value of an
-    option."""
+    """Whether a word belongs to the wrapper: an assignment, the image of a container, or the value of an option."""
     options = next((names for programs, names in _NAMES.items() if wrapper in programs.split("|")), "")
     return "=" in words[index] or words[index - 1] in options.split("|") or _is_image(words, index, wrapper)
 
 
 def _is_image(words: Sequence[str], index: int, wrapper: str) -> bool:
-    """Whether it is what `apptainer exec --nv IMAGE` runs in: the first word after `exec` that is no option."""
+    """Whether a word is the IMAGE of `apptainer exec --nv IMAGE`: the first word after `exec` that is not an option."""
     if wrapper not in _CONTAINERS or not index or words[index].startswith("-"):
         return False
     before = words[:index]
@@ -115,9 +114,10 @@ def _is_image(words: Sequence[str], index: int, wrapper: str) -> bool:
 
 
 def own_words(words: Sequence[str], at: int) -> list[str]:
-    """A launcher's own words among those after the one at `at`: not the script that it starts, nor what follows that.
+    """Returns the launcher's own words after the index `at`, up to the script that it starts.
 
-    A word after an option may be its value, or the script: taken for the value where it has no suffix of a script.
+    A word after an option is either its value or the script. It counts as the value unless it has the suffix of a
+    script.
     """
     own: list[str] = []
     for word in words[at + 1 :]:
@@ -130,7 +130,7 @@ def own_words(words: Sequence[str], at: int) -> list[str]:
 
 
 def option(word: str) -> str:
-    """The name of an option, as `--name` with underscores, however it is written and whatever value it has."""
+    """Returns the name of a long option without its value, with underscores for dashes; other words unchanged."""
     return f"--{word[2:].partition('=')[0].replace('-', '_')}" if word.startswith("--") else word
 
 
@@ -140,12 +140,13 @@ def _known(name: str | None, at: int, words: Sequence[str]) -> Launcher | None:
     name = name.removesuffix("-launch")
     per = _PROGRAMS[name]
     if name == "deepspeed" and "--launcher" in map(option, own_words(words, at)):
-        per = JOB  # it starts the processes of all nodes itself, by ssh, mpirun or srun
+        per = JOB  # it starts the processes of all nodes by ssh, mpirun or srun
     return Launcher(name, at, per=per)
 
 
 def of_command(words: Sequence[Any], workdir: Path) -> Launcher | None:
-    """The launcher that a command starts, itself or in the shell script that it names in `workdir`."""
+    """Returns the launcher that a command starts directly or in the shell script that it names in `workdir`, or None.
+    Reads the shell script."""
     launcher = of_words(words)
     if launcher is not None:
         return launcher
@@ -161,14 +162,16 @@ def of_command(words: Sequence[Any], workdir: Path) -> Launcher | None:
 
 
 def shell_script(words: Sequence[str]) -> str | None:
-    """The file that the command runs as a script, if it may be one of a shell: its program, or a shell's first word."""
+    """Returns the file that may be a shell script: the command's program, or the first argument of a shell; else
+    None."""
     if PurePath(words[0]).name not in _SHELLS:
         return words[0] if "/" in words[0] else None
     return next((word for word in words[1:] if not word.startswith("-")), None)
 
 
 def of_shell(text: str, name: str) -> Launcher | None:
-    """The launcher that a shell script calls; of several srun and its like, which start the others."""
+    """Returns the launcher that a shell script calls, or None. Of several, one that runs once per job, such as srun,
+    takes precedence, because it starts the others."""
     whole = re.sub(r"\\\n", " ", re.sub(r"(?m)^\s*#.*$", "", text))
     launchers = [of_words(match["words"].split()) for match in _STARTS.finditer(whole)]
     calls = [Launcher(launcher.name, script=name, per=launcher.per) for launcher in launchers if launcher is not None]

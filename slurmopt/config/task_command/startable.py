@@ -1,4 +1,4 @@
-"""Whether a `task.command` can start, as far as the launching machine can tell, and how often it is to run."""
+"""Checks at launch whether `task.command` and `task.python` can start, and resolves `task.per=auto`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _MOVES = re.compile(r"\b(?:cd|pushd)\b")
 
 
 def with_per(settings: Settings, workdir: Path) -> Settings:
-    """`settings` with `task.per=auto` decided. ConfigError where a container rules out what the command needs."""
+    """Returns `settings` with `task.per=auto` resolved. Raises ConfigError for a command that runs once per job in a
+    container."""
     task, container = settings.task, settings.environment.container.image is not None
     if task.per == "auto" and task.command is not None:
         starter = launcher(settings, workdir)
@@ -40,7 +41,7 @@ def with_per(settings: Settings, workdir: Path) -> Settings:
 
 
 def launcher(settings: Settings, workdir: Path) -> launchers.Launcher | None:
-    """What starts the ranks in place of slurmopt; None where it does itself."""
+    """Returns the launcher that starts the ranks; None if slurmopt starts them."""
     command = settings.task.command
     if command is None:
         return None
@@ -49,9 +50,9 @@ def launcher(settings: Settings, workdir: Path) -> launchers.Launcher | None:
 
 
 def check_command(settings: Settings, workdir: Path) -> None:
-    """ConfigError where a command's program or script is not there, or is no program, and the launch can tell.
+    """Raises ConfigError if the program or script of the command does not exist or cannot be run.
 
-    It cannot in a container, where a variable of the job is part of the name, and after a `cd` in environment.setup.
+    Nothing is checked in a container or after a `cd` in environment.setup, nor a name that contains an interpolation.
     """
     environment = settings.environment
     if environment.container.image is not None or any(_MOVES.search(line) for line in environment.setup):
@@ -67,8 +68,8 @@ def check_command(settings: Settings, workdir: Path) -> None:
 
 
 def check_python(settings: Settings, workdir: Path) -> None:
-    """ConfigError where `task.python` is there and cannot be run, or a relative one is not there. An absolute one that
-    is not there may be on the compute nodes alone; so may all in a container."""
+    """Raises ConfigError if `task.python` exists but cannot be run, or if it is relative and does not exist. An
+    absolute path that does not exist may exist on the compute nodes. In a container, nothing is checked."""
     python = settings.task.python or ""
     if "/" not in python or "${" in python or settings.environment.container.image is not None:
         return
@@ -79,7 +80,7 @@ def check_python(settings: Settings, workdir: Path) -> None:
         raise ConfigError(f"you may not look at {str(path)!r}; ask who owns the folders above it", PYTHON_KEY) from None
     except (OSError, ValueError):
         is_made_there = bool(settings.environment.setup or settings.environment.modules)
-        if PurePath(python).is_absolute() or is_made_there or os.path.lexists(path):  # it may be on the nodes alone
+        if PurePath(python).is_absolute() or is_made_there or os.path.lexists(path):  # or only on the nodes
             return
         raise ConfigError(f"there is no {python!r} in {workdir}", PYTHON_KEY) from None
     if stat.S_ISDIR(facts.st_mode):
@@ -93,7 +94,7 @@ def _check_program(words: Sequence[str], workdir: Path, path_is_the_jobs: bool) 
     if "${" in program or not program:
         return
     if "/" in program:
-        if not PurePath(program).is_absolute():  # an absolute one may be on the compute nodes alone
+        if not PurePath(program).is_absolute():  # an absolute one may exist only on the compute nodes
             _check_file(words, workdir)
         return
     if shutil.which(program) is not None:
@@ -115,7 +116,8 @@ def _check_file(words: Sequence[str], workdir: Path) -> None:
 
 
 def meant(words: Sequence[str], workdir: Path) -> str:
-    """The command that was meant where the first word is a script without its interpreter, as one typed word."""
+    """Returns a suggested override of `task.command`, quoted for a shell, for words that lack an interpreter or a
+    `./`."""
     program = words[0]
     if program.endswith(".py"):
         words = ["python", *words]
@@ -127,7 +129,7 @@ def meant(words: Sequence[str], workdir: Path) -> str:
 
 
 def _script(words: Sequence[str]) -> str | None:
-    """The relative path of the script that an interpreter or a launcher is to run; None where there is none to see."""
+    """Returns the relative path of the script that an interpreter or a launcher runs; None if none is found."""
     if not _INTERPRETERS.fullmatch(PurePath(words[0]).name):
         return None
     for word in words[1:]:
@@ -148,7 +150,7 @@ def _is_there(path: Path) -> bool:
 
 
 def typed_as_words(words: Sequence[str], workdir: Path) -> str | None:
-    """The override that was meant, where words that are none read like a command; else None."""
+    """Returns the override to suggest if `words`, which are not overrides, look like a command; else None."""
     program = words[0]
     if not (_FILE.fullmatch(program) or "/" in program or _is_there(workdir / program) or shutil.which(program)):
         return None
@@ -156,7 +158,7 @@ def typed_as_words(words: Sequence[str], workdir: Path) -> str | None:
 
 
 def check_task(task: Task) -> None:
-    """ConfigError where there is nothing to run."""
+    """Raises ConfigError if neither `task._target_` nor `task.command` is set."""
     if task._target_ is None and task.command is None:
         raise ConfigError(
             "nothing to run; set task._target_=package.module.function or task.command, "

@@ -1,4 +1,4 @@
-"""Whether `task._target_` is there, found by looking its path up and reading its source, never by importing it."""
+"""Checks that the function `task._target_` exists, from the source file of its module, without importing it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ KEY = "task._target_"
 
 
 def check_target(target: str, workdir: Path) -> None:
-    """ConfigError where `package.module.function` names nothing that the job could import from `workdir`."""
+    """Raises ConfigError if the job could not import `package.module.function` from `workdir`."""
     module, _, function = target.rpartition(".")
     if not module or not all(part.isidentifier() for part in target.split(".")):
         raise ConfigError(f"{target!r} is not package.module.function", KEY)
     source = _source(module, [str(workdir), *sys.path])
-    if source is None:  # compiled, frozen or a namespace: only importing it could tell
+    if source is None:  # compiled, frozen or a namespace: it cannot be checked without an import
         return
     names = _names(source)
     if function not in names and "*" not in names and "__getattr__" not in names:
@@ -27,7 +27,7 @@ def check_target(target: str, workdir: Path) -> None:
 
 
 def _source(module: str, path: list[str]) -> Path | None:
-    """The module's source file; None where it has none. ConfigError where there is no such module."""
+    """Returns the source file of a module; None if it has none. Raises ConfigError if the module does not exist."""
     search: list[str] = path
     origin: str | None = None
     parts = module.split(".")
@@ -42,7 +42,7 @@ def _source(module: str, path: list[str]) -> Path | None:
 
 
 def _special(part: str, index: int) -> importlib.machinery.ModuleSpec | None:
-    """Top-level modules that no folder shows: builtins, and what an editable installation maps."""
+    """Finds top-level modules that are not in a folder of sys.path: builtins, and those of editable installations."""
     if index:
         return None
     specs = (finder.find_spec(part, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
@@ -50,7 +50,7 @@ def _special(part: str, index: int) -> importlib.machinery.ModuleSpec | None:
 
 
 def _names(source: Path) -> set[str]:
-    """The names that a module's top level binds, `*` for a star import."""
+    """Returns the names that a module binds, including `*` for a star import."""
     try:
         tree = ast.parse(source.read_bytes(), filename=str(source))
     except (SyntaxError, ValueError) as error:

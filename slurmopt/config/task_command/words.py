@@ -1,4 +1,4 @@
-"""A command's text as words, before interpolation, so that a value stays one word whatever is in it."""
+"""Splits a command into words before interpolation, so that an interpolated value stays one word."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from slurmopt.errors import ConfigError
 
 
 def split_words(text: str, key: str = "task.command") -> list[str]:
-    """`text` split as a shell would split it, each `${…}` kept whole. ConfigError, which names `key`, where quotes or
-    braces do not match."""
+    """Splits `text` like a shell, without splitting within `${…}`. Raises ConfigError with `key` if quotes or braces
+    are unbalanced."""
     hidden, interpolations = _hide_interpolations(text, key)
     try:
         words = shlex.split(hidden)
@@ -20,12 +20,12 @@ def split_words(text: str, key: str = "task.command") -> list[str]:
 
 
 def command_word(value: Any) -> str:
-    """A word of a command; YAML's true is the word "true", not Python's."""
+    """Returns a value as a word of a command. A bool is `true` or `false`, as in YAML."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _hide_interpolations(text: str, key: str) -> tuple[str, list[str]]:
-    """`text` with each `${…}` replaced by a character that shlex takes for part of a word."""
+    """Returns `text` with each `${…}` replaced by a mark that shlex treats as part of a word, and the `${…}`."""
     parts: list[str] = []
     interpolations: list[str] = []
     position = 0
