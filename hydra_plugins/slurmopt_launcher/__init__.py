@@ -1,1 +1,1 @@
-"""slurmopt's plugins of Hydra, which imports all of this package at the start of every application: keep it light."""
+"""slurmopt's Hydra plugins. Hydra imports the whole package at the start of every application: keep imports light."""

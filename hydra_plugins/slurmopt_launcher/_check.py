@@ -1,4 +1,4 @@
-"""Whether the jobs of a batch can be composed, found out without composing each: every value once."""
+"""Checks that the jobs of a batch can be composed: each value is checked once, not each combination."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][+-]?[0-9]+)?")
 
 
 def check_values(loader: Any, master: DictConfig, batch: Sequence[Sequence[str]]) -> None:
-    """Composes the first job, and one for each further choice of a config group; the other values are set on these.
+    """Composes the first job and one job for each further choice of a config group, and sets all other values on these
+    configs.
 
-    Raises what Hydra's own composing raises for the first value that it refuses.
+    Raises Hydra's exception for the first invalid value.
     """
     if not batch:
         return
@@ -42,12 +43,13 @@ def check_values(loader: Any, master: DictConfig, batch: Sequence[Sequence[str]]
 
 
 def _picks(override: Override, choices: Any) -> bool:
-    """Whether it picks a config of a group; the composed config knows the groups there are, `+group=x` included."""
+    """Whether an override chooses a config of a group. `choices`: the groups of the composed config, including those
+    added by `+group=x`."""
     return override.package is not None or override.key_or_group in choices
 
 
 def _settings(words: list[str]) -> list[Override]:
-    """As overrides that may find their key there: the first job's have added it."""
+    """Parses overrides. `+key` becomes `++key`, because the first job has already added the key."""
     numbers: dict[str, Override] = {}
     overrides = []
     for word in words:
@@ -57,14 +59,14 @@ def _settings(words: list[str]) -> list[Override]:
             override = _parsed(f"+{word}" if key.startswith("+") and not key.startswith("++") else word)
             if number is not None:
                 numbers[key] = override
-        else:  # Hydra's parser takes milliseconds a word, and long axes are of numbers
+        else:  # Hydra's parser takes milliseconds per word; most long axes are numbers
             override = replace(numbers[key], _value=number, input_line=word)
         overrides.append(override)
     return overrides
 
 
 def _number(text: str) -> int | float | None:
-    """The number, where Hydra would read the same one."""
+    """Returns the number in `text`; None if Hydra could parse it differently."""
     if _INT.fullmatch(text):
         return int(text)
     return float(text) if _FLOAT.fullmatch(text) else None

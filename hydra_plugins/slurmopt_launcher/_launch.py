@@ -1,4 +1,4 @@
-"""From a batch of jobs to a sweep: settings, points, the context file, one submission, and what comes back."""
+"""Launches a batch of jobs as a sweep: settings, points, the context file, one submission, and the returned values."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _OUR_SWEEPERS = (
     "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
     "hydra_plugins.slurmopt_launcher.sweeper.SlurmoptSweeper",
 )
-"""They only look whether a job failed; any other may need the values."""
+"""Sweepers that only use whether a job failed. Any other sweeper may need the returned values."""
 _FLAT = {"launch": ("backend", "name", "folder", "check"), "sweep": ("at_once", "per_task", "side_by_side")}
-"""Options that stand directly below hydra.launcher, by the group of slurmopt's that they belong to."""
+"""Options directly below hydra.launcher, by their group in slurmopt's config."""
 _FLAT_KEY = re.compile(rf"(?<![\w./])(?:{'|'.join(_FLAT)})\.({'|'.join(sum(_FLAT.values(), ()))})\b")
 _GROUP_KEY = re.compile(
     r"(?<![\w./])((?:resources|environment|restart|health|notify|checkpoint|monitor|network)\.[a-z_]+)\b"
@@ -42,14 +42,14 @@ _GROUP_KEY = re.compile(
 
 @dataclass(frozen=True)
 class Multirun:
-    """One batch of jobs, as Hydra hands it to a launcher."""
+    """One batch of jobs, with the arguments that Hydra passes to a launcher."""
 
     config: DictConfig
     hydra: HydraContext
     function: TaskFunction
     jobs: list[list[str]]
     first: int
-    """The number of the first of them in the whole multirun."""
+    """The number of the first job of the batch in the multirun."""
 
     @property
     def options(self) -> DictConfig:
@@ -59,7 +59,7 @@ class Multirun:
 
 
 def check_sweeper(config: DictConfig) -> None:
-    """Raises where nobody waits for the values that the sweeper goes by."""
+    """Raises CompactHydraException if the sweeper needs the returned values and `hydra.launcher.wait` is false."""
     sweeper = str(config.hydra.sweeper._target_)
     if not config.hydra.launcher.wait and sweeper not in _OUR_SWEEPERS:
         raise CompactHydraException(
@@ -69,7 +69,9 @@ def check_sweeper(config: DictConfig) -> None:
 
 
 def launch(multirun: Multirun) -> list[JobReturn]:
-    """Submits the batch and waits for it. What slurmopt refuses is one line, as Hydra shows its own refusals."""
+    """Submits the batch, waits for it unless `hydra.launcher.wait` is false, and returns one JobReturn per job.
+
+    Raises CompactHydraException for errors of slurmopt; Hydra prints these in one line."""
     if not multirun.jobs:
         log.warning("The sweep is empty: nothing to launch")
         return []
@@ -103,7 +105,7 @@ def _launch(multirun: Multirun) -> list[JobReturn]:
 
 
 def planned(multirun: Multirun) -> SweepPlan:
-    """The sweep that the batch is; nothing is written yet."""
+    """Returns the plan of the sweep for the batch. Writes nothing."""
     from hydra_plugins.slurmopt_launcher._points import points_of
     from slurmopt.hydra_app.context import FILE
     from slurmopt.launching.job_plan import workdir
@@ -119,7 +121,8 @@ def planned(multirun: Multirun) -> SweepPlan:
 
 
 def settings_of(multirun: Multirun) -> tuple[dict[str, Any], Settings]:
-    """`hydra.launcher.*` as slurmopt's groups: plain, with `oc.env` as it stands, and typed. Raises ConfigError."""
+    """Returns `hydra.launcher.*` as slurmopt's groups: as plain containers with `oc.env` unresolved, and typed. Raises
+    ConfigError with the key."""
     from slurmopt.config.composition.error_messages import translate
     from slurmopt.config.composition.self_contained import self_contained
     from slurmopt.config.composition.settings import settings
@@ -140,7 +143,7 @@ def settings_of(multirun: Multirun) -> tuple[dict[str, Any], Settings]:
 
 
 def _context(multirun: Multirun, source: Path) -> bytes:
-    """What the jobs need. Raises ConfigError where it has no pickle."""
+    """Returns the content of the context file for the jobs. Raises ConfigError if the application cannot be pickled."""
     from hydra.core.singleton import Singleton
 
     from slurmopt.hydra_app import context
@@ -163,5 +166,5 @@ def _context(multirun: Multirun, source: Path) -> bytes:
 
 
 def _in_hydras_words(error: SlurmoptError) -> str:
-    """The message, with slurmopt's keys as they are called in a Hydra application."""
+    """Returns the message with the keys of slurmopt's config replaced by those of `hydra.launcher`."""
     return _FLAT_KEY.sub(r"hydra.launcher.\1", _GROUP_KEY.sub(r"hydra.launcher.\1", str(error)))

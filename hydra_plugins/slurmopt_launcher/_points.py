@@ -1,4 +1,4 @@
-"""A batch of jobs as the points of a sweep. Its columns are for people: each job composes its own config."""
+"""Represents a batch of jobs as the points of a sweep. The columns are only displayed: each job composes its config."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurmopt.grid.points import Points
 
 
 def points_of(jobs: list[list[str]], first: int, stored: dict[str, Any]) -> Points:
-    """One point a job, all with the config `stored`; `first` is the number of the first job in the whole multirun."""
+    """Returns one point per job, all with the config `stored`. `first`: the number of the first job in the multirun."""
     same, columns = _told_apart(jobs)
     if not columns:
         columns = [Column(key="job", values=range(first, first + len(jobs)))]
@@ -29,7 +29,8 @@ def points_of(jobs: list[list[str]], first: int, stored: dict[str, Any]) -> Poin
 
 
 def _told_apart(jobs: list[list[str]]) -> tuple[list[str], list[Column]]:
-    """What all jobs have in common, and the keys in which they differ; neither where their keys are not the same."""
+    """Returns the overrides that all jobs share, and a column for each key that differs. Both are empty if the jobs do
+    not have the same keys."""
     keys = [word.partition("=")[0] for word in jobs[0]]
     if any([word.partition("=")[0] for word in words] != keys for words in jobs):
         return [], []
@@ -55,7 +56,8 @@ def _column(words: tuple[str, ...]) -> Column:
 
 
 def _plain(text: str) -> Any:
-    """A number where it reads back as it was typed. Hydra's parser takes milliseconds a word."""
+    """Returns the number in `text` if its string equals `text`, else `text`. Hydra's parser takes milliseconds per
+    word."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             if str(value := kind(text)) == text:

@@ -1,4 +1,4 @@
-"""Waiting for a sweep from inside a Hydra application: the journals of its points, and squeue now and then."""
+"""Waits for a sweep in a Hydra application: polls the journals of its points, and squeue less often."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from slurmopt.sweeps.status.query import sweep_states
 from slurmopt.sweeps.submit import backlog
 
 _POLL = 0.5
-"""Seconds between looks, at the least."""
+"""The minimum polling interval in seconds."""
 _SHARE = 4.0
-"""A look at many points takes a while; that many times as long nothing is looked at."""
+"""The minimum polling interval as a multiple of the time that a poll takes, which grows with the number of points."""
 _LAG = 10.0
-"""Seconds until another look, where a shared file system may not show yet what a job wrote before it ended."""
+"""The delay in seconds before a state is read again, because a shared file system may show the last writes of a job
+late."""
 _SAY = 30.0
-"""Seconds between lines, where they are not rewritten in place."""
+"""The interval of progress lines in seconds if standard error is not a terminal."""
 
 
 def wait(sweep: SweepFolder, jobs: list[list[str]]) -> list[JobReturn]:
-    """What the jobs returned, once all have ended. Ctrl-C lets go of them: they go on."""
+    """Waits until all jobs have ended and returns their values. Ctrl-C ends the waiting with exit status 130; the jobs
+    continue."""
     try:
         states = _until_over(sweep)
     except KeyboardInterrupt:
@@ -53,7 +55,7 @@ def _until_over(sweep: SweepFolder) -> SweepStates:
         alive = any(word in counts for word in ALIVE)
         pause = max(_POLL, _SHARE * (time.monotonic() - began))
         if not alive and "unsubmitted" in counts:
-            backlog.main([str(sweep.path)])  # no array task is left that would do it
+            backlog.main([str(sweep.path)])  # no array task is left to submit it
             pause = _LAG
         elif not alive and "unknown" not in counts:
             if doubted or "lost" not in counts:
@@ -65,7 +67,7 @@ def _until_over(sweep: SweepFolder) -> SweepStates:
 
 
 class Progress:
-    """How many jobs are in which state, in one line: rewritten in place on a terminal, now and then elsewhere."""
+    """A line with the number of jobs in each state, rewritten in place on a terminal, else printed at intervals."""
 
     def __init__(self) -> None:
         self._note = Note()
@@ -81,11 +83,11 @@ class Progress:
 
 
 def _returned(states: SweepStates, number: int, words: list[str], records: Records) -> JobReturn:
-    """What a point left; a failure where it left nothing of its last attempt."""
+    """Returns the JobReturn of a point; a failed one if its last attempt has not written any."""
     point = states.of(number)
     try:
         left = returns.of_point(records, number)
-    except (JobError, OSError) as error:  # the others' returns are worth no less for it
+    except (JobError, OSError) as error:  # the other jobs are still returned
         return JobReturn(overrides=words, status=JobStatus.FAILED, _return_value=JobError(str(error)))
     if left is None or left.attempt != point.attempt or (left.job.status is JobStatus.COMPLETED) != _well(point):
         return _without_word(states, point, words)
@@ -101,7 +103,7 @@ def _well(point: Point) -> bool:
 
 
 def _without_word(states: SweepStates, point: Point, words: list[str]) -> JobReturn:
-    """The job was killed or lost, or its function left by SystemExit."""
+    """Returns a JobReturn for a job that was killed or lost, or whose function raised SystemExit."""
     if _well(point):
         return JobReturn(overrides=words, status=JobStatus.COMPLETED)
     why = point.error or point.detail or point.cause or "nobody knows why"
@@ -114,7 +116,7 @@ def _place(states: SweepStates, number: int) -> str:
 
 
 def commands(sweep: SweepFolder) -> str:
-    """What to type to look at the sweep from here."""
+    """Returns the commands for the sweep, with its path relative to the current directory."""
     path = os.path.relpath(sweep.path)
     word = shlex.quote(path if not path.startswith("..") else str(sweep.path))
     return f"slurmopt status {word} · slurmopt results {word} · slurmopt cancel {word}"

@@ -1,7 +1,7 @@
-"""What `hydra.launcher.*` and `hydra.sweeper.*` hold: slurmopt's own groups, and a few words of their own.
+"""The config of `hydra.launcher.*` and `hydra.sweeper.*`: slurmopt's groups and a few further options.
 
-Hydra imports this without putting it into `sys.modules`, where dataclasses look annotations up that are text: hence no
-`from __future__ import annotations`.
+Hydra imports this module without an entry in `sys.modules`, which dataclasses need to resolve annotations that are
+strings. It must not use `from __future__ import annotations`.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from slurmopt.config.restart import Restart
 
 @dataclass
 class LauncherConf:
-    """`hydra/launcher=slurmopt`."""
+    """The options of `hydra/launcher=slurmopt`."""
 
     _target_: str = "hydra_plugins.slurmopt_launcher.launcher.SlurmoptLauncher"
     backend: str = "auto"
@@ -30,7 +30,7 @@ class LauncherConf:
     folder: str = "${hydra.sweep.dir}/.slurmopt"
     """As `launch.folder`."""
     wait: bool = True
-    """Wait for the jobs and give their values to the sweeper. `false`: return once they are submitted."""
+    """Wait for the jobs and return their values to the sweeper. `false`: return after they are submitted."""
     check: bool = True
     """As `launch.check`."""
     dry_run: bool | str = False
@@ -53,7 +53,7 @@ class LauncherConf:
 
 @dataclass
 class SweeperConf:
-    """`hydra/sweeper=slurmopt`: the options of Hydra's basic sweeper."""
+    """The options of `hydra/sweeper=slurmopt`, which are those of Hydra's basic sweeper."""
 
     _target_: str = "hydra_plugins.slurmopt_launcher.sweeper.SlurmoptSweeper"
     max_batch_size: int | None = None

@@ -1,4 +1,4 @@
-"""`hydra/sweeper=slurmopt`: Hydra's basic sweeper, without composing every job before the first one starts."""
+"""`hydra/sweeper=slurmopt`: Hydra's basic sweeper, which does not compose every job before the launch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ class SlurmoptSweeper(BasicSweeper):
     """The syntax, order and batches of `hydra/sweeper=basic`. Each value is checked once, not each combination."""
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
-        """Raises what composing the first job with a value raises, for every value in `batch`."""
+        """Checks every value in `batch` by composing the first job with it. Raises Hydra's exception for an invalid
+        value."""
         from hydra_plugins.slurmopt_launcher._check import check_values
 
         assert self.hydra_context is not None
