@@ -1,1 +1,1 @@
-"""Jobs of a Hydra application that knows nothing of slurmopt: what its launcher hands to them, and what comes back."""
+"""Jobs of a Hydra application that uses the slurmopt launcher: the data passed to them, and the values they return."""

@@ -1,8 +1,8 @@
-"""Composed configs that points of a multirun start from: one for each choice of config groups.
+"""Cache of composed configs for the points of a multirun, one for each combination of config group choices.
 
-Hydra reads and merges all files of a config for each point anew. The files that it takes follow from the group choices
-among the overrides alone; all other overrides are values, which are set last. So the parent that forks points composes
-once for each choice, and a point only sets its values.
+Hydra reads and merges all config files again for each point. The files depend only on the group choices among the
+overrides; all other overrides are values, which are set last. The parent that forks the points therefore composes once
+for each combination, and a point only sets its values.
 """
 
 from __future__ import annotations
@@ -17,36 +17,38 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 _MOST = 32
-"""So many choices are composed ahead: no point starts before that is done, and the parent keeps all of them."""
+"""The maximum number of cached combinations. No point starts before they are composed, and the parent keeps all of
+them in memory."""
 
 
 class BaseConfigs:
-    """The configs of one multirun."""
+    """The composed configs of one multirun."""
 
     def __init__(self, loader: Any, master: DictConfig) -> None:
-        """`loader`: Hydra's config loader; `master`: the config that the multirun was launched with."""
+        """`loader`: Hydra's config loader; `master`: the config of the launch of the multirun."""
         self._loader, self._master = loader, master
         self._composed: dict[tuple[str, ...], DictConfig] = {}
         self._is_group: dict[str, bool] = {}
 
     def prepare(self, jobs: Iterable[list[str]]) -> None:
-        """Composes for the most common choices, of those that several of these jobs make; `jobs`: their overrides. At
-        least once, for Hydra's first composing fills the caches of its parsers."""
+        """Composes the configs of the most common combinations, if several of the jobs have them. It composes at least
+        once, which fills the caches of Hydra's parsers. `jobs`: the overrides of each job."""
         counts: Counter[tuple[str, ...]] = Counter()
         for job in jobs:
-            with contextlib.suppress(Exception):  # a mistake in an override is its job's to tell
+            with contextlib.suppress(Exception):  # the job reports an invalid override
                 counts[self._choice(job)] += 1
         choices = counts.most_common(_MOST)
         for choice, count in choices[:1] + list(itertools.takewhile(lambda one: one[1] > 1, choices[1:])):
-            with contextlib.suppress(Exception):  # a mistake in a choice is its jobs' to tell
+            with contextlib.suppress(Exception):  # the jobs report an invalid choice
                 config = self._by_hydra(list(choice))
                 if count > 1:
                     self._composed[choice] = config
 
     def config(self, overrides: list[str]) -> DictConfig:
-        """The config of a job, as Hydra's `load_sweep_config` makes it. Raises what that raises."""
-        with contextlib.suppress(Exception):  # Hydra itself tells what is wrong
-            base = self._composed.pop(self._choice(overrides), None)  # a process changes it: it is for one job
+        """Returns the config of a job; the result and the exceptions are those of Hydra's `load_sweep_config`."""
+        with contextlib.suppress(Exception):  # Hydra reports the error below
+            # The config is modified in place, so only one job can use it.
+            base = self._composed.pop(self._choice(overrides), None)
             if base is not None:
                 return self._with_values(base, overrides)
         return self._by_hydra(overrides)
@@ -59,7 +61,7 @@ class BaseConfigs:
         return tuple(word for word in overrides if self._chooses(word))
 
     def _chooses(self, word: str) -> bool:
-        """Whether an override chooses of a config group: its key is one, and its value is no dictionary."""
+        """Whether an override chooses a config of a group: its key is a group, and its value is not a dictionary."""
         key, _, value = word.partition("=")
         group = key.lstrip("+~").partition("@")[0]
         if group not in self._is_group:
@@ -68,12 +70,12 @@ class BaseConfigs:
 
     @property
     def _groups(self) -> Any:
-        """Hydra's view of the config files, with those that `hydra.searchpath` adds."""
+        """Hydra's repository of the config files, including those of `hydra.searchpath`."""
         name, own = self._master.hydra.job.config_name, list(self._master.hydra.overrides.hydra)
         return self._loader._parse_overrides_and_create_caching_repo(name, own)[1]
 
     def _with_values(self, config: DictConfig, overrides: list[str]) -> DictConfig:
-        """Does to a config that is composed of its files what Hydra does last: values, and what its own node tells."""
+        """Completes a config that is composed of its files like Hydra: sets the values and the `hydra` node."""
         from hydra._internal.config_loader_impl import get_overrides_dirname
         from hydra.core.override_parser.overrides_parser import OverridesParser
         from omegaconf import OmegaConf, open_dict, read_write

@@ -1,4 +1,5 @@
-"""What all jobs of a multirun share: the function, the config, Hydra's config loader and singletons, in one file."""
+"""The file with the data that all jobs of a multirun share: the function, the config, Hydra's config loader and
+singletons."""
 
 from __future__ import annotations
 
@@ -19,31 +20,32 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 FILE = "hydra.pickle"
-"""Its name in the sweep's folder."""
+"""The name of the file in the folder of the sweep."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """The launcher's own setup, as a job gets it back."""
+    """The arguments of Hydra's launcher, which a job restores."""
 
     function: TaskFunction
     config: DictConfig
     hydra: HydraContext
     singletons: Any
     cwd: str
-    """Where the launch was typed."""
+    """The current directory of the launch."""
     source: str
-    """The jobs' working directory as it was then, of which a snapshot is a copy."""
+    """The working directory of the jobs at launch, of which a snapshot is a copy."""
     first: int
-    """The number in the multirun of this sweep's point 0: a sweeper may ask for several batches."""
+    """The job number in the multirun of this sweep's point 0; it is not 0 if the sweeper launches several batches."""
     jobs: list[list[str]]
-    """Each point's overrides."""
+    """The overrides of each point."""
 
 
 def dumps(context: Context) -> bytes:
-    """The context file's bytes. Raises what cloudpickle raises for what has no pickle."""
+    """Returns the content of the context file. Raises the exceptions of cloudpickle for objects that cannot be
+    pickled."""
     script = main_module.Script.of_this_process()
-    # The body needs the path to find the application's modules, so it cannot lie in the same pickle.
+    # The body is a pickle of its own: unpickling it needs sys.path, which is restored from the head first.
     head = {
         "python": sys.version_info[:2],
         "path": [os.path.abspath(place) for place in sys.path],
@@ -57,9 +59,10 @@ def dumps(context: Context) -> bytes:
 
 @functools.cache
 def load(path: Path) -> Context:
-    """The context, made this process's own: its module path, Hydra's singletons, OmegaConf's resolvers.
+    """Loads the context and restores sys.path, Hydra's singletons and OmegaConf's resolvers in this process.
 
-    Once in a process, and so once for all points that a parent forks.
+    It runs once per process, and so once for all points that a parent forks. Raises JobError if the file is missing or
+    was written by another version of Python.
     """
     try:
         head = pickles.loads(pickles.read(path))
@@ -70,7 +73,7 @@ def load(path: Path) -> Context:
         raise JobError(f"the application was launched with Python {theirs}, and the job's is {ours}; use the same one")
     moved = Moved(head["source"], str(RunFolder(path.parent).code))
     folders = [moved.place(folder) for folder in head["path"]]
-    # The application's modules come first, as they did at launch: its script's folder, above all.
+    # The folders of the application come first, as at launch, in particular that of its script.
     sys.path[:0] = [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
     context = _body(head, moved)
     _restore(context)
@@ -79,15 +82,15 @@ def load(path: Path) -> Context:
 
 
 def _body(head: dict[str, Any], moved: Moved) -> Context:
-    """The context, with the script's functions and classes from the script itself; by value, what it defines only in
-    its `__main__` block, and all of it where it cannot run twice."""
+    """Returns the context. Functions and classes of the script are imported by running the script again; those that are
+    defined only in its `__main__` block are unpickled by value. If the script fails, all are unpickled by value."""
     context: Context = pickles.loads(head["body"])
     if head["script"] is None:
         return context
     try:
         main_module.run(head["script"], moved.place)
         main_module.complete(context.function)
-        by_name: Context = pickle.loads(head["by_name"])  # noqa: S301 - `pickles.read` has let it through
+        by_name: Context = pickle.loads(head["by_name"])  # noqa: S301 - checked by `pickles.read`
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's script
         what = one_line(f"{type(error).__name__}: {error}")
         print(f"slurmopt: the application's script cannot be run again for its names: {what}", flush=True)
@@ -97,7 +100,7 @@ def _body(head: dict[str, Any], moved: Moved) -> Context:
 
 @dataclass(frozen=True)
 class Moved:
-    """Where things are in the job: with a snapshot in `code`, a copy of the folder `source`; else where they were."""
+    """Maps paths of the launch to paths in the job. With a snapshot, `code` is a copy of the folder `source`."""
 
     source: str
     code: str

@@ -1,4 +1,4 @@
-"""One point of a multirun, in its job: composed by Hydra itself and run as Hydra's own launcher would run it.
+"""Runs one point of a multirun in its job: Hydra composes the config and runs the job like its own launcher.
 
 `run` is the `task._target_` of such a sweep.
 """
@@ -28,9 +28,10 @@ _SWEEP = "SLURMOPT_SWEEP"
 
 
 def run(config: Any) -> Any:
-    """Runs the point as one Hydra job; returns the function's value where JSON can hold it, or raises what it raised.
+    """Runs the point as one Hydra job. Returns the value of the function if JSON can represent it, else None; raises
+    the exception of the function.
 
-    `config` is the point's as slurmopt keeps it; the application's own is composed here.
+    `config`: slurmopt's config of the point. The config of the application is composed here.
     """
     here = current_run()
     point = point_number(here.folder)
@@ -48,7 +49,7 @@ def run(config: Any) -> Any:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether the point's journal can hold it too, for `slurmopt results`."""
+    """Whether the value can be written to the journal of the point, for `slurmopt results`."""
     try:
         json.dumps(value)
     except (TypeError, ValueError):
@@ -57,13 +58,13 @@ def _is_json(value: Any) -> bool:
 
 
 def prepare_points(points: Iterable[int]) -> None:
-    """Does in a parent what the points that it forks would each have to do: composes their config files."""
+    """Composes the config files of the points in the parent process, once before it forks them."""
     context = contexts.load(_context_file())
     _copy_variables(context.config)
     _bases().prepare(context.jobs[point] for point in points)
 
 
-run.makes_process_group = True  # type: ignore[attr-defined]  # an application that wants one knows nothing of ours
+run.makes_process_group = True  # type: ignore[attr-defined]  # a Hydra application creates its own
 run.prepare_points = prepare_points  # type: ignore[attr-defined]
 
 
@@ -82,7 +83,7 @@ def _compose(context: Context, number: int, overrides: list[str]) -> DictConfig:
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.job.num = number
         config.hydra.job.id = _job_id(number)
-        # A snapshot is where the code is; what is relative to the launch stays where that was typed.
+        # A snapshot contains only the code; relative paths stay relative to the current directory of the launch.
         config.hydra.runtime.cwd = context.config.hydra.runtime.cwd
         if os.getcwd() != context.cwd:
             config.hydra.sweep.dir = os.path.join(context.cwd, config.hydra.sweep.dir)
@@ -96,12 +97,12 @@ def _bases() -> BaseConfigs:
 
 
 def _copy_variables(config: DictConfig) -> None:
-    """`hydra.job.env_copy` means the environment of the launch, which the job need not have."""
+    """Sets the variables of `hydra.job.env_copy` to their values at launch; the job may have other ones."""
     os.environ.update({name: str(config.hydra.job.env_set[name]) for name in config.hydra.job.env_copy})
 
 
 def _job_id(number: int) -> str:
-    """Slurm's id of the array task; with the job's number where points share one."""
+    """Returns Slurm's ID of the array task, followed by the job number if several points share the task."""
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     if array is None:
         return str(number)
@@ -121,7 +122,7 @@ def _run(context: Context, config: DictConfig) -> JobReturn:
 
 
 def _prepare() -> None:
-    """Loads what all points share when this module is imported, so that a parent that forks them does it for all."""
+    """Loads the context when this module is imported, so that a parent process loads it once for all points."""
     if not os.environ.get(_SWEEP) or not os.path.exists(_context_file()):
         return
     contexts.load(_context_file())

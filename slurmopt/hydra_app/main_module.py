@@ -1,7 +1,7 @@
-"""The application's script in its jobs: run again as `__mp_main__`, as multiprocessing does for a spawned process.
+"""Runs the application's script again in its jobs, as `__mp_main__`, like multiprocessing in a spawned process.
 
-`__main__` is that module then, so that pickles, Pool.map and postponed annotations find the names of the script there,
-and each class exists once. The blocks under `if __name__ == "__main__"` do not run.
+`__main__` is then that module: pickles, Pool.map and postponed annotations find the names of the script in it, and each
+class exists once. Blocks under `if __name__ == "__main__"` do not run.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from slurmopt.errors import JobError
 
 @dataclass(frozen=True)
 class Script:
-    """How the application was started."""
+    """The script and arguments with which the application was started."""
 
     path: str
     module: str | None
-    """The module's name, where it was `python -m module`."""
+    """The name of the module if it was started by `python -m module`."""
     argv: list[str]
 
     @classmethod
     def of_this_process(cls) -> Script | None:
-        """None where nothing can be run again: `python -c`, a terminal, a notebook."""
+        """Returns the script of this process; None for `python -c`, an interactive Python or a notebook, which cannot
+        be run again."""
         main = sys.modules["__main__"]
         path = getattr(main, "__file__", None)
         if not path or not os.path.isfile(path):
@@ -41,7 +42,8 @@ class Script:
 
 
 def run(script: Script, place: Callable[[str], str]) -> None:
-    """Makes the script this process's `__main__`. `place` tells where a file is in the job. Raises what it raises."""
+    """Runs the script as the `__main__` of this process. `place` maps a path of the launch to a path in the job. Raises
+    the exceptions of the script."""
     module = types.ModuleType("__mp_main__")
     code = _of_module(script.module, module) if script.module else _of_file(place(script.path), module)
     _before.append(sys.modules["__main__"])
@@ -55,7 +57,7 @@ def run(script: Script, place: Callable[[str], str]) -> None:
 
 
 _before: list[types.ModuleType] = []
-"""Keeps the former `__main__`, whose functions still run, from being emptied."""
+"""References to the previous `__main__`, whose functions still run; without them Python would clear the module."""
 
 
 def _of_file(path: str, module: types.ModuleType) -> types.CodeType:
@@ -76,15 +78,15 @@ def _of_module(name: str, module: types.ModuleType) -> types.CodeType:
 
 
 def complete(function: Any) -> None:
-    """Gives the script the names that it lacks now and `function`, pickled by value, needs: they come from its
-    `__main__` block."""
+    """Adds the globals of `function`, which was pickled by value, that `__main__` lacks: those defined in the
+    script's `__main__` block."""
     if getattr(function, "__module__", None) == "__main__":
         for name, value in getattr(function, "__globals__", {}).items():
             vars(sys.modules["__main__"]).setdefault(name, value)
 
 
 class _Called(BaseException):
-    """The script calls its main function without `if __name__ == "__main__"`: most of it has run."""
+    """Raised if the script calls its main function without `if __name__ == "__main__"`, to end its execution there."""
 
 
 @contextlib.contextmanager
@@ -105,8 +107,8 @@ def _refuse() -> None:
 
 
 def dumps(value: Any) -> bytes:
-    """A pickle that has functions and classes of `__main__` by name where they can be found by it, and otherwise all
-    that cloudpickle would put in. Raises what cloudpickle raises."""
+    """Pickles functions and classes of `__main__` by reference if they can be found by name, and all else like
+    cloudpickle. Raises the exceptions of cloudpickle."""
     import cloudpickle
 
     class ByName(cloudpickle.Pickler):  # type: ignore[misc]
@@ -120,7 +122,8 @@ def dumps(value: Any) -> bytes:
 
 
 def _name(value: Any) -> tuple[str, int] | None:
-    """Its name in `__main__`, and how many decorators are around it there; None where it has none."""
+    """Returns the qualified name of a function or class in `__main__` and the number of its decorators there; None if
+    it cannot be found by name."""
     if not isinstance(value, (type, types.FunctionType)) or value.__module__ != "__main__":
         return None
     try:

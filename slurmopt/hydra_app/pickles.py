@@ -1,7 +1,7 @@
-"""Pickles that cross from the launch to the jobs and back, read only where nobody else can have written them.
+"""Pickles that are exchanged between the launch and the jobs. A file is read only if no other user can have written it.
 
-cloudpickle writes them: the function under `@hydra.main` mostly lies in `__main__`, which the job cannot import, so it
-has to travel by value. Reading is plain pickle, which runs what it reads: hence the checks.
+cloudpickle writes them by value, because the function under `@hydra.main` is usually in `__main__`, which the job
+cannot import. Unpickling executes code from the file, so its owner and mode are checked first.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from slurmopt.run_folder.private import read as read
 
 
 def dumps(value: Any) -> bytes:
-    """`value` pickled, and compressed, being mostly Hydra's configs. Raises what cloudpickle raises."""
+    """Returns `value` pickled and compressed by zlib. Raises the exceptions of cloudpickle."""
     import cloudpickle
 
     return zlib.compress(cloudpickle.dumps(value), level=1)
 
 
 def loads(content: bytes) -> Any:
-    """The value of `dumps`. Only for what `read` has let through."""
+    """Returns the value pickled by `dumps`. Call it only with content returned by `read`, which checks the file."""
     return pickle.loads(zlib.decompress(content))  # noqa: S301
 
 
 def place(path: Path, content: bytes) -> None:
-    """Writes `content` for its owner alone, whole or not at all."""
+    """Writes `content` atomically, with mode 0600."""
     replace_bytes(path, content, mode=0o600)

@@ -1,4 +1,4 @@
-"""What comes back from a point: Hydra's own JobReturn, in a file of the point."""
+"""The return value of a point: Hydra's JobReturn, in a file in the folder of the point."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Returned:
-    """One attempt's account of a point."""
+    """The return of one attempt of a point."""
 
     attempt: int
     job: JobReturn
     trace: str | None = None
-    """The traceback of what was raised: a pickled exception has none."""
+    """The traceback of the exception as text, because a pickled exception has none."""
     lost: str | None = None
-    """Why the value stayed behind in the job, where it has no pickle."""
+    """The reason why the value could not be pickled; None if it was."""
 
 
 def write(point: RunFolder, attempt: int, job: JobReturn) -> None:
-    """Leaves the return of rank 0 in the point's folder."""
+    """Writes the return of rank 0 to the folder of the point."""
     value = job._return_value
     raised = isinstance(value, BaseException)
     trace = "".join(traceback.format_exception(value)) if raised else None
@@ -44,31 +44,33 @@ def write(point: RunFolder, attempt: int, job: JobReturn) -> None:
 
 
 def _lost(value: Any) -> str | None:
-    """One line where a value cannot make the way: exceptions with arguments of their own often fail on arrival."""
+    """Returns the reason, one line, if a value cannot be pickled and unpickled, else None. Exceptions with additional
+    constructor arguments often fail to unpickle."""
     try:
         pickles.loads(pickles.dumps(value))
-    except Exception as error:  # noqa: BLE001 - a value's own pickling may raise anything
+    except Exception as error:  # noqa: BLE001 - pickling calls methods of the value, which may raise anything
         return f"the function's {type(value).__name__} cannot go back to the launcher: {headline(error)}"
     return None
 
 
 def headline(error: BaseException) -> str:
-    """The error in one line."""
+    """Returns the type and message of an error in one line."""
     return one_line(f"{type(error).__name__}: {error}")
 
 
 def of_point(records: Records, number: int) -> Returned | None:
-    """What the latest attempt of a point left; raises as `read`."""
+    """Returns the return of the latest attempt of a point, or None. Raises like `read`."""
     for _ in range(2):
         kept = records.latest(number)
         left = None if kept is None else read(kept)
         if left is not None or isinstance(kept, Archived):
-            break  # else its files may have been archived between the two
+            break  # otherwise its files may have been archived in between
     return left
 
 
 def read(point: RunFolder | Archived) -> Returned | None:
-    """What the point left, or None; JobError where somebody else could have written it, or where it is damaged."""
+    """Returns the return of a point, or None if there is none. Raises JobError if another user could have written the
+    file, or if it is damaged."""
     if isinstance(point, Archived):
         path, place = point.returns, point.returned
         if place is None:
@@ -79,7 +81,7 @@ def read(point: RunFolder | Archived) -> Returned | None:
         content = pickles.read(path, *place)
     except FileNotFoundError:
         return None
-    # What the script defines is called `__mp_main__` in its jobs, and `__main__` here.
+    # The module of the script is `__mp_main__` in its jobs and `__main__` in this process.
     sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
     try:
         returned = pickles.loads(content)
