@@ -1,30 +1,30 @@
-"""The errors that slurmopt raises, in one tree.
+"""The exceptions of slurmopt, with the exit status of each.
 
     SlurmoptError                     exit status 1
-    ├── InputError                    2   what the user wrote or asked for
-    │   ├── ConfigError                   a key or value of the config
-    │   ├── CheckError                    more than the cluster has; all findings at once
-    │   ├── RunError                      no such run, or one that is still alive
-    │   └── FolderError                   the run folder cannot be made or written
-    ├── SlurmError                    1   what Slurm answered, or did not
-    │   ├── SlurmMissing              2   its commands are not installed here
+    ├── InputError                    2   invalid input; nothing was submitted
+    │   ├── ConfigError                   an invalid key or value of the config
+    │   ├── CheckError                    the cluster does not have the requested resources; lists all findings
+    │   ├── RunError                      no such run, or its state does not permit the request
+    │   └── FolderError                   the run folder cannot be created or written
+    ├── SlurmError                    1   a failed command of Slurm
+    │   ├── SlurmMissing              2   Slurm's commands are not installed on this machine
     │   ├── SlurmUnreachable              slurmctld does not answer
-    │   │   ├── SlurmDown                     nobody listens there, or its command cannot start: nothing was sent
-    │   │   └── SlurmUnconfigured             its commands are here, but know of no cluster
-    │   ├── SlurmRefused              2   sbatch said no, with its reason
-    │   ├── SubmissionUnknown             nobody can tell whether the job was accepted
-    │   └── SubmissionNotNoted            it was accepted, and the journal could not be written
-    ├── StorageError                  1   what a folder or S3 answered: no space, deadline over
-    │   ├── StorageRefused                what it will answer again: no permission, no such bucket
-    │   └── StorageBroken                 it gives back other bytes than it was given
-    └── JobError                      1   inside the job
-        ├── RendezvousError               ranks that did not arrive
-        ├── CheckpointError               a state that cannot be saved or restored, a damaged or foreign checkpoint
-        │   └── RanksLost                     the other ranks did not come to a save or restore
-        ├── Pruned                    0   raised by progress(): the search has given this trial up
-        └── Requeue                  75   raised by training code: state is saved, start me again
+    │   │   ├── SlurmDown                     connection refused, or the command cannot start: nothing was sent
+    │   │   └── SlurmUnconfigured             Slurm's commands are installed, but not configured for a cluster
+    │   ├── SlurmRefused              2   sbatch rejected the job; has the reason
+    │   ├── SubmissionUnknown             it is unknown whether the job was accepted
+    │   └── SubmissionNotNoted            the job was accepted, but the journal could not be written
+    ├── StorageError                  1   a failed operation of a file system or S3: no space, deadline exceeded
+    │   ├── StorageRefused                a permanent failure: no permission, no such bucket
+    │   └── StorageBroken                 the data read differ from the data written
+    └── JobError                      1   an error in the job
+        ├── RendezvousError               ranks did not join the process group in time
+        ├── CheckpointError               a state cannot be saved or restored, or a checkpoint is damaged or foreign
+        │   └── RanksLost                     the other ranks did not take part in a save or restore
+        ├── Pruned                    0   raised by progress(): the search has stopped this trial
+        └── Requeue                  75   raised by training code that has saved its state, to be restarted
 
-Each message is one line that a person can act on: what is wrong, where, and what would be valid.
+Each message states the problem, its place, and the valid values in one line.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ import os
 
 
 class SlurmoptError(Exception):
-    """Base of all of them; `exit_status` is what the command line ends with."""
+    """Base class of all errors of slurmopt. `exit_status`: the exit status of the command line."""
 
     exit_status = 1
 
 
 class InputError(SlurmoptError):
-    """Something the user wrote or asked for; nothing was submitted."""
+    """Invalid input of the user. Nothing was submitted."""
 
     exit_status = 2
 
 
 class ConfigError(InputError):
-    """A key or value of the config. `key` is its dotted path, where there is one."""
+    """An invalid key or value of the config. `key`: its dotted path, or None."""
 
     def __init__(self, message: str, key: str | None = None) -> None:
         super().__init__(f"{key}: {message}" if key else message)
@@ -53,7 +53,7 @@ class ConfigError(InputError):
 
 
 class CheckError(InputError):
-    """The cluster cannot run this; carries one line a finding, all of them."""
+    """The cluster cannot run the job. `findings`: all problems, one line each."""
 
     def __init__(self, findings: list[str]) -> None:
         super().__init__("\n".join(findings))
@@ -61,15 +61,15 @@ class CheckError(InputError):
 
 
 class RunError(InputError):
-    """No such run, or a run in a state that forbids what was asked."""
+    """The run does not exist, or its state does not permit the request."""
 
 
 class FolderError(InputError):
-    """A run folder that cannot be made or written: permissions, a full disk, a hostile path."""
+    """A run folder cannot be created or written: no permission, a full disk, an unsafe path."""
 
 
 class SlurmError(SlurmoptError):
-    """What Slurm answered, or did not."""
+    """A command of Slurm failed or did not respond."""
 
 
 class SlurmMissing(SlurmError):
@@ -79,21 +79,22 @@ class SlurmMissing(SlurmError):
 
 
 class SlurmUnreachable(SlurmError):
-    """slurmctld did not answer in time."""
+    """slurmctld did not answer within the timeout."""
 
 
 class SlurmDown(SlurmUnreachable):
-    """Nobody listens where slurmctld should, or the command could not be started: nothing was sent."""
+    """The connection to slurmctld was refused, or the command could not be started. Nothing was sent."""
 
 
 class SlurmUnconfigured(SlurmUnreachable):
-    """Slurm's commands are installed, but know of no cluster."""
+    """Slurm's commands are installed, but not configured for a cluster."""
 
 
 class SlurmRefused(SlurmError):
-    """sbatch refused the job; the message carries its reason.
+    """sbatch rejected the job; the message has the reason.
 
-    `sure`: that reason is Slurm's own. A command that was killed, or that a wrapper let fail, may have done its work.
+    `sure`: whether Slurm itself gave that reason. Otherwise the job may have been submitted, as when the command was
+    killed, or a wrapper of the command failed.
     """
 
     exit_status = 2
@@ -104,61 +105,62 @@ class SlurmRefused(SlurmError):
 
 
 class SubmissionUnknown(SlurmError):
-    """The connection broke off and nobody can tell whether the job was accepted."""
+    """The connection was lost, and it is unknown whether the job was accepted."""
 
 
 class SubmissionNotNoted(SlurmError):
-    """Slurm has the job, but the run's journal could not be written: a full disk. The message has the job's id."""
+    """The job was submitted, but the journal of the run could not be written, as on a full disk. The message has the
+    job ID."""
 
 
 class StorageError(SlurmoptError):
-    """What a folder or S3 answered: no space, no permission, no such bucket, the deadline is over."""
+    """An operation of a file system or S3 failed: no space, no permission, no such bucket, deadline exceeded."""
 
 
 class StorageRefused(StorageError):
-    """What it answers until somebody mends it: no permission, no such bucket, a file where a folder has to be."""
+    """A failure that persists until it is repaired: no permission, no such bucket, a file in place of a folder."""
 
 
 class StorageBroken(StorageError):
-    """It gives back other bytes than it was given: the disk, the server, or the way there is broken."""
+    """The data read differ from the data written: the disk, the server or the network corrupts data."""
 
 
 class JobError(SlurmoptError):
-    """Something that went wrong inside the job."""
+    """An error in the job."""
 
 
 class RendezvousError(JobError):
-    """Ranks that did not arrive at the process group in time."""
+    """Ranks did not join the process group within the timeout."""
 
 
 class CheckpointError(JobError):
-    """A state that cannot be saved or restored, or a checkpoint that is damaged, foreign or of a newer format."""
+    """A state cannot be saved or restored, or a checkpoint is damaged, foreign or of a newer format."""
 
 
 class RanksLost(CheckpointError):
-    """The other ranks did not come to what all do together: they are gone, or do something else."""
+    """The other ranks did not take part in a collective operation: they have ended, or run different code."""
 
 
 class Pruned(JobError):
-    """Raised by `progress`: the search has given this trial up. Let it through: the point then counts as finished."""
+    """Raised by `progress` if the search has stopped this trial. Do not catch it: the point then counts as finished."""
 
     exit_status = 0
 
 
 class Requeue(JobError):
-    """Raised by training code that has saved its state and wants another attempt."""
+    """Raise this in training code to request another attempt after the state was saved."""
 
     exit_status = 75
 
 
 def why_failed(error: Exception) -> str:
-    """What the system said, without its number; the caller names the file. Of other errors their message."""
+    """Returns the message of an OSError without errno and file name, or the message of another error."""
     said = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return said[:1].lower() + said[1:] if isinstance(error, OSError) else said
 
 
 def with_place(error: Exception) -> str:
-    """The same, behind the file that it is about, where there is one."""
+    """Returns the same message, prefixed with the files of the error if it has any."""
     if not isinstance(error, OSError):
         return str(error)
     names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
@@ -166,20 +168,20 @@ def with_place(error: Exception) -> str:
 
 
 def labelled(label: str, message: str) -> str:
-    """`message` behind the run that it is about, unless it begins with that."""
+    """Returns `message`, prefixed with `label`, the run's, unless it already begins with it."""
     return message if message.startswith((f"{label} ", f"{label}:")) else f"{label}: {message}"
 
 
 def one_line(text: str) -> str:
-    """`text` with every control character shown as an escape, so that a message stays one line on any terminal."""
+    """Returns `text` with all control characters escaped, so that a message is one line on any terminal."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def plain_lines(text: str) -> str:
-    """`text` with its lines and tabs as they are and every other control character shown as an escape: what somebody
-    else wrote moves no cursor, changes no title and hides nothing on a terminal."""
+    """Returns `text` with all control characters escaped except for newlines and tabs, so that untrusted text cannot
+    move the cursor, change the title or hide text on a terminal."""
     if text.isprintable():
         return text
     return "\n".join("\t".join(map(one_line, line.split("\t"))) for line in text.split("\n"))

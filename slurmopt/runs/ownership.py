@@ -1,6 +1,7 @@
-"""Whether a run or sweep is one's own, and stays so: its script and its words are run as whoever submits them.
+"""Checks that a run or sweep belongs to this user and that no other user can change it: its script and command are
+executed with the rights of the user who submits them.
 
-A link is looked at itself, and what it leads to by the same rules.
+For a symbolic link, both the link and its target are checked.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from slurmopt.run_folder.sweep_layout import SweepFolder, sweep_of
 
 
 def refuse_foreign(sweep: SweepFolder) -> None:
-    """RunError where another user could have written what is about to be submitted, or could put another folder in the
-    sweep's place."""
+    """Raises RunError if the sweep is incomplete, or if another user could have written the files to be submitted;
+    FolderError if another user could replace the folder of the sweep."""
     files = (sweep.path, sweep.points_file, sweep.script, sweep.config, sweep.events)
     for path in files:
         if not os.path.lexists(path):
@@ -32,7 +33,7 @@ def refuse_foreign(sweep: SweepFolder) -> None:
 
 
 def refuse_foreign_run(run: RunFolder, prefix: str = "") -> None:
-    """The same for a run, an array task or a point; the message begins with `prefix`."""
+    """Checks a run, an array task or a point like `refuse_foreign`; the message begins with `prefix`."""
     if (sweep := sweep_of(run)) is not None:
         refuse_foreign(sweep)
     files = (run.path, run.script, run.config, run.events, run.code, run.package, run.submitit)
@@ -42,7 +43,7 @@ def refuse_foreign_run(run: RunFolder, prefix: str = "") -> None:
 
 
 def refuse_taken(run: RunFolder) -> None:
-    """RunError where something is in the place of a run of one's own that no launch of this user's made."""
+    """Raises RunError if the path of the run exists but is not a complete run of this user."""
     message = f"launch.id: {run.id!r} is taken: {one_line(str(run.path))}"
     if not os.path.isdir(run.path):
         kind = "a link that leads nowhere" if not os.path.exists(run.path) else "a file"
@@ -53,7 +54,7 @@ def refuse_taken(run: RunFolder) -> None:
 
 
 def refuse_others(run: RunFolder) -> None:
-    """RunError where a run that is to be ended, or to lose something, belongs to another user. root may do that."""
+    """Raises RunError if a run that is to be stopped or pruned belongs to another user. root is permitted."""
     for path in (run.path, run.events, run.config):
         with contextlib.suppress(FileNotFoundError):
             facts = path.lstat()
@@ -63,7 +64,7 @@ def refuse_others(run: RunFolder) -> None:
 
 
 def is_mine(run: RunFolder) -> bool:
-    """Whether the run's files belong to this user, whatever their modes; False where they cannot be looked at."""
+    """Whether the files of the run belong to this user, regardless of their modes; False if they cannot be read."""
     try:
         files = (run.path, run.script, config_of(run), run.events)
         return all(belongs(file, file.lstat(), run.path) for file in files)
@@ -72,18 +73,19 @@ def is_mine(run: RunFolder) -> bool:
 
 
 def config_of(run: RunFolder) -> Path:
-    """The run's config.yaml; the sweep's for a point that died before it could write its own."""
+    """Returns the path of the run's config.yaml; that of the sweep for a point that ended before it wrote its own."""
     sweep = sweep_of(run)
     return run.config if sweep is None or os.path.lexists(run.config) else sweep.config
 
 
 def owner_of(run: RunFolder) -> str | None:
-    """The name of the other user whom a run, or its journal, belongs to; None for one's own."""
+    """Returns the name of the other user who owns the run or its journal; None if this user owns both."""
     return _owner(run.path, run.path) or _owner(run.events, run.path)
 
 
 def _owner(path: Path, folder: Path) -> str | None:
-    """The name of the other user whom `path`, in `folder`, belongs to, else None: also where that cannot be told."""
+    """Returns the name of the other user who owns `path`, which is in `folder`; None if this user does, or if it is
+    unknown."""
     try:
         facts = path.lstat()
     except OSError:
@@ -92,7 +94,7 @@ def _owner(path: Path, folder: Path) -> str | None:
 
 
 def name_of(uid: int) -> str:
-    """The user's name, or `uid 1234`."""
+    """Returns the name of a user, or `uid 1234` if there is none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -100,8 +102,8 @@ def name_of(uid: int) -> str:
 
 
 def _refuse(paths: Iterable[Path], folder: Path, noun: str, prefix: str) -> None:
-    """RunError where one of `paths`, which lie in the run's or sweep's `folder`, is another user's or may be written by
-    others. Where nobody else can reach what is in the folder, only the owner counts."""
+    """Raises RunError if one of `paths`, which are in `folder` (a run or sweep), belongs to another user or is writable
+    by others. If others cannot access the folder, only the owner is checked."""
     is_closed = _is_closed(folder)
     for path in paths:
         shown = one_line(str(path))
@@ -129,13 +131,13 @@ def _refuse(paths: Iterable[Path], folder: Path, noun: str, prefix: str) -> None
 
 
 def _close(shown: str, facts: os.stat_result) -> str:
-    """How others lose the permission to write to it: of what belongs to root by root alone."""
+    """Returns the command that removes the write permission of others; for a file of root, root must run it."""
     command = f"chmod go-w {shlex.quote(shown)}"
     return f"have its owner, root, do this: {command}" if os.geteuid() and not facts.st_uid else command
 
 
 def _is_closed(folder: Path) -> bool:
-    """Whether only this user can reach what is in the folder."""
+    """Whether only this user can access the content of the folder."""
     try:
         facts = folder.stat()
     except OSError:
@@ -144,12 +146,12 @@ def _is_closed(folder: Path) -> bool:
 
 
 def make_place(folder: Path) -> None:
-    """Makes `folder`, runs/NAME, for nobody else to write, and what is missing above it, for a group where the umask
-    lets it: each member has runs of their own there. FolderError as from `close_place`."""
+    """Creates `folder`, runs/NAME, writable only by this user, and its missing parents, writable by the group if the
+    umask permits it, because each member may have runs there. Raises FolderError like `close_place`."""
     missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     try:
         for path in reversed(missing):
-            with contextlib.suppress(FileExistsError):  # another launch was quicker
+            with contextlib.suppress(FileExistsError):  # a concurrent launch created it
                 path.mkdir(mode=0o755 if path == folder else 0o775)
         close_place(folder)
     except BaseException:
@@ -162,18 +164,19 @@ def make_place(folder: Path) -> None:
 
 
 def _close_places(folder: Path) -> None:
-    """`close_place` of where a run or sweep is, and of where the link leads that it may be."""
+    """Calls `close_place` for the parent of a run or sweep and, if that is a symbolic link, for the parent of its
+    target."""
     close_place(folder.parent)
     if folder.is_symlink():
         close_place(folder.resolve().parent)
 
 
 def close_place(folder: Path) -> None:
-    """Takes from others the permission to write in `folder`, runs/NAME, which an earlier umask may have given them:
-    they could put another run in the place of one there.
+    """Removes the write permission of others from `folder`, runs/NAME, which an earlier umask may have granted: with
+    it, they could replace a run.
 
-    FolderError where that cannot be done, and where the folder, or a link that it is found by, is another user's. What
-    others can do above it is theirs: of what they put there nothing is run, as the job sees whose its folder is.
+    Raises FolderError if that fails, or if the folder, or a link in its path, belongs to another user. Folders above it
+    may be writable by others: nothing that they put there is executed, because the job checks the owner of its folder.
     """
     for link in (folder, *folder.parents):
         if (link == folder or _is_open_to_all(link.parent)) and os.path.islink(link):
@@ -201,7 +204,8 @@ def close_place(folder: Path) -> None:
 
 
 def _is_open_to_all(folder: Path) -> bool:
-    """Whether everybody may make links there, as in /tmp: the kernel's rule for links that are not to be followed."""
+    """Whether the folder is world-writable and sticky, as /tmp; the kernel restricts links in such folders
+    (fs.protected_symlinks)."""
     mode = folder.stat().st_mode
     return bool(mode & stat.S_IWOTH and mode & stat.S_ISVTX)
 
@@ -219,7 +223,7 @@ def _warn_of_everybody(folder: Path) -> None:
 
 
 def _warn_of_hidden_owners(folder: Path) -> None:
-    """Says so where the file system shows `folder`, which is this user's, as another user's or with other modes."""
+    """Prints a warning if the file system shows `folder`, which this user has created, with another owner or mode."""
     facts = folder.stat()
     if facts.st_uid in (0, os.geteuid()) and not (facts.st_mode & OTHERS_WRITE and not keeps_modes(folder)):
         return
