@@ -36,7 +36,7 @@ def wait(sweep: SweepFolder, jobs: list[list[str]]) -> list[JobReturn]:
     try:
         states = _until_over(sweep)
     except KeyboardInterrupt:
-        print(f"\nslurmopt: let go of the jobs, which go on; {commands(sweep)}", file=sys.stderr, flush=True)
+        print(f"\nslurmopt: interrupted; the jobs continue; {commands(sweep)}", file=sys.stderr, flush=True)
         raise SystemExit(130) from None
     records = Records(sweep)
     returned = [_returned(states, number, words, records) for number, words in enumerate(jobs)]
@@ -106,7 +106,7 @@ def _without_word(states: SweepStates, point: Point, words: list[str]) -> JobRet
     """Returns a JobReturn for a job that was killed or lost, or whose function raised SystemExit."""
     if _well(point):
         return JobReturn(overrides=words, status=JobStatus.COMPLETED)
-    why = point.error or point.detail or point.cause or "nobody knows why"
+    why = point.error or point.detail or point.cause or "unknown cause"
     error = JobError(f"{_place(states, point.number)} {point.state}: {why}")
     return JobReturn(overrides=words, status=JobStatus.FAILED, _return_value=error)
 

@@ -131,7 +131,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m slurmopt.backends.runner")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--time", type=float, help="time limit in seconds")
-    parser.add_argument("--lead", type=float, default=0, help="seconds before it for the signal")
+    parser.add_argument("--lead", type=float, default=0, help="seconds between the signal and the time limit")
     arguments = parser.parse_args(argv)
     process_tree.adopt_orphans()
     return Runner(RunFolder(arguments.folder), arguments.time, arguments.lead).run()

@@ -12,7 +12,7 @@ from slurmopt.errors import InputError
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import point_number, sweep_of
 
-RUN_HELP = "a name (its latest run), NAME/ID, an ID or the start of one, a folder, a Slurm job id; default: the latest"
+RUN_HELP = "a name (its latest run), NAME/ID, an ID or a prefix of one, a folder, a Slurm job ID; default: the latest"
 
 
 class _Parser(argparse.ArgumentParser):

@@ -158,7 +158,7 @@ def test_ctrl_c_lets_go_of_the_jobs(application: Application) -> None:
     said = waiting.communicate(timeout=60)[1]
     assert waiting.returncode == 130
     assert (
-        f"let go of the jobs, which go on; slurmopt status {application.sweep('out').relative_to(application.path)}"
+        f"interrupted; the jobs continue; slurmopt status {application.sweep('out').relative_to(application.path)}"
         in said
     )
     assert application.project.run(["squeue", "-h", "-r"]).stdout.count("\n") == 2

@@ -84,17 +84,17 @@ def read(argv: list[str], environ: Mapping[str, str] = os.environ) -> Pack:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m slurmopt.job.pack", allow_abbrev=False, epilog="All other words are those of a rank."
+        prog="python -m slurmopt.job.pack", allow_abbrev=False, epilog="All other options are passed to the ranks."
     )
     parser.add_argument("sweep", help="the sweep's folder")
     parser.add_argument("submission", type=int)
-    parser.add_argument("points", type=Ranges.parse, help="of the whole submission, such as 0-999")
+    parser.add_argument("points", type=Ranges.parse, help="the points of the submission, such as 0-999")
     parser.add_argument("per_task", type=_positive)
-    parser.add_argument("--side-by-side", type=_positive, default=1, help="points at the same time")
-    parser.add_argument("--ranks", type=_positive, default=1, help="of each point")
-    parser.add_argument("--policy", type=from_word, default=Policy(), metavar="JSON", help="when a point comes back")
-    parser.add_argument("--memory", type=_positive, metavar="BYTES", help="that one point may use")
-    parser.add_argument("--deadline", type=float, default=0.0, help="seconds that a save may take")
+    parser.add_argument("--side-by-side", type=_positive, default=1, help="number of points that run at the same time")
+    parser.add_argument("--ranks", type=_positive, default=1, help="ranks of each point")
+    parser.add_argument("--policy", type=from_word, default=Policy(), metavar="JSON", help="the restart policy")
+    parser.add_argument("--memory", type=_positive, metavar="BYTES", help="memory limit of each point")
+    parser.add_argument("--deadline", type=float, default=0.0, help="timeout of a save in seconds")
     parser.add_argument("--search", action="store_true", help="the array tasks share all points")
     return parser
 

@@ -261,12 +261,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m slurmopt.job.watchdog.watchdog", allow_abbrev=False)
     parser.add_argument("folder", help="the run folder")
     parser.add_argument("attempt", type=int)
-    parser.add_argument("ranks", type=int, help="how many there are")
+    parser.add_argument("ranks", type=int, help="the number of ranks")
     parser.add_argument("--hang-after", type=stacks.hang_after, required=True, metavar="auto|SECONDS")
-    parser.add_argument("--deadline", type=float, required=True, help="seconds that a save may take")
-    parser.add_argument("--timeout", type=float, default=0.0, help="seconds that a collective may take")
-    parser.add_argument("--heartbeat", type=float, default=DEFAULT_INTERVAL, help="seconds between heartbeats")
-    parser.add_argument("--step-pid", type=int, required=True, metavar="PID", help="of srun, or of our spawn")
+    parser.add_argument("--deadline", type=float, required=True, help="timeout of a save in seconds")
+    parser.add_argument("--timeout", type=float, default=0.0, help="timeout of a collective in seconds")
+    parser.add_argument("--heartbeat", type=float, default=DEFAULT_INTERVAL, help="interval in seconds")
+    parser.add_argument("--step-pid", type=int, required=True, metavar="PID", help="the process of srun or spawn")
     return parser
 
 
