@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes docs/configuration.md from the config dataclasses: each field, its type, default and docstring.
+"""Writes docs/configuration.md from the config dataclasses: each field with its type, default and docstring.
 
-scripts/configuration_reference.py            write it
-scripts/configuration_reference.py --check    exit 1 where the file is out of date or a field has no docstring
+scripts/configuration_reference.py            write the file
+scripts/configuration_reference.py --check    exit 1 if the file is out of date or a field has no docstring
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from slurmopt.config.schema import GROUPS
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration reference
 
-Made from the dataclasses in `slurmopt/config/` by `scripts/configuration_reference.py`; do not edit it by hand.
+Generated from the dataclasses in `slurmopt/config/` by `scripts/configuration_reference.py`; do not edit it by hand.
 
-Every launch is one Hydra config. The groups below are typed: an unknown key is an error that lists the valid ones.
-Everything beside them, at the root, is yours (`lr`, `model`, …) and reaches the task. `oc.env` stays unresolved in the
-run folder and is answered within the job, so that no secret is written down; `${hydra:…}` is answered at launch, with
-the run folder as Hydra's output folder (`${hydra:runtime.output_dir}`).
+Every launch has one Hydra config. The groups below are typed: an unknown key is an error that lists the valid ones.
+All other keys at the root are yours (`lr`, `model`, …) and are passed to the task. `oc.env` is stored unresolved in the
+run folder and is resolved in the job, so that no secret is written; `${hydra:…}` is resolved at launch, with the run
+folder as Hydra's output folder (`${hydra:runtime.output_dir}`).
 
-On the command line, a key that is not there yet (a variable, an `extra` option, a key of your own) takes a `+`:
+On the command line, a key that does not exist yet (a variable, an `extra` option, a key of your own) needs a `+`:
 `+environment.variables.OMP_NUM_THREADS=8`.
 """
 
 
 def field_docs(kind: type[Any]) -> dict[str, str]:
-    """The docstring under each field of a dataclass, the inherited ones included; its own come first."""
+    """Returns the docstring of each field of a dataclass, including inherited fields; its own come first."""
     docs: dict[str, str] = {}
     for owner in kind.__mro__:
         if is_dataclass(owner):
@@ -60,7 +60,7 @@ def default(field: Field[Any]) -> str:
 
 
 def rows(kind: type[Any], path: str) -> list[str]:
-    """A table row for each field; a nested dataclass's fields follow with their dotted path."""
+    """Returns a table row for each field; fields of nested dataclasses have a dotted path."""
     docs, lines = field_docs(kind), []
     order = [*docs]
     for field in sorted(fields(kind), key=lambda field: order.index(field.name) if field.name in docs else -1):

@@ -49,7 +49,8 @@ class Environment:
     ends the job; append `|| true` if a failure does not matter."""
 
     variables: dict[str, Any] = field(default_factory=dict)
-    """Environment variables. `${oc.env:NAME}` is filled in within the job, so that no secret is written."""
+    """Environment variables. `${oc.env:NAME}` is resolved in the job, so that no secret is
+    written."""
 
     container: Container = field(default_factory=Container)
     """A container around each rank."""
