@@ -19,13 +19,13 @@ from slurmopt.checkpoint.restore.fetching import Progress, no_progress
 from slurmopt.checkpoint.restore.node_window import Window
 from slurmopt.errors import StorageError
 from slurmopt.job.facts.rank_facts import RankFacts
-from slurmopt.storage.copy import CHUNK_BYTES
 from slurmopt.storage.memory import staging
 from slurmopt.storage.store import Store
 from slurmopt.units import human_bytes
 
 SHARED_FROM = 64 << 20
 """Bytes of a checkpoint: below this size synchronizing takes longer than reading it on each rank."""
+_CHUNK_BYTES = 16 << 20
 _FEW = 2
 
 
@@ -128,8 +128,8 @@ class NodeCache:
     ) -> Iterator[memoryview]:
         """Yields the file's chunks. A holder that fails to read sends meaningless bytes, since the others wait for
         them."""
-        for start in range(0, file.bytes, CHUNK_BYTES):
-            memory = staging(CHUNK_BYTES)[: min(CHUNK_BYTES, file.bytes - start)]
+        for start in range(0, file.bytes, _CHUNK_BYTES):
+            memory = staging(_CHUNK_BYTES)[: min(_CHUNK_BYTES, file.bytes - start)]
             if self._ranks.rank == move.holder and file.key not in problems:
                 try:
                     own.read_into(file.key, start, memory)
