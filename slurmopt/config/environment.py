@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurmopt.config.check import one_line_text, one_of
+from slurmopt.config.check import environment_variables, one_line_text, one_of
 from slurmopt.errors import ConfigError, one_line
 
 
@@ -66,11 +65,7 @@ class Environment:
         if self.snapshot == "False":  # YAML reads a bare `off` as false
             self.snapshot = "off"
         one_of(self.snapshot, ("off", "git", "copy"), "environment.snapshot")
-        for name in self.variables:
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
-                raise ConfigError("is not a name for an environment variable", f"environment.variables.{name}")
-            if str(name).upper().startswith("SLURMOPT_"):
-                raise ConfigError("is slurmopt's own", f"environment.variables.{name}")
+        environment_variables(self.variables, "environment.variables")
         self._check_setup()
         for module in self.modules:
             one_line_text(module, "environment.modules")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurmopt.config.check import one_of, readable
-from slurmopt.errors import ConfigError
+from slurmopt.config.check import environment_variables, one_of, readable
 from slurmopt.units import seconds
 
 PROCESS_GROUP_BACKENDS = ("auto", "nccl", "gloo")
@@ -29,6 +27,4 @@ class Network:
     def __post_init__(self) -> None:
         one_of(self.backend, PROCESS_GROUP_BACKENDS, "network.backend")
         readable(self.timeout, seconds, "network.timeout")
-        for name in self.variables:
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
-                raise ConfigError("is not a name for an environment variable", f"network.variables.{name}")
+        environment_variables(self.variables, "network.variables")
