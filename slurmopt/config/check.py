@@ -7,24 +7,24 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from slurmopt.errors import ConfigError
+from slurmopt.errors import ConfigError, one_line
 
 AUTO_OFF = ("auto", "off")
 """The values of an option that is applied where it is suitable (`auto`) or not at all (`off`)."""
 
 _COMPUTED = (
     *("BASHOPTS", "BASHPID", "BASH_VERSINFO", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "HISTCMD", "LINENO", "OPTIND"),
-    *("PPID", "RANDOM", "SECONDS", "SHELLOPTS", "SRANDOM", "UID", "SLURM_JOB_NUM_NODES"),
+    *("PPID", "RANDOM", "SECONDS", "SHELLOPTS", "SRANDOM", "UID", "FUNCNEST", "IFS", "SLURM_JOB_NUM_NODES"),
 )
 """Variables that bash or the job script evaluates as arithmetic, where `a[$(command)]` runs the command, or that bash
-does not let anybody set."""
+does not let anybody set; and those that change how bash reads the job script."""
 
 
 def environment_variables(variables: Iterable[object], key: str) -> None:
     """Raises ConfigError for a name that is no environment variable, or that bash, Slurm or slurmopt sets."""
     for name in map(str, variables):
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ConfigError("is not a name for an environment variable", f"{key}.{name}")
+            raise ConfigError("is not a name for an environment variable", f"{key}.{one_line(name)}")
         if name.upper().startswith("SLURMOPT_"):
             raise ConfigError("is reserved for slurmopt", f"{key}.{name}")
         if name in _COMPUTED:

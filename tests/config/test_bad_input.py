@@ -72,6 +72,7 @@ TASK = "task.command=[true]"
         (["environment.setup=[[a]]", TASK], "environment.setup: has "),
         (["environment.modules=[[a]]", TASK], "environment.modules"),
         (["+environment.variables.SLURMOPT_RUN_FOLDER=/x", TASK], "is reserved for slurmopt"),
+        (["+environment.variables.IFS=0", TASK], "environment.variables.IFS: is set by bash or Slurm in the job"),
         (["+environment.variables.RANDOM='a[$(touch ran)]'", TASK], "environment.variables.RANDOM: is set by bash or"),
         (["+network.variables.SLURM_JOB_NUM_NODES='a[$(touch ran)]'", TASK], "is set by bash or Slurm in the job"),
         (["network.timeout=99999999d", TASK], "network.timeout: not a time"),
