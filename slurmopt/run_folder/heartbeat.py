@@ -48,6 +48,15 @@ class Heartbeat:
     """How often, since it made no step any more, its GPU or its files were seen busy."""
     moved_bytes: int = 0
     """Of checkpoints, since the attempt began: it shows that a restore goes on."""
+    spent: dict[str, float] = field(default_factory=dict)
+    """Activity → seconds spent in it since `started`, by the rank's monotonic clock; they sum to its age. Activities
+    are the phases above, `first step` (from running to the first reported step), `input` (waiting for the loader),
+    `checkpoint` (a save that blocks the training), and names of the training's own. `running` excludes the others."""
+    counted: dict[str, float] = field(default_factory=dict)
+    """What the training has counted since the attempt began: steps, tokens, samples, flops; of DDP, sums over its
+    `ddp_sampled` sampled steps in seconds: ddp_forward, ddp_backward, ddp_communication, ddp_exposed."""
+    gpus: list[str] = field(default_factory=list)
+    """The GPUs that the rank uses, by UUID where NVML knows it, else as the environment names them."""
     outcome: dict[str, Any] | None = None
     """Set when the rank ends: see `slurmopt.run_folder.outcome`."""
 

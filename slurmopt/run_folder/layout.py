@@ -9,8 +9,10 @@ runs/NAME/ID/
   logs/             job-JOBID.log of the batch shell; attempt-K/rank-R.log of each rank, and of a hang
                     flight-recorder-rank-R
   heartbeat/        attempt-K/rank-R.json: the step each rank is at, and in the end its outcome
+  series/           attempt-K/NODE.jsonl and NODE.recent.jsonl: what the sampler of each node measured
   checkpoints/      step-N/… and commits/ of the Checkpointer; files of the training's own may lie beside them
   result.json       what the function returned, or the command's exit code
+  report.html       the report of the run, written when it ended
   environment.txt   versions, git commit and diff, host, GPU
   code/             the code snapshot, where one was asked for
   hostfile          the nodes, where a command starts its own ranks
@@ -36,6 +38,7 @@ SUPERVISOR = "supervisor.sh"
 _RANK_FILE = re.compile(r"rank-(\d+)\.(?:json|log)")
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 _NUMBER = re.compile(r"[0-9]+")
+_SERIES = re.compile(r"(.+?)(?:\.recent)?\.jsonl")
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,11 @@ class RunFolder:
         return self.path / "result.json"
 
     @property
+    def report(self) -> Path:
+        """The report on the run, as one page."""
+        return self.path / "report.html"
+
+    @property
     def returned(self) -> Path:
         """What a point of a Hydra application returned: a pickle."""
         return self.kept / "return.pickle"
@@ -186,6 +194,22 @@ class RunFolder:
     def rendezvous(self, attempt: int) -> Path:
         """The attempt's secret, and in the next line the address of rank 0. Only its owner can read it."""
         return self.heartbeats / f"attempt-{attempt}" / "rendezvous"
+
+    def series(self, attempt: int, node: str) -> Path:
+        """What the sampler of a node measured: see `slurmopt.run_folder.series`."""
+        return self.kept / "series" / f"attempt-{attempt}" / f"{folder_name(node)}.jsonl"
+
+    def recent_series(self, attempt: int, node: str) -> Path:
+        """The newest of it, in full detail."""
+        return self.series(attempt, node).with_suffix(".recent.jsonl")
+
+    def nodes_with_series(self, attempt: int) -> list[str]:
+        """The nodes of which there are series, by the names of their files."""
+        try:
+            names = os.listdir(held(self.kept / "series" / f"attempt-{attempt}"))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted({match[1] for name in names if (match := _SERIES.fullmatch(name))})
 
     def hang(self, attempt: int) -> Path:
         """The hang that the watchdog found."""

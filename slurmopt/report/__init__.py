@@ -1,0 +1,1 @@
+"""Reports on runs: text and pages from ledger, findings and series."""
