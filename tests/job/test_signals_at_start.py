@@ -62,6 +62,13 @@ class Held(spawn.Ranks):
 spawn.Ranks = Held
 sys.exit(spawn.main(sys.argv[1:]))
 """
+RANK_WAITS = """
+import os, pathlib, time
+if "RANK" in os.environ:
+    pathlib.Path(os.environ["RANK"]).touch()
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+"""
 COUNTS = "trap 'echo got it' USR1; echo ready $$; while [ ! -e end ]; do sleep 0.02; done; exit 75"
 """Prints a line for each USR1, and runs until there is a file `end`."""
 GOES_ON = "until [ -e end ]; do sleep 0.02; done"
@@ -197,9 +204,7 @@ def test_a_signal_does_not_kill_a_rank_that_has_not_taken_it_yet(runner: Runner,
     """Each rank is held where Python starts, before the first line of slurmopt."""
     runner.module("train", UNTIL_STOPPED)
     (tmp_path / "at_start").mkdir()
-    wait = "import os, time\nif 'RANK' in os.environ:\n    from pathlib import Path\n    Path(os.environ['RANK']).touch()\n"
-    wait += "    while not os.path.exists('go'):\n        time.sleep(0.01)\n"
-    (tmp_path / "at_start" / "sitecustomize.py").write_text(wait)
+    (tmp_path / "at_start" / "sitecustomize.py").write_text(RANK_WAITS)
     runner.environment["PYTHONPATH"] = f"{tmp_path / 'at_start'}:{REPOSITORY}"
     process = runner.start(2, "--function", "train.main")
     for number in (0, 1):

@@ -117,7 +117,7 @@ def test_pieces_are_taken_only_when_there_is_room(store: S3Store, server: S3Serv
 
 
 def test_part_numbers_stay_below_the_limit_of_s3() -> None:
-    from slurmopt.storage.s3.body import part_size
+    from slurmopt.storage.s3.parts import part_size
 
     sizes = [part_size(number, upload.PART) for number in range(1, 10_001)]
     assert sum(sizes) > 5 * 2**40  # S3's largest object
