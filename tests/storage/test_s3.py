@@ -242,11 +242,16 @@ def test_no_such_bucket(server: S3Server) -> None:
             ask()
 
 
-@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "http://no-such-host.invalid"])
-def test_nobody_listens(server: S3Server, endpoint: str) -> None:
-    for ask in calls(S3Store("s3://nowhere/run", endpoint=endpoint, deadline=0.5)):
-        with pytest.raises(StorageError, match=r"not done within 0.5 s; last: no"):
+def test_nobody_listens(server: S3Server) -> None:
+    for ask in calls(S3Store("s3://nowhere/run", endpoint="http://127.0.0.1:1", deadline=0.5)):
+        with pytest.raises(StorageError, match=r"not done within 0.5 s; last: nobody answers at http://127.0.0.1:1"):
             ask()
+
+
+def test_a_host_that_does_not_exist(server: S3Server) -> None:
+    store = S3Store("s3://nowhere/run", endpoint="http://no-such-host.invalid", deadline=5.0)  # a resolver may be slow
+    with pytest.raises(StorageError, match=r"not done within 5 s; last: no such host: http://no-such-host.invalid"):
+        store.get("key")
 
 
 @pytest.mark.parametrize(
