@@ -41,6 +41,7 @@ _caught_up = threading.Event()
 _taken_by = 0
 """The process that has taken signals; a forked process has not."""
 _listeners: list[Callable[[int], None]] = []
+_arrived: list[int] = []
 _let_go_is_set = False
 _mask_before_fork: set[int] = set()
 _wakeup: socket.socket | None = None
@@ -74,6 +75,7 @@ def start_afresh() -> None:
     _asked, _asked_at, _terms, _later, _told = None, 0.0, 0, 0, False
     _heard, _caught_up, _wakeup = threading.Event(), threading.Event(), None
     _listeners.clear()
+    _arrived.clear()
 
 
 def _block(numbers: Iterable[signal.Signals]) -> None:
@@ -101,6 +103,12 @@ def _take_term() -> socket.socket:
 def listen(listener: Callable[[int], None]) -> None:
     """Calls `listener(signal number)` for every signal from now on, in the thread that receives it."""
     _listeners.append(listener)
+
+
+def arrived() -> list[int]:
+    """The signals that have arrived so far, each once. One that arrives during a call of `listen` before this one may
+    be among them and be heard by the listener."""
+    return list(_arrived)
 
 
 def requested() -> bool:
@@ -219,6 +227,8 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     global _terms
     request("TERM" if number == signal.SIGTERM else "USR1")
     _terms += number == signal.SIGTERM
+    if number not in _arrived:
+        _arrived.append(number)
     for listener in _listeners:
         listener(number)
 

@@ -1,4 +1,8 @@
-"""When a heartbeat counts as silent: one rule for the job side and the login side."""
+"""Says after how long without a heartbeat a rank counts as silent: one rule for the job side and the login side.
+
+A silent rank does not end its attempt yet. The watchdog ends the attempt once the rank has sent no heartbeat for
+`Allowance.steps`, or for `Allowance.patience` if it never sent one (`slurmopt/job/watchdog/hang_detector.py`).
+"""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_one_process_per_node_gives_torchrun_its_defaults(runner: Runner) -> Non
         "train",
         "import os, torch.distributed as dist\nfrom slurmopt import progress\n"
         "dist.init_process_group('gloo')\n"
-        "progress(10 + dist.get_rank())\nprint('world', dist.get_world_size())\ndist.destroy_process_group()\n",
+        "progress(10 + dist.get_rank())\nprint(f'world {dist.get_world_size()}')\ndist.destroy_process_group()\n",
     )
     runner.environment["CUDA_VISIBLE_DEVICES"] = "0,1"
     torchrun = str(Path(PYTHON).parent / "torchrun")
@@ -255,7 +255,7 @@ def test_environment_txt_has_a_section_per_attempt(runner: Runner) -> None:
 @pytest.mark.slow
 def test_torchrun_starts_as_many_ranks_as_were_asked_for(runner: Runner) -> None:
     pytest.importorskip("torch")
-    runner.module("train", "import os\nprint('world', os.environ['WORLD_SIZE'])\n")
+    runner.module("train", "import os\nprint('world ' + os.environ['WORLD_SIZE'])\n")  # one write: they share a log
     words = ("--per", "node", "--ranks-per-node", "2", "--", PYTHON, "-m", "torch.distributed.run", "train.py")
     assert runner.run(1, *words) == 0
     assert runner.log(0).count("world 2") == 2

@@ -26,8 +26,8 @@ from slurmopt.config.health import Checks, Health, checks_of
 from slurmopt.errors import ConfigError
 from slurmopt.job.facts.rank_facts import facts_from
 from slurmopt.job.health import gpus
-from slurmopt.job.health.listener import Listener, ask
 from slurmopt.job.health.network_reach import between_looks, leaders
+from slurmopt.job.health.reach_listener import Listener, ask
 from slurmopt.job.rendezvous.addresses import own_host
 from slurmopt.run_folder import events
 from slurmopt.run_folder.heartbeat import Heartbeat

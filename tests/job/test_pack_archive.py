@@ -18,7 +18,7 @@ import pytest
 
 from slurmopt.errors import RunError
 from slurmopt.grid import submissions
-from slurmopt.grid.materialize import _link, unlink
+from slurmopt.grid.point_folder import _link, unlink
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records, readable
 from slurmopt.grid.submissions import Submission

@@ -17,7 +17,7 @@ import pytest
 
 from slurmopt.cli import main
 from slurmopt.commands import results as command
-from slurmopt.grid.materialize import make_point
+from slurmopt.grid.point_folder import make_point
 from slurmopt.sweeps.results.importance import AxisValues, effects, explained
 from slurmopt.sweeps.status.query import sweep_states
 

@@ -15,7 +15,7 @@ from benchmarks.workbench import ROOT, Workbench
 from slurmopt.grid import points_file, submissions
 from slurmopt.grid.axes import Axis, Column
 from slurmopt.grid.base_configs import Base
-from slurmopt.grid.materialize import make_point
+from slurmopt.grid.point_folder import make_point
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.points import Points
 from slurmopt.grid.submissions import Submission

@@ -12,7 +12,7 @@ from slurmopt.config.health import Checks
 from slurmopt.job import failures, signals
 from slurmopt.job.facts.gpus import CUDA, any_promised, of_nvidia, promised
 from slurmopt.job.facts.rank_facts import RankFacts
-from slurmopt.job.health import gpus, kernel, node
+from slurmopt.job.health import gpu_kernel, gpus, node
 from slurmopt.job.health.finding import Budget, Check, Finding, bounded
 from slurmopt.job.health.network_reach import CHECKING, Reach
 from slurmopt.job.health.waiting import Waiting
@@ -61,11 +61,11 @@ def check_gpu(call: RankArgs, facts: RankFacts) -> Outcome | None:
     reads at its start."""
     if call.health is None or not call.health.gpus or call.backend == "gloo" or not any_promised(os.environ):
         return None
-    torch = kernel.torch_of_gpus()
-    if torch is None or not promised(os.environ, kernel.kind_of(torch) or CUDA):
+    torch = gpu_kernel.torch_of_gpus()
+    if torch is None or not promised(os.environ, gpu_kernel.kind_of(torch) or CUDA):
         return None
     what = f"the GPU of rank {facts.rank}"
-    finding = bounded(what, Budget(call.health.within, _GPUS_TIMES), lambda: kernel.run(torch, facts.local_rank))
+    finding = bounded(what, Budget(call.health.within, _GPUS_TIMES), lambda: gpu_kernel.run(torch, facts.local_rank))
     return None if finding is None else _failed([finding], facts)
 
 

@@ -18,7 +18,7 @@ from slurmopt.errors import RendezvousError
 from slurmopt.job import signals
 from slurmopt.job.facts.rank_facts import RankFacts, in_slurm_step, tasks_per_node
 from slurmopt.job.health.finding import Budget, Finding, NotChecked
-from slurmopt.job.health.listener import Listener, ask, silence
+from slurmopt.job.health.reach_listener import Listener, ask, silence
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.rendezvous.addresses import own_host
 from slurmopt.job.rendezvous.attempt_secret import attempt_secret

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from slurmopt.job.heartbeat.device_metrics import DeviceMetrics
+from slurmopt.job.heartbeat.pending_metrics import PendingMetrics
 
 PROGRESS = "SLURMOPT_PROGRESS"
 """Environment variable: the abstract socket's name, for the children."""
@@ -82,7 +82,7 @@ class ChildReports:
         self._sent = float("-inf")
         self.phase = "running"
         self._waiting: tuple[Any, ...] | None = None
-        self._metrics = DeviceMetrics()
+        self._metrics = PendingMetrics()
 
     def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
         earlier = {} if self._waiting is None else self._waiting[2]

@@ -17,7 +17,7 @@ from slurmopt.job import signals
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.heartbeat.activity import EVERY, Activity
 from slurmopt.job.heartbeat.child_reports import LAST_METRICS, PROGRESS, STOP_NOTICED, Inbox
-from slurmopt.job.heartbeat.device_metrics import DeviceMetrics
+from slurmopt.job.heartbeat.pending_metrics import PendingMetrics
 from slurmopt.job.watchdog.stacks import Stacks
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.heartbeat import Heartbeat
@@ -61,7 +61,7 @@ class HeartbeatWriter:
         self._complained = self._has_folder = False
         self.unwritten: OSError | None = None
         """Why the last heartbeat could not be written; None if it was written."""
-        self._metrics = DeviceMetrics()
+        self._metrics = PendingMetrics()
         self._inbox = Inbox()
 
     def start(self) -> None:

@@ -7,7 +7,7 @@ import os
 import time
 
 from slurmopt.errors import JobError, SlurmoptError, one_line
-from slurmopt.grid.materialize import unlink
+from slurmopt.grid.point_folder import unlink
 from slurmopt.grid.points import Points
 from slurmopt.job.pack.archive import archive, delete, has_ended
 from slurmopt.job.pack.journal import TaskJournal

@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
 
 from slurmopt.errors import JobError
 from slurmopt.job import failures, signals
@@ -37,6 +39,9 @@ class CommandTask:
     def __init__(self, call: RankArgs, facts: RankFacts, attempt: int, live: HeartbeatWriter) -> None:
         self._call, self._facts, self._attempt, self._live = call, facts, attempt, live
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_starting = False  # from here on Slurm's signals to all processes of the step may reach the command
+        self._arrived: deque[tuple[int, float, bool]] = deque()  # signal, when, whether the command was starting
+        self._delivering = threading.Lock()
         self._told: signal.Signals | None = None
         self._told_at = 0.0
         self._told_alone = False  # whether the command itself is all that has been told
@@ -47,15 +52,16 @@ class CommandTask:
             words = [expand(word) for word in self._call.command or []]
             if self._call.per == "node":
                 words = launcher_flags.completed(words, self._facts, os.environ)
-            self._process = self._start(words)
+            process = self._process = self._start(words)
         except JobError as error:
             print(f"slurmopt: {error}", file=sys.stderr)
             return failures.user_error(str(error), exit_code=127)
+        self._deliver()  # what arrived before the process id was known
         self._live.enter("running")
         if self._facts.rank == 0:
             environment_info.note(self._call.folder, self._attempt, self._facts)
-        process_tree.wait(self._process.pid)
-        status = self._process.wait()
+        process_tree.wait(process.pid)
+        status = process.wait()
         if not signals.told():  # Slurm signals one process after the other: the command may have heard it first
             time.sleep(_SIGNAL_DELAY)
         if self._call.per == "job" and not signals.requested() and whole_job.is_preempted():
@@ -80,6 +86,8 @@ class CommandTask:
     def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
         process_tree.adopt_orphans()
         signals.listen(self._pass_on)
+        for number in signals.arrived():  # while the node was checked
+            self._pass_on(number)
         # USR1 is blocked in this process, and so in the command, which outlives one then; unless it is promised one.
         promised = self._forward == signal.SIGUSR1
         libc, parent = ctypes.CDLL(None), os.getpid()
@@ -92,6 +100,7 @@ class CommandTask:
             if promised:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
 
+        self._is_starting = True
         try:
             return subprocess.Popen(words, preexec_fn=prepare)
         except OSError as error:
@@ -102,21 +111,36 @@ class CommandTask:
         return signal.Signals[f"SIG{self._call.forward}"] if self._call.forward else None
 
     def _pass_on(self, number: int) -> None:
+        """Queues a signal for the command. May run in any thread, and in the main thread between any two
+        instructions."""
+        self._arrived.append((number, time.monotonic(), self._is_starting))
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Delivers the queued signals, once the command's process id is known, each once and in their order. The thread
+        that is at it takes what arrives meanwhile: waiting for it would never end in a signal handler of that
+        thread."""
+        while self._process is not None and self._arrived and self._delivering.acquire(blocking=False):
+            try:
+                while self._arrived:
+                    self._deliver_one(self._process.pid, *self._arrived.popleft())
+            finally:
+                self._delivering.release()
+
+    def _deliver_one(self, pid: int, number: int, arrived_at: float, was_starting: bool) -> None:
         forwarded = signal.SIGTERM if number == signal.SIGTERM else self._forward
-        if forwarded is None or self._process is None:
-            return
-        if forwarded == self._told and time.monotonic() - self._told_at < signals.BURST:
+        if forwarded is None or (forwarded == self._told and arrived_at - self._told_at < signals.BURST):
             return
         # The command has got it as well, and may have left already.
-        if forwarded == number and not gets_signals_alone(os.environ):
+        if was_starting and forwarded == number and not gets_signals_alone(os.environ):
             self._tell(forwarded)
-        elif process_tree.is_running(self._process.pid):
+        elif process_tree.is_running(pid):
             self._tell(forwarded)
             if self._call.per == "job":
-                signalled = whole_job.send(self._process.pid, forwarded, tasks_are_told=number == signal.SIGTERM)
+                signalled = whole_job.send(pid, forwarded, tasks_are_told=number == signal.SIGTERM)
             else:
-                signalled = process_tree.tell(self._process.pid, forwarded)
-            self._told_alone = signalled == [self._process.pid]
+                signalled = process_tree.tell(pid, forwarded)
+            self._told_alone = signalled == [pid]
 
     def _tell(self, number: signal.Signals) -> None:
         self._told, self._told_at = number, time.monotonic()

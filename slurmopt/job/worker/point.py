@@ -53,7 +53,7 @@ def make(folder: RunFolder, number: int) -> None:
     if sweep is None:
         return
     from slurmopt.grid import points_file, submissions
-    from slurmopt.grid.materialize import make_point
+    from slurmopt.grid.point_folder import make_point
 
     points = points_file.load(sweep.points_file)
     if points.kind == "search":  # the parent has made it; a Python of its own asks the study by itself

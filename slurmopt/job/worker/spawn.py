@@ -23,7 +23,7 @@ from slurmopt.run_folder.access.files import open_append
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.process import module_start
 
-_FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT)
+_FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT, signal.SIGINT)
 _GRACE_SECONDS = 5.0
 
 
@@ -39,7 +39,8 @@ class Ranks:
         self._start = ["-m"] if call.command is None else module_start()
 
     def start(self, words: list[str]) -> None:
-        """Starts the ranks, each in its own session, so that Ctrl-C in a terminal reaches only this process."""
+        """Starts the ranks, each in its own session, so that Ctrl-C in a terminal reaches only this process. The
+        signals to forward are blocked meanwhile, or those to come would reach only the ranks that are started."""
         held(self._call.folder.attempt_logs(self._attempt)).mkdir(mode=0o750, parents=True, exist_ok=True)
         for rank in range(self._count):
             self._running[self._start_one(rank, words)] = rank
@@ -53,6 +54,7 @@ class Ranks:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_unblock,
             )
         process.returncode = 0  # `wait` below reaps it: keep subprocess's own bookkeeping out of it
         return process.pid
@@ -99,6 +101,15 @@ class Ranks:
         time.sleep(0.05)
 
 
+def _unblock() -> None:
+    """Ends in a rank what `main` blocks, except USR1: it would kill the rank until the rank itself blocks it, and so
+    waits for the rank instead."""
+    others = set(_FORWARDED) - {signal.SIGUSR1}
+    for number in others:  # this process's own handlers would run here
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, others)
+
+
 def _send(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
@@ -136,10 +147,12 @@ def main(argv: list[str]) -> int:
     words = argv[2:]
     process_tree.adopt_orphans()
     ranks = Ranks(parse(words), int(os.environ.get("SLURMOPT_ATTEMPT") or 0), int(argv[1]))
-    for number in (*_FORWARDED, signal.SIGINT):
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # the kernel keeps them until all ranks are started
+    for number in _FORWARDED:
         signal.signal(number, ranks.forward)
     _choose_port()
     ranks.start(words)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return ranks.wait()
 
 

@@ -2,17 +2,24 @@
 
 Definitions (steps as the training reports them, times in seconds):
 
-last step of an attempt: what its `end` says, else the highest that a rank's heartbeat has base the step it started
-from: the one it restored, else its first reported step - 1, else 0 steps done last step - base steps lost last step -
-base of the next attempt that has one; while there is none: last step - newest durable step, where that is known and the
-run has not finished. Never negative queue from the end, the requeue or the submission (the latest that the journal has)
-to the start of the batch shell; after an attempt that died without an `end`, from its last heartbeat restart from the
-start of the batch shell (the nodes are granted) to the first new step, in these parts: shell until the last rank's
-process has started check until the nodes' health is checked rendezvous until all ranks have met setup until the restore
-begins: imports, the model, the data restore until the state is restored first step until the first step is done spent
-nodes times the time from the start of the batch shell to the attempt's end; GPUs likewise lost of what was spent:
-restarts, attempts that made no step though others did, and the steps lost, each at its attempt's mean pace efficiency 1
-- lost / spent
+    last step      of an attempt: what its `end` says, else the highest that a rank's heartbeat has
+    base           the step it started from: the one it restored, else its first reported step - 1, else 0
+    steps done     last step - base
+    steps lost     last step - base of the next attempt that has one; while there is none: last step - newest durable
+                   step, where that is known and the run has not finished. Never negative
+    queue          from the end, the requeue or the submission (the latest that the journal has) to the start of the
+                   batch shell; after an attempt that died without an `end`, from its last heartbeat
+    restart        from the start of the batch shell (the nodes are granted) to the first new step, in these parts:
+        shell          until the last rank's process has started
+        check          until the nodes' health is checked
+        rendezvous     until all ranks have met
+        setup          until the restore begins: imports, the model, the data
+        restore        until the state is restored
+        first step     until the first step is done
+    spent          nodes times the time from the start of the batch shell to the attempt's end; GPUs likewise
+    lost           of what was spent: restarts, attempts that made no step though others did, and the steps lost, each
+                   at its attempt's mean pace
+    efficiency     1 - lost / spent
 
 The time of a part without events counts for the part after it. Of an attempt with many ranks the heartbeats of the
 first eight are read: the others wait for them at the rendezvous anyway.

@@ -1,10 +1,10 @@
-"""Request bodies that consist of uncopied pieces of memory, and the division of pieces into upload parts."""
+"""Request bodies that consist of uncopied pieces of memory."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 try:
     from zlib_ng.zlib_ng import crc32
@@ -65,27 +65,3 @@ class Body(io.RawIOBase):
                 return available.nbytes
             skip -= piece.nbytes
         return 0
-
-
-def part_size(number: int, first: int) -> int:
-    """Bytes of part `number`, counted from 1; doubles every 1,000 parts.
-
-    S3 accepts 10,000 parts of an object, whose size is not known in advance; starting at 16 MiB these hold 16 TiB.
-    """
-    return first << ((number - 1) // 1000)
-
-
-def parts(pieces: Iterable[memoryview], first: int) -> Iterator[list[memoryview]]:
-    """Regroups `pieces` into parts without copying, taking a piece only when needed. Yields at least one part."""
-    number, part, room = 1, list[memoryview](), part_size(1, first)
-    for piece in pieces:
-        rest = piece.cast("B")
-        while rest.nbytes:
-            if not room:
-                yield part
-                number, part = number + 1, []
-                room = part_size(number, first)
-            part.append(rest[:room])
-            room -= part[-1].nbytes
-            rest = rest[part[-1].nbytes :]
-    yield part

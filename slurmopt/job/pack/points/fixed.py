@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurmopt.grid.materialize import make_point
+from slurmopt.grid.point_folder import make_point
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.points import Points
 from slurmopt.grid.records import Records

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.grid.materialize import make_point
+from slurmopt.grid.point_folder import make_point
 from slurmopt.grid.points import Points
 from slurmopt.grid.records import Records
 from slurmopt.grid.search.space import suggest

@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from slurmopt.job.facts.rank_facts import facts_from  # noqa: E402
-from slurmopt.job.heartbeat import device_metrics  # noqa: E402
-from slurmopt.job.heartbeat.device_metrics import DeviceMetrics  # noqa: E402
+from slurmopt.job.heartbeat import pending_metrics  # noqa: E402
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter  # noqa: E402
+from slurmopt.job.heartbeat.pending_metrics import PendingMetrics  # noqa: E402
 from slurmopt.job.worker import current_run  # noqa: E402
 from slurmopt.run_folder import heartbeat  # noqa: E402
 from slurmopt.run_folder.outcome import Outcome  # noqa: E402
@@ -68,12 +68,12 @@ class OnGpu:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
-    monkeypatch.setattr(device_metrics, "_pinned", lambda torch, count: torch.zeros(count, dtype=torch.int64))
+    monkeypatch.setattr(pending_metrics, "_pinned", lambda torch, count: torch.zeros(count, dtype=torch.int64))
     return Gpu()
 
 
 def test_a_number_is_there_once_the_gpu_has_it(gpu: Gpu) -> None:
-    numbers = DeviceMetrics()
+    numbers = PendingMetrics()
     loss = gpu.tensor(0.5)
     assert numbers.take({"loss": loss, "rate": 3, "host": torch.tensor(2.5)}) == {"rate": 3.0, "host": 2.5}
     loss.value = 99.0  # in place, afterwards
@@ -84,7 +84,7 @@ def test_a_number_is_there_once_the_gpu_has_it(gpu: Gpu) -> None:
 
 
 def test_a_gpu_that_is_always_steps_behind_shows_its_numbers_all_the_same(gpu: Gpu) -> None:
-    numbers, shown = DeviceMetrics(), []
+    numbers, shown = PendingMetrics(), []
     for step in range(2000):
         shown += (numbers.take({"loss": gpu.tensor(float(step)), "nan": gpu.tensor(float("nan"))}).get("loss", -1.0),)
         if step >= 3:
@@ -97,7 +97,7 @@ def test_a_gpu_that_is_always_steps_behind_shows_its_numbers_all_the_same(gpu: G
 
 
 def test_an_older_number_does_not_come_over_a_newer_one(gpu: Gpu) -> None:
-    numbers = DeviceMetrics()
+    numbers = PendingMetrics()
     numbers.take({"loss": gpu.tensor(1.0)})
     assert numbers.take({"loss": 2.0}) == {"loss": 2.0}
     gpu.work()

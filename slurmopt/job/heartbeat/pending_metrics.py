@@ -20,7 +20,7 @@ _UNKNOWN = 0x7FF8_5107_0B7A_11ED
 _PAUSE = 0.005
 
 
-class DeviceMetrics:
+class PendingMetrics:
     """The training's thread calls `take`; any thread calls `come`. No lock is held during calls of CUDA: if a GPU
     hangs, its queue fills up and the call does not return, but heartbeats must still be written."""
 

@@ -14,7 +14,7 @@ from slurmopt.errors import ConfigError
 from slurmopt.grid import points_file
 from slurmopt.grid.axes import Axis, Column
 from slurmopt.grid.base_configs import Base
-from slurmopt.grid.materialize import make_point
+from slurmopt.grid.point_folder import make_point
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.points import Points
 from slurmopt.run_folder import events
@@ -77,7 +77,7 @@ def test_whatever_a_killed_process_left_is_completed(sweep: SweepFolder) -> None
     program = (
         "import os, sys; from pathlib import Path\n"
         "from slurmopt.run_folder.sweep_layout import SweepFolder; from slurmopt.grid import points_file\n"
-        "from slurmopt.grid.materialize import make_point\n"
+        "from slurmopt.grid.point_folder import make_point\n"
         "sweep = SweepFolder(Path(sys.argv[1])); left = int(sys.argv[2])\n"
         "points = points_file.load(sweep.points_file)\n"
         "def hook(event, arguments):\n"
@@ -144,7 +144,7 @@ def test_kept_points_are_counted_from_zero() -> None:
 
 def test_the_job_needs_no_hydra() -> None:
     code = (
-        "import sys, slurmopt.grid.materialize; print([name for name in sys.modules if name.split('.')[0] == 'hydra'])"
+        "import sys, slurmopt.grid.point_folder; print([name for name in sys.modules if name.split('.')[0] == 'hydra'])"
     )
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
