@@ -58,6 +58,7 @@ class CommandTask:
             return failures.user_error(str(error), exit_code=127)
         self._deliver()  # what arrived before the process id was known
         self._live.enter("running")
+        self._live.name_gpus()
         if self._facts.rank == 0:
             environment_info.note(self._call.folder, self._attempt, self._facts)
         process_tree.wait(process.pid)
