@@ -152,12 +152,11 @@ def _append(series: Series, file: SeriesFile, rows: slice) -> None:
 def _straighten(series: Series, since: float | None) -> None:
     """Moves the rows before each point where the clock was set back. Leaves out rows that do not follow their
     predecessors even so, and those that end before `since`."""
-    times, shift = series.times, 0.0
+    times, shift, next_start = series.times, 0.0, float("inf")
     for at in reversed(range(len(times))):
-        if at + 1 < len(times):
-            gap = starts - times[at]
-            shift += gap if gap < -_SET_BACK else 0.0
-        starts = times[at] - series.seconds[at]
+        if (gap := next_start - times[at]) < -_SET_BACK:
+            shift += gap
+        next_start = times[at] - series.seconds[at]
         times[at] += shift
     last, keep = float("-inf") if since is None else since, []
     for at, time in enumerate(times):
