@@ -22,7 +22,7 @@ class Device:
     """A GPU of this job, or a MIG slice of one."""
 
     index: int
-    """Its number in the names of columns: NVML's own; where MIG slices are among the job's GPUs, its place among them."""
+    """Its number in the names of columns: NVML's own; where MIG slices are among the job's GPUs, its place."""
     handle: Any
     """NVML's handle; for a slice that of the slice."""
     gpu: Any
@@ -78,7 +78,8 @@ def facts(nvml: Library, device: Device) -> dict[str, Any]:
         "name": _string(told(("nvmlDeviceGetName", handle))),
         "memory": None if memory is None else int(memory.total),
         "power_limit": None if limit is None else limit / 1000,
-        "mig": device.instance and {"gpu": device.gpu_index, "instance": device.instance[0], "part": device.instance[1]},
+        "mig": device.instance
+        and {"gpu": device.gpu_index, "instance": device.instance[0], "part": device.instance[1]},
         "architecture": _ARCHITECTURES.get(told(("nvmlDeviceGetArchitecture", device.gpu))),
         "pci": None if pci is None else _string(pci.busId),
     }
@@ -123,7 +124,9 @@ def _of_word(nvml: Library, gpus: list[Device], word: str) -> Device | None:
         uuid, _, instance = word.removeprefix("MIG-").partition("/")
         parents = [device for device in gpus if device.uuid == uuid]
         slices = [device for parent in parents for device in _with_slices(nvml, parent)]
-        return next((each for each in slices if each.instance and "%d/%d" % each.instance == instance), None)
+        return next(
+            (each for each in slices if each.instance and f"{each.instance[0]}/{each.instance[1]}" == instance), None
+        )
     if word.startswith("MIG-"):
         return _of_slice(nvml, gpus, word)
     return next((device for device in gpus if device.uuid.startswith(word)), None)  # CUDA takes a UUID's beginning

@@ -77,6 +77,8 @@ class Fields:
         known = {column.name for column in self._columns}
         self._unsupported = {name: NOT_SUPPORTED for name in NAMES if name not in known}
         self._asked_links = False
+        self.latencies: dict[Field, int] = {}
+        """Field → the microseconds that its last reading took, as NVML tells."""
 
     def read(self, values: dict[str, float], missing: dict[str, str]) -> None:
         """Adds the columns' values, and the reasons of those that have none."""
@@ -105,6 +107,7 @@ class Fields:
     def _told(self, fields: list[Field]) -> dict[Field, tuple[int, int | float, int]]:
         """Field → its return code, its value and the type of the value."""
         answers = self._nvml.ask("nvmlDeviceGetFieldValues", self._device.gpu, fields)
+        self.latencies = {field: int(answer.latencyUsec) for field, answer in zip(fields, answers, strict=True)}
         return {field: _value(answer) for field, answer in zip(fields, answers, strict=True)}
 
     def _add(

@@ -75,9 +75,7 @@ class Gauges:
     def _memory(self) -> list[float]:
         """Bytes that processes hold: without what the driver reserves, where NVML tells that apart."""
         handle = self._device.handle
-        told = self._nvml.first(
-            ("nvmlDeviceGetMemoryInfo", handle, _MEMORY_V2), ("nvmlDeviceGetMemoryInfo", handle)
-        )
+        told = self._nvml.first(("nvmlDeviceGetMemoryInfo", handle, _MEMORY_V2), ("nvmlDeviceGetMemoryInfo", handle))
         return [float(told.used)] * 2
 
     def _temperature(self) -> list[float]:
@@ -108,7 +106,8 @@ class Gauges:
         try:
             if self._reasons is None:
                 self._reasons = self._nvml.first(
-                    ("nvmlDeviceGetSupportedClocksEventReasons", gpu), ("nvmlDeviceGetSupportedClocksThrottleReasons", gpu)
+                    ("nvmlDeviceGetSupportedClocksEventReasons", gpu),
+                    ("nvmlDeviceGetSupportedClocksThrottleReasons", gpu),
                 )
             now = self._nvml.first(
                 ("nvmlDeviceGetCurrentClocksEventReasons", gpu), ("nvmlDeviceGetCurrentClocksThrottleReasons", gpu)

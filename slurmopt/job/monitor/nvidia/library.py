@@ -122,7 +122,7 @@ def _module() -> Any:
         said = one_line(f"{type(error).__name__}: {error}")
         raise NvmlUnusableError(f"GPUs are not measured: the module pynvml cannot be imported: {said}") from None
     if not hasattr(module, "nvmlInit") or not hasattr(module, "NVMLError"):
-        place = one_line(str(getattr(module, "__file__", None) or list(getattr(module, "__path__", ["?"]))[0]))
+        place = one_line(str(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), "?")))
         raise NvmlUnusableError(
             f"GPUs are not measured: the module pynvml in {place} is another one: it has no nvmlInit. Remove or rename "
             f"it; valid is that of {_PACKAGE}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from slurmopt.job.monitor.nvidia.devices import Device, facts, find
-from slurmopt.job.monitor.nvidia.fields import NAMES, Fields
+from slurmopt.job.monitor.nvidia.fields import NAMES, Field, Fields
 from slurmopt.job.monitor.nvidia.gauges import Gauges
 from slurmopt.job.monitor.nvidia.gpm import ACTIVITY, Gpm
 from slurmopt.job.monitor.nvidia.library import GPU_IS_LOST, Library, NoValue, NvmlUnusableError, load
@@ -47,6 +48,9 @@ class Gpu:
 
     def whole(self) -> dict[str, float]:
         return self._gpm.whole()
+
+    def field_latencies(self) -> dict[Field, int]:
+        return self._fields.latencies
 
     def close(self) -> None:
         self._gpm.close()
@@ -116,6 +120,15 @@ class NvidiaSource:
         finally:
             self._reading.release()
 
+    def watch_calls(self, on_call: Callable[[str, float, str], None]) -> None:
+        """Calls `on_call` after each call of NVML, with its name, its seconds, and "" or why it has no value."""
+        if self._nvml is not None:
+            self._nvml.on_call = on_call
+
+    def field_latencies(self) -> dict[int, dict[Field, int]]:
+        """GPU → field → the microseconds that reading it took, as NVML tells."""
+        return {gpu.device.index: gpu.field_latencies() for gpu in self._gpus}
+
     def _open(self) -> None:
         self._opened = True
         try:
@@ -146,7 +159,10 @@ class NvidiaSource:
     def _cannot_measure(self, line: str) -> None:
         words = self._words or []
         places = [int(word) if word.isdigit() else place for place, word in enumerate(words)]
-        gpus = [{"index": place, "uuid": None if word.isdigit() else word} for place, word in zip(places, words, strict=True)]
+        gpus = [
+            {"index": place, "uuid": None if word.isdigit() else word}
+            for place, word in zip(places, words, strict=True)
+        ]
         self._facts = {"vendor": "NVIDIA", "gpus": gpus, "gpu_error": line}
         self._absent = {f"gpu{place}.{name}": NOT_MEASURED for place in places for name in COLUMNS}
         self._report({"event": "note", "source": self.name, "note": line})

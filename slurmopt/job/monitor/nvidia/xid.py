@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 import time
@@ -86,10 +87,8 @@ class XidListener:
             self._report({"event": word, "time": time.time(), "gpu": device.index, **number})
 
     def _free(self) -> None:
-        try:
+        with contextlib.suppress(NoValue):
             self._nvml.ask("nvmlEventSetFree", self._set)
-        except NoValue:
-            pass
         self._set = None
 
 

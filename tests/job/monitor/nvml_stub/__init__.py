@@ -161,7 +161,12 @@ class Process:
     def __init__(self, module: str, environment: dict[str, str]) -> None:
         command = [sys.executable, str(HERE / "drive.py"), module]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=tempfile.gettempdir()
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=tempfile.gettempdir(),
         )
 
     @property
