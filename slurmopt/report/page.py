@@ -40,6 +40,7 @@ def page(report: RunReport) -> str:
         cursor=[_cursor(panel) for panel in panels],
         columns={key: COLUMNS[key] for key in keys},
         rows=report.node_rows[:MOST_NODES],
+        remarks=any(row.remark for row in report.node_rows),
         tiles=tiles(report),
     )
 
@@ -53,7 +54,7 @@ def tiles(report: RunReport) -> list[tuple[str, str, str]]:
     if report.cost.amount is not None:
         found.append((words.money(report.cost.amount, report.cost.currency), "cost", ""))
     if report.cost.energy is not None:
-        found.append((words.energy(report.cost).split(",")[0], "energy", ""))
+        found.append((words.kilowatt_hours(report.cost.energy), "energy", ""))
     if report.step_rate is not None:
         found.append((words.count(report.step_rate), "steps/s", ""))
     found.append((str(len(report.attempts)), "attempt" if len(report.attempts) == 1 else "attempts", ""))

@@ -11,6 +11,8 @@ from slurmopt.report.run_report import AttemptRow, Line, Panel
 
 WIDTH, HEIGHT = 1000.0, 100.0
 """The coordinates of a panel of curves; the browser stretches it."""
+_MARGIN = 20.0
+"""Above the top of the scale, for its label."""
 MOST_POINTS = 400
 _TICKS = (60, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 345600, 604800, 1209600, 2592000)
 
@@ -78,13 +80,17 @@ def ticks(first: float, last: float, most: int = 8) -> tuple[Tick, ...]:
     while when <= last:
         at = 100 * (when - first) / span
         if 2 <= at <= 96:
-            found.append(Tick(round(at, 3), time.strftime("%b %d" if step >= 86400 else "%H:%M", _local(when, step))))
+            found.append(Tick(round(at, 3), _label(when, step)))
         when += step
     return tuple(found)
 
 
-def _local(when: float, step: int) -> time.struct_time:
-    return time.localtime(when + (3600 if step >= 86400 else 0))  # a change of the clock must not name the day before
+def _label(when: float, step: int) -> str:
+    """The day at midnight, else the time."""
+    if step >= 86400:  # a change of the clock must not name the day before
+        return time.strftime("%b %d", time.localtime(when + 3600))
+    local = time.localtime(when)
+    return time.strftime("%b %d" if local.tm_hour == local.tm_min == 0 else "%H:%M", local)
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,7 @@ def _path(places: Sequence[float], line: Line, top: float) -> str:
         if value is None:
             pen = "M"
             continue
-        height = HEIGHT * (1 - min(1.0, max(0.0, value / top)))
+        height = HEIGHT - (HEIGHT - _MARGIN) * min(1.0, max(0.0, value / top))
         pieces.append(f"{pen}{place * WIDTH:.1f} {height:.1f}")
         pen = "L"
     return "".join(pieces)

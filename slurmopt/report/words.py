@@ -84,9 +84,14 @@ def cost(report: RunReport) -> str:
 
 def energy(known: Cost) -> str:
     """`812 kWh, 320 kg CO2`; "" where neither is known."""
-    parts = [f"{count(known.energy / 3.6e6)} kWh" if known.energy is not None else ""]
+    parts = [kilowatt_hours(known.energy) if known.energy is not None else ""]
     parts.append(f"{count(known.co2)} kg CO2" if known.co2 is not None else "")
     return ", ".join(filter(None, parts))
+
+
+def kilowatt_hours(joules: float) -> str:
+    """`812 kWh`."""
+    return f"{count(joules / 3.6e6)} kWh"
 
 
 def hardware(report: RunReport) -> str:
