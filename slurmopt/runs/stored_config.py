@@ -15,6 +15,11 @@ def group(folder: RunFolder, name: str) -> dict[str, Any]:
 
 def value(folder: RunFolder, name: str) -> Any:
     """The value of the top-level key `name` in the stored config; None where the file cannot be read or has none."""
+    return whole(folder).get(name)
+
+
+def whole(folder: RunFolder) -> dict[str, Any]:
+    """The stored config; empty where the file cannot be read."""
     from yaml import YAMLError
 
     from slurmopt.config.composition import stored_yaml
@@ -22,5 +27,5 @@ def value(folder: RunFolder, name: str) -> Any:
     try:
         config = stored_yaml.load(folder.config, exact=False)
     except (OSError, YAMLError):
-        return None
-    return config.get(name) if isinstance(config, dict) else None
+        return {}
+    return config if isinstance(config, dict) else {}
