@@ -26,7 +26,7 @@ class NodeSeries:
     def __init__(self, node: str, series: Iterable[Series]) -> None:
         self.node = node
         self.series = list(series)
-        self.gpus = max((len(_gpus(one)) for one in self.series), default=0)
+        self.gpus = max((len(gpus_of(one)) for one in self.series), default=0)
 
     def columns(self, kind: str) -> Iterable[tuple[Series, str]]:
         """The columns of a kind: `gpu.util` finds gpu0.util, gpu1.util of each series."""
@@ -72,13 +72,14 @@ class NodeSeries:
         """A number of the header, such as `cpus`."""
         return next((found for one in reversed(self.series) if (found := number(one.facts.get(name))) is not None), None)
 
-    def of_gpus(self, name: str) -> float | None:
+    def ofgpus_of(self, name: str) -> float | None:
         """The largest such number among the facts of its GPUs, such as `memory`."""
-        found = [number(gpu.get(name)) for one in self.series for gpu in _gpus(one)]
+        found = [number(gpu.get(name)) for one in self.series for gpu in gpus_of(one)]
         return max((value for value in found if value is not None), default=None)
 
 
-def _gpus(series: Series) -> list[dict[str, object]]:
+def gpus_of(series: Series) -> list[dict[str, object]]:
+    """The GPUs that the header of a series tells of."""
     gpus = series.facts.get("gpus")
     return [gpu for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, list) else []
 
@@ -169,8 +170,8 @@ def usage(nodes: list[NodeSeries]) -> list[Usage]:
             _share("GPU activity", with_gpus, _READINGS["util"], "in kernels, of the time"),
             _share("SM activity", with_gpus, _READINGS["sm"], "of the multiprocessors, mean"),
             _share("tensor activity", with_gpus, _READINGS["tensor"], "of the tensor cores, mean"),
-            _of("GPU memory", _READINGS["memory"], lambda node: node.of_gpus("memory"), with_gpus, human_bytes, max),
-            _of("GPU power", _READINGS["power"], lambda node: node.of_gpus("power_limit"), with_gpus, _watts, _middle),
+            _of("GPU memory", _READINGS["memory"], lambda node: node.ofgpus_of("memory"), with_gpus, human_bytes, max),
+            _of("GPU power", _READINGS["power"], lambda node: node.ofgpus_of("power_limit"), with_gpus, _watts, _middle),
         ]
     if nodes:
         found.append(_of("CPU", _READINGS["cpu"], lambda node: node.fact("cpus"), nodes, _cores, _middle))
