@@ -14,7 +14,7 @@ from slurmopt.ledger import buckets
 from slurmopt.ledger.apportion import apportion, apportioned
 from slurmopt.ledger.ledger import Account, AttemptLedger, Ledger
 from slurmopt.ledger.lost import kept_steps, last_step, lost_since
-from slurmopt.ledger.rank_time import PRODUCTIVE, pieces
+from slurmopt.ledger.rank_time import PRODUCTIVE, move, pieces
 from slurmopt.ledger.record import FINISHED, AttemptRecord, RankRecord
 from slurmopt.ledger.slowest import slowest_rank
 
@@ -144,9 +144,8 @@ def _without_ranks(attempt: AttemptRecord) -> str:
 def _weights(rank: RankRecord, attempt: AttemptRecord, since: float | None) -> dict[str, float]:
     """Bucket → seconds of the rank, over all of the attempt."""
     found: dict[str, float] = {}
-    for piece in pieces(rank, attempt, in_detail=since is not None or attempt.stalled_seconds > 0):
-        if since is not None:
-            piece.move(since, PRODUCTIVE, buckets.LOST)
+    parts = pieces(rank, attempt, in_detail=since is not None or attempt.stalled_seconds > 0)
+    for piece in parts if since is None else move(parts, since, PRODUCTIVE, buckets.LOST):
         for bucket, seconds in piece.spent.items():
             found[bucket] = found.get(bucket, 0.0) + seconds
     return found if any(seconds > 0 for seconds in found.values()) else {buckets.UNKNOWN: 1.0}

@@ -45,12 +45,15 @@ class Piece:
     spent: dict[str, float]
     """Bucket → seconds."""
 
-    def move(self, since: float, movable: Iterable[str], to: str) -> None:
-        """Gives the seconds after `since` of some buckets to the bucket `to`."""
+    def split(self, at: float) -> list[Piece]:
+        """The piece before `at`, and the one after it, with the same mix; the piece itself where `at` is outside."""
         length = self.end - self.start
-        if length <= 0 or since >= self.end:
-            return
-        self.take((self.end - max(since, self.start)) / length, movable, to)
+        if length <= 0 or not self.start < at < self.end:
+            return [self]
+        share = (at - self.start) / length
+        before = {bucket: seconds * share for bucket, seconds in self.spent.items()}
+        after = {bucket: seconds - before[bucket] for bucket, seconds in self.spent.items()}
+        return [Piece(self.start, at, before), Piece(at, self.end, after)]
 
     def take(self, share: float, movable: Iterable[str], to: str) -> None:
         """Gives a share of the seconds of some buckets to the bucket `to`."""
@@ -59,6 +62,15 @@ class Piece:
                 moved = self.spent[bucket] * min(1.0, share)
                 self.spent[bucket] -= moved
                 self.spent[to] = self.spent.get(to, 0.0) + moved
+
+
+def move(parts: list[Piece], since: float, movable: Iterable[str], to: str) -> list[Piece]:
+    """The pieces, with the seconds of some buckets after `since` in the bucket `to`."""
+    found = [piece for whole in parts for piece in whole.split(since)]
+    for piece in found:
+        if piece.start >= since:
+            piece.take(1.0, movable, to)
+    return found
 
 
 def pieces(rank: RankRecord, attempt: AttemptRecord, in_detail: bool = False) -> list[Piece]:
@@ -79,8 +91,7 @@ def pieces(rank: RankRecord, attempt: AttemptRecord, in_detail: bool = False) ->
         until = reported
     parts.append(Piece(until, end, {_tail(rank, attempt, end - until): end - until}))
     _split_communication(parts, rank)
-    _mark_stalled(parts, attempt, until)
-    return parts
+    return _with_stalled(parts, attempt, until)
 
 
 def _of_body(rank: RankRecord, spent: dict[str, float], begun: float, until: float, in_detail: bool) -> Iterator[Piece]:
@@ -155,9 +166,8 @@ def _split_communication(parts: list[Piece], rank: RankRecord) -> None:
             piece.take(exposed / compute, (buckets.COMPUTE,), buckets.COMMUNICATION)
 
 
-def _mark_stalled(parts: list[Piece], attempt: AttemptRecord, seen: float) -> None:
+def _with_stalled(parts: list[Piece], attempt: AttemptRecord, seen: float) -> list[Piece]:
     if attempt.stalled_seconds <= 0 or attempt.cause != HANG:
-        return
+        return parts
     since = seen - attempt.stalled_seconds if attempt.stalled_since is None else attempt.stalled_since
-    for piece in parts:
-        piece.move(since, MAY_STALL, buckets.STALLED)
+    return move(parts, since, MAY_STALL, buckets.STALLED)

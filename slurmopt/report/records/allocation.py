@@ -47,7 +47,8 @@ def allocation(
     names, notes = _names(nodes, reporting)
     on_first = as_int(event.get("gpus"))
     configured = as_int(resources.get("gpus_per_node")) or 0
-    count = configured if on_first is None else on_first
+    is_local = (text(event.get("job")) or "").startswith("local-")  # without Slurm the machine's GPUs are all visible
+    count = configured if on_first is None or (is_local and configured) else on_first
     if count <= 0:
         return _of_cpus(names, event, resources, notes)
     if on_first is None:
