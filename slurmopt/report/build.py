@@ -12,10 +12,12 @@ from slurmopt.report.gather import gather
 from slurmopt.report.measures import NodeSeries
 from slurmopt.report.run_record import RunRecord
 from slurmopt.report.run_report import AttemptRow, NodeRow, RunReport, Share
-from slurmopt.run_folder.json_values import text
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.history import timeline
 from slurmopt.runs.history.timeline import Entry
+from slurmopt.runs.status.progress import from_heartbeat
 
 _MILLISECONDS = 1000.0
 _MOST_PROBLEMS = 20
@@ -61,8 +63,29 @@ def _add_ledger(report: RunReport, ledger: Ledger) -> None:
 
 
 def _add_progress(report: RunReport, record: RunRecord) -> None:
-    progress = record.status.progress
+    beats = next((record.heartbeats[number] for number in sorted(record.heartbeats, reverse=True) if record.heartbeats[number]), {})
+    progress = from_heartbeat(beats[min(beats)]) if beats else record.status.progress
     report.step, report.total_steps, report.step_rate = progress.step, progress.total_steps, progress.steps_per_second
+    report.rates = rates(list(beats.values()))
+
+
+def rates(beats: Sequence[Heartbeat]) -> dict[str, float]:
+    """Tokens and samples per second of all ranks of an attempt, from its first reported step on; those that were
+    counted."""
+    found: dict[str, float] = {}
+    for name in ("tokens", "samples"):
+        each = [rate for beat in beats if (rate := _rate(beat, name)) is not None]
+        if each:
+            found[name] = sum(each)
+    return found
+
+
+def _rate(beat: Heartbeat, name: str) -> float | None:
+    counted = number(beat.counted.get(name)) if isinstance(beat.counted, dict) else None
+    since, until = number(beat.first_step_time), number(beat.step_time)
+    if counted is None or since is None or until is None or until <= since:
+        return None
+    return counted / (until - since)
 
 
 def _add_attempts(report: RunReport, record: RunRecord) -> None:

@@ -42,13 +42,16 @@ def page(report: RunReport) -> str:
         rows=report.node_rows[:MOST_NODES],
         remarks=any(row.remark for row in report.node_rows),
         tiles=tiles(report),
+        counted=words.time_unit(report.device_seconds),
     )
 
 
 def tiles(report: RunReport) -> list[tuple[str, str, str]]:
     """The numbers that come first: value, what it is, and a remark."""
     useful = {share.bucket: share.share for share in report.shares}.get("compute")
-    found = [(words.hours(report.device_seconds), f"{report.unit}-hours", "so far" if report.provisional else "")]
+    unit = words.time_unit(report.device_seconds)
+    allocated = words.amount(report.device_seconds, unit)
+    found = [(allocated, f"{report.unit}-{unit}", "so far" if report.provisional else "")]
     if useful is not None:
         found.append((words.percent(useful), "of them compute", ""))
     if report.cost.amount is not None:
@@ -127,10 +130,10 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        one_line=one_line, hours=words.hours, percent=words.percent, moment=words.moment, slug=slug, span=words.span
+        one_line=one_line, percent=words.percent, moment=words.moment, slug=slug, span=words.span
     )
     environment.globals.update(
         quantity=words.quantity, reading=words.reading, cause_class=cause_class, table_rows=table_rows,
-        attempt_text=text.attempt_text, finding_cost=text.finding_cost, device_hours=words.device_hours,
+        attempt_text=text.attempt_text, finding_cost=text.finding_cost, device_hours=words.device_hours, amount=words.amount,
     )  # fmt: skip
     return environment

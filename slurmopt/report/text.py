@@ -113,16 +113,17 @@ def _ledger(report: RunReport, width: int) -> Iterator[StyledLine]:
     yield title(f"Where {words.device_hours(report)} went", width, aside)
     longest = max(len(share.bucket) for share in report.shares)
     room = width - longest - 26
+    unit = words.time_unit(report.device_seconds)
     for share in report.shares:
         if share.seconds > 0:
-            yield _bar_of(share, longest, room)
+            yield _bar_of(share, longest, room, unit)
 
 
-def _bar_of(share: Share, longest: int, room: int) -> StyledLine:
+def _bar_of(share: Share, longest: int, room: int, unit: str) -> StyledLine:
     return [
         (f"  {share.bucket:{longest}} ", ""),
         *bar(share.share, room, BUCKET_STYLES.get(share.bucket, "white")),
-        (f" {words.percent(share.share):>7} {words.hours(share.seconds):>8} h", ""),
+        (f" {words.percent(share.share):>7} {words.amount(share.seconds, unit):>8} {unit[0]}", ""),
     ]
 
 
@@ -199,7 +200,7 @@ def attempt_text(row: AttemptRow, unit: str) -> str:
     """What an attempt did and cost, in one line; its cause is told apart."""
     parts = [
         f"ran {words.span(row.seconds)}" if row.seconds is not None else "",
-        f"{words.hours(row.device_seconds)} {unit}-hours" if row.device_seconds is not None else "",
+        words.device_time(row.device_seconds, unit) if row.device_seconds is not None else "",
         f"after {words.span(row.queued)} in the queue" if row.queued is not None else "",
         f"first new step after {words.span(row.restart)}" if row.restart is not None else "",
         f"steps {row.first_step or 0:,} → {row.last_step:,}" if row.last_step is not None else "",
@@ -230,7 +231,7 @@ def _finding(finding: Finding, unit: str, width: int) -> Iterator[StyledLine]:
 
 def finding_cost(finding: Finding, unit: str) -> str:
     """` (costs 12.3 GPU-hours)`; "" where that is not known."""
-    return "" if finding.cost is None else f" (costs {words.hours(finding.cost * 3600)} {unit}-hours)"
+    return "" if finding.cost is None else f" (costs {words.device_time(finding.cost * 3600, unit)})"
 
 
 def _notes(report: RunReport, width: int) -> Iterator[StyledLine]:

@@ -15,7 +15,7 @@ def hours(seconds: float) -> str:
     count = seconds / _HOUR
     if count >= 1:
         return f"{count:,.0f}" if count >= 10_000 else f"{count:,.1f}"
-    return f"{count:.3g}" if count >= 1e-4 or count == 0 else f"{count:.1e}"
+    return f"{count:.4f}"[:6] if count >= 5e-5 or count == 0 else "<.0001"
 
 
 def count(value: float) -> str:
@@ -67,9 +67,26 @@ def money(amount: float, currency: str | None) -> str:
     return f"${count}" if currency == "USD" else f"{count} {currency or ''}".rstrip()
 
 
+def time_unit(total: float) -> str:
+    """What device time is counted in where there are so many seconds of it in all: `hours`, or `seconds` of a run that
+    took minutes."""
+    return "seconds" if 0 < total < 360 else "hours"
+
+
+def amount(seconds: float, unit: str) -> str:
+    """Seconds in that unit: `1,234.5`, `0.83`."""
+    return hours(seconds) if unit == "hours" else f"{seconds:.1f}" if seconds >= 10 else f"{seconds:.2f}"
+
+
+def device_time(seconds: float, unit: str) -> str:
+    """`11,708 GPU-hours`, `6.50 CPU-seconds`. `unit`: GPU or CPU."""
+    counted = time_unit(seconds)
+    return f"{amount(seconds, counted)} {unit}-{counted}"
+
+
 def device_hours(report: RunReport) -> str:
-    """`11,708 GPU-hours`."""
-    return f"{hours(report.device_seconds)} {report.unit}-hours"
+    """What was allocated, over all attempts."""
+    return device_time(report.device_seconds, report.unit)
 
 
 def cost(report: RunReport) -> str:
