@@ -16,8 +16,10 @@ from slurmopt import log
 from slurmopt.job import signals
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.heartbeat.activity import EVERY, Activity
-from slurmopt.job.heartbeat.child_reports import LAST_METRICS, PROGRESS, STOP_NOTICED, Inbox
-from slurmopt.job.heartbeat.device_metrics import DeviceMetrics
+from slurmopt.job.heartbeat.activity_clock import ENDED, LONGEST_NAME
+from slurmopt.job.heartbeat.child_measurements import ChildMeasurements
+from slurmopt.job.heartbeat.child_reports import LAST_METRICS, MEASURED, PROGRESS, STOP_NOTICED, Inbox
+from slurmopt.job.heartbeat.training_meter import TrainingMeter
 from slurmopt.job.watchdog.stacks import Stacks
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.heartbeat import Heartbeat
@@ -27,8 +29,9 @@ _AT_MOST_EVERY = 1.0
 _IDLE_SECONDS = 60.0
 """After so many seconds without a step, other signs of life are measured."""
 _MOST_PHASES = 32
-_LONGEST_PHASE = 64
 _NEWS_PER_SECOND = 100  # of all ranks together
+_NOT_OURS = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+"""What a datagram raises that no child of ours has sent."""
 
 
 class HeartbeatWriter:
@@ -61,12 +64,14 @@ class HeartbeatWriter:
         self._complained = self._has_folder = False
         self.unwritten: OSError | None = None
         """Why the last heartbeat could not be written; None if it was written."""
-        self._metrics = DeviceMetrics()
+        self.meter = TrainingMeter()
+        """What this process measures of the training."""
+        self._children = ChildMeasurements()
         self._inbox = Inbox()
 
     def start(self) -> None:
         """Writes the first heartbeat, and starts the thread that writes the others."""
-        self._write(self._heartbeat)  # a folder that cannot be written may be back for the next one
+        self._write(self._measured(self._heartbeat))  # a folder that cannot be written may be back for the next one
         self._inbox.open()
         os.environ[PROGRESS] = self._inbox.name
         if self._stacks is not None:
@@ -79,10 +84,15 @@ class HeartbeatWriter:
         return self._heartbeat.phase
 
     def enter(self, phase: str) -> None:
-        """Sets what the rank does now: one of the phases of a heartbeat, or a name that the training chose."""
+        """Sets what the rank does now: one of the phases of a heartbeat."""
+        self.meter.clock.enter(phase)
+        self.show(phase)
+
+    def show(self, phase: str) -> None:
+        """Shows what the rank does now, by a name that the training chose; its time is measured where it is spent."""
         with self._lock:
             beat = self._heartbeat
-            beat.phase = phase[:_LONGEST_PHASE]
+            beat.phase = phase[:LONGEST_NAME]
             if len(beat.phases) < _MOST_PHASES:
                 beat.phases.setdefault(beat.phase, time.time())
             self._news = True
@@ -112,7 +122,9 @@ class HeartbeatWriter:
     def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
         """Takes a step in; the thread writes it within about a second, where there are a hundred ranks at most. Of
         `metrics` a GPU may still compute some: they follow once they are there."""
-        numbers = self._metrics.take(metrics) if metrics else None
+        self._take_step(step, total, self.meter.stepped(step, metrics))
+
+    def _take_step(self, step: int, total: int | None, numbers: dict[str, float]) -> None:
         with self._lock:
             beat = self._heartbeat
             if beat.step is None or step > beat.step:
@@ -145,12 +157,13 @@ class HeartbeatWriter:
             if self._heartbeat.outcome is not None:
                 return
             self.catch_up()  # the last step of a command that has just ended
-            self._heartbeat.metrics.update(self._metrics.come(LAST_METRICS))
-            self._heartbeat.phase = "ended"
-            self._heartbeat.phases["ended"] = time.time()
+            self._heartbeat.metrics.update(self.meter.metrics.come(LAST_METRICS))
+            self.meter.clock.enter(ENDED)
+            self._heartbeat.phase = ENDED
+            self._heartbeat.phases[ENDED] = time.time()
             self._heartbeat.outcome = outcome.as_dict()
             self._news = self._hurry = False
-            self._write(self._heartbeat)
+            self._write(self._measured(self._heartbeat))
 
     def close(self) -> None:
         """Ends the looks. Called once the rank waits for nobody any more."""
@@ -206,20 +219,37 @@ class HeartbeatWriter:
         if data == STOP_NOTICED:
             signals.tell()
             return
-        with contextlib.suppress(ValueError, TypeError, KeyError):  # not one of ours
+        with contextlib.suppress(*_NOT_OURS):
             report = json.loads(data)
             if not isinstance(report, dict):
-                self.report(*report)
-            elif (phase := str(report["phase"])) != "ended":
-                self.enter(phase)
+                self._take_childs_step(*report)
+            elif MEASURED in report:
+                self._children.take(report[MEASURED], self.meter.clock.spent())
+            elif (phase := str(report["phase"])) != ENDED:
+                self.show(phase)
+
+    def _take_childs_step(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
+        numbers = {str(name): float(value) for name, value in metrics.items()}
+        self._take_step(int(step), None if total is None else int(total), numbers)
+        self.meter.clock.end_first_step()
+
+    def _measured(self, beat: Heartbeat) -> Heartbeat:
+        """A copy of the heartbeat with what the rank has spent and counted until now."""
+        return replace(
+            beat,
+            metrics=dict(beat.metrics),
+            phases=dict(beat.phases),
+            spent=self._children.spent(self.meter.clock.spent()),
+            counted=self._children.counted(self.meter.counters.totals()),
+        )
 
     def _beat(self) -> None:
         with self._writing:
             with self._lock:
                 self._news = self._hurry = False
                 beat = self._heartbeat
-                beat.metrics.update(self._metrics.come())
-                now = replace(beat, metrics=dict(beat.metrics), phases=dict(beat.phases))
+                beat.metrics.update(self.meter.metrics.come())
+                now = self._measured(beat)
             if now.outcome is None:
                 self._write(now)
 
