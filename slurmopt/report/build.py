@@ -8,6 +8,7 @@ from typing import Any
 from slurmopt.errors import one_line
 from slurmopt.ledger.ledger import Account, Ledger
 from slurmopt.report import curves, measures
+from slurmopt.report.fine_series import refine
 from slurmopt.report.gather import gather
 from slurmopt.report.measures import NodeSeries
 from slurmopt.report.run_record import RunRecord
@@ -25,7 +26,9 @@ _MOST_PROBLEMS = 20
 
 def report_on(run: RunFolder) -> RunReport:
     """The report on a run, or on a point of a sweep."""
-    return built(gather(run))
+    record = gather(run)
+    refine(record)
+    return built(record)
 
 
 def built(record: RunRecord) -> RunReport:

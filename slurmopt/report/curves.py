@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from slurmopt.report.run_report import Line, Panel
 from slurmopt.run_folder.series import Series
 
 POINTS = 400
+"""At most."""
 _SHORTEST = 1.0
 """Seconds between two points."""
 
@@ -46,8 +48,8 @@ class _Sums:
     weight: list[float]
 
     @classmethod
-    def zero(cls) -> _Sums:
-        return cls([0.0] * POINTS, [0.0] * POINTS)
+    def zero(cls, points: int) -> _Sums:
+        return cls([0.0] * points, [0.0] * points)
 
     def add(self, spans: Sequence[range], values: Sequence[float | None], seconds: Sequence[float]) -> None:
         """Adds one column of a series; `spans`: the points that each of its rows lies on."""
@@ -73,6 +75,7 @@ class _Clock:
 
     first: float
     step: float
+    points: int
     spans: dict[int, list[range]] = field(default_factory=dict)
 
     def of(self, series: Series) -> list[range]:
@@ -85,12 +88,12 @@ class _Clock:
         return self.spans[id(series)]
 
     def _point(self, time: float) -> int:
-        return min(POINTS - 1, max(0, int((time - self.first) / self.step)))
+        return min(self.points - 1, max(0, int((time - self.first) / self.step)))
 
     @property
     def times(self) -> tuple[float, ...]:
         """When each point ends."""
-        return tuple(self.first + self.step * (point + 1) for point in range(POINTS))
+        return tuple(self.first + self.step * (point + 1) for point in range(self.points))
 
 
 def panels(nodes: Sequence[NodeSeries]) -> list[Panel]:
@@ -99,13 +102,14 @@ def panels(nodes: Sequence[NodeSeries]) -> list[Panel]:
     if not rows:
         return []
     first, last = min(begin for begin, _ in rows), max(end for _, end in rows)
-    clock = _Clock(first, max(_SHORTEST, (last - first) / POINTS))
+    points = min(POINTS, max(1, math.ceil((last - first) / _SHORTEST)))
+    clock = _Clock(first, (last - first) / points or _SHORTEST, points)
     return [panel for kind in _KINDS if (panel := _panel(kind, nodes, clock)) is not None]
 
 
 def _panel(kind: _Kind, nodes: Sequence[NodeSeries], clock: _Clock) -> Panel | None:
     of_nodes = {node.node: _of_node(kind, node, clock) for node in nodes}
-    overall = _Sums.zero()
+    overall = _Sums.zero(clock.points)
     for sums in of_nodes.values():
         overall.total = [a + b for a, b in zip(overall.total, sums.total, strict=True)]
         overall.weight = [a + b for a, b in zip(overall.weight, sums.weight, strict=True)]
@@ -121,7 +125,7 @@ def _panel(kind: _Kind, nodes: Sequence[NodeSeries], clock: _Clock) -> Panel | N
 
 
 def _of_node(kind: _Kind, node: NodeSeries, clock: _Clock) -> _Sums:
-    sums = _Sums.zero()
+    sums = _Sums.zero(clock.points)
     by_series: dict[int, list[tuple[Series, str]]] = {}
     for series, column in node.columns(kind.column):
         by_series.setdefault(id(series), []).append((series, column))

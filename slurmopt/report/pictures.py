@@ -116,7 +116,8 @@ def picture(panel: Panel) -> Picture:
     """The curves of a panel that was thinned already."""
     values = [value for line in panel.lines for value in line.values if value is not None]
     highest = max(values, default=0.0)
-    top = max(panel.top, highest) if panel.top is not None else nice_top(highest)
+    binary = 1024.0 ** int(math.log(highest, 1024)) if panel.unit == "bytes" and highest >= 1 else 1.0
+    top = max(panel.top, highest) if panel.top is not None else binary * nice_top(highest / binary)
     span = max(1.0, panel.times[-1] - panel.times[0]) if panel.times else 1.0
     curves = tuple(
         Curve(line.label, _path([(time - panel.times[0]) / span for time in panel.times], line, top))
