@@ -19,26 +19,22 @@ def divide(units: float, start: int, end: int, alive: Mapping[_Key, Iterable[Int
     equally among the points that run in it. The parts sum to round(units x (end - start)) exactly.
     """
     found = dict.fromkeys(alive, 0)
-    idle, end = 0, max(start, end)
+    end = max(start, end)
     running: dict[_Key, int] = {}
     changes = sorted(_changes(alive, start, end), key=lambda change: change[0])
     at = start
-    for time, point, change in [*changes, (end, None, 0)]:
+    for time, point, change in changes:
         amount = round(units * (time - start)) - round(units * (at - start))
-        if amount and running:
-            for one, share in zip(running, apportion(amount, [1.0] * len(running)), strict=True):
-                found[one] += share
-        else:
-            idle += amount
+        for one, share in zip(running, apportion(amount, [1.0] * len(running)) if running else [], strict=True):
+            found[one] += share
         at = time
-        if point is not None:
-            running[point] = running.get(point, 0) + change
-            if not running[point]:
-                del running[point]
-    return found, idle
+        running[point] = running.get(point, 0) + change
+        if not running[point]:
+            del running[point]
+    return found, round(units * (end - start)) - sum(found.values())
 
 
-def _changes(alive: Mapping[_Key, Iterable[Interval]], start: int, end: int) -> Iterable[tuple[int, _Key | None, int]]:
+def _changes(alive: Mapping[_Key, Iterable[Interval]], start: int, end: int) -> Iterable[tuple[int, _Key, int]]:
     for point, intervals in alive.items():
         for since, until in intervals:
             since, until = max(since, start), min(until, end)

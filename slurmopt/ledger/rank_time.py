@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from slurmopt.ledger import buckets
 from slurmopt.ledger.record import HANG, AttemptRecord, RankRecord, Sample
+from slurmopt.run_folder.time_spent import exposed_communication
 
 _BEFORE = ("starting", "checking", "importing", "waiting", "restoring", "first step")
 _AFTER = ("saving", "ended")
@@ -152,15 +153,11 @@ def _tail(rank: RankRecord, attempt: AttemptRecord, seconds: float) -> str:
     return buckets.STALLED if attempt.cause == HANG and rank.spent else buckets.UNKNOWN
 
 
-def exposed_communication(rank: RankRecord) -> float:
-    """Seconds in which the rank only waited for other ranks: the mean of the steps that DDP sampled, for all steps."""
-    counted = rank.counted
-    exposed, sampled, steps = (counted.get(name, 0.0) for name in ("ddp_exposed", "ddp_sampled", "steps"))
-    return exposed / sampled * steps if sampled > 0 and exposed > 0 and steps > 0 else 0.0
-
-
 def _split_communication(parts: list[Piece], rank: RankRecord) -> None:
-    exposed, compute = exposed_communication(rank), sum(piece.spent.get(buckets.COMPUTE, 0.0) for piece in parts)
+    exposed, compute = (
+        exposed_communication(rank.counted),
+        sum(piece.spent.get(buckets.COMPUTE, 0.0) for piece in parts),
+    )
     if exposed > 0 and compute > 0:
         for piece in parts:
             piece.take(exposed / compute, (buckets.COMPUTE,), buckets.COMMUNICATION)

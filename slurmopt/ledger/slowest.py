@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurmopt.ledger.rank_time import exposed_communication
 from slurmopt.ledger.record import RankRecord
+from slurmopt.run_folder.time_spent import exposed_communication
 
 _MARGIN = 0.05
 """Share of the time in steps by which the rank must wait less than the median rank."""
@@ -18,7 +18,9 @@ def slowest_rank(ranks: Sequence[RankRecord]) -> RankRecord | None:
     others wait for it. None where DDP measured nothing, or where the rank waits less than the median rank by no more
     than 5 % of the time in steps.
     """
-    measured = [(exposed_communication(rank), rank) for rank in ranks if rank.counted.get("ddp_sampled", 0.0) > 0]
+    measured = [
+        (exposed_communication(rank.counted), rank) for rank in ranks if rank.counted.get("ddp_sampled", 0.0) > 0
+    ]
     if len(measured) < 2:
         return None
     measured.sort(key=lambda pair: pair[0])

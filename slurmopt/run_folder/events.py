@@ -15,7 +15,8 @@ Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank
     requeue-refused  Slurm said no, or (`by`: batch shell) the folder was swapped  attempt, job, reason
     end         the verdict on an attempt                   attempt, outcome, exit_code, rank, node, error, cause, next,
                                                             reason, step, durable, mark, began; pause, where the next
-                                                            one is to wait; by, where it came late
+                                                            one is to wait; by, where it came late; time_spent, of
+                                                            `slurmopt.run_folder.time_spent`
     node-excluded  left out of the next attempts            attempt, nodes, until, reason
     retry       the user asked: budgets count from here     changes
     notified    the owner was told of the run's end         attempt, how

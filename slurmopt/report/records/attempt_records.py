@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from slurmopt.ledger.record import AttemptRecord, Sample
 from slurmopt.report.records.allocation import Allocation, allocation
-from slurmopt.report.records.rank_records import Ranks, rank_records, with_missing
+from slurmopt.report.records.rank_records import Ranks, of_summary, rank_records, with_missing
 from slurmopt.run_folder.attempts import Attempt, Event
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.time_spent import TimeSpent
 
 _LATEST = 1e11
 
@@ -29,20 +30,22 @@ class Sources:
     resources: Mapping[str, object] = field(default_factory=dict)
     """That group of the config with which it ran."""
     per: str = "rank"
-    of_all: bool = True
-    """Whether all heartbeats were read, so that a rank without one left none."""
+    """What a rank is: see `task.per`."""
+    told: TimeSpent | None = None
+    """The means over its ranks, used where there are no `beats`."""
 
 
 def attempt_record(sources: Sources, queued: float | None, now: float | None) -> tuple[AttemptRecord, Ranks] | None:
     """The record of an attempt, and its ranks. `now`: where it may still run. None where nothing tells when it
     began."""
     attempt, beats = sources.attempt, sources.beats
-    times = [time for beat in beats.values() if (time := _time(beat.time)) is not None]
-    starts = [time for beat in beats.values() if (time := _time(beat.started)) is not None]
-    start = _time(attempt.started) or min(starts, default=None)
+    told = sources.told
+    seen = [_time(beat.time) for beat in beats.values()] or [_time(told.seen) if told else None]
+    starts = [_time(beat.started) for beat in beats.values()] or [_time(told.started) if told else None]
+    start = _time(attempt.started) or min((time for time in starts if time is not None), default=None)
     if start is None:
         return None
-    end, notes = _end(attempt, max(times, default=None), start, now)
+    end, notes = _end(attempt, max((time for time in seen if time is not None), default=None), start, now)
     had = allocation(
         attempt.nodes,
         sources.event,
@@ -75,8 +78,10 @@ def attempt_record(sources: Sources, queued: float | None, now: float | None) ->
 
 def _ranks(sources: Sources, had: Allocation, start: float) -> Ranks:
     restored = _time((sources.attempt.restored or {}).get("time"))
-    ranks = rank_records(sources.beats, had, sources.per, start, restored, sources.samples)
-    return with_missing(ranks, had, start) if sources.of_all and sources.per != "job" else ranks
+    if not sources.beats and sources.told is not None:
+        return of_summary(sources.told, had, start, sources.attempt.step)
+    ranks = rank_records(sources.beats, had, sources.per, restored, sources.samples)
+    return ranks if sources.per == "job" else with_missing(ranks, had, start)
 
 
 def _missing(ranks: Ranks) -> Sequence[str]:

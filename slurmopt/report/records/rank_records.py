@@ -11,10 +11,10 @@ from slurmopt.ledger.record import RankRecord, Sample
 from slurmopt.report.records.allocation import Allocation
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, number, text
+from slurmopt.run_folder.time_spent import TimeSpent, amounts
 
 _LATEST = 1e11
 """Seconds since the epoch, and seconds in an activity; a larger number is none."""
-_MOST_ACTIVITIES = 100
 _MOST_RANKS = 100_000
 
 
@@ -32,14 +32,13 @@ def rank_records(
     beats: Mapping[int, Heartbeat],
     allocation: Allocation,
     per: str,
-    began: float,
     restored: float | None = None,
     samples: Mapping[int, tuple[Sample, ...]] | None = None,
 ) -> Ranks:
     """The ranks of an attempt.
 
-    `beats`: the heartbeats that were read; of many ranks only some. `per`: what a rank is, see `task.per`. `began`:
-    when the attempt began, for ranks that left no heartbeat; `restored`: when the journal notes the end of the restore.
+    `beats`: their heartbeats. `per`: what a rank is, see `task.per`. `restored`: when the journal notes the end of the
+    restore, for heartbeats of earlier versions.
     """
     if not beats:
         return Ranks([], None, 0)
@@ -72,12 +71,55 @@ def with_missing(ranks: Ranks, allocation: Allocation, began: float) -> Ranks:
     return Ranks([*ranks.records, *added], size, len(added))
 
 
+def of_summary(told: TimeSpent, allocation: Allocation, began: float, step: int | None) -> Ranks:
+    """The ranks of which only the means are known, as records that each stand for the ranks of a node."""
+    size = max(told.world_size or 0, told.ranks)
+    units = sum(allocation.units.values())
+    used = told.ranks / size
+    if allocation.unit == "GPU" and told.gpus is not None and units:
+        used = min(1.0, told.gpus / units)
+    ended = min(told.ended, told.ranks) / told.ranks
+    silent = min(1.0 - used, (size - told.ranks) / size)
+    mean = _mean_rank(told, began, step)
+    shares = [
+        (replace(mean, ended=True), used * ended),
+        (replace(mean, ended=False), used * (1.0 - ended)),
+        (RankRecord(0, "", 0.0, began, began, False, {}), silent),
+    ]
+    records = [
+        replace(record, rank=number, node=node, gpus=units_of_node * share)
+        for number, (node, units_of_node) in enumerate(allocation.units.items())
+        for record, share in shares
+        if share > 0
+    ]
+    return Ranks(records, size, size - told.ranks)
+
+
+def _mean_rank(told: TimeSpent, began: float, step: int | None) -> RankRecord:
+    started = _time(told.started) or began
+    return RankRecord(
+        rank=0,
+        node="",
+        gpus=0.0,
+        started=started,
+        seen=_time(told.seen) or started,
+        ended=True,
+        spent=told.spent,
+        first_step=told.first_step,
+        step=step,
+        counted={"steps": 1.0, "ddp_sampled": 1.0, "ddp_exposed": told.exposed} if told.exposed else {},
+        first_step_time=_time(told.first_step_time),
+        step_time=_time(told.step_time),
+        stands_for=told.ranks,
+    )
+
+
 def _record(
     rank: int, beat: Heartbeat, node: str, gpus: float, restored: float | None, samples: tuple[Sample, ...]
 ) -> RankRecord:
     seen = _time(beat.time) or 0.0
     started = _time(beat.started) or seen
-    spent = _amounts(beat.spent) or _spent_of_phases(beat, started, seen, restored)
+    spent = amounts(beat.spent) or _spent_of_phases(beat, started, seen, restored)
     return RankRecord(
         rank=rank,
         node=node,
@@ -89,19 +131,11 @@ def _record(
         first_step=as_int(beat.first_step),
         step=as_int(beat.step),
         samples=samples,
-        counted=_amounts(beat.counted),
+        counted=amounts(beat.counted),
         activity=text(beat.phase),
         first_step_time=_time(beat.first_step_time),
         step_time=_time(beat.step_time),
     )
-
-
-def _amounts(values: Any) -> dict[str, float]:
-    """The fields of an object that are numbers of 0 or more."""
-    if not isinstance(values, dict) or len(values) > _MOST_ACTIVITIES:
-        return {}
-    found = {text(name) or "?": number(value) for name, value in values.items()}
-    return {name: value for name, value in found.items() if value is not None and value >= 0}
 
 
 def _time(value: Any) -> float | None:
