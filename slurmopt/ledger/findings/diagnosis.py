@@ -1,0 +1,164 @@
+"""Draws the findings from the evidence of an attempt or of all attempts of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from slurmopt.ledger import finding
+from slurmopt.ledger.finding import Abstention, Diagnosis, Finding
+from slurmopt.ledger.findings import (
+    communication,
+    failures,
+    hardware,
+    idle_gpus,
+    input_wait,
+    memory,
+    stragglers,
+    throttling,
+    time_shares,
+    trends,
+)
+from slurmopt.ledger.findings.evidence import AttemptEvidence
+
+Rule = Callable[[AttemptEvidence], Iterator[Finding | Abstention]]
+
+SHORTEST = 20.0
+"""Seconds of training. Before, the first measurements and warm-up steps are most of what is known."""
+FEWEST_STEPS = 20
+OF_FAILURES: tuple[Rule, ...] = (failures.hangs, failures.xids, failures.out_of_memory)
+"""Rules of single events, which need no training."""
+OF_TRAINING: tuple[Rule, ...] = (
+    trends.leaks,
+    stragglers.judge,
+    throttling.judge,
+    failures.foreign,
+    idle_gpus.judge,
+    input_wait.judge,
+    communication.judge,
+    hardware.judge,
+    trends.falling,
+    time_shares.checkpoint_stall,
+    memory.judge,
+)
+OF_GPUS = frozenset(
+    {finding.THROTTLED, finding.IDLE_GPUS, finding.LOW_UTILISATION, finding.UNUSED_GPU_MEMORY, finding.FOREIGN}
+)
+URGENT = finding.KINDS[:4]
+"""They endanger the run, whatever they have cost so far."""
+WEIGHTS = {finding.CERTAIN: 1.0, finding.LIKELY: 0.7, finding.POSSIBLE: 0.4}
+BOTTLENECKS = frozenset(
+    {
+        finding.STRAGGLER, finding.THROTTLED, finding.IDLE_GPUS, finding.INPUT_BOUND, finding.COMMUNICATION_BOUND,
+        finding.HOST_BOUND, finding.FOREIGN, finding.BANDWIDTH_BOUND, finding.HANG, finding.XID,
+    }
+)  # fmt: skip
+EXPLAINED_BY: dict[str, frozenset[str]] = {
+    finding.HANG: frozenset({finding.XID}),
+    finding.OUT_OF_MEMORY: frozenset({finding.LEAK}),
+    finding.FALLING: frozenset({finding.THROTTLED, finding.LEAK, finding.INPUT_BOUND, finding.FOREIGN}),
+    finding.UNUSED_GPU_MEMORY: BOTTLENECKS,
+}
+"""A finding → those that are behind it: where one of them was found, it is not told apart."""
+BEHIND_A_STRAGGLER = (finding.XID, finding.THROTTLED, finding.FOREIGN)
+"""Where one of these was found on the straggler's GPU, it is the finding, at the straggler's cost."""
+
+
+def diagnose(evidence: AttemptEvidence) -> Diagnosis:
+    """The findings of one attempt."""
+    return diagnose_run([evidence])
+
+
+def diagnose_run(attempts: Sequence[AttemptEvidence]) -> Diagnosis:
+    """The findings of a run: those of its attempts, the same ones merged, and those that only all of them show."""
+    judged = [_judge(attempt) for attempt in attempts]
+    findings = _merged([_settled(found) for found, _ in judged], attempts)
+    abstained = [abstention for _, abstentions in judged for abstention in abstentions]
+    if attempts:
+        findings += time_shares.start_up(attempts)
+        for item in time_shares.lost_work(attempts):
+            (findings if isinstance(item, Finding) else abstained).append(item)  # type: ignore[arg-type]
+    kinds = {item.kind for item in findings}
+    notes = () if kinds & BOTTLENECKS else tuple(_notes(attempts))
+    return Diagnosis(
+        findings=tuple(sorted(findings, key=_order)),
+        abstentions=tuple(_distinct(item for item in abstained if item.kind not in kinds)),
+        notes=notes,
+        hours=sum(attempt.allocated for attempt in attempts) / 3600,
+        unit=attempts[-1].unit if attempts else "GPU",
+        steps_per_second=next(
+            (attempt.steps_per_second for attempt in reversed(attempts) if attempt.steps_per_second), None
+        ),
+    )
+
+
+def _judge(evidence: AttemptEvidence) -> tuple[list[Finding], list[Abstention]]:
+    rules = OF_FAILURES + (OF_TRAINING if _long_enough(evidence) else ())
+    items = [item for rule in rules for item in rule(evidence)]
+    findings = [item for item in items if isinstance(item, Finding)]
+    abstentions = [
+        item for item in items if isinstance(item, Abstention) and (evidence.has_gpus or item.kind not in OF_GPUS)
+    ]
+    if any(item.kind in BOTTLENECKS for item in findings):
+        abstentions = [item for item in abstentions if item.kind != finding.LOW_UTILISATION]
+    return findings, abstentions
+
+
+def _long_enough(evidence: AttemptEvidence) -> bool:
+    steps = max((rank.steps for rank in evidence.ranks), default=0.0)
+    return evidence.window >= SHORTEST and (steps >= FEWEST_STEPS or steps == 0)
+
+
+def _settled(findings: Sequence[Finding]) -> list[Finding]:
+    """Without the findings that another one explains."""
+    kinds = {item.kind for item in findings}
+    left = [item for item in findings if not kinds & EXPLAINED_BY.get(item.kind, frozenset())]
+    straggler = next((item for item in left if item.kind == finding.STRAGGLER), None)
+    if straggler is None:
+        return left
+    for at, item in enumerate(left):
+        if item.kind in BEHIND_A_STRAGGLER and item.node == straggler.node and item.gpu == straggler.gpu:
+            cost = max(item.cost or 0.0, straggler.cost or 0.0)
+            left[at] = replace(
+                item, cost=cost, rank=straggler.rank, evidence=(*item.evidence, straggler.summary, *straggler.evidence)
+            )
+            left.remove(straggler)
+            break
+    return left
+
+
+def _merged(by_attempt: Sequence[Sequence[Finding]], attempts: Sequence[AttemptEvidence]) -> list[Finding]:
+    """One finding for the same kind, cause and place in several attempts: their costs are added up, and the newest
+    attempt's evidence and change stand."""
+    groups: dict[tuple[object, ...], list[tuple[int, Finding]]] = {}
+    for attempt, findings in zip(attempts, by_attempt, strict=True):
+        for item in findings:
+            place = (item.kind, item.cause, item.node, item.rank, item.gpu)
+            groups.setdefault(place, []).append((attempt.number, item))
+    merged = []
+    for group in groups.values():
+        newest = group[-1][1]
+        costs = [item.cost for _, item in group if item.cost is not None]
+        if len(group) > 1:
+            numbers = ", ".join(str(number) for number, _ in group)
+            newest = replace(newest, evidence=(*newest.evidence, f"in attempts {numbers}"))
+        merged.append(replace(newest, cost=sum(costs) if costs else None))
+    return merged
+
+
+def _notes(attempts: Sequence[AttemptEvidence]) -> Iterator[str]:
+    if attempts and (note := hardware.note(attempts[-1])) is not None:
+        yield note
+
+
+def _distinct(items: Iterable[Abstention]) -> list[Abstention]:
+    """One abstention for each kind, with all signals that were missing."""
+    missing: dict[str, dict[str, None]] = {}
+    for item in items:
+        missing.setdefault(item.kind, {}).update(dict.fromkeys(item.missing))
+    return [Abstention(kind, tuple(signals)) for kind, signals in missing.items()]
+
+
+def _order(item: Finding) -> tuple[bool, float, int]:
+    weighted = (item.cost or 0.0) * WEIGHTS[item.sure]
+    return item.kind not in URGENT, -weighted, finding.KINDS.index(item.kind)

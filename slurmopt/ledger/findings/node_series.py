@@ -1,0 +1,194 @@
+"""The series of one node as evidence: what its GPUs, its CPUs and its ranks did while steps were made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import mul
+from statistics import median
+from typing import Any
+
+from slurmopt.ledger.findings.evidence import GpuEvidence, NodeEvidence, Points, RankEvidence
+from slurmopt.run_folder.json_values import as_int, number, text
+from slurmopt.run_folder.series import Series
+
+Column = Sequence[float | None]
+STEPPING = ("running", "input", "communication")
+"""The activities of a rank that makes steps."""
+_MOST_POINTS = 240
+"""Of a curve. More make the robust slopes slower, and no better."""
+_LEAST_SHARE = 0.5
+"""An interval tells a step rate only if at least this share of it was spent on steps."""
+
+
+class NodeSeries:
+    """The series of one node, with the weight of each interval: the seconds of it in which steps were made."""
+
+    def __init__(self, series: Series, since: float, until: float) -> None:
+        self._series = series
+        self._since = [
+            max(0.0, min(seconds, time - since, until - time + seconds))
+            for time, seconds in zip(series.times, series.seconds, strict=True)
+        ]
+        self._weights = list(map(mul, self._since, self._shares()))
+        self._inside = [weight > 0 for weight in self._weights]
+        self._groups = self._by_part()
+
+    def evidence(self) -> NodeEvidence:
+        facts = self._series.facts
+        means, peaks = self._of("node")
+        means |= self._traffic()
+        limit = number(facts.get("memory_limit")) or number(facts.get("host_memory"))
+        full = [peaks[name] for name in ("memory_peak", "memory") if name in peaks]
+        return NodeEvidence(
+            node=self._series.node,
+            cpus=number(facts.get("cpus")),
+            memory_limit=limit,
+            memory_full=max(full, default=None),
+            means=means,
+            peaks=peaks,
+            absent=self._absent("node"),
+            memory_points=self._points("node.memory"),
+        )
+
+    def _traffic(self) -> dict[str, float]:
+        """Bytes per second of all interfaces of a kind: net.rx, ib.tx."""
+        total: dict[str, float] = {}
+        for part in self._groups:
+            kind = part.partition(".")[0]
+            if kind in ("net", "ib", "efa"):
+                for way, rate in self._of(part)[0].items():
+                    total[f"{kind}.{way}"] = total.get(f"{kind}.{way}", 0.0) + rate
+        return total
+
+    def devices(
+        self, ranks: Sequence[RankEvidence], peak_flops: Callable[[str], float | None] | None
+    ) -> list[GpuEvidence]:
+        known = bool(ranks) and all(rank.devices for rank in ranks)
+        return [self._device(fact, ranks if known else None, peak_flops) for fact in self._gpus()]
+
+    def _device(
+        self,
+        fact: Mapping[str, Any],
+        ranks: Sequence[RankEvidence] | None,
+        peak_flops: Callable[[str], float | None] | None,
+    ) -> GpuEvidence:
+        index, name = as_int(fact.get("index")) or 0, text(fact.get("name")) or ""
+        means, peaks = self._of(f"gpu{index}")
+        return GpuEvidence(
+            node=self._series.node,
+            index=index,
+            name=name,
+            memory=number(fact.get("memory")),
+            power_limit=number(fact.get("power_limit")),
+            mig=bool(fact.get("mig")),
+            peak_flops=peak_flops(name) if peak_flops is not None and name else None,
+            ranks=None if ranks is None else tuple(rank.rank for rank in ranks if index in rank.devices),
+            means=means,
+            peaks=peaks,
+            absent=self._absent(f"gpu{index}"),
+            memory_points=self._points(f"gpu{index}.memory"),
+        )
+
+    def indexes(self, names: Any) -> tuple[int, ...]:
+        """The indexes of GPUs that a rank names by UUID or index; empty where one of them is not known here."""
+        facts = self._gpus()
+        by_name = {str(fact.get("uuid")): fact for fact in facts} | {str(fact.get("index")): fact for fact in facts}
+        found = [by_name.get(str(name)) for name in names] if isinstance(names, list) else []
+        return tuple(as_int(fact.get("index")) or 0 for fact in found if fact is not None) if None not in found else ()
+
+    def rates(self) -> Points:
+        """Steps per second of stepping, of the node's lowest rank."""
+        ranks = sorted(int(name[4:]) for name in self._groups if name[:4] == "rank" and name[4:].isdecimal())
+        for rank in ranks:
+            values = self._series.values.get(f"rank{rank}.steps")
+            if values is not None:
+                shares = self._shares(f"rank{rank}")
+                rows = zip(self._series.times, values, shares, self._inside, strict=True)
+                points = [
+                    (time, value / share)
+                    for time, value, share, inside in rows
+                    if inside and value is not None and share >= _LEAST_SHARE
+                ]
+                return _thinned(points)
+        return ()
+
+    def shares_of(self, rank: int) -> dict[str, float]:
+        """Activity → its share of the time since the first step."""
+        columns = {name: f"rank{rank}.{name}.share" for name in self._activities(rank)}
+        found = {name: _weighted(self._series.values[column], self._since) for name, column in columns.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _activities(self, rank: int) -> list[str]:
+        start, end = f"rank{rank}.", ".share"
+        return [
+            name[len(start) : -len(end)]
+            for name in self._series.values
+            if name[: len(start)] == start and name.endswith(end)
+        ]
+
+    def middle(self, column: str) -> float | None:
+        """The median of a column while steps were made: one slow first sample does not count."""
+        values = self._series.values.get(column, ())
+        known = [value for value, inside in zip(values, self._inside, strict=False) if inside and value is not None]
+        return median(known) if known else None
+
+    def _gpus(self) -> list[Mapping[str, Any]]:
+        gpus = self._series.facts.get("gpus")
+        return [fact for fact in gpus if isinstance(fact, dict)] if isinstance(gpus, list) else []
+
+    def _by_part(self) -> dict[str, list[str]]:
+        groups: dict[str, list[str]] = {}
+        for column in self._series.values:
+            groups.setdefault(column.rpartition(".")[0], []).append(column)
+        return groups
+
+    def _shares(self, rank: str = "") -> list[float]:
+        """The share of each interval that its ranks (or one of them) spent on steps; 1 where no rank tells."""
+        total = [0.0] * len(self._series.times)
+        count: set[str] = set()
+        for column, values in self._series.values.items():
+            name, _, rest = column.partition(".")
+            if name.startswith("rank") and (not rank or name == rank) and rest.removesuffix(".share") in STEPPING:
+                count.add(name)
+                total = [before + (value or 0.0) for before, value in zip(total, values, strict=True)]
+        return [min(1.0, value / len(count)) for value in total] if count else [1.0] * len(total)
+
+    def _of(self, part: str) -> tuple[dict[str, float], dict[str, float]]:
+        means: dict[str, float] = {}
+        peaks: dict[str, float] = {}
+        for column in self._groups.get(part, ()):
+            values, name = self._series.values[column], column.rpartition(".")[2]
+            found = _weighted(values, self._weights)
+            if found is not None:
+                means[name] = found
+            known = [value for value in values if value is not None]
+            if known:
+                peaks[name] = max(known)
+        return means, peaks
+
+    def _absent(self, part: str) -> dict[str, str]:
+        return {
+            name.rpartition(".")[2]: why for name, why in self._series.absent.items() if name.rpartition(".")[0] == part
+        }
+
+    def _points(self, column: str) -> Points:
+        values = self._series.values.get(column, ())
+        rows = zip(self._series.times, values, self._inside, strict=False)
+        return _thinned([(time, value) for time, value, inside in rows if inside and value is not None])
+
+
+def _weighted(values: Column, weights: Sequence[float]) -> float | None:
+    """The weighted mean of what was measured. A column without gaps takes the fast way: there are thousands."""
+    try:
+        total, weight = sum(map(mul, values, weights)), sum(weights)
+    except TypeError:
+        known = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
+        total, weight = sum(value * weight for value, weight in known), sum(weight for _, weight in known)
+    return total / weight if weight > 0 else None
+
+
+def _thinned(points: list[tuple[float, float]]) -> Points:
+    """At most _MOST_POINTS: the medians of neighbours."""
+    size = -(-len(points) // _MOST_POINTS) or 1
+    blocks = [points[at : at + size] for at in range(0, len(points), size)]
+    return tuple((median(t for t, _ in block), median(v for _, v in block)) for block in blocks)

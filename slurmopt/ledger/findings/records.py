@@ -1,0 +1,139 @@
+"""Makes the evidence from the records of an attempt: heartbeats, series, config. Pure arithmetic, and robust against
+values that somebody else may have written: a field of a wrong type counts as missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from slurmopt.ledger.findings.evidence import (
+    AttemptEvidence,
+    ConfigFacts,
+    HangFacts,
+    RankEvidence,
+)
+from slurmopt.ledger.findings.node_series import NodeSeries
+from slurmopt.ledger.record import AttemptRecord, RankRecord
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.json_values import as_int, number, text
+from slurmopt.run_folder.series import Series
+
+
+def evidence_of(
+    record: AttemptRecord,
+    beats: Mapping[int, Heartbeat],
+    series: Sequence[Series],
+    *,
+    config: ConfigFacts | None = None,
+    buckets: Mapping[str, float] | None = None,
+    hang: Mapping[str, Any] | None = None,
+    saves: int | None = None,
+    peak_flops: Callable[[str], float | None] | None = None,
+) -> AttemptEvidence:
+    """The evidence of one attempt.
+
+    `beats`: the last heartbeats by rank. `series`: those of its nodes; nodes may be missing. `buckets`: its ledger,
+    bucket → GPU-seconds. `hang`: the watchdog's file or event. `saves`: how many saves it made. `peak_flops`: from the
+    name of a GPU to its dense peak in FLOP/s.
+    """
+    since, until = _window(record, beats)
+    nodes = {item.node: NodeSeries(item, since, until) for item in series}
+    ranks = tuple(_rank(rank, beats.get(rank.rank), nodes.get(rank.node)) for rank in record.ranks)
+    devices = tuple(
+        device
+        for name in nodes
+        for device in nodes[name].devices([rank for rank in ranks if rank.node == name], peak_flops)
+    )
+    return AttemptEvidence(
+        number=record.number,
+        seconds=max(0.0, record.end - record.start),
+        unit=record.unit,
+        gpus=dict(record.gpus),
+        ranks=ranks,
+        devices=devices,
+        nodes=tuple(node.evidence() for node in nodes.values()),
+        window=max(0.0, until - since),
+        rates=next((rates for node in nodes.values() if (rates := node.rates())), ()),
+        events=tuple({**event, "node": item.node} for item in series for event in item.events),
+        hang=None if hang is None else _hang(hang),
+        buckets=buckets,
+        config=config or ConfigFacts(),
+        cause=record.cause,
+        alive=record.alive,
+        end=record.end,
+        step=max((rank.step for rank in record.ranks if rank.step is not None), default=None),
+        total_steps=max((total for beat in beats.values() if (total := as_int(beat.total_steps))), default=None),
+        saves=saves,
+    )
+
+
+def _window(record: AttemptRecord, beats: Mapping[int, Heartbeat]) -> tuple[float, float]:
+    """From the first step of the last rank to the last step of any; the whole attempt where no steps were reported."""
+    firsts = [time for beat in beats.values() if (time := number(beat.first_step_time)) is not None]
+    lasts = [time for beat in beats.values() if (time := number(beat.step_time)) is not None]
+    since, until = max(firsts, default=record.start), max(lasts, default=record.end)
+    return since, max(since, until)
+
+
+def _rank(record: RankRecord, beat: Heartbeat | None, node: NodeSeries | None) -> RankEvidence:
+    spent = _numbers(record.spent)
+    counted = _numbers(beat.counted) if beat is not None else {}
+    steps, rate = _steps(beat)
+    name = f"rank{record.rank}"
+    backward = node.middle(f"{name}.ddp_backward") if node is not None else None
+    if backward is not None and node is not None:
+        compute: float | None = backward + (node.middle(f"{name}.ddp_forward") or 0.0)
+    else:
+        compute = _of_sampled(counted, "ddp_forward", "ddp_backward")
+    exposed = node.middle(f"{name}.ddp_exposed") if node is not None else None
+    return RankEvidence(
+        rank=record.rank,
+        node=record.node,
+        gpus=record.gpus,
+        devices=() if node is None or beat is None else node.indexes(beat.gpus),
+        spent=spent,
+        shares={} if node is None else node.shares_of(record.rank),
+        counted=counted,
+        steps=steps,
+        steps_per_second=rate,
+        compute=compute,
+        exposed=exposed if exposed is not None else _of_sampled(counted, "ddp_exposed"),
+    )
+
+
+def _steps(beat: Heartbeat | None) -> tuple[float, float | None]:
+    """The steps after the first one, and how many a second."""
+    if beat is None:
+        return 0.0, None
+    first, last = as_int(beat.first_step), as_int(beat.step)
+    since, until = number(beat.first_step_time), number(beat.step_time)
+    steps = max(0, last - first) if first is not None and last is not None else 0
+    if not steps or since is None or until is None or until <= since:
+        return float(steps), None
+    return float(steps), steps / (until - since)
+
+
+def _of_sampled(counted: Mapping[str, float], *names: str) -> float | None:
+    sampled = counted.get("ddp_sampled", 0.0)
+    known = [counted[name] for name in names if name in counted]
+    return sum(known) / sampled if sampled > 0 and known else None
+
+
+def _numbers(value: Any) -> dict[str, float]:
+    if not isinstance(value, Mapping):
+        return {}
+    return {str(name): found for name, item in value.items() if (found := number(item)) is not None and found >= 0}
+
+
+def _hang(value: Mapping[str, Any]) -> HangFacts:
+    silent = value.get("silent")
+    return HangFacts(
+        rank=as_int(value.get("rank")),
+        node=text(value.get("node")),
+        step=as_int(value.get("step")),
+        seconds=max(0.0, number(value.get("seconds")) or 0.0),
+        phase=text(value.get("phase")),
+        silent=tuple(
+            rank for item in (silent if isinstance(silent, list) else ()) if (rank := as_int(item)) is not None
+        ),
+    )

@@ -1,0 +1,114 @@
+"""Throttled: a GPU runs slower than it could, because of heat, the node's power supply or its own power limit.
+
+Told by the share of the time in which the driver slowed the clocks, by cause. A GPU at full load is at its power limit
+all the time and healthy, so `power` needs a second sign: it runs slower than the others, or its limit is lower.
+
+    cost      the loss of clock against the other GPUs of the attempt · computing. In a training of several ranks all
+              wait for the slowest. None where no other GPU can be compared (bucket "compute")
+    causes    brake   the node's power supply asks for less (NVML: HW power brake)
+              heat    NVML: SW or HW thermal slowdown
+              power   the GPU's power limit
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from slurmopt.ledger import finding
+from slurmopt.ledger.buckets import COMMUNICATION, COMPUTE
+from slurmopt.ledger.finding import Abstention, Finding
+from slurmopt.ledger.findings.evidence import AttemptEvidence, GpuEvidence
+from slurmopt.ledger.findings.wording import named, percent
+
+LEAST_HEAT = 0.05
+"""Of the time. Healthy GPUs have none; one short peak of heat is no finding."""
+LEAST_BRAKE = 0.01
+"""Of the time. It halves the clock or worse, and never happens on a healthy node."""
+LEAST_POWER = 0.30
+SLOWER_CLOCK = 0.90
+"""Of the median clock of the others. Chips of one kind differ by some percent (variation of manufacture)."""
+LOWER_LIMIT = 0.90
+"""Of the highest power limit of the others of the same name."""
+CAUSES = {
+    "brake": ("throttle_brake",),
+    "heat": ("throttle_thermal", "throttle_hw_thermal"),
+    "power": ("throttle_power",),
+}
+LEAST = {"brake": LEAST_BRAKE, "heat": LEAST_HEAT, "power": LEAST_POWER}
+WORDS = {"brake": "the node's power supply slows it", "heat": "it is too hot", "power": "its power limit slows it"}
+
+
+def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
+    """The worst GPU of each cause."""
+    devices = evidence.used_devices()
+    columns = {column for names in CAUSES.values() for column in names}
+    if devices and not any(column in device.means for device in devices for column in columns):
+        yield Abstention(
+            finding.THROTTLED, (f"throttling ({devices[0].absent.get('throttle_power', 'not measured')})",)
+        )
+    told: set[tuple[str, int]] = set()
+    for cause in CAUSES:
+        slow = [device for device in devices if _throttled(device, cause, devices)]
+        slow = [device for device in slow if (device.node, device.index) not in told]
+        told |= {(device.node, device.index) for device in slow}
+        if slow:
+            yield _found(evidence, cause, slow, devices)
+
+
+def loss(device: GpuEvidence, devices: Sequence[GpuEvidence]) -> float | None:
+    """How much slower than the median of the others its clock is, as a share; None where that is not known."""
+    others = [
+        other.means["clock_sm"]
+        for other in devices
+        if other is not device and other.name == device.name and "clock_sm" in other.means
+    ]
+    if not others or "clock_sm" not in device.means or not (middle := median(others)):
+        return None
+    return max(0.0, 1 - device.means["clock_sm"] / middle)
+
+
+def _throttled(device: GpuEvidence, cause: str, devices: Sequence[GpuEvidence]) -> bool:
+    if device.share(*CAUSES[cause]) < LEAST[cause]:
+        return False
+    if cause != "power":
+        return True
+    limits = [other.power_limit for other in devices if other.name == device.name and other.power_limit]
+    lowered = bool(device.power_limit and device.power_limit < LOWER_LIMIT * max(limits, default=0.0))
+    return lowered or (loss(device, devices) or 0.0) > 1 - SLOWER_CLOCK
+
+
+def _found(
+    evidence: AttemptEvidence, cause: str, slow: Sequence[GpuEvidence], devices: Sequence[GpuEvidence]
+) -> Finding:
+    worst = max(slow, key=lambda device: (loss(device, devices) or 0.0, device.share(*CAUSES[cause])))
+    lost = loss(worst, devices)
+    lines = [f"{worst.node} GPU {worst.index}: throttled for {percent(worst.share(*CAUSES[cause]))} of the time"]
+    if lost is not None:
+        lines.append(f"its clock is {worst.means['clock_sm']:.0f} MHz, {percent(lost)} below that of the others")
+    if cause == "heat" and "temperature" in worst.peaks:
+        lines.append(f"up to {worst.peaks['temperature']:.0f} °C")
+    if cause == "power" and worst.power_limit:
+        lines.append(f"its power limit is {worst.power_limit:.0f} W")
+    if len(slow) > 1:
+        lines.append("also " + named([f"{other.node} GPU {other.index}" for other in slow if other is not worst]))
+    compute = evidence.bucket(COMPUTE, COMMUNICATION)
+    ours = compute if len(evidence.ranks) > 1 else compute / max(1, len(devices))
+    return Finding(
+        kind=finding.THROTTLED,
+        cause=cause,
+        summary=f"GPU {worst.index} of {worst.node} is throttled: {WORDS[cause]}",
+        sure=finding.CERTAIN if lost is not None and lost > 1 - SLOWER_CLOCK else finding.LIKELY,
+        evidence=tuple(lines),
+        cost=None if lost is None else evidence.hours(lost * ours, COMPUTE, COMMUNICATION),
+        change=exclude(evidence, worst.node),
+        node=worst.node,
+        rank=next(iter(worst.ranks or ()), None),
+        gpu=worst.index,
+    )
+
+
+def exclude(evidence: AttemptEvidence, node: str) -> str:
+    """The override that leaves a node out, in addition to those that are left out already."""
+    before = evidence.config.exclude
+    return f"resources.exclude={node}" if not before else f"\"resources.exclude='{before},{node}'\""
