@@ -59,11 +59,13 @@ def share(words: list[str], facts: RankFacts) -> list[str]:
 
 
 def nvml() -> Any | None:
-    """The module `pynvml`, not initialised; None where it is not installed (the extra `gpu` brings it)."""
+    """The module `pynvml`, not initialised; None where it is not installed (the extra `gpu` brings it), or where
+    another package has a module of that name."""
     try:
-        return importlib.import_module("pynvml")
+        module = importlib.import_module("pynvml")
     except ImportError:
         return None
+    return module if hasattr(module, "nvmlInit") else None
 
 
 def device_handle(nvml: Any, word: str) -> Any:
