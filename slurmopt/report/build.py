@@ -7,7 +7,7 @@ from typing import Any
 
 from slurmopt.errors import one_line
 from slurmopt.ledger.ledger import Account, Ledger
-from slurmopt.report import curves, measures
+from slurmopt.report import curves, diagnoses, measures
 from slurmopt.report.fine_series import refine
 from slurmopt.report.gather import gather
 from slurmopt.report.measures import NodeSeries
@@ -43,8 +43,18 @@ def built(record: RunRecord) -> RunReport:
     _add_progress(report, record)
     _add_attempts(report, record)
     _add_measures(report, record)
-    report.notes = notes(record)
+    _add_findings(report, record)
+    report.notes += notes(record)
     return report
+
+
+def _add_findings(report: RunReport, record: RunRecord) -> None:
+    found = diagnoses.diagnosis(record)
+    report.findings, report.abstentions = list(found.findings), list(found.abstentions)
+    report.notes += found.notes
+    report.helped = diagnoses.helped(record, found)
+    if report.step_rate is None:
+        report.step_rate = found.steps_per_second
 
 
 def experiment(record: RunRecord) -> str | None:
