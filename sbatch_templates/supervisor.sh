@@ -397,8 +397,8 @@ slurmopt_conclude() { # STATUS [WHY]: the verdict on the attempt, and what follo
   if [ -n "$slurmopt_early" ] && [ "$1" = final ]; then set -- cancel "$2" "$3"; fi
   case "$1" in
     requeue) slurmopt_requeue "$2" "${4:-0}" ;;
-    cancel) scancel "$slurmopt_job"; slurmopt_tell_owner; exit "$3" ;;
-    final) slurmopt_tell_owner; exit "$3" ;;
+    cancel) scancel "$slurmopt_job"; slurmopt_tell_owner; slurmopt_report; exit "$3" ;;
+    final) slurmopt_tell_owner; slurmopt_report; exit "$3" ;;
   esac
   slurmopt_alone "$step_status"
 }
@@ -462,6 +462,13 @@ slurmopt_tell_owner() { # by a command or a webhook, where that is asked for
       slurmopt_own_python slurmopt.job.supervisor.notify "$SLURMOPT_RUN_FOLDER" "$SLURMOPT_ATTEMPT"
     )
   fi
+}
+
+slurmopt_report() { # writes report.html once the run has ended; what becomes of that changes nothing
+  if [ -n "$slurmopt_sweep" ]; then return; fi
+  if [ -n "${slurmopt_pythonpath+is set}" ]; then export PYTHONPATH=$slurmopt_pythonpath; fi
+  (cd / && SLURMOPT_HELD="$slurmopt_held $slurmopt_place" exec timeout -k 1 30 \
+    "$slurmopt_python" "${slurmopt_start[@]}" slurmopt.report.at_end "$SLURMOPT_RUN_FOLDER")
 }
 
 slurmopt_requeue() { # an array task is A_a: the bare job id would requeue the whole array

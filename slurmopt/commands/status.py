@@ -47,6 +47,8 @@ import argparse
 import json
 import sys
 
+from slurmopt.report.live import Live
+from slurmopt.report.terminal import plain, styled
 from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import options
@@ -113,18 +115,33 @@ def _show_runs(args: argparse.Namespace, folders: list[RunFolder]) -> int:
 
 
 def _watch_runs(folders: list[RunFolder]) -> int:
+    live: dict[str, Live] = {}
+
     def draw() -> tuple[str, list[str], bool]:
         statuses, problem = gather(folders, details=True)
         jobs = [(status.folder, [status.journal.job]) for status in statuses]
         if len(jobs) == 1:
             refuse_swapped(*jobs[0])
         replaced = remarks(jobs)
-        text = _text(statuses) + (f"\n\nSlurm was not asked: {problem}" if problem else "") + replaced
+        now = _now(statuses[0], live) if len(statuses) == 1 else ""
+        text = _text(statuses) + now + (f"\n\nSlurm was not asked: {problem}" if problem else "") + replaced
         alive = any(status.alive or status.state == "unknown" for status in statuses)
         return text, [*(status.state for status in statuses), replaced], alive
 
     with holding([run.top for run in folders[:MOST]]):
         return redraw(draw)
+
+
+def _now(status: Status, live: dict[str, Live]) -> str:
+    """What the GPUs of a running attempt do now, below its page; "" where nothing was measured."""
+    attempt = status.journal.attempt
+    if not status.alive or attempt is None or attempt.end is not None:
+        return ""
+    shown = live.get("shown")
+    if shown is None or shown.attempt != attempt.number:
+        shown = live["shown"] = Live(status.folder, attempt.number)
+    lines = shown.lines(status.now)
+    return "\n\n" + (styled(lines) if sys.stdout.isatty() else plain(lines)) if lines else ""
 
 
 def _text(statuses: list[Status]) -> str:

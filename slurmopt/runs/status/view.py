@@ -109,6 +109,7 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
         ("error", _error(status)),
         ("folder", str(journal.folder.told(journal.folder.path))),
         ("log", log_path(status)),
+        ("report", _report(status)),
         ("next", next_step(status)),
     ]
 
@@ -203,6 +204,12 @@ def log_path(status: Status) -> str | None:
     paths = [folder.rank_log(attempt.number, rank) for rank in (failed, 0) if rank is not None] if attempt else []
     paths += [folder.job_log(job)] if job else []
     return next((str(folder.told(path)) for path in paths if path.exists()), None)
+
+
+def _report(status: Status) -> str:
+    """The page that was written when the run ended."""
+    path = status.folder.report
+    return str(status.folder.told(path)) if not status.alive and path.is_file() else ""
 
 
 def next_step(status: Status) -> str:

@@ -1,0 +1,78 @@
+"""The findings on a run, and what became of those of the run before it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from slurmopt.ledger.finding import Diagnosis
+from slurmopt.ledger.findings.comparison import GONE, NEW, SMALLER, UNKNOWN, compare_findings, speed_line
+from slurmopt.ledger.findings.config_facts import config_facts
+from slurmopt.ledger.findings.diagnosis import diagnose_run
+from slurmopt.ledger.findings.evidence import AttemptEvidence
+from slurmopt.ledger.findings.records import evidence_of
+from slurmopt.ledger.record import AttemptRecord
+from slurmopt.report.gather import gather
+from slurmopt.report.run_record import RunRecord
+from slurmopt.run_folder.access.open_folders import held
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs.all_runs import created, runs_of_name
+from slurmopt.runs.ownership import owner_of
+
+_MOST_BYTES = 64 << 20
+"""Series of the run before that are read: the report must not take twice as long."""
+
+
+def diagnosis(record: RunRecord) -> Diagnosis:
+    """The findings on all attempts of a run."""
+    return diagnose_run([_evidence(record, attempt) for attempt in record.attempts])
+
+
+def _evidence(record: RunRecord, attempt: AttemptRecord) -> AttemptEvidence:
+    number, facts = attempt.number, record.facts[attempt.number]
+    ledger = next((one for one in record.ledger.attempts if one.number == number), None)
+    return evidence_of(
+        attempt,
+        record.heartbeats.get(number, {}),
+        list(record.series.get(number, {}).values()),
+        config=config_facts(record.config, sweep=record.folder.in_sweep),
+        buckets=None if ledger is None else {name: amount / 1000 for name, amount in ledger.buckets.items()},
+        hang=facts.attempt.hang,
+        saves=facts.checkpoints or None,
+    )
+
+
+def helped(record: RunRecord, now: Diagnosis) -> list[str]:
+    """What became of the findings of the run before, one line each; [] where there is none, or it had none."""
+    before = run_before(record.folder)
+    if before is None:
+        return []
+    earlier = diagnosis(gather(before))
+    changes = [change for change in compare_findings(earlier, now) if change.verdict != NEW]
+    if not changes:
+        return []
+    lines = [f"since {before.id}: {change.line}" for change in changes]
+    improved = any(change.verdict in (GONE, SMALLER) for change in changes)
+    speed = speed_line(earlier, now) if improved or any(change.verdict != UNKNOWN for change in changes) else None
+    return [*lines, speed] if speed else lines
+
+
+def run_before(run: RunFolder) -> RunFolder | None:
+    """The newest run of the same name that was launched before; None where there is none, or it is too large."""
+    if run.in_sweep:
+        return None
+    this = created(run)
+    older = [one for one in runs_of_name(run.path.parent) if one.path != run.path and created(one) < this]
+    own = [one for one in older if owner_of(one) is None and not (one.path / "points.json").exists()]
+    before = max(own, key=created, default=None)
+    return None if before is None or _series_bytes(before) > _MOST_BYTES else before
+
+
+def _series_bytes(run: RunFolder) -> int:
+    paths: list[Path] = [
+        path
+        for attempt in run.attempts()
+        for node in run.nodes_with_series(attempt)
+        for path in (run.series(attempt, node), run.recent_series(attempt, node))
+    ]
+    return sum(os.stat(held(path)).st_size for path in paths if held(path).is_file())
