@@ -93,7 +93,7 @@ def read(folder: RunFolder) -> Journal:
     try:
         take(journal, events.without_checkpoints(folder.events))
         if not journal.latest and (path := held(folder.events)).is_symlink() and not path.exists():
-            raise FileNotFoundError(errno.ENOENT, "it is a link that leads nowhere", str(path))
+            raise FileNotFoundError(errno.ENOENT, "it is a broken link", str(path))
         return journal
     except OSError as error:
         return Journal(folder, problem=f"cannot read events.jsonl: {error.strerror or error}")

@@ -188,7 +188,7 @@ class _Appended:
         try:
             private.refuse_strangers(self._path, descriptor)
             if stat.S_IMODE(os.fstat(descriptor).st_mode) & ~self._mode:
-                raise JobError(f"{self._path} can be read by others than are meant to; nothing is added to it")
+                raise JobError(f"{self._path} can be read by more users than it should be; nothing is added to it")
             with events.locked(descriptor):
                 start = b"\n" if self._path.name == LINES and events.torn(descriptor) else b""
                 data = start + b"".join(self._pieces)

@@ -92,7 +92,9 @@ class Attempts:
         cause = self._cause_of_task(place)
         conclusion = conclude(run, attempts, cause, None, beats, self._policy)
         clear_requeue_request(run)
-        said = Verdict(KILLED, number, EXIT_STATUS[KILLED], error="it left no word when its array task ended")
+        said = Verdict(
+            KILLED, number, EXIT_STATUS[KILLED], error="it left no record of its end when its array task ended"
+        )
         return self._note(run, point, said, conclusion, beats, None, by="next attempt")
 
     def _cause_of_task(self, place: tuple[str, int] | None) -> str:

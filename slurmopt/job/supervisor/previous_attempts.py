@@ -42,7 +42,7 @@ def look_back(folder: RunFolder, number: int, policy: Policy) -> Conclusion | No
             cause = classify.by_next_attempt(evidence, attempt.job == attempts[-1].job)
             beats = read_all(folder, attempt.number)
             conclusion = conclude(folder, attempts[: index + 1], cause, None, beats, policy, decision.BY_SLURM)
-            _note_end(folder, attempt.number, conclusion, f"it left no word; {_how(cause)}")
+            _note_end(folder, attempt.number, conclusion, f"it left no record of its end; {_how(cause)}")
     clear_requeue_request(folder)
     return conclusion
 

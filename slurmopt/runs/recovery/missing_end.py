@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
 
 _LOG_TAIL = 65536
-_CANNOT_TELL = "the job is gone and never began, and nobody can tell whether it was cancelled: slurmopt retry goes on"
+_CANNOT_TELL = (
+    "the job is gone and never began, and it is not known whether it was cancelled; slurmopt retry continues it"
+)
 
 Beats = Mapping[int, Heartbeat]
 

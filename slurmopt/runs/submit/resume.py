@@ -158,7 +158,7 @@ def _refuse_alive(run: RunFolder, who: str) -> None:
         why = f" ({status.detail})" if status.detail else ""
         raise RunError(f"{who}{status.label} is {status.state}{why}; first: slurmopt cancel {status.label}")
     if status.state == "unknown":
-        reason = status.detail or problem or "it cannot be told whether it is alive"
+        reason = status.detail or problem or "it is not known whether it is alive"
         raise RunError(f"{who}{status.label} may be alive: {reason}")
     if not status.journal.local and not run.in_sweep:
         _refuse_another_job(status.journal, who)

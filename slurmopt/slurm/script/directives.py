@@ -15,9 +15,9 @@ def directives(job: Job) -> list[tuple[str, list[str]]]:
         ("the run", _run_directives(job)),
         ("what it needs", _needs(job)),
         ("where it runs", _place(resources)),
-        ("who hears of it", _options(resources, mail_user="mail-user", mail_type="mail-type")),
+        ("notifications", _options(resources, mail_user="mail-user", mail_type="mail-type")),
         ("further options", [directive(name, value) for name, value in resources.extra.items() if value is not False]),
-        ("coming back: a signal to this shell before the time limit, and leave to be requeued", _return(job)),
+        ("restarts: a signal to this shell before the time limit, and permission to requeue", _return(job)),
     ]
     return [(title, lines) for title, lines in groups if lines]
 
