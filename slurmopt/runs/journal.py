@@ -208,7 +208,7 @@ def returns(end: dict[str, Any]) -> bool:
 
 def _job_id(value: Any) -> str | None:
     """`value` if it can be a job's id: it becomes part of a file's name, and a word of `scancel`."""
-    return found if (found := text(value)) is not None and _JOB.fullmatch(found) else None
+    return job if (job := text(value)) is not None and _JOB.fullmatch(job) else None
 
 
 def point_count(sweep: SweepFolder) -> int:

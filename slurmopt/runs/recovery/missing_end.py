@@ -117,8 +117,8 @@ def _account(beats: Beats) -> tuple[str | None, str | None]:
 
 
 def _beats(run: RunFolder, attempt: int) -> dict[int, Heartbeat]:
-    found = {rank: read(run, attempt, rank) for rank in run.ranks_with_heartbeats(attempt)}
-    return {rank: beat for rank, beat in found.items() if beat is not None}
+    beats = {rank: read(run, attempt, rank) for rank in run.ranks_with_heartbeats(attempt)}
+    return {rank: beat for rank, beat in beats.items() if beat is not None}
 
 
 def _workdir(run: RunFolder, settings: Settings) -> Path:

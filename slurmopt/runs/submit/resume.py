@@ -87,8 +87,8 @@ def resume(asked: Launch) -> Resumed:
     job = None if asked.dry_run else note_lost_submission(run)
     backend, after = _submitted_by(run, _WHO), earlier(run)[:2]
     if job is None:
-        found = ended(run, _WHO)
-        backend, after = found.backend, found.latest
+        run_end = ended(run, _WHO)
+        backend, after = run_end.backend, run_end.latest
         undo_broken_off(run, none_in_slurm=False)
     stored, typed = load(run.config)
     if asked.backend not in ("auto", backend):

@@ -69,8 +69,8 @@ def _place(resources: Resources) -> list[str]:
 
 
 def _options(resources: Resources, **options: str) -> list[str]:
-    given = [(option, getattr(resources, name)) for name, option in options.items()]
-    return [directive(option, value) for option, value in given if value is not None]
+    values = [(option, getattr(resources, name)) for name, option in options.items()]
+    return [directive(option, value) for option, value in values if value is not None]
 
 
 def _return(job: Job) -> list[str]:
