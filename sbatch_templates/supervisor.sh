@@ -285,7 +285,7 @@ slurmopt_is_preempted() { # whether this job is in the grace time of a preemptio
 }
 
 slurmopt_tell() { # now the ranks save and leave
-  echo "slurmopt: the job is about to end: the ranks are told to save and leave; this shell asks for the requeue" >&2
+  echo "slurmopt: the job is about to end: the ranks are asked to save and stop; this shell asks for the requeue" >&2
   slurmopt_hold_again
   slurmopt_note "$slurmopt_beats/stop"
   if [ -n "$slurmopt_step" ]; then slurmopt_forward; fi
@@ -314,7 +314,7 @@ slurmopt_late() { # the ranks did not leave in time: their step is ended, and if
   if [ -n "$slurmopt_over" ] || [ -z "$slurmopt_step" ]; then return; fi
   if [ -n "$slurmopt_was_late" ]; then slurmopt_abandoned=yes; return; fi
   slurmopt_was_late=yes
-  echo "slurmopt: the ranks have not left in time; ending them" >&2
+  echo "slurmopt: the ranks have not ended in time; ending them" >&2
   kill -TERM "$slurmopt_step" 2> /dev/null # srun ends the step's tasks by SIGKILL then
   slurmopt_after 2 ALRM
 }
@@ -523,7 +523,7 @@ slurmopt_heed_scancel() { # scancel is final, also while this shell waits for Sl
   if slurmopt_slurm_wrote '[0-9] \(DUE to SIGNAL Terminated \)\?\*\*\*$' && # the middle since Slurm 26.05
     ! scontrol show job "$slurmopt_job" 2> /dev/null | grep -q 'JobState=RUNNING'; then
     slurmopt_event end "\"outcome\": \"killed\", \"exit_code\": 143, \"error\": \"cancelled before it was requeued\", \
-\"cause\": \"cancelled\", \"next\": null, \"reason\": \"cancelled: that is final\""
+\"cause\": \"cancelled\", \"next\": null, \"reason\": \"cancelled, so it is not restarted\""
     exit 143
   fi
 }

@@ -155,8 +155,8 @@ class Requeue(JobError):
 
 def why_failed(error: Exception) -> str:
     """Returns the message of an OSError without errno and file name, or the message of another error."""
-    said = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return said[:1].lower() + said[1:] if isinstance(error, OSError) else said
+    message = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return message[:1].lower() + message[1:] if isinstance(error, OSError) else message
 
 
 def with_place(error: Exception) -> str:

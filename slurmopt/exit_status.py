@@ -40,7 +40,7 @@ def _check_folder() -> None:
     try:
         os.getcwd()
     except FileNotFoundError as error:
-        raise InputError("the folder you stand in is gone; cd to one that is there") from error
+        raise InputError("the current folder no longer exists; cd to one that does") from error
 
 
 def _say(message: str, status: int) -> int:

@@ -145,7 +145,7 @@ def _post(url: str, facts: dict[str, Any], environ: Mapping[str, str]) -> None:
 
     address = _filled(url, environ).strip()
     if not address.startswith(_WEB):
-        raise HookError("is no URL; valid: https://…")
+        raise HookError("is not a URL; valid: https://…")
     headers = {"Content-Type": "application/json", "User-Agent": "slurmopt"}
     request = Request(address, json.dumps(facts).encode(), headers)  # noqa: S310  its scheme was checked
     try:
@@ -161,7 +161,7 @@ def _post(url: str, facts: dict[str, Any], environ: Mapping[str, str]) -> None:
         why = reason.strerror if isinstance(reason, OSError) else None
         raise HookError(f"cannot be reached: {one_line((why or type(reason).__name__).lower())}") from error
     except (HTTPException, ValueError) as error:  # their words have the URL in them
-        raise HookError("is no URL, or what answers there is no web server") from error
+        raise HookError("is not a URL, or what answers there is no web server") from error
 
 
 def _filled(text: str, environ: Mapping[str, str]) -> str:

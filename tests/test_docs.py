@@ -167,8 +167,8 @@ def test_the_search_without_steps_saves_when_told_to_and_goes_on_from_there(tmp_
 
 @pytest.mark.slow
 def test_the_plain_command_saves_when_told_to_and_goes_on_from_there(tmp_path: Path) -> None:
-    told = 'told = os.environ["SLURMOPT_ATTEMPT"] < "3"\n'  # three times in a row
-    command = blocks("docs/survival.md", "python")[0].replace("told = False\n", told, 1)
+    stop = 'stop = os.environ["SLURMOPT_ATTEMPT"] < "3"\n'  # three times in a row
+    command = blocks("docs/survival.md", "python")[0].replace("stop = False\n", stop, 1)
     (tmp_path / "train.py").write_text("import os\n" + command)
     words = configured(tmp_path, blocks("docs/survival.md", "yaml")[-1])
     run, result = run_of(tmp_path, *words, f'task.command=["{sys.executable}",train.py]')

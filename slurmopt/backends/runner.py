@@ -110,8 +110,8 @@ class Runner:
         """Writes the end of an attempt whose batch shell was killed before its verdict."""
         numbers = self.folder.attempts()
         number = numbers[-1] if numbers else 0
-        told = [one.end for one in story.attempts(self.folder) if one.number == number and one.end is not None]
-        if told and told[0].get("next") is None:
+        ends = [one.end for one in story.attempts(self.folder) if one.number == number and one.end is not None]
+        if ends and ends[0].get("next") is None:
             return
         name = signal.Signals(-returncode).name
         events.append(

@@ -245,7 +245,7 @@ def _step(step: Any) -> int:
     except TypeError:
         number = -1
     if not 0 <= number <= _LAST_STEP:
-        raise CheckpointError(f"save: {step!r} is no step; valid: a whole number from 0 to {_LAST_STEP:,}")
+        raise CheckpointError(f"save: {step!r} is not a step; valid: a whole number from 0 to {_LAST_STEP:,}")
     return number
 
 
@@ -255,5 +255,5 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
         try:
             numbers[str(name)] = float(value)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-            raise CheckpointError(f"save: metrics[{name!r}] is no number but a {type(value).__name__}") from error
+            raise CheckpointError(f"save: metrics[{name!r}] is not a number but a {type(value).__name__}") from error
     return numbers

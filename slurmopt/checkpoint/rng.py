@@ -143,7 +143,7 @@ def _set(name: str, state: Mapping[str, Any], setter: Callable[[Mapping[str, Any
 def _bytes(state: Mapping[str, Any], name: str) -> torch.Tensor:
     tensor = state[name]
     if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.uint8 or tensor.dim() != 1:
-        raise TypeError(f"{name!r} is no vector of bytes")
+        raise TypeError(f"{name!r} is not a vector of bytes")
     return tensor.cpu().clone()  # torch's generator does not accept every tensor that is a view of other memory
 
 

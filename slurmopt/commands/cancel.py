@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
 def _run_line(status: Status) -> str:
     if _goes_on(status):
         return (
-            f"{status.label} (job {status.journal.job}) was told to stop and is still {status.state}; "
+            f"{status.label} (job {status.journal.job}) was asked to stop and is still {status.state}; "
             f"to see it end: slurmopt status {status.label} --watch"
         )
     if status.state != "cancelled":

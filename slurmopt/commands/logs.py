@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _natural(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number; valid: 0, 1, 2, …")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number; valid: 0, 1, 2, …")
     return int(text)
 
 

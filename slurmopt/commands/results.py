@@ -145,7 +145,7 @@ def _last_words(ranking: Ranking) -> str:
     if points_table.metrics and ranking.metric is None:
         return f"several metrics: --sort picks one of {', '.join(map(one_line, points_table.metrics[:12]))}"
     if not points_table.metrics:
-        return f"no point has told a metric yet; slurmopt status {states.label}"
+        return f"no point has reported a metric yet; slurmopt status {states.label}"
     return f"no point that finished has {one_line(str(ranking.metric))}; slurmopt status {states.label}"
 
 

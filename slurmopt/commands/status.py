@@ -23,7 +23,7 @@ nothing to say):
     restored               where the training went on from last: step, tier, checkpoint, time
 
 With `--all` the last four and `budgets` are null: journals are not searched for them.
-Times are numbers; a metric that is no finite number is null.
+Times are numbers; a metric that is not a finite number is null.
 
 A sweep, and several points of one, has these:
 

@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     selection = select(args.sweep, args.folder)
     if not isinstance(selection, Selection) or selection.points is not None:
-        raise RunError(f"{args.sweep} is no sweep as such; only those have several array tasks to limit")
+        raise RunError(f"{args.sweep} is not a whole sweep; only a whole sweep has array tasks to limit")
     refuse_others(selection.sweep.run)
     states = sweep_states(selection.sweep, fresh=True)
     if states.problem:

@@ -21,7 +21,7 @@ does not let anybody set; and those that change how bash reads the job script.""
 
 
 def environment_variables(variables: Iterable[object], key: str) -> None:
-    """Raises ConfigError for a name that is no environment variable, or that bash, Slurm or slurmopt sets."""
+    """Raises ConfigError for a name that is not an environment variable, or that bash, Slurm or slurmopt sets."""
     for name in map(str, variables):
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ConfigError("is not a name for an environment variable", f"{key}.{one_line(name)}")

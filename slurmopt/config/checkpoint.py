@@ -138,7 +138,7 @@ def _plain(value: object) -> object:
 
 def _build(kind: Any, value: object, path: str) -> Any:
     if not isinstance(value, Mapping):
-        raise ConfigError(f"is no group but a {type(value).__name__}; valid: the keys of the group", path)
+        raise ConfigError(f"is not a group but a {type(value).__name__}; valid: the keys of the group", path)
     defaults = {item.name: item.default_factory for item in fields(kind)}
     for name in map(str, value):
         if name not in defaults:

@@ -80,7 +80,7 @@ class Environment:
         for line in self.setup:
             if not isinstance(line, str):
                 raise ConfigError(
-                    f"has {one_line(str(line))!r}, which is no line of bash; write it in quotes", "environment.setup"
+                    f"has {one_line(str(line))!r}, which is not a line of bash; write it in quotes", "environment.setup"
                 )
         done = subprocess.run(
             ["bash", "-n"], input="\n".join(self.setup), text=True, capture_output=True, errors="surrogateescape"

@@ -35,7 +35,7 @@ class Notify:
             one_of(state, STATES, "notify.when")
         text_or_null(self.webhook, "notify.webhook")
         if self.webhook is not None and not self.webhook.startswith(_WEB):
-            raise ConfigError("is no URL; valid: https://…, or ${oc.env:NAME}", "notify.webhook")
+            raise ConfigError("is not a URL; valid: https://…, or ${oc.env:NAME}", "notify.webhook")
         if self.command is not None:
             _check_words(self.command)
 

@@ -104,7 +104,7 @@ def _check_pattern(pattern: str, cause: str) -> None:
     try:
         matches_all = re.compile(pattern).search("") is not None
     except re.error as error:
-        raise ConfigError(f"is no regular expression: {error}", key) from error
+        raise ConfigError(f"is not a regular expression: {error}", key) from error
     if matches_all:
         raise ConfigError("matches any text, the empty one too; valid: words of the error that you mean", key)
     one_of(cause, PATTERN_KEYS, key)

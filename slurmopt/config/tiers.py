@@ -157,7 +157,7 @@ class S3(Tier):
     def _check_url(self, url: str) -> None:
         match = _URL.fullmatch(url)
         if match is None or not _BUCKET.fullmatch(match[1]):
-            raise ConfigError(f"{url!r} is no bucket's URL; valid: {_URL_FORM}", self._key("url"))
+            raise ConfigError(f"{url!r} is not a bucket's URL; valid: {_URL_FORM}", self._key("url"))
         parts = (match[2] or "").removesuffix("/").split("/")
         if parts != [""] and not all(part and part not in (".", "..") for part in parts):
             raise ConfigError(
@@ -175,7 +175,7 @@ class S3(Tier):
         if "@" in str(self.endpoint):  # not shown in the message: the part before it may be a secret
             raise ConfigError("has credentials in it; boto3 finds them elsewhere", self._key("endpoint"))
         if not _is_server(str(self.endpoint)):
-            raise ConfigError(f"{self.endpoint!r} is no server; valid: https://HOST[:PORT]", self._key("endpoint"))
+            raise ConfigError(f"{self.endpoint!r} is not a server; valid: https://HOST[:PORT]", self._key("endpoint"))
 
     def _check_storage_class(self) -> None:
         text_or_null(self.storage_class, self._key("storage_class"))
@@ -185,7 +185,7 @@ class S3(Tier):
     def _check_tags(self) -> None:
         key = self._key("tags")
         if not isinstance(self.tags, dict):
-            raise ConfigError(f"{self.tags!r} is no mapping; valid: {{NAME: VALUE}}", key)
+            raise ConfigError(f"{self.tags!r} is not a mapping; valid: {{NAME: VALUE}}", key)
         if len(self.tags) > _MOST_TAGS:
             raise ConfigError(f"has {len(self.tags)} tags; S3 takes up to {_MOST_TAGS}", key)
         for name, value in self.tags.items():
@@ -200,7 +200,7 @@ def known(value: str | None) -> bool:
 def _folder(value: Any, key: str, valid: str) -> None:
     text_or_null(value, key)
     if known(value) and not value.startswith(("/", "~/")):
-        raise ConfigError(f"{value!r} is no absolute path; valid: {valid}, or null", key)
+        raise ConfigError(f"{value!r} is not an absolute path; valid: {valid}, or null", key)
 
 
 def _is_server(endpoint: str) -> bool:
@@ -217,4 +217,4 @@ def _check_tag(name: Any, value: Any, key: str) -> None:
             raise ConfigError(f"{word!r} is not valid; valid: a text of up to {longest} characters", key)
         one_line_text(word, key)
     if not name or name.lower().startswith("aws:"):
-        raise ConfigError("is no name for a tag; valid: a text that does not begin with aws:", key)
+        raise ConfigError("is not a name for a tag; valid: a text that does not begin with aws:", key)

@@ -33,7 +33,7 @@ def load(path: Path) -> Points:
             raise ConfigError(f"{path} is of format {value['format']}; this slurmopt reads {FORMAT}: update it")
         return _from_json(value)
     except NotRegular as error:
-        raise ConfigError(f"{path} is damaged: it is no regular file; launch the sweep again") from error
+        raise ConfigError(f"{path} is damaged: it is not a regular file; launch the sweep again") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {why_failed(error)}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -73,7 +73,7 @@ def condition(text: str) -> Condition:
         code = compile(ast.fix_missing_locations(_Guarded().visit(tree)), KEY, "eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ConfigError(f"{one_line(text)!r} is no condition: {one_line(reason)}; {_VALID}", KEY) from error
+        raise ConfigError(f"{one_line(text)!r} is not a condition: {one_line(reason)}; {_VALID}", KEY) from error
     if not keys:
         raise ConfigError(f"{one_line(text)!r} asks for no key, so it is the same for all points; {_VALID}", KEY)
     return Condition(text, tuple(keys), code)

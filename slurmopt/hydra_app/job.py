@@ -36,7 +36,7 @@ def run(config: Any) -> Any:
     here = current_run()
     point = point_number(here.folder)
     if point is None:
-        raise JobError(f"{here.folder.path} is no point of a sweep: this function is for hydra/launcher=slurmopt")
+        raise JobError(f"{here.folder.path} is not a point of a sweep: this function is for hydra/launcher=slurmopt")
     context = contexts.load(_context_file())
     job = _run(context, _compose(context, context.first + point, context.jobs[point]))
     value = job._return_value

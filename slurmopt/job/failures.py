@@ -62,7 +62,7 @@ def requeue(message: str | None = None) -> Outcome:
     return Outcome(REQUEUE, time.time(), 75, error=message or None)
 
 
-POLITE = "it left without an error when a signal told it to, which is no end of its work (restart.exit_after_signal)"
+POLITE = "it ended without an error after a signal, so its work may not be complete (restart.exit_after_signal)"
 
 
 def left(how: str = POLITE, exit_code: int = 0) -> Outcome:

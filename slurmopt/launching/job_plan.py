@@ -61,7 +61,7 @@ def workdir(typed: Settings, home: Path) -> Path:
             return folder
     except OSError as error:  # too long, or below a folder that is closed
         raise ConfigError(f"{str(folder)!r}: {(error.strerror or '').lower()}", "environment.workdir") from error
-    raise ConfigError(f"{str(folder)!r} is no folder", "environment.workdir")
+    raise ConfigError(f"{str(folder)!r} is not a folder", "environment.workdir")
 
 
 def checked_task(typed: Settings, source: Path) -> Settings:

@@ -55,12 +55,12 @@ def plan_of(run: RunFolder, words: list[str], more: More, dry_run: bool = False,
 
     Nothing is written. Raises RunError, ConfigError.
     """
-    found, journal = ended(run), read_journal(run)
+    run_end, journal = ended(run), read_journal(run)
     has_finished = journal.ended is not None and journal.ended.get("outcome") == FINISHED
     if has_finished and not finished and unfinished_retry.found(run) is None:  # else a retry that broke off is repeated
-        said = "has finished, so there is nothing to retry; to let it go on all the same, add --finished"
-        raise RunError(f"{run.name}/{run.id} {said}")
-    _refuse_taken(found)
+        problem = "has finished, so there is nothing to retry; to let it go on all the same, add --finished"
+        raise RunError(f"{run.name}/{run.id} {problem}")
+    _refuse_taken(run_end)
     undo_broken_off(run, none_in_slurm=True)
     stored, home = retries.stored_config(run), retries.launch_directory(run)
     _import_resolvers(run, stored)
@@ -76,13 +76,15 @@ def plan_of(run: RunFolder, words: list[str], more: More, dry_run: bool = False,
         raise RunError("an earlier slurmopt did not note where it was launched; add environment.workdir=DIR")
     home = home or Path.cwd()
     template = str(home / typed.launch.template) if typed.launch.template else None
-    once = replace(typed.launch, backend=found.backend, template=template, dry_run=dry_run, json=False, wait=False)
+    once = replace(typed.launch, backend=run_end.backend, template=template, dry_run=dry_run, json=False, wait=False)
     typed = replace(typed, launch=once)
     source = run.code if kept else workdir(typed, home)
     typed = checked_task(typed, source)
     overrides = [*retries.launch_overrides(run), *retries.as_overrides(changed.changes)]
-    job = job_for(typed, run, journal.name or run.name, source, found.backend, overrides)
-    return Plan(job, found.backend, changed.stored, overrides, source, True, found.latest, changed.changes, repeated)
+    job = job_for(typed, run, journal.name or run.name, source, run_end.backend, overrides)
+    return Plan(
+        job, run_end.backend, changed.stored, overrides, source, True, run_end.latest, changed.changes, repeated
+    )
 
 
 def _refuse_taken(run_ended: Ended) -> None:

@@ -52,11 +52,11 @@ def _plan_of_existing(asked: Launch, overrides: list[str]) -> Plan:
     """An existing run goes on with its own script, wherever the launch is typed."""
     from slurmopt.runs.submit.resume import resume
 
-    found = resume(asked)
-    run, stored = found.run, found.stored
-    job = job_for(found.settings, run, run.name, run.path, found.backend, overrides)
-    after = found.after
-    return Plan(job, found.backend, stored, overrides, run.path, existing=True, after=after, submitted=found.job)
+    resumed = resume(asked)
+    run, stored = resumed.run, resumed.stored
+    job = job_for(resumed.settings, run, run.name, run.path, resumed.backend, overrides)
+    after = resumed.after
+    return Plan(job, resumed.backend, stored, overrides, run.path, existing=True, after=after, submitted=resumed.job)
 
 
 def _stored(config: DictConfig, run: RunFolder) -> dict[str, Any]:

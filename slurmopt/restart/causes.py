@@ -204,19 +204,19 @@ def of_text(text: str | None, patterns: Mapping[str, str] | None = None) -> str 
 
 
 def of_slurm_lines(text: str, patterns: Mapping[str, str] | None = None) -> str | None:
-    """The cause that srun's and slurmstepd's own lines in a log tell of: memory, or a node. Other words there are not
-    looked at, for a training writes of trouble that it gets over; but for the user's own `patterns`, which win."""
+    """The cause that srun's and slurmstepd's own lines in a log name: memory, or a node. Other lines are ignored, since
+    a training also logs errors that it recovers from. The user's own `patterns` are searched in all lines, and win."""
     return _of_patterns(text, patterns) or next((cause for cause, line in _SLURM_LINES if line.search(text)), None)
 
 
 def of_log(text: str, patterns: Mapping[str, str] | None = None) -> str | None:
     """The cause that the end of a log tells of, where its last traceback told none: a program that is not Python says
     that it lacks memory, or last of all that a disk is full; words of broken machines may be about a mistyped path."""
-    said = _OWN_LINES.sub("", text)
-    found = of_text(said)
-    if found not in _MEMORY:
-        found = INFRASTRUCTURE if _NO_SPACE.search("\n".join(said.splitlines()[-_LAST_LINES:])) else None
-    return of_slurm_lines(text, patterns) or found
+    program_lines = _OWN_LINES.sub("", text)
+    cause = of_text(program_lines)
+    if cause not in _MEMORY:
+        cause = INFRASTRUCTURE if _NO_SPACE.search("\n".join(program_lines.splitlines()[-_LAST_LINES:])) else None
+    return of_slurm_lines(text, patterns) or cause
 
 
 def left_when_told(error: str | None) -> bool:
@@ -236,8 +236,8 @@ def of_job_log(text: str) -> str | None:
     A line without a reason is scancel's. None where there is no such line. Its time stamp is not looked at: it is in
     the time zone of the node's slurmd, which need not be the job's.
     """
-    found = list(_ENDED.finditer(text))
-    return _of_reason(found[-1][2]) if found else None
+    endings = list(_ENDED.finditer(text))
+    return _of_reason(endings[-1][2]) if endings else None
 
 
 def _of_reason(reason: str | None) -> str:

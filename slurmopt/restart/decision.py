@@ -60,7 +60,7 @@ def decide(
     if cause == causes.FINISHED:
         return Decision(None, "finished")
     if cause == causes.CANCELLED:
-        return Decision(None, "cancelled: that is final")
+        return Decision(None, "cancelled, so it is not restarted")
     left = budget_left(attempts[:-1], cause, budgets)
     if left is not None and left <= 0:
         limit, name = budgets[causes.key(cause)], f"restart.budgets.{causes.key(cause)}"

@@ -63,8 +63,8 @@ class Attempt:
     @property
     def cause(self) -> str | None:
         """Why it ended; None where nothing tells (yet)."""
-        found = (self.end or {}).get("cause")
-        return found if isinstance(found, str) else None
+        cause = (self.end or {}).get("cause")
+        return cause if isinstance(cause, str) else None
 
     @property
     def began(self) -> bool:
@@ -117,7 +117,7 @@ def lines_on_attempts(path: Path) -> Iterator[bytes]:
 
 def of_events(journal: Iterable[Event]) -> list[Attempt]:
     """All attempts that the events tell of."""
-    found: dict[int, Attempt] = {}
+    attempts: dict[int, Attempt] = {}
     queued: float | None = None
     latest: Attempt | None = None
     for event in journal:
@@ -125,22 +125,22 @@ def of_events(journal: Iterable[Event]) -> list[Attempt]:
         if word in ("submitting", "submitted"):
             queued = when
         elif word == "attempt" and (claimed := as_int(event.get("attempt"))) is not None:
-            latest = found[claimed] = begun(event, claimed, queued)
+            latest = attempts[claimed] = begun(event, claimed, queued)
             queued = None  # where it dies without a word, nobody noted since when the next one waits
         elif word == "retry":
-            for attempt in found.values():
+            for attempt in attempts.values():
                 attempt.since_retry = False
         elif word in ("cancel", "cancel-failed") and latest is not None:
             latest.cancelled = word == "cancel"
         else:
-            about = found.get(as_int(event.get("attempt")) if "attempt" in event else -1)  # type: ignore[arg-type]
+            about = attempts.get(as_int(event.get("attempt")) if "attempt" in event else -1)  # type: ignore[arg-type]
             if word == "end" and about is None and (claimed := as_int(event.get("attempt"))) is not None:
-                about = found[claimed] = Attempt(claimed)  # its `attempt` line was lost; the verdict stands
+                about = attempts[claimed] = Attempt(claimed)  # its `attempt` line was lost; the verdict stands
             if about is not None:
                 take(about, event)
         if word in ("requeue", "end") and "by" not in event:
             queued = when
-    return [found[claimed] for claimed in sorted(found)]
+    return [attempts[claimed] for claimed in sorted(attempts)]
 
 
 def begun(event: Event, claimed: int, queued: float | None = None) -> Attempt:

@@ -113,10 +113,10 @@ def read(path: Path, *words: str) -> list[dict[str, Any]]:
     if not words:
         return list(parse(lines(path)))
     pattern = re.compile(b'"(?:' + b"|".join(re.escape(word.encode()) for word in words) + b')"')
-    found = (
+    matching = (
         line for block in blocks(path) if pattern.search(block) for line in block.splitlines() if pattern.search(line)
     )
-    return [event for event in parse(few(found, path)) if event["event"] in words]
+    return [event for event in parse(few(matching, path)) if event["event"] in words]
 
 
 def lines(path: Path) -> Iterator[bytes]:

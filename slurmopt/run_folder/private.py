@@ -79,7 +79,7 @@ def refuse_strangers(path: Path, descriptor: int) -> None:
     """Raises JobError if the open file is not regular, or if others can have written to it or to its folder."""
     facts = os.fstat(descriptor)
     if not stat.S_ISREG(facts.st_mode):
-        raise JobError(f"{path} is no regular file; it is not read")
+        raise JobError(f"{path} is not a regular file; it is not read")
     folder = held(path).parent
     _refuse(path, facts, folder)
     _refuse(path.parent, folder.stat(), folder)

@@ -31,7 +31,7 @@ def cancel(run: RunFolder) -> Status:
     _refuse_others(run)
     (status,), problem = gather([run], fresh=True)
     if status.journal.unsettled and problem is not None:
-        raise SlurmError(f"{status.label}: nobody can tell whether Slurm has its latest job: {problem}")
+        raise SlurmError(f"{status.label}: it is not known whether Slurm has its latest job: {problem}")
     _refuse_ended(status)
     _note_lost_job(status.journal)
     # Noted before scancel, so that a job that ends at once counts as cancelled.

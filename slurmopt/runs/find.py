@@ -163,7 +163,7 @@ def _paths(name: str, folder: Path) -> Iterator[Path]:
 
 
 def _by_points(name: str, folder: Path) -> Selection | None:
-    """The selection of SWEEP/3-9; None where SWEEP is no sweep, RunError where it has no such points."""
+    """The selection of SWEEP/3-9; None where SWEEP is not a sweep, RunError where it has no such points."""
     head, _, last = name.rstrip("/").rpartition("/")
     if not head or not _POINTS.fullmatch(last):
         return None
@@ -253,7 +253,7 @@ def _by_prefix(prefix: str, folder: Path) -> RunFolder:
 
 
 def _refuse_folder(name: str) -> None:
-    """RunError where `name` is the path of a folder that is no run folder."""
+    """RunError where `name` is the path of a folder that is not a run folder."""
     if ("/" in name or name in (".", "..")) and os.path.isdir(name):
         path = os.path.realpath(name)
         raise RunError(
@@ -265,4 +265,4 @@ def _refuse_folder(name: str) -> None:
 def _ambiguous(name: str, runs: list[RunFolder]) -> RunError:
     labels = [f"{run.name}/{run.id}" for run in sorted(runs, key=created, reverse=True)]
     others = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
-    return RunError(f"{name!r} can be {', '.join(labels[:3])}{others}; write more of it")
+    return RunError(f"{name!r} can be {', '.join(labels[:3])}{others}; write more characters of it")

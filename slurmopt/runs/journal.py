@@ -93,7 +93,7 @@ def read(folder: RunFolder) -> Journal:
     try:
         take(journal, events.without_checkpoints(folder.events))
         if not journal.latest and (path := held(folder.events)).is_symlink() and not path.exists():
-            raise FileNotFoundError(errno.ENOENT, "it is a link that leads nowhere", str(path))
+            raise FileNotFoundError(errno.ENOENT, "it is a broken link", str(path))
         return journal
     except OSError as error:
         return Journal(folder, problem=f"cannot read events.jsonl: {error.strerror or error}")
@@ -208,7 +208,7 @@ def returns(end: dict[str, Any]) -> bool:
 
 def _job_id(value: Any) -> str | None:
     """`value` if it can be a job's id: it becomes part of a file's name, and a word of `scancel`."""
-    return found if (found := text(value)) is not None and _JOB.fullmatch(found) else None
+    return job if (job := text(value)) is not None and _JOB.fullmatch(job) else None
 
 
 def point_count(sweep: SweepFolder) -> int:

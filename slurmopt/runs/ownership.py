@@ -46,11 +46,11 @@ def refuse_taken(run: RunFolder) -> None:
     """Raises RunError if the path of the run exists but is not a complete run of this user."""
     message = f"launch.id: {run.id!r} is taken: {one_line(str(run.path))}"
     if not os.path.isdir(run.path):
-        kind = "a link that leads nowhere" if not os.path.exists(run.path) else "a file"
+        kind = "a broken link" if not os.path.exists(run.path) else "a file"
         raise RunError(f"{message} is {kind}; move it away, or choose another ID")
     refuse_foreign_run(run, "launch.id: ")
     if missing := run.lacks():
-        raise RunError(f"{message} is no run: it has no {', no '.join(missing)}; move it away, or choose another ID")
+        raise RunError(f"{message} is not a run: it has no {', no '.join(missing)}; move it away, or choose another ID")
 
 
 def refuse_others(run: RunFolder) -> None:
@@ -60,7 +60,7 @@ def refuse_others(run: RunFolder) -> None:
             facts = path.lstat()
             if os.geteuid() and not belongs(path, facts, run.path):
                 label = one_line(f"{run.name}/{run.id}")
-                raise RunError(f"{label} belongs to another user ({name_of(facts.st_uid)}), who alone can do that")
+                raise RunError(f"{label} belongs to another user ({name_of(facts.st_uid)}); only that user can do that")
 
 
 def is_mine(run: RunFolder) -> bool:
@@ -118,7 +118,7 @@ def _refuse(paths: Iterable[Path], folder: Path, noun: str, prefix: str) -> None
             try:
                 facts = path.stat()
             except OSError as error:
-                raise RunError(f"{prefix}{shown} is a link that leads nowhere: {error.strerror}") from error
+                raise RunError(f"{prefix}{shown} is a broken link: {error.strerror}") from error
         if not belongs(path, facts, folder):
             raise RunError(
                 f"{prefix}{shown} belongs to another user ({name_of(facts.st_uid)}); launch {noun} of your own"

@@ -14,7 +14,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def expand(text: str) -> list[str]:
-    """The names in `text`, in order. Raises ValueError if it is no hostlist expression."""
+    """The names in `text`, in order. Raises ValueError if it is not a hostlist expression."""
     names: list[str] = []
     for item in _items(text):
         names += _expand_item(item, MAX_HOSTS - len(names))
@@ -56,7 +56,7 @@ def _numbers(ranges: str, item: str, room: int) -> list[str]:
     for part in ranges.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            raise ValueError(f"{_shown(part)} is no number or range, in {_shown(item)}")
+            raise ValueError(f"{_shown(part)} is not a number or range, in {_shown(item)}")
         first, last = match[1], match[2] or match[1]
         if int(last) < int(first):
             raise ValueError(f"the range {_shown(part)} runs backwards, in {_shown(item)}")

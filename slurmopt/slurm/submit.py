@@ -140,7 +140,7 @@ def _look(wanted: Sought, deadline: float, sleep: Callable[[float], None]) -> st
         except (SlurmUnreachable, SlurmRefused) as error:  # no answer, and no proof that there is no job
             answers = 0
             if time.monotonic() >= deadline:
-                why = "does not answer" if isinstance(error, SlurmUnreachable) else f"does not tell ({error})"
+                why = "does not answer" if isinstance(error, SlurmUnreachable) else f"gives no clear answer ({error})"
                 raise SubmissionUnknown(f"Slurm {why}, and may have taken the job") from error
         if answers < _SURE_LOOKS:
             sleep(delay)

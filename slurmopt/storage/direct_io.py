@@ -75,7 +75,7 @@ def open_to_read(path: Path, direct: bool) -> int:
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    raise StorageError(f"{path} is no regular file")
+    raise StorageError(f"{path} is not a regular file")
 
 
 def _open(path: Path, flags: int, direct: bool) -> int:

@@ -56,7 +56,7 @@ KINDS = {
 }
 """All kinds by name, the fastest first."""
 FOLDER = Kind(name="folder", module=_FOLDER)
-"""A folder that is no tier of a run's config, such as a fetched checkpoint."""
+"""A folder that is not a tier of a run's config, such as a fetched checkpoint."""
 
 
 def kind_of(place: str) -> Kind:

@@ -91,7 +91,7 @@ def _submit_backlog(selection: Selection) -> None:
 def _unfinished(states: SweepStates, selection: Selection) -> Ranges:
     """The selected points that have not ended."""
     if states.problem and any(entry.job is None for entry in states.submissions):
-        raise SlurmError(f"{selection.label}: nobody can tell whether Slurm has its latest array job: {states.problem}")
+        raise SlurmError(f"{selection.label}: it is not known whether Slurm has its latest array job: {states.problem}")
     unfinished = states.numbers(*_UNFINISHED).union(_cancelled_in_queue(states))
     unfinished = unfinished if selection.points is None else unfinished.intersection(selection.points)
     if not unfinished:

@@ -94,7 +94,7 @@ def _outcome(process: Any, answers: Connection, log: Path, deadline: float) -> O
         if answers.poll(max(0.0, deadline - time.monotonic())):
             value, error = answers.recv()
     except EOFError:
-        error = "the rank ended without a word"
+        error = "the rank ended without a report"
     process.join(max(1.0, deadline - time.monotonic()))
     with contextlib.suppress(ProcessLookupError):  # its writer ends with it, as on a node that is lost
         os.killpg(process.pid, signal.SIGKILL)

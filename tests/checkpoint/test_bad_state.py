@@ -221,7 +221,7 @@ def test_a_file_where_the_folder_has_to_be(attempt: Attempt, tmp_path: Path, cap
         assert saving.save(2, {"w": 1}), "mended while the training goes on"
         assert saving.wait()
     assert f"slurmopt: shared: {in_the_way}" in told
-    assert "Not a directory; saves there are tried all the same" in told
+    assert "Not a directory; saves there are tried anyway" in told
     assert not [path for path in tmp_path.rglob("*") if "probe" in path.name]
 
 

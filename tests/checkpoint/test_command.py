@@ -280,7 +280,7 @@ def test_prune_of_what_is_needed_is_refused(run: Path, said: Callable[..., str])
     assert "is the newest on shared, and always stays" in said("prune", "mine", "4", "--yes", status=2)
     assert "is the newest on shared" in said("prune", "mine", "latest", "--yes", status=2)
     assert f"{step_name(run, 1)} on shared holds a part of" in said("prune", "mine", "1", "--yes", status=2)
-    assert "say what may go" in said("prune", "mine", "--yes", status=2)
+    assert "name what to delete" in said("prune", "mine", "--yes", status=2)
     assert "--keep 0 is too few" in said("prune", "mine", "--keep", "0", "--yes", status=2)
     assert steps(run) == [4, 3, 2, 1]
 
@@ -312,7 +312,7 @@ def test_prune_asks(
 
 def test_prune_where_nobody_can_be_asked(run: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    assert "nobody can be asked here; add --yes" in said("prune", "mine", "2", status=2)
+    assert "there is no terminal to confirm on; add --yes" in said("prune", "mine", "2", status=2)
     assert steps(run) == [4, 3, 2, 1]
 
 

@@ -225,6 +225,6 @@ def test_bad_words(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         "--format", "torch", "--to", target, "--key", "modle"
     )
     assert "is there already" in refused("--format", "dcp", "--to", str(tmp_path))
-    assert "out/deep is no folder" in refused("--format", "safetensors", "--to", f"{target}/deep/er")
+    assert "out/deep is not a folder" in refused("--format", "safetensors", "--to", f"{target}/deep/er")
     assert "no checkpoint '5'; there are steps 4" in refused("5", "--format", "torch", "--to", target)
     assert os.listdir(tmp_path) == []

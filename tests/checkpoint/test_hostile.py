@@ -82,7 +82,7 @@ def test_no_key_leads_out_of_the_root(store: FolderStore, tmp_path: Path, key: s
 def test_what_is_no_regular_file_does_not_hang(store: FolderStore) -> None:
     os.mkfifo(store.root / "pipe")
     for action in (store.get, lambda key: store.read_into(key, 0, memoryview(bytearray(4096)))):
-        with pytest.raises(StorageError, match=r"root/pipe is no regular file$"):
+        with pytest.raises(StorageError, match=r"root/pipe is not a regular file$"):
             action("pipe")
 
 

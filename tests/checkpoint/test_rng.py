@@ -93,7 +93,7 @@ def test_a_rank_that_was_not_there_gets_numbers_of_its_own() -> None:
     ("change", "line"),
     [
         ({"python": torch.zeros(5, dtype=torch.uint8)}, "the python generator does not fit"),
-        ({"python": [1, 2]}, "the python generator does not fit: 'python' is no vector of bytes"),
+        ({"python": [1, 2]}, "the python generator does not fit: 'python' is not a vector of bytes"),
         ({"python_gauss": ...}, "the python generator does not fit: 'python_gauss' is missing"),
         ({"torch": torch.zeros(7, dtype=torch.uint8)}, "the torch generator does not fit"),
         ({"torch": torch.zeros(5056)}, "the torch generator does not fit"),

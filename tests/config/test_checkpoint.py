@@ -69,20 +69,26 @@ REFUSED = [
     (["checkpoint.s3.best=-1"], "checkpoint.s3.best: -1 is not valid"),
     (["checkpoint.s3.best=1"], "checkpoint.s3.best: needs checkpoint.metric"),
     (["checkpoint.s3.compression=gzip"], "checkpoint.s3.compression: 'gzip' is not valid; valid: zstd"),
-    (["checkpoint.scratch.path=scratch"], "checkpoint.scratch.path: 'scratch' is no absolute path"),
+    (["checkpoint.scratch.path=scratch"], "checkpoint.scratch.path: 'scratch' is not an absolute path"),
     (["checkpoint.scratch.path=''"], "checkpoint.scratch.path: '' is not valid; valid: a text, or null"),
     (
         ["checkpoint.shared.path=Auto"],
-        "checkpoint.shared.path: 'Auto' is no absolute path; valid: auto, or an absolute",
+        "checkpoint.shared.path: 'Auto' is not an absolute path; valid: auto, or an absolute",
     ),
-    (["checkpoint.s3.url=our-bucket"], "checkpoint.s3.url: 'our-bucket' is no bucket's URL; valid: s3://BUCKET/PREFIX"),
-    (["checkpoint.s3.url=s3://ab/runs"], "checkpoint.s3.url: 's3://ab/runs' is no bucket's URL"),
-    (["checkpoint.s3.url=s3://Our_Bucket"], "checkpoint.s3.url: 's3://Our_Bucket' is no bucket's URL"),
-    (["checkpoint.s3.url=https://our-bucket/x"], "checkpoint.s3.url: 'https://our-bucket/x' is no bucket's URL"),
+    (
+        ["checkpoint.s3.url=our-bucket"],
+        "checkpoint.s3.url: 'our-bucket' is not a bucket's URL; valid: s3://BUCKET/PREFIX",
+    ),
+    (["checkpoint.s3.url=s3://ab/runs"], "checkpoint.s3.url: 's3://ab/runs' is not a bucket's URL"),
+    (["checkpoint.s3.url=s3://Our_Bucket"], "checkpoint.s3.url: 's3://Our_Bucket' is not a bucket's URL"),
+    (["checkpoint.s3.url=https://our-bucket/x"], "checkpoint.s3.url: 'https://our-bucket/x' is not a bucket's URL"),
     (["checkpoint.s3.url=s3://our-bucket/a//b"], "checkpoint.s3.url: 's3://our-bucket/a//b' has an empty or dotted"),
     (["checkpoint.s3.url=s3://our-bucket/../b"], "checkpoint.s3.url: 's3://our-bucket/../b' has an empty or dotted"),
-    (["checkpoint.s3.endpoint=minio:9000"], "checkpoint.s3.endpoint: 'minio:9000' is no server; valid: https://HOST"),
-    (["checkpoint.s3.endpoint=http://minio:port"], "checkpoint.s3.endpoint: 'http://minio:port' is no server"),
+    (
+        ["checkpoint.s3.endpoint=minio:9000"],
+        "checkpoint.s3.endpoint: 'minio:9000' is not a server; valid: https://HOST",
+    ),
+    (["checkpoint.s3.endpoint=http://minio:port"], "checkpoint.s3.endpoint: 'http://minio:port' is not a server"),
     (["checkpoint.s3.storage_class=STANDARD-IA"], "(did you mean 'STANDARD_IA'?)"),
     (["checkpoint.s3.storage_class=DEEP_ARCHIVE"], "checkpoint.s3.storage_class: 'DEEP_ARCHIVE' is not valid"),
     (["checkpoint.s3.accelerate=true", "checkpoint.s3.url=s3://our.bucket"], "accelerate: needs a bucket without dots"),
@@ -181,7 +187,7 @@ def test_the_jobs_own_environment_fills_in_the_places(project: Path, monkeypatch
     assert (found.scratch.path, found.s3.url) == ("/local/deep", "s3://their-bucket/runs")
     assert (found.s3.region, found.s3.tags) == ("eu-west-1", {"team": "vision"})
     monkeypatch.setenv("BUCKET", "NO")
-    with pytest.raises(ConfigError, match=r"^checkpoint\.s3\.url: 's3://NO/runs' is no bucket's URL"):
+    with pytest.raises(ConfigError, match=r"^checkpoint\.s3\.url: 's3://NO/runs' is not a bucket's URL"):
         checkpoint_of(group)
     with pytest.raises(ConfigError, match=r"^checkpoint\.scratch\.path: .* is not filled in"):
         checkpoint_of(typed.checkpoint)
@@ -206,15 +212,15 @@ def test_the_job_reads_it_from_whatever_training_code_has(project: Path) -> None
         ({"scrach": {}}, r"^checkpoint\.scrach: unknown key \(did you mean 'scratch'\?\)"),
         ({"s3": {"aws_secret_access_key": "x"}}, r"^checkpoint\.s3\.aws_secret_access_key: unknown key"),
         ({7: 1}, r"^checkpoint\.7: unknown key"),
-        (None, r"^checkpoint: is no group but a NoneType"),
-        ({"s3": "s3://x"}, r"^checkpoint\.s3: is no group but a str"),
+        (None, r"^checkpoint: is not a group but a NoneType"),
+        ({"s3": "s3://x"}, r"^checkpoint\.s3: is not a group but a str"),
         ({"shared": {"keep": "3"}}, r"^checkpoint\.shared\.keep: '3' is not valid; valid: a whole number"),
         ({"shared": {"keep": True}}, r"^checkpoint\.shared\.keep: True is not valid"),
         ({"shared": {"every": None}}, r"^checkpoint\.shared\.every: not a number of steps"),
         ({"shared": {"path": 5}}, r"^checkpoint\.shared\.path: 5 is not valid"),
         ({"shared": {"compression": ["zstd"]}}, r"^checkpoint\.shared\.compression: "),
-        ({"s3": {"tags": ["a"]}}, r"^checkpoint\.s3\.tags: \['a'\] is no mapping"),
-        ({"s3": {"tags": {"aws:x": "1"}}}, r"^checkpoint\.s3\.tags\.aws:x: is no name for a tag"),
+        ({"s3": {"tags": ["a"]}}, r"^checkpoint\.s3\.tags: \['a'\] is not a mapping"),
+        ({"s3": {"tags": {"aws:x": "1"}}}, r"^checkpoint\.s3\.tags\.aws:x: is not a name for a tag"),
         ({"s3": {"tags": {"a": 1}}}, r"^checkpoint\.s3\.tags\.a: 1 is not valid"),
         ({"s3": {"accelerate": "yes"}}, r"^checkpoint\.s3\.accelerate: 'yes' is not valid; valid: true, false"),
         ({"deadline": None}, r"^checkpoint\.deadline: not a time"),

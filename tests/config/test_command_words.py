@@ -183,7 +183,7 @@ def test_a_command_typed_after_launch_is_answered_with_the_launch_that_was_meant
 def test_what_hydra_is_asked_to_show_is_no_command(project: Path, flag: str) -> None:
     (project / "job").touch()
     assert arguments.parse([flag, "job"]).words == [flag, "job"]
-    with pytest.raises(ConfigError, match="'job' is no override"):
+    with pytest.raises(ConfigError, match="'job' is not an override"):
         arguments.parse([flag, "job", "job"])
 
 

@@ -47,12 +47,12 @@ def test_conditions(text: str, values: list[object], holds: bool) -> None:
         ("${a", "not a plain key"),
         ("${a:${b}}", "not a plain key"),
         ("1 < 2", "asks for no key"),
-        ("", "no condition"),
-        ("${a} ==", "no condition"),
-        ("${a})  or (1", "no condition"),
-        ("(" * 500 + "${a}" + ")" * 500, "no condition"),
+        ("", "is not a condition"),
+        ("${a} ==", "is not a condition"),
+        ("${a})  or (1", "is not a condition"),
+        ("(" * 500 + "${a}" + ")" * 500, "is not a condition"),
         ("${a} == 1j", "not allowed"),
-        ("${a}\0", "no condition"),
+        ("${a}\0", "is not a condition"),
     ],
 )
 def test_anything_else_is_refused_by_name(text: str, message: str) -> None:

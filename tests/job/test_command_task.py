@@ -91,7 +91,7 @@ def test_a_python_commands_traceback_is_in_the_result(runner: Runner) -> None:
         (["no-such-program"], "is not found on PATH"),
         (["./no-such-program"], "is not found in"),
         (["./data"], "is not executable"),
-        (["./empty"], "is no program"),
+        (["./empty"], "is not a program"),
         (["./lost"], "the interpreter in its first line is not found"),
         (["echo", "${oc.env:NOT_SET_ANYWHERE}"], "NOT_SET_ANYWHERE"),
     ],

@@ -99,7 +99,7 @@ def test_a_rank_with_neither_store_nor_run_folder_leaves_when_it_is_told_itself(
     wait_for(lambda: all((beat := runner.beat(rank)) and beat.phase == "running" for rank in range(2)), "the training")
     lose_store(process)
     for rank in range(2):
-        runner.wait_for_log(rank, "this rank leaves when it is told")
+        runner.wait_for_log(rank, "this rank stops when it is asked to, without waiting for the others")
     process.send_signal(signal.SIGUSR1)
     runner.finish(process)
     assert ["left" in runner.log(rank).split() for rank in range(2)] == [True, True]

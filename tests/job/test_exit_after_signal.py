@@ -139,7 +139,7 @@ def test_a_command_that_has_a_status_of_its_own_for_that_has_not_failed(
 ) -> None:
     status, result = _end(program, "command", "leave_with_a_status", number, *words)
     assert (status, result["outcome"]) == (75, "requeue"), program.log(0)
-    assert str(result["error"]).endswith("ended with exit status 3 after SIGTERM had told it to leave")
+    assert str(result["error"]).endswith("ended with exit status 3 after it had received SIGTERM")
 
 
 def test_a_rank_that_failed_before_the_others_were_told_to_leave_is_the_users_error(program: Runner) -> None:

@@ -64,7 +64,7 @@ def test_a_run_folder_that_the_task_has_filled_is_told(small: Runner, ranks: int
     small.module("train", f"{FILL}def main(config):\n    fill(os.environ['SLURMOPT_RUN_FOLDER'])\n    {then}\n")
     assert small.run(ranks, "--function", "train.main") == 69, small.story
     assert f"{NO_SPACE}: cannot write into {small.folder.logs}" in small.story
-    assert "killed by somebody" not in small.story
+    assert "killed from outside" not in small.story
     end = small.last_event()
     assert (end["cause"], end["next"], end["node"]) == ("infrastructure", "requeue", None)
 

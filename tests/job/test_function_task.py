@@ -114,7 +114,7 @@ def test_an_import_error_is_the_users_and_comes_before_the_process_group(runner:
     [
         ("absent.train", "no module of 'absent.train' is found"),
         ("there.trian", "there has no 'trian'"),
-        ("there.number", "is no function but a int"),
+        ("there.number", "is not a function but a int"),
     ],
 )
 def test_a_target_that_is_not_there(runner: Runner, target: str, told: str) -> None:

@@ -337,7 +337,7 @@ def test_a_rank_that_is_told_to_leave_while_it_waits_wants_to_come_back(nodes: N
     assert beat is not None
     assert beat.outcome is not None
     assert beat.outcome["outcome"] == "requeue"
-    assert "told to leave while it waited" in beat.outcome["error"]
+    assert "asked to stop while it waited" in beat.outcome["error"]
     assert "trained" not in nodes.runner.log(0)
 
 
@@ -456,7 +456,7 @@ def test_simulated_nvml_what_a_gpu_got_over_is_told_and_does_not_take_it_out(
     exec(SIMULATED_NVML, vars(simulated))
     monkeypatch.setitem(sys.modules, "pynvml", simulated)
     assert gpus.look(list("01234567"), facts_from({})) is None
-    assert f"slurmopt: health: {said}; it is used all the same\n" in capsys.readouterr().err
+    assert f"slurmopt: health: {said}; it is used anyway\n" in capsys.readouterr().err
 
 
 def test_simulated_nvml_slices_of_gpus_are_found_by_either_name(nodes: Nodes, nvml: dict[str, str]) -> None:

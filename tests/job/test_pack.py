@@ -382,4 +382,4 @@ def test_where_an_import_has_initialised_cuda_each_point_starts_a_python(packer:
 def test_a_word_that_is_none_ends_the_parent_at_once(packer: Packer) -> None:
     packer.points(1)
     assert packer.run("--side-by-side", "none") == 2
-    assert "'none' is no whole number above 0" in packer.output
+    assert "'none' is not a whole number above 0" in packer.output

@@ -215,5 +215,5 @@ def test_a_file_of_somebody_elses_is_not_taken_for_the_secret(runner: Runner) ->
     os.chown(planted, 65534, 65534)
     runner.module("trains", "def main(config):\n    pass\n")
     assert runner.run(2, "--timeout", "5", "--function", "trains.main") != 0
-    assert "is no file of the run's owner" in runner.log(0)
+    assert "is not a file of the run's owner" in runner.log(0)
     assert runner.last_event()["cause"] == "infrastructure"

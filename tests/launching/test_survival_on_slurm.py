@@ -282,13 +282,13 @@ def test_a_requeue_file_says_what_is_saved_and_garbage_in_it_is_one_line(faults:
     assert faults.attempts("marker")[0].durable == 40
     assert faults.attempts("garbage")[0].durable is None
     said = [
-        line for line in _journal(faults.folders["garbage"]).splitlines() if "is no JSON object with a step" in line
+        line for line in _journal(faults.folders["garbage"]).splitlines() if "is not a JSON object with a step" in line
     ]
     assert len(said) == 1
 
 
 def test_a_command_that_ignores_the_signal_is_ended_in_time_to_come_back(faults: Faults) -> None:
-    assert "the ranks have not left in time; ending them" in _journal(faults.folders["ignores"])
+    assert "the ranks have not ended in time; ending them" in _journal(faults.folders["ignores"])
 
 
 def test_a_requeue_that_slurm_did_without_saying_so_is_not_asked_for_again(faults: Faults) -> None:

@@ -95,6 +95,6 @@ def test_a_folder_for_drafts_that_another_user_made_is_refused(place: Path, caps
     (drafts(place) / "theirs").touch()
     os.chown(drafts(place), 65534, -1)
     assert main([*LAUNCH, "launch.id=2"]) == 2
-    assert f"{drafts(place)}, of user nobody, is no folder of yours" in capsys.readouterr().err
+    assert f"{drafts(place)}, of user nobody, is not a folder of yours" in capsys.readouterr().err
     assert os.listdir(place) == [drafts(place).name]
     assert os.listdir(drafts(place)) == ["theirs"]

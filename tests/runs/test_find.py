@@ -61,7 +61,7 @@ def test_a_job_id_that_was_used_again_means_the_later_run(make_run) -> None:
     ("word", "says"),
     [
         ("mien", "did you mean 'mine'?"),
-        ("20261121-1200", "write more of it"),
+        ("20261121-1200", "write more characters of it"),
         ("999", "`slurmopt list` shows all"),
         ("", "valid: a name"),
         ("a\0b", "valid: a name"),

@@ -169,10 +169,10 @@ def test_what_happens_beside_the_attempts_is_told(make_run, capsys) -> None:
         "the checkpoint of step 9,000 was not saved to s3: Access Denied",
         "hung: rank 3 on node2 was the first to stop after step 7,120; no step was made for 5m00s",
         "Slurm refused to requeue job 7: Requeue is not allowed",
-        "you let it go on, with resources.memory 1G → 2G; budgets count from here",
+        "you continued it, with resources.memory 1G → 2G; budgets count from here",
         "submitted again as job 8",
         "you cancelled it",
-        "could not tell its owner (command): it ended with status 1",
+        "could not notify its owner (command): it ended with status 1",
     ):
         assert line in shown
     words = [event["event"] for event in told(capsys)["events"]]

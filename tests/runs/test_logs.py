@@ -70,12 +70,12 @@ def test_errors_show_the_rank_that_failed_first(make_run, capsys) -> None:
 def test_errors_follow_the_verdict_where_there_is_one(make_run, capsys) -> None:
     made = make_run().submitted().attempt(rank_0="a\n", rank_1="b\n")
     made.beat(rank=0, outcome=Outcome("user error", time.time(), 1, "ValueError: symptom").as_dict())
-    verdict = {"attempt": 0, "outcome": "killed", "rank": 1, "node": "node2", "error": "rank 1 ended without a word"}
+    verdict = {"attempt": 0, "outcome": "killed", "rank": 1, "node": "node2", "error": "rank 1 ended without a report"}
     made.folder.result.write_text(json.dumps(verdict))
     made.folder.job_log("7").write_text("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0\n")
-    made.end("killed", rank=1, error="rank 1 ended without a word")
+    made.end("killed", rank=1, error="rank 1 ended without a report")
     text = printed(capsys, "--errors")
-    assert "killed in rank 1 on node2: rank 1 ended without a word" in text
+    assert "killed in rank 1 on node2: rank 1 ended without a report" in text
     assert "oom_kill" in text
 
 

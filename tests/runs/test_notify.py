@@ -122,8 +122,8 @@ def test_a_webhook_gets_it_once_and_its_url_is_written_nowhere(failed, receiver)
     [
         (["--webhook", "${oc.env:HOOK}"], 500, "the server answered 500"),
         (["--webhook", "${oc.env:NONE}"], 200, "needs the environment variable NONE, which is not set here"),
-        (["--webhook", "${oc.env:SECRET}"], 200, "is no URL; valid: https://…"),
-        (["--webhook", "http://${oc.env:SECRET} x:y/"], 200, "is no URL, or what answers there is no web server"),
+        (["--webhook", "${oc.env:SECRET}"], 200, "is not a URL; valid: https://…"),
+        (["--webhook", "http://${oc.env:SECRET} x:y/"], 200, "is not a URL, or what answers there is no web server"),
         (["--webhook", "http://127.0.0.1:1/${oc.env:SECRET}"], 200, "cannot be reached: connection refused"),
         (["--command", '["false", "${oc.env:SECRET}"]'], 200, "'false' ended with exit status 1"),
         (["--command", '["no-such-${oc.env:SECRET}"]'], 200, "'no-such-${oc.env:SECRET}' cannot be started"),
@@ -190,7 +190,7 @@ def test_the_config_says_who_is_told_and_keeps_the_secret_out(project, monkeypat
     ("word", "key"),
     [
         ("notify.when=[finishd]", "notify.when: 'finishd' is not valid (did you mean 'finished'?)"),
-        ("notify.webhook=file:///etc/passwd", "notify.webhook: is no URL"),
+        ("notify.webhook=file:///etc/passwd", "notify.webhook: is not a URL"),
         ("notify.command=[]", "notify.command: is empty"),
         ('notify.command="a \'b"', "notify.command: cannot be split into words"),
     ],

@@ -102,7 +102,7 @@ REFUSED = [
     (["resources.memory=lots"], "resources.memory: not a memory size"),
     (["resources=big"], "picks a config, which only a launch can"),
     (["word=1,2"], "word: 'word=1,2' has several values"),
-    (["word=[1"], "'word=[1' is no override"),
+    (["word=[1"], "'word=[1' is not an override"),
     (["launch.name=other"], "launch.name: cannot be changed by a retry: the run keeps its name"),
     (["launch.folder=elsewhere"], "launch.folder: cannot be changed"),
     (["launch.id=x"], "launch.id: cannot be changed"),

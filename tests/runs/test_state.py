@@ -57,8 +57,8 @@ def test_a_run_from_launch_to_end(make_run) -> None:
 def test_an_end_is_told_with_its_cause(make_run) -> None:
     failed = make_run("failed").submitted().attempt().end("user error", exit_code=1, rank=1, error="ValueError: no")
     assert seen(failed) == ("failed", "user error, rank 1: ValueError: no")
-    killed = make_run("killed").submitted().attempt().end("killed", error="ranks 0-3 ended without a word")
-    assert seen(killed) == ("killed", "ranks 0-3 ended without a word")
+    killed = make_run("killed").submitted().attempt().end("killed", error="ranks 0-3 ended without a report")
+    assert seen(killed) == ("killed", "ranks 0-3 ended without a report")
     lost = make_run("lost").submitted().attempt()
     assert seen(lost)[0] == "lost"
     assert "job 7" in str(seen(lost)[1])
@@ -242,7 +242,7 @@ def test_a_journal_that_cannot_be_read_is_said_to_be_so(make_run) -> None:
     made.folder.events.mkdir()
     (status,), _ = gather([made.folder])
     assert status.state == "unknown"
-    assert "it is no regular file" in str(status.detail)
+    assert "it is a folder, not a regular file" in str(status.detail)
 
 
 def ended(make_run, name: str, outcome: str = "killed", **fields):

@@ -34,10 +34,18 @@ def put_link_to_nothing(place: Path) -> None:
 @pytest.mark.parametrize(
     ("put", "launched", "looked"),
     [
-        (put_empty_folder, "is no run: it has no config.yaml, no job.sbatch, no events.jsonl", "has no events.jsonl"),
-        (put_torn_copy, "is no run: it has no job.sbatch", "it is no run that a launch made: it has no job.sbatch"),
+        (
+            put_empty_folder,
+            "is not a run: it has no config.yaml, no job.sbatch, no events.jsonl",
+            "has no events.jsonl",
+        ),
+        (
+            put_torn_copy,
+            "is not a run: it has no job.sbatch",
+            "it is not a run that a launch made: it has no job.sbatch",
+        ),
         (put_file, "is a file", "has no events.jsonl"),
-        (put_link_to_nothing, "is a link that leads nowhere", "has no events.jsonl"),
+        (put_link_to_nothing, "is a broken link", "has no events.jsonl"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -64,7 +72,7 @@ def test_a_run_that_somebody_else_put_there_says_whose_it_is(tmp_path: Path, mak
     os.chown(planted.path, 65534, 65534)
     assert main(["status", "mine/1"]) == 0
     seen = capsys.readouterr().out
-    assert "its journal tells of no job; it belongs to another user (nobody)" in seen
+    assert "its journal names no job; it belongs to another user (nobody)" in seen
     assert "slurmopt launch" not in seen
     assert main(LAUNCH) == 2
     assert "belongs to another user (nobody)" in capsys.readouterr().err

@@ -642,7 +642,7 @@ def test_somebody_elses_config_is_filled_in_from_itself_alone(team: Team, ended:
         config["checkpoint"] = {"shared": {"path": place}}
         (run / "config.yaml").write_text(json.dumps(config))
         done = team.victim.slurmopt("checkpoint", "list", "mine/2")
-        assert f"nothing of your environment is filled in there: {place}" in done.stderr
+        assert f"your environment variables are not filled in there: {place}" in done.stderr
         assert "hidden-word" not in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
 

@@ -1,4 +1,4 @@
-"""A folder whose journal is no file is a run that somebody has spoilt: it is named, with what is wrong."""
+"""A folder whose journal is not a file is a run that somebody has spoilt: it is named, with what is wrong."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def a_socket(path: Path) -> None:
 
 
 WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "fifo": (os.mkfifo, "no regular file but a FIFO"),
-    "device": (lambda path: path.symlink_to("/dev/zero"), "no regular file but a device"),
-    "folder": (Path.mkdir, "no regular file but a folder"),
-    "socket": (a_socket, "no regular file but a socket"),
-    "link to nothing": (lambda path: path.symlink_to("nothing"), "a link that leads nowhere"),
-    "link to itself": (lambda path: path.symlink_to(path.name), "a link that leads to itself"),
+    "fifo": (os.mkfifo, "a FIFO, not a regular file"),
+    "device": (lambda path: path.symlink_to("/dev/zero"), "a device, not a regular file"),
+    "folder": (Path.mkdir, "a folder, not a regular file"),
+    "socket": (a_socket, "a socket, not a regular file"),
+    "link to nothing": (lambda path: path.symlink_to("nothing"), "a broken link"),
+    "link to itself": (lambda path: path.symlink_to(path.name), "a link to itself"),
 }
 
 
@@ -38,7 +38,7 @@ def test_it_is_named_with_what_is_wrong(make_run: Any, capsys: Any, put: Callabl
     for words in (["status"], ["status", "spoilt"], ["status", "--all"], ["status", str(run.path)]):
         assert main(words) == 0
         out = capsys.readouterr().out
-        assert f"cannot read events.jsonl: it is {what}" in out.replace("no file but ", "")
+        assert f"cannot read events.jsonl: it is {what}" in out
         assert f"squeue --me -o '%i %o' names your job whose script is {run.script}\n" in out
     assert main(["list"]) == 0
     assert what in capsys.readouterr().out

@@ -139,7 +139,7 @@ def test_a_job_waits_for_space_on_the_shared_disk_and_says_so(site: Project) -> 
         return site.slurmopt("status", run).stdout
 
     wait_until(lambda: "waits: " in status(), 60, "the job waits", status)
-    assert "free, less than 1.0 MiB (health.shared; health.shared=null skips this check); looks again at" in status()
+    assert "free, less than 1.0 MiB (health.shared; health.shared=null skips this check); checks again at" in status()
     (waits,) = noted(run, "waits")
     assert "health.shared" in str(waits["reason"])
     assert 200 < float(str(waits["until"])) - float(str(waits["time"])) < 310
@@ -147,7 +147,7 @@ def test_a_job_waits_for_space_on_the_shared_disk_and_says_so(site: Project) -> 
     wait_until(lambda: "finished" in status(), 60, "it ends", status)
     assert [end["attempt"] for end in noted(run, "end")] == [0]
     log = (Path(run) / "logs" / "attempt-0" / "rank-0.log").read_text()
-    assert "waits for what may pass, until" in log
+    assert "waits for a temporary problem to end, until" in log
     assert "goes on after" in log
 
 

@@ -120,7 +120,7 @@ def test_many_cancelled_ranges_are_cut_and_what_to_type_next_is_not(make_sweep: 
     [
         (["mine", "x"], "'x' is not valid; valid: 0 (no limit), 1, 2"),
         (["mine", "-1"], "valid"),
-        (["mine/3", "4"], "no sweep as such"),
+        (["mine/3", "4"], "is not a whole sweep"),
         (["mine", "4"], "has ended already: finished"),
     ],
 )

@@ -121,7 +121,7 @@ def test_a_sweep_without_metrics_says_how_to_tell_one(make_sweep: Any, capsys: A
     for point in range(6):
         made.ended(point)
     assert "slurmopt.progress(step, loss=…)" in refused(capsys, "results", "mine", "--sort", "loss")
-    assert "no point has told a metric yet" in printed(capsys, "results", "mine")
+    assert "no point has reported a metric yet" in printed(capsys, "results", "mine")
 
 
 def test_a_run_has_no_results(make_sweep: Any, tmp_path: Path, capsys: Any) -> None:

@@ -252,7 +252,7 @@ def test_a_launch_that_broke_off_is_completed_and_a_foreign_file_refused(sweep: 
     make_study(sweep, typed("sweep.search=tpe", "sweep.trials=3"))
     assert Study(sweep).search.trials == 3
     sweep.study.write_text("not a study\n" * 3)
-    with pytest.raises(ConfigError, match=r"study\.journal is no study of Optuna, or a damaged one"):
+    with pytest.raises(ConfigError, match=r"study\.journal is not a study of Optuna, or a damaged one"):
         Study(sweep)
 
 

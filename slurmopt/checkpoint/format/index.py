@@ -140,4 +140,4 @@ def _checked(manifest: Manifest, key: str) -> None:
     try:
         check_items(manifest)
     except (ValueError, TypeError, LookupError) as error:
-        raise Damaged(f"{key} is no manifest: {error}") from error
+        raise Damaged(f"{key} is not a manifest: {error}") from error

@@ -41,12 +41,12 @@ def decode(encoded: bytes, commit: Commit) -> Manifest:
     try:
         return _manifest(json.loads(encoded), commit)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{commit.manifest} is no manifest: {error}") from error
+        raise Damaged(f"{commit.manifest} is not a manifest: {error}") from error
 
 
 def _manifest(values: dict[str, Any], commit: Commit) -> Manifest:
     if not is_count(values["format"]):
-        raise ValueError("its format is no number")
+        raise ValueError("its format is not a number")
     if not 1 <= values["format"] <= FORMAT:
         raise CheckpointError(
             f"{commit.manifest} has format {values['format']} and this slurmopt reads up to {FORMAT}; "
@@ -106,7 +106,7 @@ def _check(manifest: Manifest, commit: Commit) -> None:
             raise ValueError(f"the tensor {name} has no type or shape")
     for file in manifest.files:
         if not isinstance(file.key, str) or not _FILE.fullmatch(file.key) or not is_count(file.bytes):
-            raise ValueError(f"{file.key!r} is no payload file")
+            raise ValueError(f"{file.key!r} is not a payload file")
         if file.encoding not in (None, "zstd"):
             raise ValueError(f"{file.key} has an unknown encoding")
     if manifest.spread is not None:

@@ -99,7 +99,7 @@ def _read_tensor(content: Any, depth: int) -> Any:
     name, shape, text = content
     dtype, data = _read_dtype(name), _data(text)
     if name not in TENSOR_DTYPES:
-        raise TypeError(f"{name} is no dtype of plain bytes")
+        raise TypeError(f"{name} is not a dtype of plain bytes")
     _check_length(shape, dtype.itemsize, data)
     flat = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
     return flat.view(dtype).reshape(shape)
@@ -116,7 +116,7 @@ def _read_array(content: Any, depth: int) -> Any:
     name, shape, text = content
     dtype, data = np.dtype(str(name)), _data(text)
     if dtype.kind not in NUMPY_ARRAYS or not dtype.itemsize:
-        raise TypeError(f"{name!r} is no dtype of plain bytes")
+        raise TypeError(f"{name!r} is not a dtype of plain bytes")
     _check_length(shape, dtype.itemsize, data)
     return np.ndarray(shape, dtype, bytearray(data))
 

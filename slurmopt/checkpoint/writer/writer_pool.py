@@ -97,7 +97,7 @@ class WriterPool:
         for tier, (kind, problem) in problems.items():
             if kind == "fatal":
                 raise CheckpointError(problem)
-            self._log(f"{tier}: {problem}; saves there are tried all the same")
+            self._log(f"{tier}: {problem}; saves there are tried anyway")
 
     def _shared_folder_problem(self, failing: set[str]) -> str | None:
         is_checked = self._is_started or self._run.rank.node_rank == 0 or self._run.rank.local_rank != 0
@@ -239,7 +239,7 @@ class WriterPool:
             return
         longest = sum(tier.deadline for tier in self._tiers)
         deadline = time.monotonic() + longest
-        with slow_notice(f"bringing the last checkpoints home, for {human_seconds(longest)} at most"):
+        with slow_notice(f"waiting for the last saves to become durable, for {human_seconds(longest)} at most"):
             if signals.requested():
                 self._outcomes.wait(self._is_last_durable, lambda: self._outcomes.durable_anywhere(self._last), longest)
                 deadline = min(deadline, time.monotonic() + _LAST_SECONDS + 2 * self._outcomes.usual_seconds())

@@ -98,7 +98,7 @@ class Catalog:
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
-            raise RunError(f"{word!r} can be {', '.join(each.name for each in fitting)}; write more of it")
+            raise RunError(f"{word!r} can be {', '.join(each.name for each in fitting)}; write more characters of it")
         raise RunError(f"{self.label} has no checkpoint {word!r}{self._aside(word)}; {_steps(saved)}{self._seen()}")
 
     def print_problems(self) -> None:
@@ -192,7 +192,7 @@ def _own_config(run: RunFolder, content: object) -> tuple[Checkpoint, list[str]]
     from omegaconf.errors import OmegaConfBaseException
 
     if content is not None and not isinstance(content, dict):
-        raise ConfigError(f"{run.config} is no config")
+        raise ConfigError(f"{run.config} is not a config")
     config = OmegaConf.create(content or {})
     group = config.get("checkpoint") if isinstance(config, DictConfig) else None
     plain: dict[str, Any] = {}
@@ -238,10 +238,11 @@ def _foreign_config(run: RunFolder, held: object) -> tuple[Checkpoint, list[str]
         if not kind.is_folder and not _has_interpolations(place):
             shown = shlex.quote(f"{str(place).rstrip('/')}/{run.name}/{run.id}")
             reason = (
-                f"your credentials go to no place that only they name; if you trust it: slurmopt checkpoint … {shown}"
+                "your credentials are not sent to a bucket that only this file names; "
+                f"if you trust it: slurmopt checkpoint … {shown}"
             )
         else:
-            reason = f"nothing of your environment is filled in there: {tier[word]}"
+            reason = f"your environment variables are not filled in there: {tier[word]}"
         problems.append(f"{key}: config.yaml belongs to another user ({owner}): {reason}")
     return checkpoint_of(_without(plain, problems)), problems
 

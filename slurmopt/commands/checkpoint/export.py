@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     if os.path.lexists(target):
         raise FolderError(f"{target} is there already; name something that is not")
     if not target.parent.is_dir():
-        raise FolderError(f"{target.parent} is no folder; make it first")
+        raise FolderError(f"{target.parent} is not a folder; make it first")
     saved = catalog(args).find(args.checkpoint)
     place, commit = next(iter(saved.places.values()))
     manifest = load_items(place.store, decode(place.store.get(commit.manifest), commit))

@@ -81,11 +81,11 @@ def parser() -> argparse.ArgumentParser:
 
 def _check(args: argparse.Namespace) -> None:
     if not args.checkpoints and args.keep is None and not args.damaged:
-        raise InputError("checkpoint prune: say what may go: CHECKPOINT …, --keep N or --damaged")
+        raise InputError("checkpoint prune: name what to delete: CHECKPOINT …, --keep N or --damaged")
     if args.keep is not None and args.keep < 1:
         raise InputError(f"checkpoint prune: --keep {args.keep} is too few; the newest always stays, so 1 or more")
     if not (args.yes or args.dry_run or sys.stdin.isatty()):
-        raise InputError("checkpoint prune: nobody can be asked here; add --yes, or --dry-run to look")
+        raise InputError("checkpoint prune: there is no terminal to confirm on; add --yes, or --dry-run to look")
 
 
 def _names(run_catalog: Catalog, place: Place, args: argparse.Namespace) -> list[str]:
@@ -154,7 +154,7 @@ def _refuse_living(run_catalog: Catalog) -> None:
         )
     if status.state == "unknown":
         raise RunError(
-            f"nobody can say whether {run_catalog.label} still runs ({problem or status.detail}); try again later"
+            f"it is not known whether {run_catalog.label} still runs ({problem or status.detail}); try again later"
         )
     for place in run_catalog.places:
         for numbers in place.records.by_attempt.values():

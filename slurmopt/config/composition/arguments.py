@@ -74,7 +74,7 @@ def _check_shown(words: list[str]) -> None:
 def _refuse_options(words: list[str]) -> None:
     for word in words:
         if not word.strip():
-            raise ConfigError(f"{word!r} is no override; valid: key=value")
+            raise ConfigError(f"{word!r} is not an override; valid: key=value")
         if word.startswith("-"):
             raise ConfigError(
                 "unknown option; valid: overrides such as lr=0.1, -m, --config-dir DIR, --cfg job, --info, --help", word
@@ -92,7 +92,7 @@ def _refuse_command(words: list[str]) -> None:
     meant = typed_as_words(words[at:], Path.cwd())
     if meant is not None:
         before = shlex.join(words[:at]) + " " if at else ""
-        raise ConfigError(f"{words[at]!r} is no override; to run a command: slurmopt launch {before}{meant}")
+        raise ConfigError(f"{words[at]!r} is not an override; to run a command: slurmopt launch {before}{meant}")
 
 
 def _reads_like_a_word(word: str) -> bool:

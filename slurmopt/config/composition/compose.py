@@ -47,11 +47,11 @@ def user_folder(config_dir: str | None) -> Path | None:
     if config_dir is not None:
         folder = Path(config_dir).absolute()
         if not os.path.isdir(folder):
-            raise ConfigError(f"{config_dir!r} is no folder, or you may not look there", "--config-dir")
+            raise ConfigError(f"{config_dir!r} is not a folder, or you may not read it", "--config-dir")
         return folder
     folder = Path("conf").absolute()
     if folder.is_symlink() and not folder.exists():
-        raise ConfigError("is a link to nowhere", str(folder))
+        raise ConfigError("is a broken link", str(folder))
     if not folder.is_dir() or _same(folder, shipped("conf")):
         return None
     if not os.access(folder, os.R_OK | os.X_OK):  # Hydra would ignore it and use the shipped configs

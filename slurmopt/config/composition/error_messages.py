@@ -26,7 +26,9 @@ def translate(error: BaseException) -> ConfigError:
     """Returns the ConfigError for an error of Hydra or OmegaConf."""
     if isinstance(error, OverrideParseException):
         why = one_line(_first_lines(str(error)))
-        return ConfigError(f"{one_line(error.override)!r} is no override ({why}); quote the value: key='\"a[1-2]\"'")
+        return ConfigError(
+            f"{one_line(error.override)!r} is not an override ({why}); quote the value: key='\"a[1-2]\"'"
+        )
     where = _place(str(error))
     cause = _deepest(error)
     if isinstance(cause, MissingConfigException):

@@ -32,7 +32,7 @@ def parse(words: list[str]) -> list[Override]:
     overrides = [_parsed(word) for word in words]
     for override in overrides:
         if not override.key_or_group:
-            raise ConfigError(f"{override.input_line!r} is no override; valid: key=value")
+            raise ConfigError(f"{override.input_line!r} is not an override; valid: key=value")
         if override.is_sweep_override():
             raise ConfigError(f"{override.input_line!r} has several values; give one", override.key_or_group)
         if "@" in (override.input_line or "").split("=")[0] or _names_a_group(override):
@@ -50,7 +50,7 @@ def _parsed(word: str) -> Override:
             return OverridesParser.create().parse_override(word)
     except HydraException as error:
         why = one_line(str(error).partition("\nSee https")[0].replace("\n", " "))
-        raise ConfigError(f"{_shown(word)} is no override: {why}") from error
+        raise ConfigError(f"{_shown(word)} is not an override: {why}") from error
     except RecursionError as error:
         raise ConfigError(f"{_shown(word)} is nested too deeply") from error
 

@@ -92,7 +92,7 @@ def load(path: Path) -> tuple[dict[str, Any], Settings]:
     try:
         held = stored_yaml.load(path, mine=True)
         if held is not None and not isinstance(held, dict):
-            raise ConfigError(f"{path} is no config")
+            raise ConfigError(f"{path} is not a config")
         config = OmegaConf.create(held or {})
         typed = OmegaConf.create({name: OmegaConf.structured(group) for name, group in GROUPS.items()})
         merged = OmegaConf.merge(typed, config)

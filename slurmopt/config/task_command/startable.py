@@ -63,7 +63,7 @@ def check_command(settings: Settings, workdir: Path) -> None:
     if script is not None and not _is_there(workdir / script):
         raise ConfigError(f"there is no {script!r} in {workdir}", KEY)
     if script is not None and not os.access(workdir / script, os.R_OK):
-        raise ConfigError(f"you may not read {str(workdir / script)!r}; chmod u+r it, or ask who owns it", KEY)
+        raise ConfigError(f"you may not read {str(workdir / script)!r}; chmod u+r it, or ask its owner", KEY)
     _check_program(words, workdir, path_is_the_jobs=untouched)
 
 
@@ -77,7 +77,9 @@ def check_python(settings: Settings, workdir: Path) -> None:
     try:
         facts = path.stat()
     except PermissionError:
-        raise ConfigError(f"you may not look at {str(path)!r}; ask who owns the folders above it", PYTHON_KEY) from None
+        raise ConfigError(
+            f"you may not reach {str(path)!r}; ask the owner of the folders above it", PYTHON_KEY
+        ) from None
     except (OSError, ValueError):
         is_made_there = bool(settings.environment.setup or settings.environment.modules)
         if PurePath(python).is_absolute() or is_made_there or os.path.lexists(path):  # or only on the nodes
@@ -86,7 +88,7 @@ def check_python(settings: Settings, workdir: Path) -> None:
     if stat.S_ISDIR(facts.st_mode):
         raise ConfigError(f"{str(path)!r} is a folder; name the Python in it", PYTHON_KEY)
     if not os.access(path, os.X_OK):
-        raise ConfigError(f"you may not run {str(path)!r}; chmod u+x it, or ask who owns it", PYTHON_KEY)
+        raise ConfigError(f"you may not run {str(path)!r}; chmod u+x it, or ask its owner", PYTHON_KEY)
 
 
 def _check_program(words: Sequence[str], workdir: Path, path_is_the_jobs: bool) -> None:

@@ -82,7 +82,10 @@ class StudyFile(BaseJournalBackend):
         try:
             self._lock.release()
         except RuntimeError:  # the lines are written all the same
-            print(f"slurmopt: {self._path}: its lock was broken by somebody who took us for dead", file=sys.stderr)
+            print(
+                f"slurmopt: {self._path}: its lock was broken by another process, which took this one for dead",
+                file=sys.stderr,
+            )
 
     def _cut_torn_line(self) -> None:
         with open(self._path, "r+b", buffering=0) as file:
@@ -138,7 +141,9 @@ def open_storage(path: Path) -> tuple[StudyFile, JournalStorage]:
     try:
         return file, JournalStorage(file)
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
-        raise ConfigError(f"{path} is no study of Optuna, or a damaged one: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{path} is not a study of Optuna, or a damaged one: {type(error).__name__}: {error}"
+        ) from error
 
 
 def make(path: Path, name: str, search: Search) -> None:

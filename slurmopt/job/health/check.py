@@ -42,7 +42,7 @@ def check(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter)
         again = partial(_node, call, checks, attempt, facts)
         findings, waited = Waiting(call.folder, attempt, facts, live).until_passed(findings, again, checks.wait)
         if findings and signals.requested():
-            return failures.left(f"it was told to leave while it waited: {_said(findings)}")
+            return failures.left(f"it was asked to stop while it waited: {_said(findings)}")
     if not findings and facts.local_rank == 0 and facts.nodes > 1 and checks.reach:
         findings = [*_reached(call, attempt, facts, live, Budget(checks.within))]
     return _failed(findings, facts, waited) if findings else None

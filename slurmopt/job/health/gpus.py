@@ -71,7 +71,7 @@ def _faults(nvml: Any, word: str) -> list[str]:
         if fault and takes_it_out:
             faults.append(fault)
         elif fault:
-            print(f"slurmopt: health: GPU {word}: {fault}; it is used all the same", file=sys.stderr, flush=True)
+            print(f"slurmopt: health: GPU {word}: {fault}; it is used anyway", file=sys.stderr, flush=True)
     return faults
 
 

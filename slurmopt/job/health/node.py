@@ -24,7 +24,7 @@ def space(folder: str, least: int, key: str, shared: bool) -> Finding | None:
     if usage.f_flag & os.ST_RDONLY:
         return Finding(f"{path} is mounted read-only")
     if usage.f_blocks == 0:
-        raise NotChecked(f"the space of {path} is not known: its file system tells none")
+        raise NotChecked(f"the space of {path} is not known: its file system reports none")
     free = usage.f_bavail * usage.f_frsize
     if free >= least:
         return None

@@ -46,12 +46,13 @@ class Waiting:
         return findings, waited
 
     def _in_words(self, findings: list[Finding], pause: float, left: float) -> str:
-        return f"{_said(findings)}; looks again at {_clock(pause)}, until {_clock(left)}"
+        return f"{_said(findings)}; checks again at {_clock(pause)}, until {_clock(left)}"
 
     def _tell(self, findings: list[Finding], until: float) -> None:
         """Writes a line to the log of each rank that waits. Rank 0 writes to the journal for all ranks, and the first
         rank of a node for problems of that node."""
-        message = f"waits for what may pass, until {_clock(until - time.time())} (health.wait): {_said(findings)}"
+        limit = f"until {_clock(until - time.time())} (health.wait)"
+        message = f"waits for a temporary problem to end, {limit}: {_said(findings)}"
         print(f"slurmopt: health: {self._facts.node}: {message}", file=sys.stderr, flush=True)
         own = any(finding.nodes is None for finding in findings)
         if self._facts.rank == 0 or (own and self._facts.local_rank == 0):

@@ -155,9 +155,9 @@ def _is_over(journal: list[dict[str, Any]], attempts: list[int], task: str) -> b
     if last.get("event") != "end" or last.get("attempt") not in attempts[-1:] or last.get("cause") == causes.CANCELLED:
         return False
     plain = not any(str(event["event"]).startswith(_OF_ITS_OWN) for event in journal)
-    told = {event.get("attempt") for event in journal if event["event"] == "end" and "by" not in event}
+    ended = {event.get("attempt") for event in journal if event["event"] == "end" and "by" not in event}
     own = {event.get("attempt") for event in journal if event["event"] == "attempt" and event.get("task") == task}
-    return plain and told >= own and "next" in last and last["next"] is None
+    return plain and ended >= own and "next" in last and last["next"] is None
 
 
 class _Appended:
@@ -188,7 +188,7 @@ class _Appended:
         try:
             private.refuse_strangers(self._path, descriptor)
             if stat.S_IMODE(os.fstat(descriptor).st_mode) & ~self._mode:
-                raise JobError(f"{self._path} can be read by others than are meant to; nothing is added to it")
+                raise JobError(f"{self._path} can be read by more users than it should be; nothing is added to it")
             with events.locked(descriptor):
                 start = b"\n" if self._path.name == LINES and events.torn(descriptor) else b""
                 data = start + b"".join(self._pieces)
@@ -202,24 +202,24 @@ class _Appended:
 
 def _line(content: _Content, first: _Content, logs: _Appended, returned: _Appended) -> Callable[[], str]:
     """Returns a function that makes the point's line once the offsets of the other data are known."""
-    said, value = [], content.returned
+    log_entries, value = [], content.returned
     for attempt, rank, text in content.logs:
         logs.add(f"==> point {content.number}, attempt {attempt}, rank {rank} <==\n".encode())
-        said.append((attempt, rank, logs.add(text), len(text)))
+        log_entries.append((attempt, rank, logs.add(text), len(text)))
         logs.add(b"" if not text or text.endswith(b"\n") else b"\n")
     at = None if value is None else returned.add(value)
 
     def make() -> str:
-        told = {
+        record = {
             "point": content.number,
             "like": first.number,
             "config": _difference(content.config, first.config) if content.number != first.number else content.config,
             "attempts": content.attempts,
-            "logs": [[attempt, rank, logs.start + place, size] for attempt, rank, place, size in said],
+            "logs": [[attempt, rank, logs.start + place, size] for attempt, rank, place, size in log_entries],
             "return": None if at is None or value is None else [returned.start + at, len(value)],
             "journal": content.journal,
         }
-        return json.dumps(told, default=str)
+        return json.dumps(record, default=str)
 
     return make
 

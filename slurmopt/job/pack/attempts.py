@@ -50,9 +50,9 @@ class Attempts:
             except FileExistsError:
                 attempt += 1
         held(run.stop_request(attempt).parent).mkdir(mode=mode, parents=True, exist_ok=True)
-        said: dict[str, Any] = {"job": self._pack.job, "nodes": self._pack.nodes, "log_from": self._log_size(run)}
+        fields: dict[str, Any] = {"job": self._pack.job, "nodes": self._pack.nodes, "log_from": self._log_size(run)}
         events.append(
-            run.events, "attempt", attempt=attempt, **said, task=self._pack.name, task_attempt=self.task_attempt
+            run.events, "attempt", attempt=attempt, **fields, task=self._pack.name, task_attempt=self.task_attempt
         )
         return attempt
 
@@ -92,8 +92,10 @@ class Attempts:
         cause = self._cause_of_task(place)
         conclusion = conclude(run, attempts, cause, None, beats, self._policy)
         clear_requeue_request(run)
-        said = Verdict(KILLED, number, EXIT_STATUS[KILLED], error="it left no word when its array task ended")
-        return self._note(run, point, said, conclusion, beats, None, by="next attempt")
+        judgement = Verdict(
+            KILLED, number, EXIT_STATUS[KILLED], error="it left no record of its end when its array task ended"
+        )
+        return self._note(run, point, judgement, conclusion, beats, None, by="next attempt")
 
     def _cause_of_task(self, place: tuple[str, int] | None) -> str:
         """The cause of the end of the array task's attempt in which the point's attempt ran."""
@@ -114,10 +116,10 @@ class Attempts:
         """The End of an attempt whose point another array task has started again, so that its ranks here gave up. It
         does not count for the point."""
         run, number, error = running.run, running.attempt, "another array task has started the point again"
-        said = Verdict(KILLED, number, EXIT_STATUS[KILLED], error=error)
+        judgement = Verdict(KILLED, number, EXIT_STATUS[KILLED], error=error)
         goes_on = Decision(decision.REQUEUE, "another array task goes on with the point")
         conclusion = Conclusion(causes.REQUEUED, goes_on, last_step(beats), None, None, None)
-        end = self._note(run, running.point, said, conclusion, beats, seconds, by="array task")
+        end = self._note(run, running.point, judgement, conclusion, beats, seconds, by="array task")
         self._tell_newer(running)
         say(f"point {running.point}, attempt {number}: {error}")
         return replace(end, cause=OVERTAKEN, next=None)
@@ -141,39 +143,44 @@ class Attempts:
         """Writes the verdict on an attempt to the point's journal. `known` is the cause if the parent has ended the
         attempt."""
         ranks = self._pack.ranks
-        said = verdict_on(run, attempt, ranks, 0 if self._have_finished(beats) else 1, beats)
-        known = None if said.outcome == FINISHED else known
-        conclusion = follow_up(run, said, beats, ranks, self._policy, [], known)
+        judgement = verdict_on(run, attempt, ranks, 0 if self._have_finished(beats) else 1, beats)
+        known = None if judgement.outcome == FINISHED else known
+        conclusion = follow_up(run, judgement, beats, ranks, self._policy, [], known)
         clear_requeue_request(run)
-        end = self._note(run, point, said, conclusion, beats, seconds)
-        if said.outcome not in (FINISHED, REQUEUE):
-            say(f"point {point}, {verdict.story_of(said, conclusion, run)}")
+        end = self._note(run, point, judgement, conclusion, beats, seconds)
+        if judgement.outcome not in (FINISHED, REQUEUE):
+            say(f"point {point}, {verdict.story_of(judgement, conclusion, run)}")
         return end
 
     def _note(
         self,
         run: RunFolder,
         point: int,
-        said: Verdict,
+        judgement: Verdict,
         conclusion: Conclusion,
         beats: Beats,
         seconds: float | None,
         **more: Any,
     ) -> End:
-        told = {"outcome": said.outcome, "exit_code": said.exit_code, "rank": said.rank, "node": said.node}
-        of_point = verdict.of_point(said, beats)
+        fields = {
+            "outcome": judgement.outcome,
+            "exit_code": judgement.exit_code,
+            "rank": judgement.rank,
+            "node": judgement.node,
+        }
+        of_point = verdict.of_point(judgement, beats)
         took = {} if seconds is None else {"seconds": round(seconds, 3)}
         pruned = any((beat.outcome or {}).get("pruned") for beat in beats.values())
         more |= {"pruned": True} if pruned else {}
-        told |= {"error": said.error, **conclusion.as_fields(), **of_point, **took, **more}
-        events.append(run.events, "end", attempt=said.attempt, **told)
+        fields |= {"error": judgement.error, **conclusion.as_fields(), **of_point, **took, **more}
+        events.append(run.events, "end", attempt=judgement.attempt, **fields)
         return End(
             point=point,
-            attempt=said.attempt,
-            outcome=said.outcome,
+            attempt=judgement.attempt,
+            outcome=judgement.outcome,
             cause=conclusion.cause,
             next=conclusion.decision.next,
-            error=said.error,
+            error=judgement.error,
             seconds=took.get("seconds"),
             step=conclusion.step,
             metrics=of_point["metrics"],

@@ -53,8 +53,8 @@ class TaskJournal:
 
     def end(self, end: End) -> None:
         """Notes how an attempt of a point ended. Raises OSError."""
-        told = {name: value for name, value in asdict(end).items() if name != "point"}
-        events.append(self._folder.events, "point", point=end.point, state=ENDED, **told)
+        fields = {name: value for name, value in asdict(end).items() if name != "point"}
+        events.append(self._folder.events, "point", point=end.point, state=ENDED, **fields)
         if end.next is None:
             self._take(end.point, end.outcome, end.cause)
 

@@ -279,7 +279,7 @@ class Loop:
             try:
                 running.tell(signal.SIGTERM if signals.asked() == "TERM" else signal.SIGUSR1)
             except OSError as error:  # the stop file; the signal alone must do
-                say(f"point {running.point} may not hear of the stop: {error.strerror}")
+                say(f"point {running.point} may not receive the request to stop: {error.strerror}")
 
     def _ask_slurm(self) -> None:
         try:

@@ -101,5 +101,5 @@ def _parser() -> argparse.ArgumentParser:
 
 def _positive(word: str) -> int:
     if not word.isdecimal() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number above 0")
     return int(word)

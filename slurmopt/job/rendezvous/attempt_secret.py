@@ -66,7 +66,7 @@ def _lines(path: Path) -> list[str] | None:
         facts = os.fstat(descriptor)
         # Whom root's files belong to is the file server's to say: they are compared, not asked for.
         if not stat.S_ISREG(facts.st_mode) or facts.st_uid != held(path).parent.stat().st_uid:
-            raise RendezvousError(f"{path} is no file of the run's owner")
+            raise RendezvousError(f"{path} is not a file of the run's owner")
         text = file.read(_LARGEST).decode("ascii", errors="replace")
     return text.split("\n")[:-1]
 

@@ -90,7 +90,7 @@ class Rendezvous:
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-            log.warning(f"somebody else listens at port {port} of {self._facts.node}; rank 0 takes another one")
+            log.warning(f"another process listens on port {port} of {self._facts.node}; rank 0 takes another one")
             port = free_port({port})
         return listen(self._own)
 

@@ -28,7 +28,7 @@ _NAMED = 8
 _ASKED_PER_SECOND = 1000.0
 """Requests per second to rank 0's store, by all ranks together."""
 _LINGER = 3.0
-_TOLD = "told to stop before all ranks had arrived"
+_TOLD = "asked to stop before all ranks had arrived"
 
 
 class ProcessGroup:

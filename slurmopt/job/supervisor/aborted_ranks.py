@@ -60,11 +60,11 @@ def who_began(
     dead = [rank for rank in range(ranks) if _died(beats.get(rank))]
     first, later = _deaths(evidence.job_log)
     ordered = [*(rank for rank in first if rank in dead), *(rank for rank in dead if rank not in first)]
-    found = _aborts(folder, attempt, ordered)
-    if (told := next((abort for abort in found if not abort.is_symptom), None)) is not None:
-        return told.rank, told
-    if found and not (evidence.signals or evidence.asked or set(dead) - {abort.rank for abort in found} - set(later)):
-        return found[0].rank, found[0]
+    aborts = _aborts(folder, attempt, ordered)
+    if (cause := next((abort for abort in aborts if not abort.is_symptom), None)) is not None:
+        return cause.rank, cause
+    if aborts and not (evidence.signals or evidence.asked or set(dead) - {abort.rank for abort in aborts} - set(later)):
+        return aborts[0].rank, aborts[0]
     return next((rank for rank in first if rank in dead), None), None
 
 
@@ -118,10 +118,10 @@ def last_words(log: str) -> str | None:
 
 
 def _last(pattern: re.Pattern[str], log: str) -> re.Match[str] | None:
-    found = None
-    for found in pattern.finditer(log):  # noqa: B007 - the last one counts
+    match = None
+    for match in pattern.finditer(log):  # noqa: B007 - the last one counts
         pass
-    return found
+    return match
 
 
 def _whole(log: str, match: re.Match[str]) -> str:

@@ -117,7 +117,7 @@ def wished_step(folder: RunFolder) -> int | None:
     except (ValueError, RecursionError):
         step = None
     if step is None or step < 0:
-        say(f'{path}: is no JSON object with a step; taken as a wish to be requeued (valid: {{"step": 1200}})')
+        say(f'{path}: is not a JSON object with a step; taken as a request to be requeued (valid: {{"step": 1200}})')
         return None
     return step
 

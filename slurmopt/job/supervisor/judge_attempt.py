@@ -74,7 +74,7 @@ def _because_of_silence(silent: list[int], beats: Beats, attempt: int, ranks: in
         return Verdict(INFRASTRUCTURE, attempt, EXIT_STATUS[INFRASTRUCTURE], error=error)
     first = silent[0]
     node = beats[first].node if first in beats else None
-    error = f"{named(silent)} of {ranks} ended without a word: killed by somebody, or its node lost"
+    error = f"{named(silent)} of {ranks} ended without a report: killed from outside, or its node was lost"
     return Verdict(KILLED, attempt, EXIT_STATUS[KILLED], first, node, error)
 
 
@@ -112,7 +112,7 @@ def other_failures(verdict: Verdict, beats: Beats, ranks: int) -> list[str]:
         if rank not in bereft
     ]
     lines += [f"{named(bereft)}: lost the connection to another rank"] if bereft else []
-    return lines + ([f"{named(silent)}: ended without a word"] if silent else [])
+    return lines + ([f"{named(silent)}: ended without a report"] if silent else [])
 
 
 def named(some: list[int]) -> str:

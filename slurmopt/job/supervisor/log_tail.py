@@ -18,11 +18,11 @@ LAUNCHERS = "ChildFailedError"
 def last_traceback(log: Path) -> str | None:
     """The most informative Python traceback near the end of a log: not the launcher's own or that of a lost peer, if
     there is another one. None if the log has none."""
-    found = _tracebacks(_tail(log))
-    if not found:
+    tracebacks = _tracebacks(_tail(log))
+    if not tracebacks:
         return None
-    telling = [text for text in found if LAUNCHERS not in text.splitlines()[-1] and not is_peer_lost(text)]
-    return (telling or found)[-1]
+    telling = [text for text in tracebacks if LAUNCHERS not in text.splitlines()[-1] and not is_peer_lost(text)]
+    return (telling or tracebacks)[-1]
 
 
 def _tail(log: Path) -> list[str]:
@@ -34,11 +34,11 @@ def _tail(log: Path) -> list[str]:
 
 def _tracebacks(lines: list[str]) -> list[str]:
     """The tracebacks, each from its "Traceback" line to the first unindented line, which names the error."""
-    found = []
+    tracebacks = []
     for at, line in enumerate(lines):
         if match := _START.match(line):
             prefix = match["prefix"]  # torchrun writes "[rank0]: " before each line
             body = [text.removeprefix(prefix) for text in lines[at : at + _LINES]]
             end = next((i for i, text in enumerate(body[1:], 1) if text and not text.startswith(" ")), len(body) - 1)
-            found.append("\n".join(body[: end + 1]) + "\n")
-    return found
+            tracebacks.append("\n".join(body[: end + 1]) + "\n")
+    return tracebacks

@@ -42,7 +42,7 @@ def look_back(folder: RunFolder, number: int, policy: Policy) -> Conclusion | No
             cause = classify.by_next_attempt(evidence, attempt.job == attempts[-1].job)
             beats = read_all(folder, attempt.number)
             conclusion = conclude(folder, attempts[: index + 1], cause, None, beats, policy, decision.BY_SLURM)
-            _note_end(folder, attempt.number, conclusion, f"it left no word; {_how(cause)}")
+            _note_end(folder, attempt.number, conclusion, f"it left no record of its end; {_how(cause)}")
     clear_requeue_request(folder)
     return conclusion
 
@@ -83,9 +83,9 @@ def last_word(folder: RunFolder, number: int) -> Attempt | None:
 
 def _repeat(folder: RunFolder, number: int, last: Attempt) -> int:
     """Ends this attempt at once as the last one ended, and returns the exit status."""
-    told = {name: value for name, value in (last.end or {}).items() if name not in ("time", "event", "attempt")}
-    told |= {"reason": f"nothing was left to do: it had ended in attempt {last.number}", "by": "next attempt"}
-    note(folder, "end", attempt=number, **told)
+    fields = {name: value for name, value in (last.end or {}).items() if name not in ("time", "event", "attempt")}
+    fields |= {"reason": f"nothing was left to do: it had ended in attempt {last.number}", "by": "next attempt"}
+    note(folder, "end", attempt=number, **fields)
     say(f"not started again: it had ended in attempt {last.number}: {last.cause}")
     return 0 if last.cause == causes.FINISHED else 1
 
@@ -95,8 +95,8 @@ def _how(cause: str) -> str:
 
 
 def _note_end(folder: RunFolder, attempt: int, conclusion: Conclusion, error: str) -> None:
-    said = {"outcome": KILLED, "exit_code": EXIT_STATUS[KILLED], "error": error, "by": "next attempt"}
-    note(folder, "end", attempt=attempt, **said, **conclusion.as_fields())
+    fields = {"outcome": KILLED, "exit_code": EXIT_STATUS[KILLED], "error": error, "by": "next attempt"}
+    note(folder, "end", attempt=attempt, **fields, **conclusion.as_fields())
     say(f"attempt {attempt} ended by: {conclusion.cause}; {conclusion.decision.reason}")
 
 

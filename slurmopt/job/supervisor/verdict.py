@@ -228,19 +228,19 @@ def _write_down(
 ) -> None:
     """Writes result.json and the `end` event. Errors of the file system do not keep the run from being requeued."""
     clear_requeue_request(folder)
-    said = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "rank": verdict.rank, "node": verdict.node}
-    told = {**said, "error": verdict.error, **conclusion.as_fields()}
+    fields = {"outcome": verdict.outcome, "exit_code": verdict.exit_code, "rank": verdict.rank, "node": verdict.node}
+    fields |= {"error": verdict.error, **conclusion.as_fields()}
     if folder.in_sweep:  # its journal has it all: a file less for each point
-        told |= of_point(verdict, beats)
+        fields |= of_point(verdict, beats)
     else:
         _write_result(folder, verdict, conclusion, ranks, step_exit)
-    note(folder, "end", attempt=verdict.attempt, **told)
+    note(folder, "end", attempt=verdict.attempt, **fields)
 
 
 def _write_result(folder: RunFolder, verdict: Verdict, conclusion: Conclusion, ranks: int, step_exit: int) -> None:
     try:
-        told = {**asdict(verdict), "cause": conclusion.cause, "next": conclusion.decision.next}
-        replace_json(folder.result, {**told, "time": time.time(), "ranks": ranks, "step_exit_code": step_exit})
+        fields = {**asdict(verdict), "cause": conclusion.cause, "next": conclusion.decision.next}
+        replace_json(folder.result, {**fields, "time": time.time(), "ranks": ranks, "step_exit_code": step_exit})
     except OSError as error:
         say(f"result.json cannot be written: {error}")
 

@@ -44,7 +44,7 @@ def silence(hang_after: float | None, heartbeat: float) -> float:
 
 
 def hang_after(word: str) -> float | None:
-    """Parses `--hang-after`: None for `auto`, infinite for `off`. ValueError if it is no number above 0."""
+    """Parses `--hang-after`: None for `auto`, infinite for `off`. ValueError if it is not a number above 0."""
     if word in _WORDS:
         return _WORDS[word]
     if not 0 < float(word) < math.inf:

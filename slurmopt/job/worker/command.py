@@ -168,7 +168,7 @@ def _cannot_start(program: str, error: OSError) -> str:
     if error.errno == errno.EACCES:
         return f"{where} is not executable: chmod +x it, or put its interpreter before it"
     if error.errno == errno.ENOEXEC:
-        return f"{where} is no program: it lacks a #! line, or is made for another machine"
+        return f"{where} is not a program: it lacks a #! line, or is made for another machine"
     return f"{where} cannot be started: {error.strerror}"
 
 
@@ -185,5 +185,5 @@ def outcome_of(status: int, words: list[str], folder: RunFolder, stop_signal: si
         return failures.killed(number, f"{words[0]} was killed by {signal.Signals(number).name}{hint}")
     how = f"{words[0]} ended with exit status {status}"
     if stop_signal is not None:  # the program's own way of leaving, or what followed when other ranks left
-        return failures.left(f"{how} after {stop_signal.name} had told it to leave", exit_code=status)
+        return failures.left(f"{how} after it had received {stop_signal.name}", exit_code=status)
     return failures.user_error(how, exit_code=status)

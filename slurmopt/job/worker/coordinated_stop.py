@@ -127,7 +127,10 @@ class CoordinatedStop:
         try:
             self._store = self._files()
         except (JobError, OSError) as error:
-            _say(f"rank 0's store is lost, and there is no run folder ({error}): this rank leaves when it is told")
+            _say(
+                f"rank 0's store is lost, and there is no run folder ({error}): this rank stops when it is asked to, "
+                "without waiting for the others"
+            )
             self._leave_alone()
             return
         _say("rank 0's store is lost: from now on the ranks agree on where to stop by files in the run folder")
@@ -135,7 +138,8 @@ class CoordinatedStop:
             self._at = self._agreed()
         except OSError as error:
             _say(
-                f"the run folder cannot be written ({error}): this rank leaves only where the others have settled that"
+                f"the run folder cannot be written ({error}): this rank stops only at the step that the others have "
+                "agreed on"
             )
             self._at = self._settled_by_others()
 

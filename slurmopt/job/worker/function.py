@@ -78,7 +78,7 @@ def locate(path: str) -> Callable[[Any], Any]:
             raise JobError(f"task._target_: {path!r}: {getattr(target, '__name__', target)} has no {name!r}")
         target = getattr(target, name)
     if not callable(target):
-        raise JobError(f"task._target_: {path!r} is no function but a {type(target).__name__}")
+        raise JobError(f"task._target_: {path!r} is not a function but a {type(target).__name__}")
     return target  # type: ignore[no-any-return]
 
 

@@ -27,7 +27,7 @@ _PATIENCE = 120.0
 
 
 def of_point(call: RankArgs, rank: int) -> RankArgs:
-    """The arguments with the point's own task, its config's variables being set; unchanged if the run is no point.
+    """The arguments with the point's own task, its config's variables being set; unchanged if the run is not a point.
 
     Rank 0 makes the point's config, and the others wait for it. Raises JobError, ConfigError.
     """
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
     hold_run(folder)
     number = point_number(folder)
     if number is None:
-        print(f"slurmopt: {folder.path} is no point of a sweep", file=sys.stderr)
+        print(f"slurmopt: {folder.path} is not a point of a sweep", file=sys.stderr)
         return 2
     try:
         make(folder, number)
@@ -102,7 +102,7 @@ def read(folder: RunFolder) -> dict[str, Any]:
 
     config = load(folder.config, mine=True)
     if not isinstance(config, dict):
-        raise JobError(f"{folder.config} is no config")
+        raise JobError(f"{folder.config} is not a config")
     return config
 
 

@@ -41,7 +41,7 @@ class Judge:
             return self._judge(step, total, metrics[self._metric])
         except OSError as error:
             if not self._complained:
-                log.warning(f"the study cannot be told of this trial: {error}")
+                log.warning(f"the trial cannot be reported to the study: {error}")
             self._complained = True
             return False
 

@@ -113,15 +113,15 @@ class NotRegular(OSError):
 
 
 _NEVER_FILES = {
-    errno.ENXIO: "no regular file but a socket",
-    errno.ELOOP: "no file but a link that leads to itself",
+    errno.ENXIO: "a socket, not a regular file",
+    errno.ELOOP: "a link to itself",
 }
-"""The errors of opening something that is no file."""
+"""The errors of opening something that is not a file."""
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
 
 
 def _kind(mode: int) -> str:
-    return f"no regular file but {_KINDS.get(stat.S_IFMT(mode), 'something else')}"
+    return f"{_KINDS.get(stat.S_IFMT(mode), 'something else')}, not a regular file"
 
 
 class TooLarge(OSError):
@@ -205,7 +205,7 @@ def read_script(path: Path) -> str:
 
 
 def read_text(path: Path, mine: bool = False) -> str:
-    """The text of a small file. Raises ValueError if it is no regular file, huge, or no UTF-8. `mine` as in
+    """The text of a small file. Raises ValueError if it is not a regular file, huge, or no UTF-8. `mine` as in
     `open_regular`."""
     try:
         return read_whole(path, mine=mine).decode("utf-8")

@@ -104,7 +104,7 @@ def moment(seconds: float) -> str:
 def _retried(event: Event) -> str:
     changes = event.get("changes")
     changed = one_line(for_people(changes)) if isinstance(changes, dict) else ""
-    return f"you let it go on{f', with {changed}' if changed else ''}; budgets count from here"
+    return f"you continued it{f', with {changed}' if changed else ''}; budgets count from here"
 
 
 def _refused(event: Event) -> str:
@@ -141,8 +141,8 @@ _NOTE_TEXTS: dict[str, Callable[[Event], str]] = {
     "cancel-failed": lambda event: "that did not reach the job",
     "checkpoint-failed": _not_saved,
     "checkpoint-damaged": _damaged,
-    "notified": lambda event: f"told its owner: {text(event.get('how')) or '?'}",
-    "notify-failed": lambda event: f"could not tell its owner ({text(event.get('how')) or '?'}){_why(event)}",
+    "notified": lambda event: f"notified its owner: {text(event.get('how')) or '?'}",
+    "notify-failed": lambda event: f"could not notify its owner ({text(event.get('how')) or '?'}){_why(event)}",
 }
 
 

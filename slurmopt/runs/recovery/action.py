@@ -47,7 +47,7 @@ class Action:
             if dry_run
             else f"submitted again as job {self.job}{attempt}",
             "ended": f"has ended{attempt}: {self.reason}",
-            "cancelled": "was cancelled with scancel: that is final",
+            "cancelled": "was cancelled with scancel, so it is not restarted",
             "failed": f"not brought back: {self.error}",
         }
         return one_line(f"{self.name}/{self.id}: {lines[self.did]}")
@@ -86,7 +86,7 @@ def _is_in(folder: str, sweep: SweepFolder) -> bool:
 
 def _why_not_sweep(selection: Selection) -> str:
     if (owner := owner_of(selection.sweep.run)) is not None:
-        return f"{selection.label} belongs to another user ({one_line(owner)}), who alone can tend it"
+        return f"{selection.label} belongs to another user ({one_line(owner)}); only that user can tend it"
     name = run_arg(selection.sweep.run, f"{selection.sweep.name}/{selection.sweep.id}")
     return (
         f"{selection.label}: nothing is to be done; see: slurmopt status {name}; for what failed: slurmopt retry {name}"
@@ -97,9 +97,9 @@ def _why_not(status: Status) -> str:
     run = run_arg(status.folder, status.label)
     prefix = one_line(f"{status.label} is {status.state}")
     if status.owner is not None:
-        return f"{prefix}; it belongs to another user ({one_line(status.owner)}), who alone can tend it"
+        return f"{prefix}; it belongs to another user ({one_line(status.owner)}); only that user can tend it"
     if status.alive and status.journal.local:
-        return f"{prefix}; the local backend's own process looks after it"
+        return f"{prefix}; the local backend's own process restarts it"
     if status.alive:
         return f"{prefix}: nothing is to be done yet"
     if status.state in ("finished", "unsubmitted", "unknown"):

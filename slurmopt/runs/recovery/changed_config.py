@@ -74,7 +74,7 @@ def stored_config(run: RunFolder, repeated: Unfinished | None = None) -> dict[st
     except (OSError, YAMLError) as error:
         raise ConfigError(f"{run.config} cannot be read: {one_line(why_failed(error))}") from error
     if not isinstance(stored, dict):
-        raise ConfigError(f"{run.config} is no config")
+        raise ConfigError(f"{run.config} is not a config")
     return {str(key): value for key, value in stored.items()}
 
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
 
 _LOG_TAIL = 65536
-_CANNOT_TELL = "the job is gone and never began, and nobody can tell whether it was cancelled: slurmopt retry goes on"
+_CANNOT_TELL = (
+    "the job is gone and never began, and it is not known whether it was cancelled; slurmopt retry continues it"
+)
 
 Beats = Mapping[int, Heartbeat]
 
@@ -115,8 +117,8 @@ def _account(beats: Beats) -> tuple[str | None, str | None]:
 
 
 def _beats(run: RunFolder, attempt: int) -> dict[int, Heartbeat]:
-    found = {rank: read(run, attempt, rank) for rank in run.ranks_with_heartbeats(attempt)}
-    return {rank: beat for rank, beat in found.items() if beat is not None}
+    beats = {rank: read(run, attempt, rank) for rank in run.ranks_with_heartbeats(attempt)}
+    return {rank: beat for rank, beat in beats.items() if beat is not None}
 
 
 def _workdir(run: RunFolder, settings: Settings) -> Path:

@@ -88,9 +88,9 @@ def _unsubmitted(run: RunFolder) -> str:
     """Why the run was never submitted. The folder may not be a launch's: another user may have written it, or it may be
     a copy."""
     if (owner := owner_of(run)) is not None:
-        return f"its journal tells of no job; it belongs to another user ({owner})"
+        return f"its journal names no job; it belongs to another user ({owner})"
     if not run.in_sweep and (missing := run.lacks()):
-        return f"it is no run that a launch made: it has no {', no '.join(missing)}"
+        return f"it is not a run that a launch made: it has no {', no '.join(missing)}"
     return f"the launch broke off; repeat it with launch.id={run.id}"
 
 

@@ -166,5 +166,8 @@ def _follow(run: RunFolder, quiet: bool) -> int:
         return follow(run, sys.stderr if quiet else sys.stdout)
     except KeyboardInterrupt:
         label = f"{run.name}/{run.id}"
-        print(f"\nslurmopt: let go of {label}, which goes on; to end it: slurmopt cancel {label}", file=sys.stderr)
+        print(
+            f"\nslurmopt: no longer following {label}, which goes on; to end it: slurmopt cancel {label}",
+            file=sys.stderr,
+        )
         return 130

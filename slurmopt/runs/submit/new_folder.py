@@ -108,7 +108,7 @@ def _begin(draft: RunFolder, job: Job) -> None:
             facts = place.lstat()
             if not (stat.S_ISDIR(facts.st_mode) and is_own(facts, place)):
                 owner = name_of(facts.st_uid)
-                raise FolderError(f"{one_line(str(place))}, of user {owner}, is no folder of yours; remove it")
+                raise FolderError(f"{one_line(str(place))}, of user {owner}, is not a folder of yours; remove it")
             return draft.make(job.settings.launch.group_access, of_sweep=job.sweep is not None)
     raise FileNotFoundError(errno.ENOENT, "it is removed again and again", str(place))
 

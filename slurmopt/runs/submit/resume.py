@@ -87,8 +87,8 @@ def resume(asked: Launch) -> Resumed:
     job = None if asked.dry_run else note_lost_submission(run)
     backend, after = _submitted_by(run, _WHO), earlier(run)[:2]
     if job is None:
-        found = ended(run, _WHO)
-        backend, after = found.backend, found.latest
+        run_end = ended(run, _WHO)
+        backend, after = run_end.backend, run_end.latest
         undo_broken_off(run, none_in_slurm=False)
     stored, typed = load(run.config)
     if asked.backend not in ("auto", backend):
@@ -158,7 +158,7 @@ def _refuse_alive(run: RunFolder, who: str) -> None:
         why = f" ({status.detail})" if status.detail else ""
         raise RunError(f"{who}{status.label} is {status.state}{why}; first: slurmopt cancel {status.label}")
     if status.state == "unknown":
-        reason = status.detail or problem or "it cannot be told whether it is alive"
+        reason = status.detail or problem or "it is not known whether it is alive"
         raise RunError(f"{who}{status.label} may be alive: {reason}")
     if not status.journal.local and not run.in_sweep:
         _refuse_another_job(status.journal, who)

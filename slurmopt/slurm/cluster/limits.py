@@ -84,7 +84,7 @@ def _unreachable_nodes(resources: Resources, facts: ClusterFacts) -> list[str]:
         return []
     where = f"partition {_listed(partition.name for partition in fitting)}"
     return [
-        f"resources.nodes: of {resources.nodes} no attempt can have more than {most} in {where}; it runs all the same"
+        f"resources.nodes: of {resources.nodes} no attempt can have more than {most} in {where}; it is submitted anyway"
     ]
 
 
@@ -112,7 +112,7 @@ def _partition_findings(resources: Resources, facts: ClusterFacts) -> list[str]:
         unknown = [name for name in _partition_names(resources.partition) if name not in partitions]
         if unknown:
             return [
-                f"resources.partition: {name!r} is no partition here{did_you_mean(name, partitions)}; "
+                f"resources.partition: {name!r} is not a partition here{did_you_mean(name, partitions)}; "
                 f"valid: {_listed(partitions)}"
                 for name in unknown
             ]

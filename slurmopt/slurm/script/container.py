@@ -57,8 +57,8 @@ def mounted_folders(job: Job, nodes: int | str) -> list[tuple[str, str]]:
     if job.settings.environment.container.image is None:
         return []
     each_node = "" if job.local else f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 "
-    found = _tier_folders(job)
-    lines = {tier: f"{each_node if KINDS[tier].node_local else ''}mkdir -p {word}" for tier, word in found.items()}
+    folders = _tier_folders(job)
+    lines = {tier: f"{each_node if KINDS[tier].node_local else ''}mkdir -p {word}" for tier, word in folders.items()}
     return [(line, f"cannot make the folder of checkpoint.{tier}.path") for tier, line in lines.items()]
 
 

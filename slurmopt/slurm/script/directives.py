@@ -15,9 +15,9 @@ def directives(job: Job) -> list[tuple[str, list[str]]]:
         ("the run", _run_directives(job)),
         ("what it needs", _needs(job)),
         ("where it runs", _place(resources)),
-        ("who hears of it", _options(resources, mail_user="mail-user", mail_type="mail-type")),
+        ("notifications", _options(resources, mail_user="mail-user", mail_type="mail-type")),
         ("further options", [directive(name, value) for name, value in resources.extra.items() if value is not False]),
-        ("coming back: a signal to this shell before the time limit, and leave to be requeued", _return(job)),
+        ("restarts: a signal to this shell before the time limit, and permission to requeue", _return(job)),
     ]
     return [(title, lines) for title, lines in groups if lines]
 
@@ -69,8 +69,8 @@ def _place(resources: Resources) -> list[str]:
 
 
 def _options(resources: Resources, **options: str) -> list[str]:
-    given = [(option, getattr(resources, name)) for name, option in options.items()]
-    return [directive(option, value) for option, value in given if value is not None]
+    values = [(option, getattr(resources, name)) for name, option in options.items()]
+    return [directive(option, value) for option, value in values if value is not None]
 
 
 def _return(job: Job) -> list[str]:

@@ -110,12 +110,12 @@ _NO_END = 1_000_000
 
 
 def _policy(job: Job) -> str:
-    found = policy(job)
+    job_policy = policy(job)
     if job.packed:  # each point has its own budget; the array task comes back as long as it has points
         # A user error of the parent's is "3 of 40 points failed": it would be the same the next time.
-        budgets = found.budgets | {causes.key(causes.USER_ERROR): 0}
-        found = replace(found, budgets=budgets, no_progress=_NO_END, checkpoints=None)
-    return found.to_json_arg()
+        budgets = job_policy.budgets | {causes.key(causes.USER_ERROR): 0}
+        job_policy = replace(job_policy, budgets=budgets, no_progress=_NO_END, checkpoints=None)
+    return job_policy.to_json_arg()
 
 
 def _lookout(job: Job) -> list[str]:

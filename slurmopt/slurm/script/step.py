@@ -54,12 +54,12 @@ def own_srun(job: Job) -> list[tuple[str, int | str]]:
     """What the srun of a command's own must know of the job's tasks, and does not get from sbatch: variables, and words
     of bash."""
     each, cpus = processes_per_node(job), cpus_per_process(job)
-    found: list[tuple[str, int | str]] = []
+    variables: list[tuple[str, int | str]] = []
     if job.settings.resources.elastic:  # sbatch was told of no tasks
-        found += [("SLURM_NTASKS", f"$((SLURM_JOB_NUM_NODES * {each}))"), ("SLURM_NTASKS_PER_NODE", each)]
+        variables += [("SLURM_NTASKS", f"$((SLURM_JOB_NUM_NODES * {each}))"), ("SLURM_NTASKS_PER_NODE", each)]
     if cpus is not None:  # srun since 22.05 does not take it over from sbatch
-        found.append(("SRUN_CPUS_PER_TASK", cpus))
-    return found
+        variables.append(("SRUN_CPUS_PER_TASK", cpus))
+    return variables
 
 
 def pythonpath(job: Job) -> str | None:

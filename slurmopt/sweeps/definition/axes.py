@@ -57,7 +57,7 @@ def parse_override(override: Override, composer: Composer) -> Fixed | Column:
     """One override: fixed, or a column of values."""
     key = key_of(override)
     if not override.key_or_group:
-        raise ConfigError(f"{override.input_line!r} is no override; valid: key=value")
+        raise ConfigError(f"{override.input_line!r} is not an override; valid: key=value")
     if not override.is_sweep_override():
         return Fixed(override)
     if override.is_hydra_override():
@@ -86,7 +86,7 @@ def _options(override: Override, composer: Composer, group: bool) -> str:
 def _check_choices(values: Sequence[Any] | Interval, key: str) -> None:
     for value in values if not isinstance(values, Interval) else [values]:
         if not isinstance(value, (str, list, dict)):
-            raise ConfigError(f"{value!r} is no name of a config; this is a config group", key)
+            raise ConfigError(f"{value!r} is not a name of a config; this is a config group", key)
 
 
 def _tags(override: Override) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def _refuse_endless(sweep: RangeSweep) -> None:
     """ValueError for a range that is endless or has too many values."""
     start, stop, step = (Decimal(number or 0) for number in (sweep.start, sweep.stop, sweep.step))
     if not step:
-        raise ValueError("a step of 0 leads nowhere")
+        raise ValueError("the step of a range cannot be 0")
     if not all(number.is_finite() for number in (start, stop, step)) or (stop - start) / step > _LONGEST:
         raise ValueError(f"the range has too many values; valid: up to {_LONGEST}")
 

@@ -32,7 +32,7 @@ def options(config: DictConfig) -> Options:
         config.sweep[name] = None
     for name, text in raw.items():
         if text is not None and not isinstance(text, str):
-            raise ConfigError(f"{text!r} is no text", f"sweep.{name}")
+            raise ConfigError(f"{text!r} is not text", f"sweep.{name}")
     imports = typed_group(config, "launch").imports
     return Options(typed_group(config, "sweep"), raw["skip"], raw["folder"], tuple(imports))
 

@@ -65,13 +65,13 @@ def _differs(path: str, line: int, keys: list[str], heads: list[str], first: int
 def _column(path: str, rows: list[tuple[int, dict[str, Any]]], head: str, is_group: Callable[[str], bool]) -> Column:
     match = _HEAD.fullmatch(head)
     if match is None:
-        raise ConfigError(f"{path}: {head!r} is no key; valid: a form such as lr, model.layers, +seed", KEY)
+        raise ConfigError(f"{path}: {head!r} is not a key; valid: a form such as lr, model.layers, +seed", KEY)
     group = is_group(match[2].partition("@")[0])
     values = [row[head] for _, row in rows]
     if group:
         for (line, _), value in zip(rows, values, strict=True):
             if not isinstance(value, (str, list, dict)):
-                raise ConfigError(f"{path}:{line} {head}: {value!r} is no name of a config", KEY)
+                raise ConfigError(f"{path}:{line} {head}: {value!r} is not a name of a config", KEY)
     return Column(key=match[2], values=values, prefix=match[1], group=group)
 
 
@@ -137,9 +137,9 @@ def _json_row(path: Path, number: int, line: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}:{number} is not valid JSON: {one_line(str(error))}", KEY) from error
     if "\\u" in line and not _encodable(row):
-        raise ConfigError(f"{path}:{number} has half of a character (\\ud800 to \\udfff), which is no text", KEY)
+        raise ConfigError(f"{path}:{number} has half of a character (\\ud800 to \\udfff), which is not text", KEY)
     if not isinstance(row, dict):
-        raise ConfigError(f'{path}:{number} is no object; valid: {{"lr": 0.1}}', KEY)
+        raise ConfigError(f'{path}:{number} is not an object; valid: {{"lr": 0.1}}', KEY)
     return row
 
 
@@ -160,5 +160,5 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _open(path: Path) -> Any:
     if path.exists() and not path.is_file():
-        raise ValueError("it is no file")
+        raise ValueError("it is not a file")
     return path.open(encoding="utf-8-sig", newline="")

@@ -33,7 +33,7 @@ def check_search(settings: Settings, axes: Sequence[Axis]) -> None:
         )
     if sweep.metric is None and (sweep.search in PRUNING or task.command is not None):
         raise ConfigError(
-            "has no value; name what the search is to look at, as progress() has it: sweep.metric=val_loss",
+            "has no value; name the metric to optimize, as progress() reports it: sweep.metric=val_loss",
             "sweep.metric",
         )
     if find_spec("optuna") is None:

@@ -201,9 +201,9 @@ def chosen_metric(table: Table, requested: str | None, configured: str | None) -
     label = table.states.label
     if not table.metrics:
         ended = sum(row.ended is not None for row in map(table.row, table.places))
-        why = f"none of the {ended} points that ended told a metric" if ended else "no point has ended yet"
+        why = f"none of the {ended} points that ended reported a metric" if ended else "no point has ended yet"
         raise RunError(
-            f"{label} has no metric {one_line(name)!r}: {why}; a training tells it by "
+            f"{label} has no metric {one_line(name)!r}: {why}; a training reports it by "
             f"slurmopt.progress(step, {_as_keyword(name)}=…), or returns it"
         )
     valid = ", ".join(map(one_line, table.metrics[:_MOST_NAMED])) + (", …" if len(table.metrics) > _MOST_NAMED else "")

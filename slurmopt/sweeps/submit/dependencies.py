@@ -47,7 +47,7 @@ def _of_run(run: RunFolder, any_end: bool) -> list[str]:
     why = status.detail or problem
     raise RunError(
         f"launch.after: {status.label} is {status.state}{f' ({why})' if why else ''}; "
-        "bring it to its end first, or say launch.after_failure=true"
+        "let it finish first, or set launch.after_failure=true"
     )
 
 
@@ -62,9 +62,9 @@ def _of_sweep(sweep: SweepFolder, any_end: bool) -> list[str]:
     bad = states.numbers(*BAD, "cancelled")
     if bad and not any_end:
         raise RunError(
-            f"launch.after: {len(bad)} points of {states.label} have ended other than well "
+            f"launch.after: {len(bad)} points of {states.label} have failed or were cancelled "
             f"({state_counts(states.counts())}); first: "
-            f"slurmopt retry {states.label} --failed; or say launch.after_failure=true"
+            f"slurmopt retry {states.label} --failed; or set launch.after_failure=true"
         )
     alive = {entry.job_id.split("_")[0] for entry in queue(fresh=True).values() if not is_over(entry.state)}
     return [submission.job for submission in arrays.known(sweep) if submission.job in alive]

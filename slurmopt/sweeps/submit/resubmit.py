@@ -269,8 +269,8 @@ def _change(again: Again, script: str | None) -> None:
     records = Records(sweep)
     for point in again.points:
         run = sweep.point(point)
-        found = records.running(point)
-        if found is not None and found.records is None:
+        running = records.running(point)
+        if running is not None and running.records is None:
             events.append(run.events, "retry", changes=again.changes)
         elif not again.settings.sweep.packed:  # it goes on as an array task of its own, which keeps its own records
             records.inherit(point, run)

@@ -62,7 +62,8 @@ def _watch(plan: SweepPlan) -> int:
             redraw(lambda: redrawn_overview([Selection(sweep)]))
     except KeyboardInterrupt:
         print(
-            f"\nslurmopt: let go of the sweep, which goes on; to end it: slurmopt cancel {sweep.path}", file=sys.stderr
+            f"\nslurmopt: no longer following the sweep, which goes on; to end it: slurmopt cancel {sweep.path}",
+            file=sys.stderr,
         )
         return 130
     return 0 if set(sweep_states(sweep).counts()) == {"finished"} else 1

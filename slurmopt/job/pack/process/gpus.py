@@ -45,8 +45,8 @@ def check_gpus(call: RankArgs, facts: RankFacts) -> Outcome | None:
                 return json.dumps(unfit.as_dict())
         return None
 
-    said = _of_child(look)
-    return Outcome(**json.loads(said)) if said else None
+    outcome = _of_child(look)
+    return Outcome(**json.loads(outcome)) if outcome else None
 
 
 def _of_child(work: Callable[[], str | None]) -> str | None:
@@ -55,8 +55,8 @@ def _of_child(work: Callable[[], str | None]) -> str | None:
 
     def speak() -> None:
         release_signals()
-        if (said := work()) is not None:
-            os.write(writer, said.encode())
+        if (result := work()) is not None:
+            os.write(writer, result.encode())
 
     pid = forked(speak)
     os.close(writer)

@@ -48,8 +48,8 @@ def import_all(pack: Pack, points: Points) -> Imported:
 def _functions(pack: Pack, points: Points) -> list[str]:
     """The functions that points may call; none if the task is a command."""
     tasks = [base.config.get("task") or {} for base in points.bases]
-    found = [pack.call.function, *(task.get("_target_") for task in tasks)]
-    return list(dict.fromkeys(one for one in found if isinstance(one, str) and "${" not in one))
+    functions = [pack.call.function, *(task.get("_target_") for task in tasks)]
+    return list(dict.fromkeys(one for one in functions if isinstance(one, str) and "${" not in one))
 
 
 def _differs_by_point(points: Points) -> bool:
