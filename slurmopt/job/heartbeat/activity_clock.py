@@ -69,7 +69,8 @@ class ActivityClock:
     def stepped(self) -> None:
         """Notes a step of this process. The thread that calls it is the training's."""
         self._thread = threading.get_ident()
-        self.end_first_step()
+        if not self.has_stepped:
+            self.end_first_step()
 
     def end_first_step(self) -> None:
         """Notes that there was a step, which ends the activity `first step`."""
@@ -77,6 +78,10 @@ class ActivityClock:
             self.has_stepped = True
             if self.activity == FIRST_STEP:
                 self._switch(RUNNING)
+
+    def had_no_steps(self) -> None:
+        """Counts what was taken for the time until the first step as `running`: it turned out that there are none."""
+        self._seconds[RUNNING] = self._seconds.get(RUNNING, 0.0) + self._seconds.pop(FIRST_STEP, 0.0)
 
     def spent(self) -> dict[str, float]:
         """Activity → seconds; they sum to `age` at the moment of the call."""
