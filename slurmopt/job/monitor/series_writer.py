@@ -7,6 +7,7 @@ system that is away, did not take are written with the next ones.
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -147,7 +148,7 @@ def _merge(lines: list[bytes], columns: Mapping[str, None]) -> bytes:
 
 def _text(column: str, value: float | None) -> str:
     """A value with five significant digits; a step is exact."""
-    if value is None:
+    if value is None or not math.isfinite(value):
         return "null"
     if value == int(value) and (abs(value) < 10**_DIGITS or column.endswith(LAST)):
         return str(int(value))
