@@ -3,7 +3,8 @@
 An attempt has two files for each node in `series/attempt-K/`:
 
     NODE.recent.jsonl   a row for each interval (10 s by default); only the newest rows are kept
-    NODE.jsonl          a row for each ten minutes: exact means of the rows of the other file; all are kept
+    NODE.jsonl          a row for each ten minutes: exact means of the rows of the other file; rows that are older than
+                        16 to 32 hours are merged again, to a row for each hour; all are kept
 
 Each line is a JSON value:
 
@@ -29,13 +30,15 @@ are of a monotonic clock: a row that starts before its predecessor ended shows t
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import mul
 from pathlib import Path
 from typing import Any
 
-from slurmopt.run_folder.series_file import SeriesFile
+from slurmopt.run_folder.access.files import read_end
+from slurmopt.run_folder.series_file import SeriesFile, Table, end_of
 from slurmopt.run_folder.series_format import (
     ABSENT,
     FORMAT,
@@ -47,10 +50,22 @@ from slurmopt.run_folder.series_format import (
     PEAK,
 )
 
-__all__ = ["ABSENT", "FORMAT", "KEY", "NOT_ALLOWED", "NOT_MEASURED", "NOT_SUPPORTED", "Series", "merge", "read"]
+__all__ = [
+    "ABSENT",
+    "FORMAT",
+    "KEY",
+    "NOT_ALLOWED",
+    "NOT_MEASURED",
+    "NOT_SUPPORTED",
+    "Series",
+    "merge",
+    "newest",
+    "read",
+]
 
 _SET_BACK = 1.0
 """Seconds by which a row starts before the end of its predecessor where the clock was set back, at the least."""
+_LAST_BYTES = 1 << 18
 
 
 @dataclass
@@ -78,8 +93,12 @@ class Series:
 
     def mean(self, column: str, since: float = float("-inf"), until: float = float("inf")) -> float | None:
         """The mean of a column, weighted by time, of the intervals that end within (since, until]; None without any."""
+        values = self.values.get(column, [])
+        if not self.times or (since < self.times[0] and until >= self.times[-1] and None not in values):
+            weight = sum(self.seconds) if values else 0.0
+            return sum(map(mul, values, self.seconds)) / weight if weight else None
         total = weight = 0.0
-        for time, seconds, value in zip(self.times, self.seconds, self.values.get(column, ()), strict=False):
+        for time, seconds, value in zip(self.times, self.seconds, values, strict=False):
             if value is not None and since < time <= until:
                 total += value * seconds
                 weight += seconds
@@ -99,54 +118,105 @@ def merge(column: str, values: Iterable[float | None], seconds: Iterable[float])
     return sum(value * weight for value, weight in known) / total if total else known[-1][0]
 
 
-def read(path: Path, recent: Path | None = None, detail: bool = False, since: float | None = None) -> Series | None:
+def read(
+    path: Path,
+    recent: Path | None = None,
+    detail: bool = False,
+    since: float | None = None,
+    wanted: Callable[[str], bool] | None = None,
+) -> Series | None:
     """The series of one node; None where there is neither file.
 
     It has the rows of `path`, then those of `recent` that are newer. With `detail` it has all rows of `recent`, and
-    those of `path` for the time before them. With `since` it has only rows that end after that time.
+    those of `path` for the time before them. With `since` it has only rows that end after that time, and with `wanted`
+    only these columns.
 
     Lines that are torn or that no sampler writes are skipped. StorageError where a newer version of slurmopt wrote it;
     OSError; TooLarge where it is larger than any series.
     """
-    files = [SeriesFile(file, since) for file in (path, recent) if file is not None]
-    header = next((file.header for file in reversed(files) if file.header is not None), None)
+    merged, fine = SeriesFile(path), None if recent is None else SeriesFile(recent)
+    header = (fine and fine.header) or merged.header
     if header is None:
         return None
     series = Series(header.node, header.attempt, absent=header.absent, facts=header.facts)
-    stop, start = _joint(files[0].ends, files[-1].ends if len(files) > 1 else [], detail)
-    for file, rows in zip(files, (slice(0, stop), slice(start, None)), strict=False):
-        series.events += file.events
-        _append(series, file, rows)
+    series.events = [*merged.events, *(fine.events if fine is not None else ())]
+    tables = list(merged.tables(since, wanted))
+    last = tables[-1].ends[-1] if tables else since
+    newer = [] if fine is None else list(fine.tables(since if detail else last, wanted))
+    if detail:
+        tables, newer = _joined(tables, newer)
+    for table in (*tables, *newer):
+        _append(series, table)
     _straighten(series, since)
     return series
 
 
-def _joint(merged: list[float], fine: list[float], detail: bool) -> tuple[int, int]:
-    """How many of the merged rows to take, and from which of the fine ones on. Where a row of both ends at the same
-    time they meet there, whatever the clock did."""
-    if not merged or not fine:
-        return len(merged), 0
-    places = {end: at for at, end in enumerate(fine)}
-    for at in range(len(merged)) if detail else [len(merged) - 1]:
-        if (place := places.get(merged[at])) is not None:
-            return at + 1, place + 1
-    return len(merged), bisect.bisect_right(fine, merged[-1])
+def newest(path: Path, recent: Path) -> float | None:
+    """When the newest row of a node ended; None where there is none. Reads only the end of a file. OSError."""
+    for file in (recent, path):
+        with contextlib.suppress(FileNotFoundError):
+            for line in reversed(read_end(file, _LAST_BYTES).splitlines()):
+                if line.startswith(b"[") and (end := end_of(line)) > float("-inf"):
+                    return end
+    return None
 
 
-def _append(series: Series, file: SeriesFile, rows: slice) -> None:
-    """Adds rows of a file to the series."""
-    for columns, lists in file.parts(rows):
-        before = len(series.times)
-        series.times += lists[0]
-        series.seconds += lists[1]
-        for name, values in zip(columns, lists[2:], strict=True):
-            if name in series.values:
-                series.values[name] += values
-            else:
-                series.values[name] = [*[None] * before, *values]
-        for known in series.values.values():
-            if len(known) < len(series.times):
-                known += [None] * (len(series.times) - len(known))
+def columns(path: Path, recent: Path) -> tuple[list[str], dict[str, str]]:
+    """The columns that the rows of a node have, and those without values with the reason. StorageError and OSError as
+    `read`."""
+    files = [SeriesFile(path), SeriesFile(recent)]
+    headers = [file.header for file in files if file.header is not None]
+    return list(dict.fromkeys(name for file in files for name in file.columns)), headers[-1].absent if headers else {}
+
+
+def _joined(merged: list[Table], fine: list[Table]) -> tuple[list[Table], list[Table]]:
+    """The merged rows before the fine ones, and the fine rows after those. They meet where a row of both ends at the
+    same time, whatever the clock did; where they meet nowhere, the merged ones come first."""
+    lengths = [seconds for table in fine for seconds in table.seconds]
+    places = {end: at for at, end in enumerate(end for table in fine for end in table.ends)}
+    for number, table in enumerate(merged):
+        for row, end in enumerate(table.ends):
+            if end in places:
+                start = _covering(lengths, places[end], table.seconds[row])
+                row, first = (row + 1, places[end] + 1) if start is None else (row, start)
+                return [*merged[:number], table.part(slice(row))], _from(fine, first)
+    return merged, fine
+
+
+def _covering(lengths: list[float], last: int, seconds: float) -> int | None:
+    """From which fine row on they cover a merged row of so many seconds that ends with row `last`; None where the first
+    of them are gone."""
+    for at in range(last, -1, -1):
+        seconds -= lengths[at]
+        if seconds < lengths[at] / 2:
+            return at
+    return None
+
+
+def _from(tables: list[Table], first: int) -> list[Table]:
+    """All rows from that number on."""
+    left: list[Table] = []
+    for table in tables:
+        left.append(table.part(slice(max(0, first), None)))
+        first -= len(table.ends)
+    return left
+
+
+def _append(series: Series, table: Table) -> None:
+    """Adds rows to the series."""
+    before = len(series.times)
+    series.times += table.ends
+    series.seconds += table.seconds
+    for name, values in zip(table.columns, table.values, strict=True):
+        if not before:
+            series.values[name] = values
+        elif name in series.values:
+            series.values[name] += values
+        else:
+            series.values[name] = [*[None] * before, *values]
+    for known in series.values.values():
+        if len(known) < len(series.times):
+            known += [None] * (len(series.times) - len(known))
 
 
 def _straighten(series: Series, since: float | None) -> None:
