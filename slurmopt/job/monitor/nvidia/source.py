@@ -140,11 +140,11 @@ class NvidiaSource:
         except NoValue as error:
             self._cannot_measure(f"GPUs are not measured: NVML does not list them: {error.reason}")
             return
-        for note in notes:
-            self._report({"event": "note", "source": self.name, "note": note})
         if not devices:
             self._cannot_measure("GPUs are not measured: NVML shows none of those that this job was given")
             return
+        for note in notes:
+            self._report({"event": "note", "source": self.name, "note": note})
         self._facts = {
             "vendor": "NVIDIA", "driver": nvml.driver, "gpus": [facts(nvml, device) for device in devices],
         }  # fmt: skip

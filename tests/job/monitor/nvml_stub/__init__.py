@@ -107,9 +107,9 @@ class Stub:
         self.scenario = _merged(self.scenario, {scope: values})
         self._write()
 
-    def source(self, *, module: str = "slurmopt.job.monitor.nvidia", **environment: str) -> Process:
-        """A process that holds the GPU source, with further variables of its environment."""
-        return Process(module, {**os.environ, **self.environment, **environment})
+    def source(self, *before: str, **environment: str) -> Process:
+        """A process that holds the GPU source, with further variables of its environment; `before` starts it."""
+        return Process([*before], {**os.environ, **self.environment, **environment})
 
     def _write(self) -> None:
         beside = self.file.with_suffix(".new")
@@ -158,8 +158,8 @@ def _counter(key: str, value: Any) -> Iterator[str]:
 class Process:
     """The sampler's source of GPUs in a process of its own: `read`, `events`, `absent`, `facts`, `close`."""
 
-    def __init__(self, module: str, environment: dict[str, str]) -> None:
-        command = [sys.executable, str(HERE / "drive.py"), module]
+    def __init__(self, before: list[str], environment: dict[str, str]) -> None:
+        command = [*before, sys.executable, str(HERE / "drive.py"), "slurmopt.job.monitor.nvidia"]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -192,7 +192,7 @@ class Process:
 
     def close(self) -> list[dict[str, Any]]:
         """Closes the source; returns its last events."""
-        found: list[dict[str, Any]] = self.ask("close")
+        found: list[dict[str, Any]] = self.ask("close")["events"]
         return found
 
     def ask(self, words: str) -> Any:
