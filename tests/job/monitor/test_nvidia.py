@@ -255,6 +255,16 @@ def test_gpm_tells_the_pcie_that_its_counters_cannot(nvml: Nvml) -> None:
         assert two_readings(source)["gpu0.pcie_tx"] == about(2000 * 2**20)
     with nvml("h100", gpus=1, gpu={"gpm": None}).source() as source:
         assert two_readings(source)["gpu0.pcie_tx"] == about(2e9)
+    with nvml("h100", gpus=1, gpu={"gpm": None, "fields": {"197": [3, 1e9, 1e9]}}).source() as source:
+        assert "gpu0.pcie_tx" not in two_readings(source)  # below 4 GiB, a counter of 64 bits looks like one of 32
+        assert source.absent()["gpu0.pcie_tx"] == NOT_MEASURED
+
+
+def test_gpm_that_tells_no_activity_is_not_used(nvml: Nvml) -> None:
+    """RTX Blackwell says that it supports GPM; its traffic by GPM is 1500 MiB/s here, by the counters 2 GB/s."""
+    with nvml("rtx_blackwell").source() as source:
+        assert two_readings(source)["gpu0.pcie_tx"] == about(2e9)
+        assert source.close() == []
 
 
 def test_nvlink_counted_by_link(nvml: Nvml) -> None:

@@ -123,8 +123,7 @@ def test_slices_of_a_gpu(nvml: Nvml, words: str, memory: list[int]) -> None:
 
 
 def test_an_xid_of_anothers_slice_is_not_ours(nvml: Nvml) -> None:
-    stub = nvml("mig", gpu0={"event": "0.1 8 31 9"})
-    stub.change("gpu0", event="0.2 8 13 7")
+    stub = nvml("mig", gpu0={"event": ["0.1 8 31 9", "0.2 8 13 7"]})
     with stub.source(CUDA_VISIBLE_DEVICES=MIG.format(0)) as source:
         source.read()
         source.read(2.0)

@@ -6,7 +6,7 @@
         stub = nvml("h100")                      # scenarios/h100.json; or nvml("h100", driver="550.54", gpus=8)
         subprocess.run(command, env={**os.environ, **stub.environment})
         stub.change("gpu0", util=0)              # from now on; counters go on from what they have counted
-        stub.change("gpu0", event="2 8 79")      # an XID 79, two seconds after the start of NVML
+        stub.change("gpu0", event="2 8 79")      # an XID 79, two seconds after the start of NVML; a list for several
 
 `stub.environment` sets LD_LIBRARY_PATH, so that everything in that process that loads NVML gets the stub, and
 CUDA_VISIBLE_DEVICES. `stub.source()` starts a process that holds the sampler's GPU source and does what it is told:
@@ -142,7 +142,8 @@ def _flat(scope: str, values: dict[str, Any], number: int) -> Iterator[str]:
         elif key in ("errors", "delays"):
             yield from (f"{scope}.{key[:-1]}.{function} {text}" for function, text in value.items() if text is not None)
         elif key == "event":
-            yield f"{scope}.event.{abs(hash(value)) % 100000} {value}"
+            for event in [value] if isinstance(value, str) else value:
+                yield f"{scope}.event.{int.from_bytes(hashlib.sha256(event.encode()).digest()[:3], 'big')} {event}"
         elif value is not None:
             yield f"{scope}.{key} {str(value).replace('{n}', str(number))}"
 
