@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from job.monitor.nvml_stub import SCENARIOS, Process, Stub, nvml  # noqa: F401 - a fixture
+from job.monitor.nvml_stub import SCENARIOS, Process, Stub
 
 from slurmopt.job.monitor.nvidia.source import COLUMNS
 from slurmopt.run_folder.series import ABSENT, NOT_ALLOWED, NOT_MEASURED, NOT_SUPPORTED

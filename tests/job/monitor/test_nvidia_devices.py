@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job.monitor.nvml_stub import Stub, nvml  # noqa: F401 - a fixture
+from job.monitor.nvml_stub import Stub
 
 from slurmopt.job.monitor.nvidia.devices import granted
 from slurmopt.job.monitor.nvidia.processes import job_in

@@ -52,13 +52,14 @@ def table(ticks: int, **changes: Any) -> dict[str, Any]:
     """The table of metrics after so many ticks of the firmware, busy at 80 %, with half of the time at its power
     limit."""
     return {
-        "average_gfx_activity": 3, "average_umc_activity": 40, "current_socket_power": 600, "average_socket_power": "N/A",
+        "average_gfx_activity": 3, "average_umc_activity": 40, "current_socket_power": 600,
+        "average_socket_power": "N/A",
         "temperature_hotspot": 71, "current_gfxclks": [2100, 2100, "N/A"], "current_uclk": 1300,
         "accumulation_counter": 1000 + ticks, "gfx_activity_acc": 80 * ticks, "mem_activity_acc": 30 * ticks,
         "ppt_residency_acc": ticks // 2, "socket_thm_residency_acc": 7, "vr_thm_residency_acc": ticks // 4,
         "hbm_thm_residency_acc": "N/A", "prochot_residency_acc": 0, "energy_accumulator": "N/A",
-        "xgmi_read_data_acc": [10 * ticks, 10 * ticks, "N/A"], "xgmi_write_data_acc": [0, 0], "pcie_replay_count_acc": 4,
-        **changes,
+        "xgmi_read_data_acc": [10 * ticks, 10 * ticks, "N/A"], "xgmi_write_data_acc": [0, 0],
+        "pcie_replay_count_acc": 4, **changes,
     }  # fmt: skip
 
 
@@ -69,8 +70,14 @@ def smi(monkeypatch: pytest.MonkeyPatch) -> Simulated:
     return simulated
 
 
+def opened(words: list[str] | None = None) -> amd.AmdSource:
+    source = amd.AmdSource(words)
+    source.open()
+    return source
+
+
 def test_simulated_amd_counters_are_differenced(smi: Simulated) -> None:
-    source = amd.AmdSource(None)
+    source = opened()
     first = source.read()
     assert first["gpu1.util"] == 3  # the gauge; the counters follow
     assert "gpu1.throttle_power" not in {**first, **source.absent()}
@@ -91,7 +98,7 @@ def test_simulated_amd_counters_are_differenced(smi: Simulated) -> None:
 
 
 def test_simulated_amd_counters_that_fell_are_left_out(smi: Simulated) -> None:
-    source = amd.AmdSource(None)
+    source = opened()
     smi.tables[1] = table(5000)
     source.read()
     smi.tables[1] = table(100)
@@ -103,14 +110,14 @@ def test_simulated_amd_counters_that_fell_are_left_out(smi: Simulated) -> None:
 
 
 def test_simulated_amd_counters_of_another_unit_are_not_believed(smi: Simulated) -> None:
-    source = amd.AmdSource(None)
+    source = opened()
     source.read()
     smi.tables[1] = table(1000, gfx_activity_acc=8_000_000)
     assert source.read()["gpu1.util"] == 3
 
 
 def test_simulated_amd_energy_that_contradicts_the_power_is_not_believed(smi: Simulated) -> None:
-    source = amd.AmdSource(None)
+    source = opened()
     smi.tables[1] = table(0, energy_accumulator=0)
     source.read()
     smi.tables[1] = table(1000, energy_accumulator=10**15)
@@ -120,7 +127,7 @@ def test_simulated_amd_energy_that_contradicts_the_power_is_not_believed(smi: Si
 def test_simulated_amd_without_the_newer_table(smi: Simulated) -> None:
     gone = {name: "N/A" for name in table(0) if name.endswith("_acc") or name == "accumulation_counter"}
     smi.tables[1] = table(0, **gone)
-    source = amd.AmdSource(None)
+    source = opened()
     source.read()
     row = source.read()
     assert row["gpu1.util"] == 3
@@ -129,7 +136,7 @@ def test_simulated_amd_without_the_newer_table(smi: Simulated) -> None:
 
 @pytest.mark.parametrize(("code", "why"), [(2, NOT_SUPPORTED), (10, NOT_ALLOWED), (30, NOT_MEASURED)])
 def test_simulated_amd_errors_have_their_reason(smi: Simulated, code: int, why: str) -> None:
-    source = amd.AmdSource(["0"])
+    source = opened(["0"])
     smi.fails["metrics"] = code
     assert source.read() == {"gpu1.memory": 2**30, "gpu1.memory_peak": 2**30}  # HIP's 0 is amdsmi's second
     assert source.absent()["gpu1.util"] == why
@@ -137,7 +144,7 @@ def test_simulated_amd_errors_have_their_reason(smi: Simulated, code: int, why: 
 
 def test_amdsmi_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "amdsmi", None)
-    source = amd.AmdSource(["0", "1"])
+    source = opened(["0", "1"])
     assert source.read() == {}
     (event,) = source.events()
     assert event["note"] == source.facts()["gpu_error"]

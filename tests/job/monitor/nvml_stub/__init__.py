@@ -1,6 +1,6 @@
 """A stub of NVML for tests: a `libnvidia-ml.so.1` in C that tells what a scenario says, behind the real nvidia-ml-py.
 
-    from job.monitor.nvml_stub import nvml  # the fixture; noqa: F401
+    from job.monitor.nvml_stub import nvml  # noqa: F401 - in a conftest.py; tests below it take the fixture
 
     def test_…(nvml):
         stub = nvml("h100")                      # scenarios/h100.json; or nvml("h100", driver="550.54", gpus=8)
