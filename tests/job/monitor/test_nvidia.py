@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from job.monitor.nvml_stub import SCENARIOS, Process, Stub
 
 from slurmopt.job.monitor.nvidia.source import COLUMNS
+from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.series import ABSENT, NOT_ALLOWED, NOT_MEASURED, NOT_SUPPORTED
+from slurmopt.run_folder.series import read as read_series
 
 pytestmark = pytest.mark.filterwarnings("error")
 Nvml = Callable[..., Stub]
@@ -299,6 +307,35 @@ def test_memory_use_of_the_source(nvml: Nvml) -> None:
     assert resident < 40 * 1024
 
 
-def test_the_sampler_writes_what_the_source_reads() -> None:
-    pytest.importorskip("slurmopt.job.monitor.__main__", reason="NOT TESTED: the sampler is not there yet")
-    pytest.fail("write this test, with the sampler that is there now")
+@pytest.mark.parametrize("name", ["h100", "denied", "no_driver", "lost", "hanging"])
+def test_the_sampler_writes_what_the_source_reads(nvml: Nvml, tmp_path: Path, name: str) -> None:
+    """The whole sampler, as a rank starts it, and the series that the login side reads."""
+    if importlib.util.find_spec("slurmopt.job.monitor.sampler") is None:
+        pytest.skip("NOT TESTED: this slurmopt has no sampler yet")
+    folder = RunFolder(tmp_path / "runs" / "test" / "one")
+    folder.make()
+    here = {"folder": str(folder.path), "attempt": 0, "node": "node1", "pid": os.getpid(), "pid_started": None,
+            "ranks": [], "every": 0.5, "sources": ["gpu"]}  # fmt: skip
+    stub = nvml(name, gpu1={"event": "0.5 8 79"})
+    environment = {**os.environ, **stub.environment}
+    command = [sys.executable, "-m", "slurmopt.job.monitor", json.dumps(here)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, cwd="/") as sampler:
+        time.sleep(2.5)  # of readings, each half a second
+        assert sampler.stdin is not None
+        sampler.stdin.write(b"q")
+        sampler.stdin.close()
+        assert sampler.wait(20) == 0
+    series = read_series(folder.series(0, "node1"), folder.recent_series(0, "node1"))
+    assert series is not None
+    assert {event["event"] for event in series.events} <= {"xid", "gpu_lost", "note", "whole", "others", "slow"}
+    if name == "no_driver":
+        assert "Driver Not Loaded" in series.facts["gpu_error"]
+        assert series.absent["gpu0.util"] == NOT_MEASURED
+        return
+    assert series.facts["gpus"][0]["index"] == 0
+    assert series.mean("gpu0.memory") or name == "hanging"
+    for column in GPM:
+        assert (series.mean(f"gpu0.{column}") is None) == (series.absent.get(f"gpu0.{column}") is not None)
+    if name in ("h100", "lost"):
+        assert series.mean("gpu0.power") == about(650)
+        assert [event["xid"] for event in series.events if event["event"] == "xid"] == [79]

@@ -85,7 +85,7 @@ class NvidiaSource:
         self._facts: dict[str, Any] = {}
         self._absent: dict[str, str] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=1000)
-        self._foreign: dict[int, int] = {}
+        self._most_others: dict[int, int] = {}
         self._reading = threading.Lock()
 
     def facts(self) -> dict[str, Any]:
@@ -182,8 +182,8 @@ class NvidiaSource:
         return row
 
     def _note_others(self, number: int, count: float | None) -> None:
-        if count is not None and count != self._foreign.get(number, 0):
-            self._foreign[number] = int(count)
+        if count is not None and count > self._most_others.get(number, 0):  # an event is the exception
+            self._most_others[number] = int(count)
             self._report({"event": "others", "gpu": number, "count": int(count)})
 
     def _report(self, event: dict[str, Any]) -> None:
