@@ -75,7 +75,8 @@ class Gpm:
                 value = told.get(number)
                 exact = value / 100 if isinstance(value, float) else added
                 means[name] = exact if abs(exact - added) <= _DRIFT else added
-        return {"seconds": self._last[0] - self._first[0], **means} if means else {}
+        rounded = {name: round(value, 5) for name, value in means.items()}
+        return {"seconds": round(self._last[0] - self._first[0], 1), **rounded} if means else {}
 
     def close(self) -> None:
         for sample in self._samples:

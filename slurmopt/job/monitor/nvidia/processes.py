@@ -54,12 +54,17 @@ class Others:
         return job != self._job if self._job else _owner(pid) not in (os.getuid(), None)
 
 
+def job_in(cgroups: str) -> str | None:
+    """The Slurm job that a process belongs to, by its /proc/PID/cgroup; None where there is none."""
+    match = _JOB.search(cgroups)
+    return match[1] if match else None
+
+
 def _job_of(pid: int | str) -> str | None:
     try:
-        match = _JOB.search(Path(f"/proc/{pid}/cgroup").read_text(errors="replace"))
+        return job_in(Path(f"/proc/{pid}/cgroup").read_text(errors="replace"))
     except OSError:
         return None
-    return match[1] if match else None
 
 
 def _owner(pid: int) -> int | None:

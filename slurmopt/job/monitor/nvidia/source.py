@@ -23,6 +23,9 @@ COLUMNS = (
 )  # fmt: skip
 """All columns of a GPU, after `gpuN.`; docs/gpu-monitoring.md describes each."""
 
+_PATIENCE = 0.1
+"""Seconds that `close` waits for a reading to end."""
+
 
 class Gpu:
     """One GPU or MIG slice, and how each of its columns is read."""
@@ -65,10 +68,10 @@ class Gpu:
 
 
 class NvidiaSource:
-    """The GPUs of this job. NVML is started by the first `read`; facts, and absent columns, are known after it.
+    """The GPUs of this job. `open` starts NVML; absent columns are known after the first `read`.
 
-    `events` and `facts` return at once, also while a `read` waits for the driver. `events` after `close` tells the
-    means of the whole attempt.
+    `events` and `facts` return at once, also while a `read` waits for the driver. `close` adds the means of the whole
+    attempt to the events.
     """
 
     name = "gpu"
@@ -78,11 +81,11 @@ class NvidiaSource:
         self._nvml: Library | None = None
         self._gpus: list[Gpu] = []
         self._listener: XidListener | None = None
-        self._opened = self._closed = False
+        self._closed = False
         self._facts: dict[str, Any] = {}
         self._absent: dict[str, str] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=1000)
-        self._foreign: dict[int, int] = {}
+        self._most_others: dict[int, int] = {}
         self._reading = threading.Lock()
 
     def facts(self) -> dict[str, Any]:
@@ -94,20 +97,14 @@ class NvidiaSource:
 
     def read(self) -> dict[str, float]:
         with self._reading:
-            if self._closed:
-                return {}
-            if not self._opened:
-                self._open()
-            return self._read()
+            return {} if self._closed else self._read()
 
     def events(self) -> list[dict[str, Any]]:
         return [self._events.popleft() for _ in range(len(self._events))]
 
     def close(self) -> None:
-        """Does not wait for a `read` that hangs: its handles go with the process."""
-        if self._listener is not None:
-            self._listener.stop()
-        if not self._reading.acquire(timeout=1):
+        """Waits neither for a `read` that hangs nor for the listener: what they hold goes with the process."""
+        if not self._reading.acquire(timeout=_PATIENCE):
             return
         try:
             self._closed = True
@@ -115,7 +112,7 @@ class NvidiaSource:
                 if means := gpu.whole():
                     self._report({"event": "whole", "gpu": gpu.device.index, **means})
                 gpu.close()
-            if self._nvml is not None:
+            if self._nvml is not None and (self._listener is None or self._listener.stop()):
                 self._nvml.stop()
         finally:
             self._reading.release()
@@ -129,8 +126,8 @@ class NvidiaSource:
         """GPU → field → the microseconds that reading it took, as NVML tells."""
         return {gpu.device.index: gpu.field_latencies() for gpu in self._gpus}
 
-    def _open(self) -> None:
-        self._opened = True
+    def open(self) -> None:
+        """Starts NVML, and finds the GPUs."""
         try:
             self._nvml = nvml = load()
             devices, notes = find(nvml, self._words)
@@ -140,11 +137,11 @@ class NvidiaSource:
         except NoValue as error:
             self._cannot_measure(f"GPUs are not measured: NVML does not list them: {error.reason}")
             return
-        for note in notes:
-            self._report({"event": "note", "source": self.name, "note": note})
         if not devices:
             self._cannot_measure("GPUs are not measured: NVML shows none of those that this job was given")
             return
+        for note in notes:
+            self._report({"event": "note", "source": self.name, "note": note})
         self._facts = {
             "vendor": "NVIDIA", "driver": nvml.driver, "gpus": [facts(nvml, device) for device in devices],
         }  # fmt: skip
@@ -185,8 +182,8 @@ class NvidiaSource:
         return row
 
     def _note_others(self, number: int, count: float | None) -> None:
-        if count is not None and count != self._foreign.get(number, 0):
-            self._foreign[number] = int(count)
+        if count is not None and count > self._most_others.get(number, 0):  # an event is the exception
+            self._most_others[number] = int(count)
             self._report({"event": "others", "gpu": number, "count": int(count)})
 
     def _report(self, event: dict[str, Any]) -> None:

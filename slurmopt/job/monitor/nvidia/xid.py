@@ -43,12 +43,14 @@ class XidListener:
         self._thread.start()
         return ""
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
+        """Ends the listening. Returns whether it has ended: it may be within a wait of NVML for a second more."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join(2 * _WAIT_MS / 1000)
-        if not self._thread.is_alive() and self._set is not None:
+            return False
+        if self._set is not None:
             self._free()
+        return True
 
     def _register(self, gpu: Any) -> str:
         """Why this GPU has no events. One type that it does not support would register none of them."""
