@@ -22,6 +22,8 @@ from slurmopt.ledger.findings.evidence import AttemptEvidence, GpuEvidence
 from slurmopt.ledger.findings.hardware import BUSY_TENSOR, average
 from slurmopt.units import human_bytes
 
+LEAST_SECONDS = 600.0
+"""Of training. A short try is not launched again with less."""
 GPU_SHARE = 0.5
 BIG_CARD = 36 << 30
 """Bytes: cards of 40 GB and more, the ones that a site has in several sizes."""
@@ -38,8 +40,9 @@ GPU_PEAK = "gpu_memory_peak"
 
 def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
     """GPU memory, then host memory."""
-    yield from _of_gpus(evidence)
-    yield from _of_hosts(evidence)
+    if evidence.window >= LEAST_SECONDS:
+        yield from _of_gpus(evidence)
+        yield from _of_hosts(evidence)
 
 
 def _of_gpus(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:

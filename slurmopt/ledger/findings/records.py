@@ -39,11 +39,7 @@ def evidence_of(
     since, until = _window(record, beats)
     nodes = {item.node: NodeSeries(item, since, until) for item in series}
     ranks = tuple(_rank(rank, beats.get(rank.rank), nodes.get(rank.node)) for rank in record.ranks)
-    devices = tuple(
-        device
-        for name in nodes
-        for device in nodes[name].devices([rank for rank in ranks if rank.node == name], peak_flops)
-    )
+    devices = tuple(device for name in nodes for device in nodes[name].devices(_known_ranks(ranks, name), peak_flops))
     return AttemptEvidence(
         number=record.number,
         seconds=max(0.0, record.end - record.start),
@@ -99,6 +95,12 @@ def _rank(record: RankRecord, beat: Heartbeat | None, node: NodeSeries | None) -
         compute=compute,
         exposed=exposed if exposed is not None else _of_sampled(counted, "ddp_exposed"),
     )
+
+
+def _known_ranks(ranks: Sequence[RankEvidence], node: str) -> list[RankEvidence] | None:
+    """The ranks of a node; None if not all of them, or none of the attempt's, tell which GPUs they use."""
+    here = [rank for rank in ranks if rank.node == node]
+    return here if all(rank.devices for rank in here or ranks) and ranks else None
 
 
 def _steps(beat: Heartbeat | None) -> tuple[float, float | None]:
