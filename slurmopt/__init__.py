@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from slurmopt.errors import Requeue
     from slurmopt.job.facts.rank_facts import RankFacts, rank_facts
     from slurmopt.job.worker.current_run import CurrentRun, current_run, on_stop, phase, progress, stop_requested
+    from slurmopt.job.worker.measure import flops_per_sample, flops_per_token
+    from slurmopt.job.worker.watched_loader import watch
 
 __version__ = "0.1.0"
 __all__ = [
-    "CurrentRun", "RankFacts", "Requeue", "current_run", "on_stop", "phase", "progress", "rank_facts", "stop_requested",
+    "CurrentRun", "RankFacts", "Requeue", "current_run", "flops_per_sample", "flops_per_token", "on_stop", "phase",
+    "progress", "rank_facts", "stop_requested", "watch",
 ]  # fmt: skip
 
 _HOMES = {
@@ -29,11 +32,14 @@ _HOMES = {
     "phase": "slurmopt.job.worker.current_run",
     "progress": "slurmopt.job.worker.current_run",
     "stop_requested": "slurmopt.job.worker.current_run",
+    "flops_per_sample": "slurmopt.job.worker.measure",
+    "flops_per_token": "slurmopt.job.worker.measure",
+    "watch": "slurmopt.job.worker.watched_loader",
 }
 
 _ELSEWHERE = {
     **dict.fromkeys(("Checkpointer", "SlurmoptReader", "SlurmoptWriter", "rng_state"), "slurmopt.checkpoint"),
-    **dict.fromkeys(("MicroBatch", "ResumableSampler"), "slurmopt.training"),
+    **dict.fromkeys(("MicroBatch", "ResumableSampler", "count_flops"), "slurmopt.training"),
 }
 """Names that are looked for here, and the module that has them."""
 

@@ -22,8 +22,10 @@ from slurmopt.checkpoint.tiers import tiers_of
 from slurmopt.checkpoint.writer.writer_pool import WriterPool
 from slurmopt.config.checkpoint import check_packages, checkpoint_of
 from slurmopt.errors import CheckpointError, Requeue
+from slurmopt.job.heartbeat.activity_clock import CHECKPOINT, SAVING
 from slurmopt.job.worker.coordinated_stop import CoordinatedStop
 from slurmopt.job.worker.current_run import CurrentRun, leave_word, phase
+from slurmopt.job.worker.measure import spending
 from slurmopt.units import seconds
 
 _LAST_STEP = 10**15
@@ -133,7 +135,7 @@ class Checkpointer:
 
     def _save_and_requeue(self, step: int, state: dict[str, Any], metrics: dict[str, float] | None) -> NoReturn:
         """The last save of an attempt. The attempt ends even if it fails, since its time is over."""
-        with phase("saving"):
+        with phase(SAVING):
             durable = self._save(step, state, metrics, force=True) and self.wait()
         leave_word()
         raise Requeue(f"{'saved' if durable else 'could not save'} step {step} before the job ends")
@@ -142,6 +144,10 @@ class Checkpointer:
         numbers = _numbers(metrics or {})  # not earlier: reading a tensor on a GPU waits for it
         self._warn_if_not_restored()
         wait_for_queued_work()  # the training would wait for that without a save too
+        with spending(CHECKPOINT):
+            return self._save_now(step, state, numbers, force)
+
+    def _save_now(self, step: int, state: dict[str, Any], numbers: dict[str, float], force: bool) -> bool:
         began = time.monotonic()
         has_free_buffer = self._snapshots.has_free_buffer(wait=force)
         # Collected before the exchange where the save is expected, so that one exchange is enough. On all ranks or
@@ -199,15 +205,17 @@ class Checkpointer:
             return True
         name, due = self._last
         tier = self._config.durable_tier
-        return self._writers.wait(name, tier if tier in due else due[-1])
+        with spending(CHECKPOINT):
+            return self._writers.wait(name, tier if tier in due else due[-1])
 
     def close(self) -> None:
         """Waits for the saves that have begun, and ends the writer process."""
         self._closed = True
-        self._stop.close()
-        self._writers.close()
-        self._snapshots.close()
-        self._ranks.close()
+        with spending(SAVING):
+            self._stop.close()
+            self._writers.close()
+            self._snapshots.close()
+            self._ranks.close()
 
     def _durable(self, tier: str, step: int) -> None:
         """Called from the writer's thread when a save has become durable."""

@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.config.check import AUTO_OFF
-from slurmopt.config.health import Checks, from_word
+from slurmopt.config.health import Checks
+from slurmopt.config.health import from_word as checks_from_word
+from slurmopt.config.monitor import Sampling
+from slurmopt.config.monitor import from_word as sampling_from_word
 from slurmopt.config.network import PROCESS_GROUP_BACKENDS
 from slurmopt.config.restart import AFTER_SIGNAL
 from slurmopt.config.task import PER
@@ -55,6 +58,8 @@ class RankArgs:
     """Seconds of `restart.hang_after`, None for auto; infinite if no watchdog runs."""
     health: Checks | None = None
     """The health checks before the task; None for no checks."""
+    monitor: Sampling | None = None
+    """What the sampler of the node measures; None for no sampler."""
     cpu_bind: bool = True
     """Whether a rank that Slurm has not bound is bound to the CPUs near its GPU."""
     exit_after_signal: str = "continue"
@@ -90,6 +95,7 @@ def parse(argv: list[str]) -> RankArgs:
         command=command,
         hang_after=options.hang_after,
         health=options.health,
+        monitor=options.monitor,
         cpu_bind=options.cpu_bind == "auto",
         exit_after_signal=options.exit_after_signal,
         ranks_per_node=options.ranks_per_node,
@@ -136,7 +142,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--forward", metavar="SIGNAL", help="the command's signal before the time limit")
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
     parser.add_argument("--hang-after", type=stacks.hang_after, default="auto", metavar="auto|off|SECONDS")
-    parser.add_argument("--health", type=from_word, metavar="JSON", help="the checks of the node")
+    parser.add_argument("--health", type=checks_from_word, metavar="JSON", help="the checks of the node")
+    parser.add_argument("--monitor", type=sampling_from_word, metavar="JSON", help="what the node's sampler measures")
     parser.add_argument("--cpu-bind", choices=AUTO_OFF, default="auto", help="bind to the CPUs near the GPU")
     parser.add_argument("--exit-after-signal", choices=AFTER_SIGNAL, default="continue")
     parser.add_argument("--function", metavar="PKG.MOD.FN")

@@ -3,7 +3,8 @@
 An attempt has two files for each node in `series/attempt-K/`:
 
     NODE.recent.jsonl   a row for each interval (10 s by default); only the newest rows are kept
-    NODE.jsonl          a row for each ten minutes: exact means of the rows of the other file; all are kept
+    NODE.jsonl          a row for each ten minutes: exact means of the rows of the other file; rows that are older than
+                        16 to 32 hours are merged again, to a row for each hour; all are kept
 
 Each line is a JSON value:
 
@@ -21,27 +22,35 @@ kinds of columns differ: the maximum is taken where the name ends in `_peak`, th
 
 `absent` tells why a column that the hardware might have has no values: `not supported`, `not allowed`, `not measured`.
 A zero is a measured zero.
+
+The end of a row of NODE.jsonl is the end of the last row of NODE.recent.jsonl that it contains, to the digit. Lengths
+are of a monotonic clock: a row that starts before its predecessor ended shows that the node's clock was set back, and
+`read` moves the rows before it by the difference.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slurmopt.errors import StorageError
-from slurmopt.run_folder import events
-from slurmopt.run_folder.json_values import as_int, number, text
+from slurmopt.run_folder.series_file import SeriesFile, Table
+from slurmopt.run_folder.series_format import (
+    ABSENT,
+    FORMAT,
+    KEY,
+    LAST,
+    NOT_ALLOWED,
+    NOT_MEASURED,
+    NOT_SUPPORTED,
+    PEAK,
+)
 
-FORMAT = 1
-KEY = "slurmopt_series"
-NOT_SUPPORTED, NOT_ALLOWED, NOT_MEASURED = "not supported", "not allowed", "not measured"
-ABSENT = (NOT_SUPPORTED, NOT_ALLOWED, NOT_MEASURED)
-PEAK, LAST = "_peak", ".step"
-_MOST_COLUMNS = 20_000
+__all__ = ["ABSENT", "FORMAT", "KEY", "NOT_ALLOWED", "NOT_MEASURED", "NOT_SUPPORTED", "Series", "merge", "read"]
+
+_SET_BACK = 1.0
+"""Seconds by which a row starts before the end of its predecessor where the clock was set back, at the least."""
 
 
 @dataclass
@@ -90,72 +99,87 @@ def merge(column: str, values: Iterable[float | None], seconds: Iterable[float])
     return sum(value * weight for value, weight in known) / total if total else known[-1][0]
 
 
-def read(path: Path, recent: Path | None = None) -> Series | None:
-    """The series of one node: the rows in `path`, then those of `recent` that are newer. None where there is neither.
+def read(
+    path: Path,
+    recent: Path | None = None,
+    detail: bool = False,
+    since: float | None = None,
+    wanted: Callable[[str], bool] | None = None,
+) -> Series | None:
+    """The series of one node; None where there is neither file.
+
+    It has the rows of `path`, then those of `recent` that are newer. With `detail` it has all rows of `recent`, and
+    those of `path` for the time before them. With `since` it has only rows that end after that time, and with `wanted`
+    only these columns.
 
     Lines that are torn or that no sampler writes are skipped. StorageError where a newer version of slurmopt wrote it;
-    OSError.
+    OSError; TooLarge where it is larger than any series.
     """
-    series: Series | None = None
-    for file in (path, recent):
-        if file is not None:
-            series = _add(series, events.lines(file), file)
+    merged, fine = SeriesFile(path), None if recent is None else SeriesFile(recent)
+    header = (fine and fine.header) or merged.header
+    if header is None:
+        return None
+    series = Series(header.node, header.attempt, absent=header.absent, facts=header.facts)
+    series.events = [*merged.events, *(fine.events if fine is not None else ())]
+    tables = list(merged.tables(since, wanted))
+    last = tables[-1].ends[-1] if tables else since
+    newer = [] if fine is None else list(fine.tables(since if detail else last, wanted))
+    if detail:
+        tables, newer = _joined(tables, newer)
+    for table in (*tables, *newer):
+        _append(series, table)
+    _straighten(series, since)
     return series
 
 
-def _add(series: Series | None, lines: Iterable[bytes], file: Path) -> Series | None:
-    columns: list[str] = []
-    rows: list[list[Any]] = []
-    last = series.times[-1] if series is not None and series.times else float("-inf")
-    for line in lines:
-        value = None
-        with contextlib.suppress(ValueError, RecursionError):
-            value = json.loads(line)
-        if isinstance(value, list) and len(value) == len(columns) + 2 and columns:
-            if isinstance(value[0], (int, float)) and value[0] > last and number(value[1]) and number(value[0]):
-                rows.append(value)
-                last = value[0]
-        elif isinstance(value, dict) and KEY in value:
-            _append(series, columns, rows)
-            series, columns, rows = _header(series, value, file), _columns(value), []
-        elif isinstance(value, dict) and series is not None and text(value.get("event")) and number(value.get("time")):
-            series.events.append(value)
-    _append(series, columns, rows)
-    return series
+def _joined(merged: list[Table], fine: list[Table]) -> tuple[list[Table], list[Table]]:
+    """The merged rows before the fine ones, and the fine rows after those: they meet where a row of both ends at the
+    same time, whatever the clock did; else the merged ones come first."""
+    known = {end for table in fine for end in table.ends}
+    for number, table in enumerate(merged):
+        if (row := next((at for at, end in enumerate(table.ends) if end in known), None)) is not None:
+            before = [*merged[:number], table.part(slice(row + 1))]
+            return before, _after(fine, table.ends[row])
+    return merged, fine
 
 
-def _header(series: Series | None, value: dict[str, Any], file: Path) -> Series:
-    written = as_int(value[KEY])
-    if written is None or written > FORMAT:
-        raise StorageError(
-            f"{file}: its format is {text(value[KEY])}, and this slurmopt reads up to {FORMAT}: update slurmopt"
-        )
-    if series is None:
-        series = Series(text(value.get("node")) or "?", as_int(value.get("attempt")) or 0)
-    absent, facts = value.get("absent"), value.get("facts")
-    if isinstance(absent, dict):
-        series.absent = {str(name): str(why) for name, why in absent.items() if why in ABSENT}
-    if isinstance(facts, dict):
-        series.facts = facts
-    return series
+def _after(fine: list[Table], end: float) -> list[Table]:
+    """The rows behind the one that ended at `end`."""
+    number = next(at for at, table in enumerate(fine) if end in table.ends)
+    return [fine[number].part(slice(fine[number].ends.index(end) + 1, None)), *fine[number + 1 :]]
 
 
-def _columns(value: dict[str, Any]) -> list[str]:
-    columns = value.get("columns")
-    if not isinstance(columns, list) or len(columns) > _MOST_COLUMNS:
-        return []
-    return [str(name) for name in columns]
-
-
-def _append(series: Series | None, columns: list[str], rows: list[list[Any]]) -> None:
-    """Adds the rows below one header; a value of a wrong type counts as not measured."""
-    if series is None or not rows:
-        return
+def _append(series: Series, table: Table) -> None:
+    """Adds rows to the series."""
     before = len(series.times)
-    by_column = list(zip(*rows, strict=True))
-    series.times += map(float, by_column[0])
-    series.seconds += map(float, by_column[1])
-    for name, values in zip(columns, by_column[2:], strict=True):
-        series.values.setdefault(name, [None] * before).extend(map(number, values))
-    for values_of in series.values.values():
-        values_of += [None] * (len(series.times) - len(values_of))
+    series.times += table.ends
+    series.seconds += table.seconds
+    for name, values in zip(table.columns, table.values, strict=True):
+        if not before:
+            series.values[name] = values
+        elif name in series.values:
+            series.values[name] += values
+        else:
+            series.values[name] = [*[None] * before, *values]
+    for known in series.values.values():
+        if len(known) < len(series.times):
+            known += [None] * (len(series.times) - len(known))
+
+
+def _straighten(series: Series, since: float | None) -> None:
+    """Moves the rows before each point where the clock was set back. Leaves out rows that do not follow their
+    predecessors even so, and those that end before `since`."""
+    times, shift, next_start = series.times, 0.0, float("inf")
+    for at in reversed(range(len(times))):
+        if (gap := next_start - times[at]) < -_SET_BACK:
+            shift += gap
+        next_start = times[at] - series.seconds[at]
+        times[at] += shift
+    last, keep = float("-inf") if since is None else since, []
+    for at, time in enumerate(times):
+        if time > last:
+            keep.append(at)
+            last = time
+    if len(keep) < len(times):
+        series.times, series.seconds = [times[at] for at in keep], [series.seconds[at] for at in keep]
+        series.values = {name: [values[at] for at in keep] for name, values in series.values.items()}

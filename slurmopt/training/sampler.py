@@ -22,6 +22,7 @@ from torch.utils.data import Sampler
 
 from slurmopt.errors import CheckpointError, JobError
 from slurmopt.job.facts.rank_facts import rank_facts
+from slurmopt.job.worker.watched_loader import watch
 from slurmopt.training.accumulation import MicroBatch, Part, passes, synchronised
 from slurmopt.training.global_batches import GlobalBatches
 from slurmopt.training.permutation import Permutation
@@ -256,7 +257,7 @@ class ResumableSampler(Sampler[list[int]]):
         text = f"workers {self._seed} {self._epoch} {self._consumed} {self._batches.rank}"
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little"))
-            return iter(loader)
+            return iter(watch(loader))
 
 
 def _refuse_empty_epoch(batches: GlobalBatches) -> None:

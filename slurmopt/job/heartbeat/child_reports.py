@@ -16,7 +16,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from slurmopt.job.heartbeat.device_metrics import DeviceMetrics
+from slurmopt.job.heartbeat.activity_clock import RUNNING
+from slurmopt.job.heartbeat.training_meter import TrainingMeter
 
 PROGRESS = "SLURMOPT_PROGRESS"
 """Environment variable: the abstract socket's name, for the children."""
@@ -24,6 +25,8 @@ STOP_NOTICED = b"told"
 """What a child sends once it has learned that it is to stop."""
 LAST_METRICS = 1.0
 """Seconds that the end of a process waits for metrics which a GPU still computes."""
+MEASURED = "measured"
+"""The key of a message with what a child has measured since it began: later messages contain all of the earlier."""
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel vouches for them
 _REPORTS_AT_ONCE = 100
 
@@ -80,28 +83,34 @@ class ChildReports:
         self._address = "\0" + name
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sent = float("-inf")
-        self.phase = "running"
+        self._id = os.urandom(8).hex()
+        self.phase = RUNNING
+        self.meter = TrainingMeter()
+        self.meter.clock.enter(RUNNING)
         self._waiting: tuple[Any, ...] | None = None
-        self._metrics = DeviceMetrics()
+        self._last: tuple[int, int | None] | None = None
 
     def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
-        earlier = {} if self._waiting is None else self._waiting[2]
+        numbers = self.meter.stepped(step, metrics)
         self._last = step, total
-        self._waiting = (step, total, {**earlier, **self._metrics.take(metrics)})
+        self._waiting = (step, total, numbers if self._waiting is None else {**self._waiting[2], **numbers})
         if time.monotonic() - self._sent >= self._AT_MOST_EVERY:
             self.flush()
 
-    def enter(self, phase: str) -> None:
+    def show(self, phase: str) -> None:
         """Reports what the training does now."""
         self.phase = phase
         self.flush(self._TIMEOUT)
         self._send(json.dumps({"phase": phase}).encode(), self._TIMEOUT)
+        self._tell_measured(self._TIMEOUT)
 
     def close(self) -> None:
         """Sends the last step at the end of the process, with the metrics that a GPU still computes."""
-        if late := self._metrics.come(LAST_METRICS):
+        if (late := self.meter.metrics.come(LAST_METRICS)) and self._last is not None:
             self._waiting = (*self._last, {**(self._waiting[2] if self._waiting else {}), **late})
         self.flush(self._TIMEOUT)
+        if self._last is not None:
+            self._tell_measured(self._TIMEOUT, has_ended=True)
 
     def flush(self, timeout: float = 0.0) -> None:
         """Sends the waiting report. A step does not wait for the queue, which another user of the node may keep full;
@@ -111,6 +120,19 @@ class ChildReports:
         self._sent = time.monotonic()
         if self._send(json.dumps(self._waiting).encode(), timeout):
             self._waiting = None
+            self._tell_measured(timeout)
+
+    def _tell_measured(self, timeout: float, has_ended: bool = False) -> None:
+        """Sends all that was measured so far: what is lost on the way, the next message makes good. In a message of its
+        own, for a rank of an earlier version would take no longer form of a step's."""
+        clock = self.meter.clock
+        measured = {
+            "id": self._id,
+            "now": None if has_ended else clock.activity,
+            "spent": clock.spent(),
+            "counted": self.meter.counters.totals(),
+        }
+        self._send(json.dumps({MEASURED: measured}).encode(), timeout)
 
     def tell(self) -> None:
         """Reports that this child knows that it is to stop."""

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _SLOTS = 256
@@ -24,7 +25,9 @@ class DeviceMetrics:
     """The training's thread calls `take`; any thread calls `come`. No lock is held during calls of CUDA: if a GPU
     hangs, its queue fills up and the call does not return, but heartbeats must still be written."""
 
-    def __init__(self) -> None:
+    def __init__(self, counted: Mapping[str, Callable[[str, float], None]] | None = None) -> None:
+        """`counted`: name → what is called with each of its values, also with those that newer ones replace."""
+        self._counted = counted or {}
         self._lock = threading.RLock()  # the second SIGTERM ends the rank from inside a signal handler
         self._bits: Any = None
         self._numbers: Any = None
@@ -41,13 +44,22 @@ class DeviceMetrics:
                     self._copy(name, value)
                 continue
             values[name] = float(value)
-            with self._lock:  # what still comes under this name is older; its slot stays taken until then
-                self._coming = deque((None if each == name else each, slot) for each, slot in self._coming)
+            if name in self._counted:
+                self._counted[name](name, values[name])
+            elif self._coming:
+                self._outdate(name)
         return values
+
+    def _outdate(self, name: str) -> None:
+        """What still comes under this name is older than the newest value; its slot stays taken until then."""
+        with self._lock:
+            self._coming = deque((None if each == name else each, slot) for each, slot in self._coming)
 
     def come(self, seconds: float = 0.0) -> dict[str, float]:
         """The numbers that have arrived since, the last of each name. Waits for them up to `seconds`."""
         values: dict[str, float] = {}
+        if not self._coming:
+            return values
         deadline = time.monotonic() + seconds
         with self._lock:
             while self._coming:
@@ -55,6 +67,8 @@ class DeviceMetrics:
                 if int(self._bits[slot]) != _UNKNOWN:
                     if name is not None:
                         values[name] = float(self._numbers[slot])
+                        if name in self._counted:
+                            self._counted[name](name, values[name])
                     self._coming.popleft()
                 elif time.monotonic() < deadline:
                     time.sleep(_PAUSE)
@@ -77,7 +91,7 @@ class DeviceMetrics:
 def _is_on_gpu(value: Any) -> bool:
     """Whether `value` is a tensor of one number on a GPU. Not a DTensor, such as FSDP2's gradient norm: `float()` reads
     it."""
-    if hasattr(value, "full_tensor") or not hasattr(value, "detach"):
+    if type(value) is float or hasattr(value, "full_tensor") or not hasattr(value, "detach"):
         return False
     return getattr(getattr(value, "device", None), "type", None) == "cuda" and bool(value.numel() == 1)
 

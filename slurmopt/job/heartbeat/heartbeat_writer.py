@@ -14,10 +14,13 @@ from typing import Any
 
 from slurmopt import log
 from slurmopt.job import signals
+from slurmopt.job.facts import gpus
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.heartbeat.activity import EVERY, Activity
-from slurmopt.job.heartbeat.child_reports import LAST_METRICS, PROGRESS, STOP_NOTICED, Inbox
-from slurmopt.job.heartbeat.device_metrics import DeviceMetrics
+from slurmopt.job.heartbeat.activity_clock import ENDED, LONGEST_NAME
+from slurmopt.job.heartbeat.child_measurements import ChildMeasurements
+from slurmopt.job.heartbeat.child_reports import LAST_METRICS, MEASURED, PROGRESS, STOP_NOTICED, Inbox
+from slurmopt.job.heartbeat.training_meter import TrainingMeter
 from slurmopt.job.watchdog.stacks import Stacks
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.heartbeat import Heartbeat
@@ -27,8 +30,9 @@ _AT_MOST_EVERY = 1.0
 _IDLE_SECONDS = 60.0
 """After so many seconds without a step, other signs of life are measured."""
 _MOST_PHASES = 32
-_LONGEST_PHASE = 64
 _NEWS_PER_SECOND = 100  # of all ranks together
+_NOT_OURS = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+"""What a datagram raises that no child of ours has sent."""
 
 
 class HeartbeatWriter:
@@ -49,6 +53,7 @@ class HeartbeatWriter:
         self._stacks = stacks
         self._heartbeat = Heartbeat(facts.rank, facts.world_size, facts.node, self.pid, every)
         self._heartbeat.phases["starting"] = self._heartbeat.started
+        self._heartbeat.gpus = gpus.of_rank(os.environ, facts)
         # Re-entrant: the second SIGTERM ends the rank from inside a signal handler.
         self._lock = threading.RLock()  # of the heartbeat's fields: held for microseconds, for training waits for it
         self._writing = threading.RLock()  # of the file
@@ -61,12 +66,14 @@ class HeartbeatWriter:
         self._complained = self._has_folder = False
         self.unwritten: OSError | None = None
         """Why the last heartbeat could not be written; None if it was written."""
-        self._metrics = DeviceMetrics()
+        self.meter = TrainingMeter()
+        """What this process measures of the training."""
+        self._children = ChildMeasurements()
         self._inbox = Inbox()
 
     def start(self) -> None:
         """Writes the first heartbeat, and starts the thread that writes the others."""
-        self._write(self._heartbeat)  # a folder that cannot be written may be back for the next one
+        self._write(self._measured(self._heartbeat))  # a folder that cannot be written may be back for the next one
         self._inbox.open()
         os.environ[PROGRESS] = self._inbox.name
         if self._stacks is not None:
@@ -79,13 +86,28 @@ class HeartbeatWriter:
         return self._heartbeat.phase
 
     def enter(self, phase: str) -> None:
-        """Sets what the rank does now: one of the phases of a heartbeat, or a name that the training chose."""
+        """Sets what the rank does now: one of the phases of a heartbeat."""
+        self.meter.clock.enter(phase)
+        self.show(phase)
+
+    def show(self, phase: str) -> None:
+        """Shows what the rank does now, by a name that the training chose; its time is measured where it is spent."""
         with self._lock:
             beat = self._heartbeat
-            beat.phase = phase[:_LONGEST_PHASE]
+            beat.phase = phase[:LONGEST_NAME]
             if len(beat.phases) < _MOST_PHASES:
                 beat.phases.setdefault(beat.phase, time.time())
             self._news = True
+
+    def name_gpus(self) -> None:
+        """Looks up the UUIDs of the rank's GPUs, in a thread, as a driver may not answer for a minute."""
+        if self._heartbeat.gpus:
+            threading.Thread(target=self._name_gpus, name="slurmopt-gpus", daemon=True).start()
+
+    def _name_gpus(self) -> None:
+        names = gpus.uuids(self._heartbeat.gpus)
+        with self._lock:
+            self._heartbeat.gpus, self._news = names, True
 
     def note_asked(self, who: str) -> None:
         """Writes at once who asked the rank to save and stop: `USR1`, `TERM` or `file`. The first one is kept."""
@@ -112,7 +134,9 @@ class HeartbeatWriter:
     def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
         """Takes a step in; the thread writes it within about a second, where there are a hundred ranks at most. Of
         `metrics` a GPU may still compute some: they follow once they are there."""
-        numbers = self._metrics.take(metrics) if metrics else None
+        self._take_step(step, total, self.meter.stepped(step, metrics))
+
+    def _take_step(self, step: int, total: int | None, numbers: dict[str, float]) -> None:
         with self._lock:
             beat = self._heartbeat
             if beat.step is None or step > beat.step:
@@ -145,12 +169,13 @@ class HeartbeatWriter:
             if self._heartbeat.outcome is not None:
                 return
             self.catch_up()  # the last step of a command that has just ended
-            self._heartbeat.metrics.update(self._metrics.come(LAST_METRICS))
-            self._heartbeat.phase = "ended"
-            self._heartbeat.phases["ended"] = time.time()
+            self._heartbeat.metrics.update(self.meter.metrics.come(LAST_METRICS))
+            self.meter.clock.enter(ENDED)
+            self._heartbeat.phase = ENDED
+            self._heartbeat.phases[ENDED] = time.time()
             self._heartbeat.outcome = outcome.as_dict()
             self._news = self._hurry = False
-            self._write(self._heartbeat)
+            self._write(self._measured(self._heartbeat))
 
     def close(self) -> None:
         """Ends the looks. Called once the rank waits for nobody any more."""
@@ -206,20 +231,37 @@ class HeartbeatWriter:
         if data == STOP_NOTICED:
             signals.tell()
             return
-        with contextlib.suppress(ValueError, TypeError, KeyError):  # not one of ours
+        with contextlib.suppress(*_NOT_OURS):
             report = json.loads(data)
             if not isinstance(report, dict):
-                self.report(*report)
-            elif (phase := str(report["phase"])) != "ended":
-                self.enter(phase)
+                self._take_childs_step(*report)
+            elif MEASURED in report:
+                self._children.take(report[MEASURED], self.meter.clock.spent())
+            elif (phase := str(report["phase"])) != ENDED:
+                self.show(phase)
+
+    def _take_childs_step(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
+        numbers = {str(name): float(value) for name, value in metrics.items()}
+        self._take_step(int(step), None if total is None else int(total), numbers)
+        self.meter.clock.end_first_step()
+
+    def _measured(self, beat: Heartbeat) -> Heartbeat:
+        """A copy of the heartbeat with what the rank has spent and counted until now."""
+        return replace(
+            beat,
+            metrics=dict(beat.metrics),
+            phases=dict(beat.phases),
+            spent=self._children.spent(self.meter.clock.spent()),
+            counted=self._children.counted(self.meter.counters.totals()),
+        )
 
     def _beat(self) -> None:
         with self._writing:
             with self._lock:
                 self._news = self._hurry = False
                 beat = self._heartbeat
-                beat.metrics.update(self._metrics.come())
-                now = replace(beat, metrics=dict(beat.metrics), phases=dict(beat.phases))
+                beat.metrics.update(self.meter.metrics.come())
+                now = self._measured(beat)
             if now.outcome is None:
                 self._write(now)
 

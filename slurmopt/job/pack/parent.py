@@ -14,6 +14,7 @@ from slurmopt.job.facts import environment_info, open_files, process_tree
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.health.check import check
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
+from slurmopt.job.monitor.start import start
 from slurmopt.job.pack.archiving import Archiving
 from slurmopt.job.pack.attempts import Attempts
 from slurmopt.job.pack.journal import TaskJournal
@@ -39,6 +40,7 @@ def main(argv: list[str]) -> NoReturn:
     attempt = int(os.environ.get(current_run.ATTEMPT) or 0)
     facts = rank.export(pack.call, attempt)
     live = rank.start_heartbeat(pack.call, attempt, facts)
+    sampler = start(pack.call.monitor, pack.folder, attempt, facts)
     process_tree.adopt_orphans()
     loop: Loop | None = None
     try:
@@ -51,6 +53,8 @@ def main(argv: list[str]) -> NoReturn:
     except (OSError, SlurmoptError) as error:
         outcome = failures.outcome_of(error)
         say(outcome.error or outcome.outcome)
+    if sampler is not None:
+        sampler.close()
     _end(live, outcome, loop.archiving if loop is not None and outcome.outcome != REQUEUE else None)
 
 

@@ -18,8 +18,10 @@ from slurmopt import log
 from slurmopt.errors import JobError, Pruned, Requeue, one_line
 from slurmopt.job import failures, signals
 from slurmopt.job.facts.rank_facts import RankFacts, rank_facts
+from slurmopt.job.heartbeat import ddp_timings
 from slurmopt.job.heartbeat.child_reports import PROGRESS, ChildReports
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
+from slurmopt.job.heartbeat.training_meter import TrainingMeter
 from slurmopt.run_folder.access.files import open_append
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder, run_folder
@@ -53,10 +55,13 @@ def current_run() -> CurrentRun:
     return CurrentRun(run_folder(Path(folder), os.environ), int(os.environ.get(ATTEMPT) or 0), rank_facts())
 
 
-def progress(step: int, total: int | None = None, **metrics: float) -> None:
+def progress(
+    step: int, total: int | None = None, *, tokens: float | None = None, samples: float | None = None, **metrics: float
+) -> None:
     """Reports the progress of the training, as `slurmopt status` shows it. Cheap enough for every step; a no-op outside
     a slurmopt job.
 
+    `tokens` and `samples` are what this rank has processed since its last call: they are added up, and are metrics too.
     `metrics` are numbers, or values that `float()` converts. A tensor on a GPU is not waited for: its value at this
     call is shown once the GPU has computed it. Only the search of a trial needs it at once. Raises `Pruned` in a trial
     that its search gives up.
@@ -64,6 +69,10 @@ def progress(step: int, total: int | None = None, **metrics: float) -> None:
     reports = _reports()
     if reports is None:
         return
+    if tokens is not None:
+        metrics["tokens"] = tokens
+    if samples is not None:
+        metrics["samples"] = samples
     judge = _judge if reports is _live else None
     if judge is not None:
         metrics = {name: float(value) for name, value in metrics.items()}
@@ -178,12 +187,20 @@ def phase(name: str) -> Iterator[None]:
     if reports is None:
         yield
         return
-    before = reports.phase
-    reports.enter(name)
+    clock = reports.meter.clock
+    before, outer = reports.phase, clock.begin(name)
+    reports.show(name)
     try:
         yield
     finally:
-        reports.enter(before)
+        clock.resume(outer)
+        reports.show(before)
+
+
+def meter() -> TrainingMeter | None:
+    """What measures the training in this process; None where it reports nothing."""
+    reports = _reports()
+    return None if reports is None else reports.meter
 
 
 def moved(count: int) -> None:
@@ -230,6 +247,7 @@ def _child_reports() -> ChildReports | None:
     own_rank = os.environ.get(LOCAL_RANK)
     if not name or os.environ.get("LOCAL_RANK", _slurm_local_rank(own_rank)) != own_rank:
         return None
+    ddp_timings.find_models()
     reports = ChildReports(name)
     atexit.register(reports.close)
     return reports
@@ -280,3 +298,5 @@ def _stop_file_is_there() -> bool:
 
 
 _take_uncaught()
+if PROGRESS in os.environ:  # in a command's Python, which has often imported torch by now
+    ddp_timings.find_models()

@@ -15,6 +15,7 @@ from slurmopt.job import failures
 from slurmopt.job.facts import environment_info
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.health.check import check_gpu
+from slurmopt.job.heartbeat import ddp_timings
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.rank_args import RankArgs
 from slurmopt.job.rendezvous.process_group import ProcessGroup
@@ -38,7 +39,9 @@ class FunctionTask:
             self._live.enter("waiting")
             if not (self._alone_without_torch() or getattr(function, "makes_process_group", False)):
                 self._group.join()
+            ddp_timings.find_models()
             self._live.enter("running")
+            self._live.name_gpus()
             if self._facts.rank == 0:
                 environment_info.note(self._call.folder, self._attempt, self._facts)
             return failures.finished(_storable(function(config)))

@@ -25,6 +25,7 @@ from slurmopt.job.facts.rank_facts import (
 )
 from slurmopt.job.health.check import check
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
+from slurmopt.job.monitor.start import sampled
 from slurmopt.job.rank_args import COMMAND, NO_VERDICT, OF_POINT, RankArgs, parse
 from slurmopt.job.rendezvous.gloo import gloo_exports
 from slurmopt.job.watchdog import flight_recorder
@@ -140,7 +141,11 @@ def run_rank(argv: list[str]) -> Outcome:
         use_own_cpus(launched_facts(os.environ), call.cpu_bind)
     attempt = int(os.environ.get(run.ATTEMPT) or 0)
     facts = export(call, attempt)
-    with contextlib.closing(start_heartbeat(call, attempt, facts)) as live:
+    sampling = None if NO_VERDICT in argv else call.monitor  # the parent of a pack has a sampler for all points
+    with (
+        contextlib.closing(start_heartbeat(call, attempt, facts)) as live,
+        sampled(sampling, call.folder, attempt, facts),
+    ):
         try:
             call = of_point(call, facts.rank)
         except UNPREPARED as error:

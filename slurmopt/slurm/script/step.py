@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from slurmopt.config.health import checks_of
+from slurmopt.config.monitor import sampling_of
 from slurmopt.config.schema import Settings
 from slurmopt.config.task_command.words import command_word
 from slurmopt.run_folder.process import module_start
@@ -150,6 +151,8 @@ def task_arguments(settings: Settings, of_point: bool = False) -> list[str]:
         container = settings.environment.container.image is not None
         checks = checks_of(settings.health, checkpoint.scratch.path, checkpoint.shared.path, container)
         words += ["--health", checks.to_json_arg()]
+    if settings.monitor.sampler:
+        words += ["--monitor", sampling_of(settings.monitor).to_json_arg()]
     if settings.restart.exit_after_signal != "continue":
         words += ["--exit-after-signal", settings.restart.exit_after_signal]
     if task.command is not None or of_point:

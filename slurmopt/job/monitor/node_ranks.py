@@ -1,0 +1,46 @@
+"""Reads the heartbeats of the ranks of this node."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+from slurmopt.job.monitor.here import Here
+from slurmopt.run_folder import heartbeat
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.json_values import as_int
+
+_EVERY = 8.0
+"""Seconds. A heartbeat is written every ten seconds by default, and lies on a shared file system."""
+
+
+class NodeRanks:
+    """The newest heartbeat of each rank of the node. Several sources share it."""
+
+    def __init__(self, here: Here) -> None:
+        self._here = here
+        self._beats: dict[int, Heartbeat] = {}
+        self._read: float | None = None
+        self._lock = threading.Lock()
+
+    def beats(self) -> dict[int, Heartbeat]:
+        """Rank → its heartbeat, a few seconds old at most."""
+        with self._lock:
+            if self._read is None or time.monotonic() - self._read >= min(_EVERY, self._here.every):
+                for rank in self._here.ranks:
+                    self._look(rank)
+                self._read = time.monotonic()
+            return dict(self._beats)
+
+    def _look(self, rank: int) -> None:
+        path = self._here.run.heartbeat(self._here.attempt, rank)
+        with contextlib.suppress(OSError):  # the file system is away: the last one stands
+            beat = heartbeat.read(path)
+            if beat is not None and beat.node == self._here.node:
+                self._beats[rank] = beat
+
+    def pids(self) -> list[int]:
+        """The processes of the ranks."""
+        told = [as_int(beat.pid) for beat in self.beats().values()]
+        return list(dict.fromkeys([self._here.pid, *(pid for pid in told if pid)]))

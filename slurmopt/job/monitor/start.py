@@ -1,0 +1,115 @@
+"""Starts the sampler of a node, and ends it with the rank that started it.
+
+The sampler is no child of the rank: a shell starts it and ends at once. So it is none of the processes that a training,
+or slurmopt, waits for, signals, counts or kills below a rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from slurmopt import log
+from slurmopt.config.monitor import Sampling
+from slurmopt.job.facts.rank_facts import RankFacts, in_slurm_step
+from slurmopt.job.monitor.here import Here
+from slurmopt.run_folder.access.open_folders import handed_on
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.process import module_words, started_at
+
+LEAVE = b"q"
+"""What the rank writes when it ends. The end of the pipe alone may be the work of a training that closes all files."""
+_SECONDS = 1.0
+_DETACHED = 'trap "" HUP INT QUIT USR1 USR2 TERM; exec 3<&0; exec "$@" <&3 3<&- &'
+"""Slurm's signals are for the training. What a shell ignores stays ignored in what it starts."""
+
+
+class Sampler:
+    """A sampler that runs. It leaves when `close` asks it to, and when this process is gone."""
+
+    def __init__(self, here: Here) -> None:
+        """Raises OSError if it cannot be started."""
+        self._pid = os.getpid()
+        told, self._tell = os.pipe()
+        self._gone, gone = os.pipe()
+        try:
+            words = ["/bin/sh", "-c", _DETACHED, "sh", sys.executable, *module_words("slurmopt.job.monitor")]
+            subprocess.run([*words, here.to_json_arg()], stdin=told, stdout=gone, start_new_session=True, check=False)
+        except OSError:
+            os.close(self._tell)
+            os.close(self._gone)
+            raise
+        finally:
+            os.close(told)
+            os.close(gone)
+        self._ends = {end: _identity(end) for end in (self._tell, self._gone)}
+
+    def close(self) -> None:
+        """Asks the sampler to write its last row and to leave, and waits for that for a second at most. Does nothing in
+        a forked child, and where the training has closed the pipe."""
+        if os.getpid() != self._pid or any(_identity(end) != known for end, known in self._ends.items()):
+            return
+        with contextlib.suppress(OSError):  # it is gone
+            os.write(self._tell, LEAVE)
+        os.close(self._tell)
+        deadline = time.monotonic() + _SECONDS
+        while (left := deadline - time.monotonic()) > 0 and select.select([self._gone], [], [], left)[0]:
+            if not os.read(self._gone, 1024):
+                break
+        os.close(self._gone)
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    try:
+        facts = os.fstat(descriptor)
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
+
+
+def start(sampling: Sampling | None, folder: RunFolder, attempt: int, facts: RankFacts) -> Sampler | None:
+    """Starts the sampler of this node, if this is its local rank 0. Without one the training runs as well: why it could
+    not be started is a line in the log."""
+    if sampling is None or facts.local_rank != 0:
+        return None
+    here = Here(
+        folder=str(folder.path),
+        attempt=attempt,
+        node=facts.node,
+        pid=os.getpid(),
+        pid_started=started_at(os.getpid()),
+        ranks=_ranks(facts),
+        every=sampling.every,
+        sources=sampling.sources,
+        handed=handed_on(),
+    )
+    try:
+        return Sampler(here)
+    except OSError as error:
+        log.warning(f"the sampler of {facts.node} cannot be started: {error}")
+        return None
+
+
+@contextlib.contextmanager
+def sampled(sampling: Sampling | None, folder: RunFolder, attempt: int, facts: RankFacts) -> Iterator[None]:
+    """Runs the sampler during the block; see `start`."""
+    sampler = start(sampling, folder, attempt, facts)
+    try:
+        yield
+    finally:
+        if sampler is not None:
+            sampler.close()
+
+
+def _ranks(facts: RankFacts) -> list[int]:
+    """The ranks of this node. Slurm lists them, as they need not follow each other."""
+    listed = os.environ.get("SLURM_GTIDS", "") if in_slurm_step(os.environ) else ""
+    ranks = [int(word) for word in listed.split(",") if word.strip().isdecimal()]
+    if facts.rank in ranks:
+        return ranks
+    return [*range(facts.rank, facts.rank + facts.local_world_size)]
