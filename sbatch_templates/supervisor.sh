@@ -544,6 +544,18 @@ slurmopt_begin() { # the words of the script: the folder that is held is checked
   slurmopt_begin_attempt
 }
 
+slurmopt_allocated() { # the GPUs and CPUs that the job has here, as JSON fields; what nothing tells is left out
+  local gpus=${SLURM_GPUS_ON_NODE-} cpus=${SLURM_JOB_CPUS_PER_NODE:-${SLURM_CPUS_ON_NODE-}} listed=${SLURM_JOB_GPUS-}
+  if [ -n "$slurmopt_local" ]; then
+    gpus= cpus=$(nproc 2> /dev/null) listed=${CUDA_VISIBLE_DEVICES-$(echo /dev/nvidia[0-9]*)}
+    listed=${listed//-1/} listed=${listed/#\/dev\/nvidia\[*/} listed=${listed// /,}
+    if [ -z "$listed" ]; then gpus=0; fi
+  fi
+  if [ -z "$gpus" ] && [ -n "$listed" ]; then set -- ${listed//,/ }; gpus=$#; fi
+  case "$gpus" in '' | *[!0-9]* | ????????*) ;; *) printf ', "gpus": %d' "$((10#$gpus))" ;; esac
+  case "$cpus" in '' | *[!0-9x\(\),]*) ;; *) printf ', "cpus": "%s"' "$cpus" ;; esac
+}
+
 slurmopt_begin_attempt() {
   local tries=300
   slurmopt_step= slurmopt_training= slurmopt_first_signal=${slurmopt_first_signal-}
@@ -586,7 +598,7 @@ slurmopt_begin_attempt() {
     (umask 077; set -C; od -An -v -N32 -w32 -tx1 /dev/urandom > "$slurmopt_beats/rendezvous") 2> /dev/null
   fi
   slurmopt_event attempt "\"job\": \"$slurmopt_job\", \"nodes\": \"${SLURM_JOB_NODELIST:-$(hostname)}\", \
-\"log_from\": ${slurmopt_log_from:-0}"
+\"log_from\": ${slurmopt_log_from:-0}$(slurmopt_allocated)"
   if [ -n "$slurmopt_first_signal" ]; then slurmopt_event signal "\"signal\": \"$slurmopt_first_signal\""; fi
   if [ "$SLURMOPT_ATTEMPT" -gt 0 ]; then
     slurmopt_python_says slurmopt.job.supervisor.previous_attempts "$SLURMOPT_RUN_FOLDER" "$SLURMOPT_ATTEMPT" \

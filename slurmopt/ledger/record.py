@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+FINISHED, HANG = "finished", "hang"
+"""Causes of an end, as in `slurmopt.restart.causes`, which the ledger may not import."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -35,6 +38,16 @@ class RankRecord:
     step: int | None = None
     samples: tuple[Sample, ...] = ()
     """Its earlier reports, oldest first; may be empty."""
+    counted: dict[str, float] = field(default_factory=dict)
+    """What it counted since it started: see `slurmopt.run_folder.heartbeat.Heartbeat.counted`."""
+    activity: str | None = None
+    """What it did when it last reported."""
+    first_step_time: float | None = None
+    """When it reported `first_step`."""
+    step_time: float | None = None
+    """When it reported `step`."""
+    stands_for: int = 1
+    """How many ranks this record describes: more than 1 where of many ranks only some were read."""
 
 
 @dataclass(frozen=True)
@@ -62,5 +75,11 @@ class AttemptRecord:
     """What is counted: GPU, or CPU where none was allocated."""
     queued: float | None = None
     """Since when it waited in the queue."""
+    began: bool | None = None
+    """Whether a rank came to start the task; None where nothing tells."""
+    stalled_since: float | None = None
+    """When it made the last step before the hang that the watchdog found."""
+    allocated: int | None = None
+    """GPU-milliseconds, where that is not `gpus` times its length: of a point that shared its GPUs with others."""
     notes: tuple[str, ...] = field(default=())
     """What is missing or was estimated, one line each."""

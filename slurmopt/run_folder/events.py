@@ -6,7 +6,8 @@ Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank
     submitting  a submission is about to be tried           token, backend
     submitted   it was accepted                             token, backend, job; host, pid, pid_started locally
     submit-failed  it was not                               token, backend, reason
-    attempt     the batch shell started                     attempt, job, nodes
+    attempt     the batch shell started                     attempt, job, nodes, log_from; gpus (of its node) and cpus
+                                                            (as SLURM_JOB_CPUS_PER_NODE), where Slurm tells
     waits       a health check found what may pass          attempt, rank, node, reason, until
     signal      the batch shell got a signal                attempt, signal
     hang        no rank makes a step any more               attempt, rank, node, step, seconds
@@ -14,7 +15,8 @@ Every line has `time` (seconds since the epoch) and `event`; `attempt` and `rank
     requeue-refused  Slurm said no, or (`by`: batch shell) the folder was swapped  attempt, job, reason
     end         the verdict on an attempt                   attempt, outcome, exit_code, rank, node, error, cause, next,
                                                             reason, step, durable, mark, began; pause, where the next
-                                                            one is to wait; by, where it came late
+                                                            one is to wait; by, where it came late; time_spent, of
+                                                            `slurmopt.run_folder.time_spent`
     node-excluded  left out of the next attempts            attempt, nodes, until, reason
     retry       the user asked: budgets count from here     changes
     notified    the owner was told of the run's end         attempt, how

@@ -14,7 +14,7 @@ from slurmopt.errors import JobError
 from slurmopt.restart import causes, decision, exclusions
 from slurmopt.restart.decision import Decision
 from slurmopt.restart.policy import Policy
-from slurmopt.run_folder import events
+from slurmopt.run_folder import events, time_spent
 from slurmopt.run_folder.access.files import read_text
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.attempt_files import newest_mark
@@ -42,6 +42,8 @@ class Conclusion:
     """The nodes for Slurm to exclude from now on, "" for none; None for no change."""
     began: bool = True
     """Whether the task was started on any rank."""
+    time_spent: dict[str, Any] | None = None
+    """What the ranks spent: see `slurmopt.run_folder.time_spent`."""
     returns: bool = False
     """Whether Slurm requeues the job whatever is decided here."""
 
@@ -64,6 +66,7 @@ class Conclusion:
             "mark": self.mark,
             **({} if self.began else {"began": False}),
             **({"pause": self.decision.pause} if self.decision.pause else {}),
+            **({time_spent.FIELD: self.time_spent} if self.time_spent else {}),
         }
 
 
@@ -88,7 +91,8 @@ def conclude(
     if decided.next == decision.REQUEUE:
         exclude = _exclude(folder, last.number, node if cause in causes.OF_A_NODE else None, policy)
     durable = max((one.durable for one in attempts if one.durable is not None), default=None)
-    return Conclusion(cause, decided, step, durable, mark, exclude, began)
+    spent = time_spent.of_heartbeats(beats.values())
+    return Conclusion(cause, decided, step, durable, mark, exclude, began, spent)
 
 
 def has_begun(beats: Mapping[int, Heartbeat]) -> bool:

@@ -34,8 +34,8 @@ HOST_SHARE = 0.25
 LEAST_UNUSED = 32 << 30
 """Bytes of each node."""
 HEADROOM = 1.5
-GPU_PEAK = "gpu_memory_peak"
-"""What ranks count: the peak of torch's allocator in bytes."""
+TORCH_PEAK = "memory_allocated_peak"
+"""What ranks count: the peak of torch's allocator in bytes, of all GPUs of the rank."""
 
 
 def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
@@ -69,10 +69,10 @@ def _of_gpus(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
 
 
 def _peak(evidence: AttemptEvidence, device: GpuEvidence) -> float | None:
-    """The peak of torch's allocator, if every rank of the GPU tells it, else NVML's."""
-    ranks = [rank for rank in evidence.ranks if rank.rank in (device.ranks or ())]
-    if ranks and all(GPU_PEAK in rank.counted for rank in ranks):
-        return sum(rank.counted[GPU_PEAK] for rank in ranks)
+    """The peak of torch's allocator, if every rank of the GPU tells it and has no other GPU, else NVML's."""
+    ranks = [rank for rank in evidence.ranks_of(device.node) if rank.rank in (device.ranks or ())]
+    if ranks and all(TORCH_PEAK in rank.counted and len(rank.devices) == 1 for rank in ranks):
+        return sum(rank.counted[TORCH_PEAK] for rank in ranks)
     return device.peaks.get("memory_peak", device.peaks.get("memory"))
 
 
@@ -99,7 +99,7 @@ def _of_hosts(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
         yield Abstention(finding.UNUSED_MEMORY, ("memory of the step",))
         return
     peak, node = max(peaks, key=lambda item: item[0] or 0.0)
-    full = peak + node.means.get("page_cache", 0.0)  # at most: where the peak includes it, it counts twice
+    full = (peak or 0.0) + node.means.get("page_cache", 0.0)
     if full > HOST_SHARE * asked or asked - full < LEAST_UNUSED:
         return
     yield Finding(

@@ -192,7 +192,7 @@ def evidence(made: Attempt, noise: random.Random | None = None) -> AttemptEviden
             unit=record["unit"], alive=record["cause"] is None,
             ranks=tuple(_record(rank, noise) for rank in made["ranks"]),
         ),
-        {rank["rank"]: _beat(rank, noise) for rank in made["ranks"]},
+        {rank["rank"]: _beat(rank) for rank in made["ranks"]},
         [_expanded(series, noise) for series in made["series"]],
         config=config,
         buckets=made.get("buckets"),
@@ -206,23 +206,22 @@ def _jitter(noise: random.Random | None) -> float:
 
 
 def _record(rank: dict[str, Any], noise: random.Random | None) -> RankRecord:
-    spent = {name: seconds * _jitter(noise) for name, seconds in rank["spent"].items()}
-    first, last = (None, None) if rank["steps"] is None else (0, rank["steps"])
+    stepped = rank["steps"] is not None
     return RankRecord(
-        rank["rank"], rank["node"], rank["gpus"], START, START + rank["seconds"], True, spent, first, last
-    )
+        rank["rank"], rank["node"], rank["gpus"], START, START + rank["seconds"], True,
+        spent={name: seconds * _jitter(noise) for name, seconds in rank["spent"].items()},
+        counted={
+            name: value * (_jitter(noise) if name.startswith("ddp_") and name != "ddp_sampled" else 1.0)
+            for name, value in rank["counted"].items()
+        },
+        first_step=0 if stepped else None, first_step_time=START + rank["startup"] if stepped else None,
+        step=rank["steps"], step_time=START + rank["seconds"] if stepped else None,
+    )  # fmt: skip
 
 
-def _beat(rank: dict[str, Any], noise: random.Random | None) -> Heartbeat:
+def _beat(rank: dict[str, Any]) -> Heartbeat:
     beat = Heartbeat(rank["rank"], 1, rank["node"], 1, started=START, gpus=rank["devices"])
-    beat.counted = {
-        name: value * (_jitter(noise) if name.startswith("ddp_") and name != "ddp_sampled" else 1.0)
-        for name, value in rank["counted"].items()
-    }
     beat.total_steps = rank.get("total_steps")
-    if rank["steps"]:
-        beat.first_step, beat.first_step_time = 0, START + rank["startup"]
-        beat.step, beat.step_time = rank["steps"], START + rank["seconds"]
     return beat
 
 

@@ -150,7 +150,7 @@ def command_without_steps() -> list[Attempt]:
     made = attempt(gpus=8, ranks=1)
     rank = made["ranks"][0]
     rank |= {"gpus": 8.0, "steps": None, "counted": {}, "devices": [f"GPU-node1-{index}" for index in range(8)]}
-    rank["spent"] = {"starting": 5.0, "running": 3595.0}
+    rank["spent"] = {"starting": 5.0, "first step": 3595.0}
     values = series_of(made, "node1")["values"]
     for column in [name for name in values if name.startswith("rank0.")]:
         del values[column]

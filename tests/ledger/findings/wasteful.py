@@ -303,7 +303,7 @@ def small_points_of_a_sweep() -> Made:
 def allocator_that_holds_what_it_does_not_use() -> Made:
     made = attempt(gpus=1)
     set_gpu(made, sm=0.42, tensor=0.2, dram=0.3, memory=70.0 * GIB, memory_peak=75.0 * GIB)
-    made["ranks"][0]["counted"]["gpu_memory_peak"] = 14.0 * GIB
+    made["ranks"][0]["counted"]["memory_allocated_peak"] = 14.0 * GIB
     set_node(made, cpu=0.5)
     return [made], answer("unused GPU memory")
 

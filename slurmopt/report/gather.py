@@ -1,0 +1,77 @@
+"""Reads run folders into RunRecords. Nothing is written, and what cannot be read becomes a line in `problems`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from slurmopt.errors import one_line, with_place
+from slurmopt.grid.records import readable
+from slurmopt.report.records import reading, run_attempts, sweep_points
+from slurmopt.report.records.checkpoint_totals import count_checkpoints
+from slurmopt.report.records.packs import share_out
+from slurmopt.report.run_record import RunRecord
+from slurmopt.report.sweep_record import SweepRecord
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder
+from slurmopt.runs import stored_config
+from slurmopt.runs.status import query
+from slurmopt.runs.status.query import Status
+from slurmopt.sweeps.status.parallel import parallel_map
+from slurmopt.sweeps.status.query import sweep_states
+
+
+def gather(run: RunFolder, series: bool = True) -> RunRecord:
+    """The record of one run, or of a point of a sweep, with all that was read. `series`: reads what the samplers
+    measured too."""
+    (status,), problem = query.gather([run])
+    record = RunRecord(status)
+    if problem is not None:
+        record.problems.append(f"Slurm was not asked, so this is what the journal says: {one_line(problem)}")
+    record.config = stored_config.whole(status.folder)
+    if not record.config:
+        record.problems.append("its config.yaml cannot be read")
+    run_attempts.fill(record, reading.InDetail(series))
+    with contextlib.suppress(OSError):  # `fill` has told
+        count_checkpoints(readable(record.folder).events, record.facts)
+    return record
+
+
+def gather_many(runs: Sequence[RunFolder]) -> tuple[list[RunRecord], str | None]:
+    """The records of many runs, for their ledgers, and why Slurm could not be asked, if so.
+
+    Read from their journals; heartbeats are read only of attempts whose `end` does not tell what the ranks spent, and
+    of many ranks only some. `config`, `heartbeats` and `series` stay empty.
+    """
+    statuses, problem = query.gather(list(runs))
+    return list(parallel_map(_briefly, statuses)), problem
+
+
+def gather_sweep(sweep: SweepFolder) -> SweepRecord:
+    """The record of a sweep: its points as by `gather_many`, and what its array tasks used besides.
+
+    Raises ConfigError where sweep.json or `cancelled` is damaged, OSError where its journal cannot be read.
+    """
+    record = SweepRecord(sweep_states(sweep))
+    if record.states.problem is not None:
+        record.problems.append(
+            f"Slurm was not asked, so this is what the journals say: {one_line(record.states.problem)}"
+        )
+    tasks = sweep_points.task_attempts(record.states, record.problems)
+    record.points = sweep_points.own_points(record.states)
+    if tasks:
+        packed = sweep_points.packed_points(record.states, tasks)
+        record.points |= packed
+        record.between.add(share_out(tasks, packed))
+    return record
+
+
+def _briefly(status: Status) -> RunRecord:
+    record = RunRecord(status)
+    try:
+        run_attempts.fill(record, reading.InBrief())
+    except (OSError, RecursionError) as error:  # one of many: the others are shown
+        record.problems.append(
+            f"it cannot be read: {one_line(with_place(error) if isinstance(error, OSError) else str(error))}"
+        )
+    return record

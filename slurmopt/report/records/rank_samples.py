@@ -1,0 +1,59 @@
+"""Takes the earlier reports of ranks from the series of their nodes: how far each was, and what it had spent."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from slurmopt.ledger.record import Sample
+from slurmopt.run_folder.series import Series
+
+_SHARE = re.compile(r"rank(\d{1,7})\.(.+)\.share")
+_MOST_SAMPLES = 40_000
+"""Of all ranks together."""
+_FEWEST = 8
+"""Of a rank."""
+
+
+def rank_samples(series: Mapping[str, Series]) -> dict[int, tuple[Sample, ...]]:
+    """Rank → its samples, oldest first. Of long attempts not every row becomes one: half of them are the newest rows,
+    where an attempt's end is looked at, and half are spread over the others."""
+    columns = {(node, rank): names for node, one in series.items() for rank, names in _columns(one).items()}
+    most = max(_FEWEST, _MOST_SAMPLES // max(1, len(columns)))
+    return {rank: tuple(_samples(series[node], rank, names, most)) for (node, rank), names in columns.items()}
+
+
+def _columns(series: Series) -> dict[int, dict[str, str]]:
+    """Rank → its activities, each with its column."""
+    found: dict[int, dict[str, str]] = defaultdict(dict)
+    for column in series.values:
+        if (match := _SHARE.fullmatch(column)) is not None:
+            found[int(match[1])][match[2]] = column
+    return found
+
+
+def _samples(series: Series, rank: int, columns: Mapping[str, str], most: int) -> Iterator[Sample]:
+    spent = {activity: _running_sum(series, column) for activity, column in columns.items()}
+    steps = series.values.get(f"rank{rank}.step", [None] * len(series.times))
+    for row in _rows(len(series.times), most):
+        step = steps[row]
+        until = {activity: sums[row] for activity, sums in spent.items() if sums[row] > 0}
+        yield Sample(series.times[row], None if step is None else int(step), until)
+
+
+def _running_sum(series: Series, column: str) -> list[float]:
+    """Seconds in an activity until the end of each row; a row in which it was not measured adds none."""
+    total, sums = 0.0, []
+    for share, seconds in zip(series.values[column], series.seconds, strict=True):
+        total += (share or 0.0) * seconds
+        sums.append(total)
+    return sums
+
+
+def _rows(count: int, most: int) -> list[int]:
+    if count <= most:
+        return list(range(count))
+    newest = list(range(count - most // 2, count))
+    stride = -(-newest[0] // (most - len(newest)))
+    return [*range(0, newest[0], stride), *newest]

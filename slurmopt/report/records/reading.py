@@ -1,0 +1,137 @@
+"""What is read of an attempt besides the journal: all of it for a report on a run, little for one on many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from slurmopt.errors import StorageError, one_line, with_place
+from slurmopt.ledger.record import Sample
+from slurmopt.report.records.rank_samples import rank_samples
+from slurmopt.report.run_record import RunRecord
+from slurmopt.run_folder import heartbeat, time_spent
+from slurmopt.run_folder import series as node_series
+from slurmopt.run_folder.attempts import Attempt, Event
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.json_values import as_int, text
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.time_spent import TimeSpent
+from slurmopt.runs import stored_config
+
+_MOST_HEARTBEATS = 32
+"""Of one attempt, in a report on many runs."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was read of one attempt."""
+
+    beats: Mapping[int, Heartbeat] = field(default_factory=dict)
+    series: Mapping[str, Series] = field(default_factory=dict)
+    samples: Mapping[int, tuple[Sample, ...]] = field(default_factory=dict)
+    told: TimeSpent | None = None
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    per: str = "rank"
+
+
+class Reading(Protocol):
+    """How much is read."""
+
+    def of_attempt(self, run: RunFolder, attempt: Attempt, event: Event, record: RunRecord) -> Read:
+        """What is read of an attempt. `event`: its `attempt` event. Problems are added to the record."""
+
+
+@dataclass(frozen=True)
+class InDetail:
+    """All heartbeats, and the series if they are asked for; the record keeps both."""
+
+    series: bool
+
+    def of_attempt(self, run: RunFolder, attempt: Attempt, event: Event, record: RunRecord) -> Read:
+        number = attempt.number
+        beats = record.heartbeats[number] = heartbeats(run, number, record.problems)
+        series = record.series[number] = _series(run, number, record.problems) if self.series else {}
+        return Read(
+            beats=beats,
+            series=series,
+            samples=rank_samples(series),
+            told=time_spent.of_event(attempt.end or {}),
+            resources=_group(record.config, "resources"),
+            per=text(_group(record.config, "task").get("per")) or "rank",
+        )
+
+
+@dataclass(frozen=True)
+class InBrief:
+    """What the `end` event says that the ranks spent, else the means over some heartbeats."""
+
+    def of_attempt(self, run: RunFolder, attempt: Attempt, event: Event, record: RunRecord) -> Read:
+        told = time_spent.of_event(attempt.end or {}) or self._of_some(run, attempt.number, record)
+        is_local = (text(event.get("job")) or "").startswith("local-")
+        known = as_int(event.get("gpus")) is not None and not is_local
+        return Read(told=told, resources={} if known else stored_config.quick_group(run, "resources"))
+
+    def _of_some(self, run: RunFolder, attempt: int, record: RunRecord) -> TimeSpent | None:
+        ranks = _listed(run, attempt, record.problems)
+        some = ranks[:: -(-len(ranks) // _MOST_HEARTBEATS)] if ranks else []
+        beats = heartbeats(run, attempt, record.problems, some)
+        means = time_spent.of_event({time_spent.FIELD: time_spent.of_heartbeats(beats.values())})
+        if means is None or len(some) == len(ranks):
+            return means
+        scale = len(ranks) / means.ranks
+        return replace(
+            means,
+            ranks=len(ranks),
+            ended=round(means.ended * scale),
+            gpus=None if means.gpus is None else round(means.gpus * scale),
+        )
+
+
+def heartbeats(
+    run: RunFolder, attempt: int, problems: list[str], ranks: list[int] | None = None
+) -> dict[int, Heartbeat]:
+    """The heartbeats of an attempt; `ranks`: of these only."""
+    found: dict[int, Heartbeat] = {}
+    unread: list[str] = []
+    for rank in _listed(run, attempt, problems) if ranks is None else ranks:
+        try:
+            beat = heartbeat.read(run.heartbeat(attempt, rank))
+        except (OSError, RecursionError) as error:
+            unread.append(f"{rank} ({one_line(str(error))})")
+            continue
+        if beat is None:
+            unread.append(str(rank))
+        else:
+            found[rank] = beat
+    if unread:
+        shown = ", ".join(unread[:3]) + (f" and {len(unread) - 3} more" if len(unread) > 3 else "")
+        problems.append(f"attempt {attempt}: the heartbeats of these ranks cannot be read: {shown}")
+    return found
+
+
+def _listed(run: RunFolder, attempt: int, problems: list[str]) -> list[int]:
+    try:
+        return run.ranks_with_heartbeats(attempt)
+    except OSError as error:
+        problems.append(f"attempt {attempt}: its heartbeats cannot be read: {one_line(with_place(error))}")
+        return []
+
+
+def _series(run: RunFolder, attempt: int, problems: list[str]) -> dict[str, Series]:
+    found: dict[str, Series] = {}
+    for node in run.nodes_with_series(attempt):
+        try:
+            series = node_series.read(run.series(attempt, node), run.recent_series(attempt, node))
+        except (OSError, StorageError) as error:
+            problems.append(f"attempt {attempt}: the series of {node} cannot be read: {one_line(str(error))}")
+            continue
+        if series is not None:
+            found[node] = series
+    return found
+
+
+def _group(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = config.get(name)
+    return found if isinstance(found, dict) else {}
