@@ -110,10 +110,10 @@ def _fill(ledger: AttemptLedger, attempt: AttemptRecord, since: float | None) ->
     for rank in attempt.ranks:
         if rank.node in by_node:
             by_node[rank.node].append(rank)
-    length = _milliseconds(attempt.end) - _milliseconds(attempt.start)
     phases: dict[str, float] = {}
+    had_by = _had(attempt)
     for node, ranks in by_node.items():
-        had = round(min(max(attempt.gpus[node], 0.0), _MOST_UNITS) * max(0, length))
+        had = had_by.get(node, 0)
         of_node = ledger.nodes.setdefault(node, Account())
         *of_ranks, unused = _shares(had, attempt.gpus[node], ranks)
         of_node.add({_without_ranks(attempt): unused} if unused else {})
@@ -125,6 +125,15 @@ def _fill(ledger: AttemptLedger, attempt: AttemptRecord, since: float | None) ->
         ledger.add(of_node.buckets)
     if ledger[buckets.PHASES]:
         ledger.phases = apportioned(ledger[buckets.PHASES], phases)
+
+
+def _had(attempt: AttemptRecord) -> dict[str, int]:
+    """Node → what the attempt was allocated there, in GPU-milliseconds."""
+    units = {node: min(max(gpus, 0.0), _MOST_UNITS) for node, gpus in attempt.gpus.items()}
+    if attempt.allocated is not None:
+        return apportioned(max(0, attempt.allocated), units) if any(units.values()) else {}
+    length = max(0, _milliseconds(attempt.end) - _milliseconds(attempt.start))
+    return {node: round(gpus * length) for node, gpus in units.items()}
 
 
 def _shares(had: int, units: float, ranks: list[RankRecord]) -> list[int]:

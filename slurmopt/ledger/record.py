@@ -79,5 +79,7 @@ class AttemptRecord:
     """Whether a rank came to start the task; None where nothing tells."""
     stalled_since: float | None = None
     """When it made the last step before the hang that the watchdog found."""
+    allocated: int | None = None
+    """GPU-milliseconds, where that is not `gpus` times its length: of a point that shared its GPUs with others."""
     notes: tuple[str, ...] = field(default=())
     """What is missing or was estimated, one line each."""

@@ -7,14 +7,18 @@ from collections.abc import Sequence
 
 from slurmopt.errors import one_line, with_place
 from slurmopt.grid.records import readable
-from slurmopt.report.records import reading, run_attempts
+from slurmopt.report.records import reading, run_attempts, sweep_points
 from slurmopt.report.records.checkpoint_totals import count_checkpoints
+from slurmopt.report.records.packs import share_out
 from slurmopt.report.run_record import RunRecord
+from slurmopt.report.sweep_record import SweepRecord
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs import stored_config
 from slurmopt.runs.status import query
 from slurmopt.runs.status.query import Status
 from slurmopt.sweeps.status.parallel import parallel_map
+from slurmopt.sweeps.status.query import sweep_states
 
 
 def gather(run: RunFolder, series: bool = True) -> RunRecord:
@@ -41,6 +45,25 @@ def gather_many(runs: Sequence[RunFolder]) -> tuple[list[RunRecord], str | None]
     """
     statuses, problem = query.gather(list(runs))
     return list(parallel_map(_briefly, statuses)), problem
+
+
+def gather_sweep(sweep: SweepFolder) -> SweepRecord:
+    """The record of a sweep: its points as by `gather_many`, and what its array tasks used besides.
+
+    Raises ConfigError where sweep.json or `cancelled` is damaged, OSError where its journal cannot be read.
+    """
+    record = SweepRecord(sweep_states(sweep))
+    if record.states.problem is not None:
+        record.problems.append(
+            f"Slurm was not asked, so this is what the journals say: {one_line(record.states.problem)}"
+        )
+    tasks = sweep_points.task_attempts(record.states, record.problems)
+    record.points = sweep_points.own_points(record.states)
+    if tasks:
+        packed = sweep_points.packed_points(record.states, tasks)
+        record.points |= packed
+        record.between.add(share_out(tasks, packed))
+    return record
 
 
 def _briefly(status: Status) -> RunRecord:

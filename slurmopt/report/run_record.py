@@ -15,6 +15,9 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.series import Series
 from slurmopt.runs.status.query import Status
 
+Place = tuple[str, int]
+"""An array task, S-T, and the number of its attempt."""
+
 
 @dataclass
 class AttemptFacts:
@@ -24,6 +27,8 @@ class AttemptFacts:
     """Its events: job, nodes, signals, cause, end, hang, what it restored."""
     world_size: int | None = None
     """Its ranks, by their heartbeats; None where no rank wrote one."""
+    place: Place | None = None
+    """Where it ran, if it is that of a point which an array task started itself."""
     checkpoints: int = 0
     """Checkpoints of it that are durable, each counted once however many tiers have it."""
     checkpoint_bytes: int = 0

@@ -90,7 +90,10 @@ class ActivityClock:
 
     def _switch(self, activity: str) -> None:
         now = self._now()
-        elapsed, self._since = now - self._since, now  # first: a signal handler may switch too, and counts nothing twice
+        elapsed, self._since = (
+            now - self._since,
+            now,
+        )  # first: a signal handler may switch too, and counts nothing twice
         self._seconds[self.activity] += elapsed
         if activity not in self._seconds:
             self._seconds[activity] = 0.0

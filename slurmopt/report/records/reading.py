@@ -63,6 +63,7 @@ class InDetail:
         )
 
 
+@dataclass(frozen=True)
 class InBrief:
     """What the `end` event says that the ranks spent, else the means over some heartbeats."""
 

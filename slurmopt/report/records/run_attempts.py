@@ -8,11 +8,12 @@ from slurmopt.errors import one_line, with_place
 from slurmopt.grid.records import readable
 from slurmopt.report.records.attempt_records import Sources, attempt_record
 from slurmopt.report.records.reading import Reading
-from slurmopt.report.run_record import AttemptFacts, RunRecord
+from slurmopt.report.run_record import AttemptFacts, Place, RunRecord
 from slurmopt.run_folder import attempts as journal_attempts
 from slurmopt.run_folder import events
-from slurmopt.run_folder.attempts import Attempt
+from slurmopt.run_folder.attempts import Attempt, Event
 from slurmopt.run_folder.json_values import as_int
+from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.status.query import Status
 
 
@@ -24,6 +25,11 @@ def fill(record: RunRecord, reading: Reading) -> None:
     except OSError as error:
         record.problems.append(f"the journal cannot be read: {one_line(with_place(error))}")
         return
+    add_attempts(record, run, journal, reading)
+
+
+def add_attempts(record: RunRecord, run: RunFolder, journal: Sequence[Event], reading: Reading) -> None:
+    """Adds the attempts that a journal tells of. `run`: has the other files of them."""
     found = journal_attempts.of_events(journal)
     started = {as_int(event.get("attempt")): event for event in journal if event["event"] == "attempt"}
     queued = _queue_times(found)
@@ -33,13 +39,13 @@ def fill(record: RunRecord, reading: Reading) -> None:
         sources = Sources(
             attempt, event, read.beats, read.series, read.samples, read.resources, read.per, told=read.told
         )
-        _add(record, sources, queued[attempt.number])
+        _add(record, sources, queued[attempt.number], _now(record.status, attempt, attempt is found[-1]))
 
 
-def _add(record: RunRecord, sources: Sources, queued: float | None) -> None:
+def _add(record: RunRecord, sources: Sources, queued: float | None, now: float | None) -> None:
     attempt = sources.attempt
-    built = attempt_record(sources, queued, _now(record.status, attempt))
-    record.facts[attempt.number] = AttemptFacts(attempt)
+    built = attempt_record(sources, queued, now)
+    record.facts[attempt.number] = AttemptFacts(attempt, place=place(sources.event))
     if built is None:
         record.problems.append(f"attempt {attempt.number}: nothing tells when it began, so it is left out of the sums")
         return
@@ -47,11 +53,15 @@ def _add(record: RunRecord, sources: Sources, queued: float | None) -> None:
     record.facts[attempt.number].world_size = built[1].world_size
 
 
-def _now(status: Status, attempt: Attempt) -> float | None:
+def place(event: Event) -> Place | None:
+    """The array task's attempt in which an attempt of a point ran, by the point's `attempt` event."""
+    task, number = event.get("task"), as_int(event.get("task_attempt"))
+    return (task, number) if isinstance(task, str) and number is not None else None
+
+
+def _now(status: Status, attempt: Attempt, newest: bool) -> float | None:
     """Now, if the attempt still runs. Where Slurm cannot be asked, only a fresh heartbeat would show that."""
-    latest = status.journal.attempt
-    runs = status.alive and attempt.end is None and latest is not None and latest.number == attempt.number
-    return status.now if runs else None
+    return status.now if newest and attempt.end is None and status.state in ("running", "stopping") else None
 
 
 def _queue_times(found: Sequence[Attempt]) -> dict[int, float | None]:
