@@ -74,6 +74,7 @@ SLOW_FILES = frozenset(
         "job/test_heartbeat.py",
         "job/test_many_ranks.py",
         "job/test_pack_survival.py",
+        "job/test_rank_measures.py",
         "job/test_rendezvous.py",
         "job/test_stacks.py",
         "job/test_submitit_task.py",

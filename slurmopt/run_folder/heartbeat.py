@@ -51,10 +51,21 @@ class Heartbeat:
     spent: dict[str, float] = field(default_factory=dict)
     """Activity → seconds spent in it since `started`, by the rank's monotonic clock; they sum to its age. Activities
     are the phases above, `first step` (from running to the first reported step), `input` (waiting for the loader),
-    `checkpoint` (a save that blocks the training), and names of the training's own. `running` excludes the others."""
+    `checkpoint` (a save that blocks the training), and names of the training's own, 32 names at most. They exclude each
+    other: what happens within another activity is not in that one.
+
+    While `step` is None nobody knows whether the rank ever reports steps: all that it runs is `first step` then, also
+    of a command that reports nothing. Of a command's children their own measurements are in it, as of their last
+    message: until the next one, up to a second or a step later, the time counts as what they did then. Communication
+    that the training waits for is within `running`: of N `counted` steps about N · ddp_exposed / ddp_sampled seconds.
+    """
     counted: dict[str, float] = field(default_factory=dict)
-    """What the training has counted since the attempt began: steps, tokens, samples, flops; of DDP, sums over its
-    `ddp_sampled` sampled steps in seconds: ddp_forward, ddp_backward, ddp_communication, ddp_exposed."""
+    """What the training has counted since the attempt began; a name is missing where it was not measured. Sums: steps,
+    tokens, samples, flops (of the model), hardware_flops (with what is computed twice); of DistributedDataParallel the
+    number of its samples, `ddp_sampled` (0 where torch gave none), and their seconds: ddp_forward, ddp_backward (its
+    end does not wait for other ranks: the slow rank has the largest), ddp_communication, and of that ddp_exposed, during
+    which nothing was computed. Maxima, in bytes of GPU memory: memory_allocated_peak, memory_reserved_peak (by torch).
+    """
     gpus: list[str] = field(default_factory=list)
     """The GPUs that the rank uses, by UUID where NVML knows it, else as the environment names them."""
     outcome: dict[str, Any] | None = None

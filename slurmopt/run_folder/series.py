@@ -3,7 +3,8 @@
 An attempt has two files for each node in `series/attempt-K/`:
 
     NODE.recent.jsonl   a row for each interval (10 s by default); only the newest rows are kept
-    NODE.jsonl          a row for each ten minutes: exact means of the rows of the other file; all are kept
+    NODE.jsonl          a row for each ten minutes: exact means of the rows of the other file; rows that are older than
+                        16 to 32 hours are merged again, to a row for each hour; all are kept
 
 Each line is a JSON value:
 
@@ -29,13 +30,12 @@ are of a monotonic clock: a row that starts before its predecessor ended shows t
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slurmopt.run_folder.series_file import SeriesFile
+from slurmopt.run_folder.series_file import SeriesFile, Table
 from slurmopt.run_folder.series_format import (
     ABSENT,
     FORMAT,
@@ -99,54 +99,71 @@ def merge(column: str, values: Iterable[float | None], seconds: Iterable[float])
     return sum(value * weight for value, weight in known) / total if total else known[-1][0]
 
 
-def read(path: Path, recent: Path | None = None, detail: bool = False, since: float | None = None) -> Series | None:
+def read(
+    path: Path,
+    recent: Path | None = None,
+    detail: bool = False,
+    since: float | None = None,
+    wanted: Callable[[str], bool] | None = None,
+) -> Series | None:
     """The series of one node; None where there is neither file.
 
     It has the rows of `path`, then those of `recent` that are newer. With `detail` it has all rows of `recent`, and
-    those of `path` for the time before them. With `since` it has only rows that end after that time.
+    those of `path` for the time before them. With `since` it has only rows that end after that time, and with `wanted`
+    only these columns.
 
     Lines that are torn or that no sampler writes are skipped. StorageError where a newer version of slurmopt wrote it;
     OSError; TooLarge where it is larger than any series.
     """
-    files = [SeriesFile(file, since) for file in (path, recent) if file is not None]
-    header = next((file.header for file in reversed(files) if file.header is not None), None)
+    merged, fine = SeriesFile(path), None if recent is None else SeriesFile(recent)
+    header = (fine and fine.header) or merged.header
     if header is None:
         return None
     series = Series(header.node, header.attempt, absent=header.absent, facts=header.facts)
-    stop, start = _joint(files[0].ends, files[-1].ends if len(files) > 1 else [], detail)
-    for file, rows in zip(files, (slice(0, stop), slice(start, None)), strict=False):
-        series.events += file.events
-        _append(series, file, rows)
+    series.events = [*merged.events, *(fine.events if fine is not None else ())]
+    tables = list(merged.tables(since, wanted))
+    last = tables[-1].ends[-1] if tables else since
+    newer = [] if fine is None else list(fine.tables(since if detail else last, wanted))
+    if detail:
+        tables, newer = _joined(tables, newer)
+    for table in (*tables, *newer):
+        _append(series, table)
     _straighten(series, since)
     return series
 
 
-def _joint(merged: list[float], fine: list[float], detail: bool) -> tuple[int, int]:
-    """How many of the merged rows to take, and from which of the fine ones on. Where a row of both ends at the same
-    time they meet there, whatever the clock did."""
-    if not merged or not fine:
-        return len(merged), 0
-    places = {end: at for at, end in enumerate(fine)}
-    for at in range(len(merged)) if detail else [len(merged) - 1]:
-        if (place := places.get(merged[at])) is not None:
-            return at + 1, place + 1
-    return len(merged), bisect.bisect_right(fine, merged[-1])
+def _joined(merged: list[Table], fine: list[Table]) -> tuple[list[Table], list[Table]]:
+    """The merged rows before the fine ones, and the fine rows after those: they meet where a row of both ends at the
+    same time, whatever the clock did; else the merged ones come first."""
+    known = {end for table in fine for end in table.ends}
+    for number, table in enumerate(merged):
+        if (row := next((at for at, end in enumerate(table.ends) if end in known), None)) is not None:
+            before = [*merged[:number], table.part(slice(row + 1))]
+            return before, _after(fine, table.ends[row])
+    return merged, fine
 
 
-def _append(series: Series, file: SeriesFile, rows: slice) -> None:
-    """Adds rows of a file to the series."""
-    for columns, lists in file.parts(rows):
-        before = len(series.times)
-        series.times += lists[0]
-        series.seconds += lists[1]
-        for name, values in zip(columns, lists[2:], strict=True):
-            if name in series.values:
-                series.values[name] += values
-            else:
-                series.values[name] = [*[None] * before, *values]
-        for known in series.values.values():
-            if len(known) < len(series.times):
-                known += [None] * (len(series.times) - len(known))
+def _after(fine: list[Table], end: float) -> list[Table]:
+    """The rows behind the one that ended at `end`."""
+    number = next(at for at, table in enumerate(fine) if end in table.ends)
+    return [fine[number].part(slice(fine[number].ends.index(end) + 1, None)), *fine[number + 1 :]]
+
+
+def _append(series: Series, table: Table) -> None:
+    """Adds rows to the series."""
+    before = len(series.times)
+    series.times += table.ends
+    series.seconds += table.seconds
+    for name, values in zip(table.columns, table.values, strict=True):
+        if not before:
+            series.values[name] = values
+        elif name in series.values:
+            series.values[name] += values
+        else:
+            series.values[name] = [*[None] * before, *values]
+    for known in series.values.values():
+        if len(known) < len(series.times):
+            known += [None] * (len(series.times) - len(known))
 
 
 def _straighten(series: Series, since: float | None) -> None:

@@ -26,6 +26,7 @@ _MOST_VALUES = 20_000_000
 """Of a file. A node with 16 GPUs has a tenth of it after a month."""
 _MOST_EVENTS = 10_000
 _LONGEST_LINE = 1 << 20
+_LONGEST_NUMBER = 64
 
 _Row = list[Any]
 
@@ -41,67 +42,65 @@ class Header:
 
 
 @dataclass
-class _Part:
-    """The rows below one header."""
+class Table:
+    """Rows that have the same columns. All lists have the same length."""
 
     columns: list[str]
-    lines: list[bytes] = field(default_factory=list)
+    ends: list[float]
+    seconds: list[float]
+    values: list[list[float | None]]
+    """For each column."""
+
+    def part(self, rows: slice) -> Table:
+        """Some of the rows."""
+        return Table(self.columns, self.ends[rows], self.seconds[rows], [values[rows] for values in self.values])
 
 
 class SeriesFile:
-    """One file. It is split into lines at once; those that are asked for become numbers in `parts`."""
+    """One file. Its rows become numbers in `tables`."""
 
-    def __init__(self, path: Path, since: float | None = None) -> None:
-        """`since`: rows that end before are left out. StorageError where a newer version wrote it; OSError."""
+    def __init__(self, path: Path) -> None:
+        """StorageError where a newer version wrote it; OSError."""
         self._path = path
-        self._since = float("-inf") if since is None else since
-        self._parts: list[_Part] = []
-        self._values = 0
+        self._parts: list[tuple[list[str], bytes]] = []
+        """Columns, and lines below them."""
         self.header: Header | None = None
         """The last one; None where there is none, as in a file that does not exist."""
         self.events: list[dict[str, Any]] = []
-        self.ends: list[float] = []
-        """When each row ended."""
+        columns: list[str] = []
         for block in events.blocks(path):
-            self._split(block)
+            columns = self._split(block, columns)
 
-    def _split(self, block: bytes) -> None:
-        for line in block.splitlines():
-            start = line[:1]
-            if start == b"[" and self._parts and self._parts[-1].columns:
-                self._add_row(line)
-            elif start == b"{" and len(line) <= _LONGEST_LINE:
-                self._add_object(line)
+    def _split(self, block: bytes, columns: list[str]) -> list[str]:
+        """Takes objects, and the lines between them, out of a block of lines. Returns the columns of the next one."""
+        start = 0
+        while start < len(block):
+            is_object = block[start : start + 1] == b"{"
+            stop = block.find(b"\n" if is_object else b"\n{", start)
+            piece = block[start : stop if stop >= 0 else len(block)]
+            start += len(piece) + 1
+            if is_object:
+                found = self._take_object(piece)
+                columns = columns if found is None else found
+            elif columns:
+                self._parts.append((columns, piece))
+        return columns
 
-    def _add_row(self, line: bytes) -> None:
-        """Takes a line that has as many values as there are columns, which a torn one has not."""
-        part = self._parts[-1]
-        if line[-1:] != b"]" or line.count(b",") != len(part.columns) + 1:
-            return
-        try:
-            end = float(line[1 : line.index(b",")])
-        except ValueError:
-            return
-        if not self._since < end < float("inf"):
-            return
-        self._values += len(part.columns)
-        if self._values > _MOST_VALUES:
-            raise TooLarge(errno.EFBIG, f"it has more than {_MOST_VALUES} values", str(self._path))
-        part.lines.append(line)
-        self.ends.append(end)
-
-    def _add_object(self, line: bytes) -> None:
+    def _take_object(self, line: bytes) -> list[str] | None:
+        """Takes an event or a header; returns the columns of a header."""
         value = None
         with contextlib.suppress(ValueError, RecursionError):
-            value = json.loads(line)
+            value = json.loads(line) if len(line) <= _LONGEST_LINE else None
         if not isinstance(value, dict):
-            return
+            return None
         if KEY in value:
-            self._add_header(value)
-        elif text(value.get("event")) and number(value.get("time")) is not None and len(self.events) < _MOST_EVENTS:
+            self.header = self._header(value)
+            return _columns(value.get("columns"))
+        if text(value.get("event")) and number(value.get("time")) is not None and len(self.events) < _MOST_EVENTS:
             self.events.append(value)
+        return None
 
-    def _add_header(self, value: dict[str, Any]) -> None:
+    def _header(self, value: dict[str, Any]) -> Header:
         written = as_int(value[KEY])
         if written is None or written > FORMAT:
             said = f"its format is {text(value[KEY])}, and this slurmopt reads up to {FORMAT}"
@@ -112,20 +111,44 @@ class SeriesFile:
             header.absent = {name: why for name, why in absent.items() if _is_name(name) and why in ABSENT}
         if isinstance(facts, dict):
             header.facts = facts
-        self.header = header
-        self._parts.append(_Part(_columns(value.get("columns"))))
+        return header
 
-    def parts(self, rows: slice) -> Iterator[tuple[list[str], list[list[Any]]]]:
-        """The rows of the slice, in groups that have the same columns: the names of these, and lists of the ends, of
-        the lengths, and of the values of each column. A value of a wrong type counts as not measured."""
-        start, stop, _ = rows.indices(len(self.ends))
-        before = 0
-        for part in self._parts:
-            lines = part.lines[max(0, start - before) : max(0, stop - before)]
-            before += len(part.lines)
-            found = _numbers(lines, len(part.columns) + 2)
-            if found:
-                yield part.columns, [list(values) for values in zip(*found, strict=True)]
+    def tables(self, after: float | None = None, wanted: Callable[[str], bool] | None = None) -> Iterator[Table]:
+        """All rows; or those behind the row that ended at `after`, and where there is none, those that ended later.
+        `wanted`: which columns. Raises TooLarge where they are more than any sampler writes."""
+        left = _MOST_VALUES
+        for columns, data in self._parts if after is None else self._behind(after):
+            rows = _numbers(data, len(columns) + 2)
+            left -= len(rows) * len(columns)
+            if left < 0:
+                raise TooLarge(errno.EFBIG, f"it has more than {_MOST_VALUES} values", str(self._path))
+            if rows:
+                yield _table(columns, rows, wanted)
+
+    def _behind(self, after: float) -> list[tuple[list[str], bytes]]:
+        lines = [(columns, line) for columns, data in self._parts for line in data.split(b"\n")]
+        ends = [_end(line) for _, line in lines]
+        place = len(ends) - ends[::-1].index(after) if after in ends else None
+        return [
+            (columns, line)
+            for at, ((columns, line), end) in enumerate(zip(lines, ends, strict=True))
+            if (end > after if place is None else at >= place)
+        ]
+
+
+def _end(line: bytes) -> float:
+    try:
+        return float(line[1 : line.index(b",", 0, _LONGEST_NUMBER)])
+    except ValueError:
+        return float("-inf")
+
+
+def _table(columns: list[str], rows: list[_Row], wanted: Callable[[str], bool] | None) -> Table:
+    ends, seconds, *values = map(list, zip(*rows, strict=True))
+    if wanted is not None:
+        values = [kept for name, kept in zip(columns, values, strict=True) if wanted(name)]
+        columns = [name for name in columns if wanted(name)]
+    return Table(columns, ends, seconds, values)
 
 
 def _is_name(name: object) -> bool:
@@ -139,15 +162,21 @@ def _columns(names: object) -> list[str]:
     return names if len(set(names)) == len(names) else []
 
 
-def _numbers(lines: list[bytes], length: int) -> list[_Row]:
-    """The rows as lists of numbers."""
-    if not lines:
-        return []
-    with contextlib.suppress(*_ERRORS):  # one line is odd: each is looked at for itself
-        rows = _decode(b"[" + b",".join(lines) + b"]")
+def _numbers(data: bytes, length: int) -> list[_Row]:
+    """The rows among the lines, as lists of numbers."""
+    lines = data.rstrip(b"\n")
+    with contextlib.suppress(*_ERRORS):
+        rows = _decode(b"[" + lines.replace(b"\n", b",") + b"]")
         if all(map(_is_row, rows, [length] * len(rows))):
             return rows
-    return [row for line in lines if (row := _odd(line)) is not None and _is_row(row, length)]
+    # A line is torn, or odd: each is looked at for itself.
+    return [row for line in lines.split(b"\n") for row in _one(line) if _is_row(row, length)]
+
+
+def _one(line: bytes) -> list[_Row]:
+    with contextlib.suppress(*_ERRORS):
+        return _decode(b"[" + line + b"]")
+    return [row] if (row := _odd(line)) is not None else []
 
 
 def _is_row(row: _Row, length: int) -> bool:
@@ -156,7 +185,7 @@ def _is_row(row: _Row, length: int) -> bool:
 
 def _odd(line: bytes) -> _Row | None:
     try:
-        value = json.loads(line)
+        value = json.loads(line) if len(line) <= _LONGEST_LINE else None
     except (ValueError, RecursionError):
         return None
     return [number(item) for item in value] if isinstance(value, list) else None

@@ -1,4 +1,4 @@
-"""Helpers for training loops: a sampler that resumes at its position, on any number of ranks.
+"""Helpers for training loops: a sampler that resumes at its position on any number of ranks, and a count of FLOPs.
 
 Each name is loaded when first used, as the sampler imports torch.
 """
@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slurmopt.training.accumulation import MicroBatch
+    from slurmopt.training.flops import Flops, count_flops
     from slurmopt.training.sampler import ResumableSampler
 
-__all__ = ["MicroBatch", "ResumableSampler"]
+__all__ = ["Flops", "MicroBatch", "ResumableSampler", "count_flops"]
 
-_HOMES = {"MicroBatch": "slurmopt.training.accumulation", "ResumableSampler": "slurmopt.training.sampler"}
+_HOMES = {
+    "Flops": "slurmopt.training.flops",
+    "MicroBatch": "slurmopt.training.accumulation",
+    "ResumableSampler": "slurmopt.training.sampler",
+    "count_flops": "slurmopt.training.flops",
+}
 
 
 def __getattr__(name: str) -> Any:

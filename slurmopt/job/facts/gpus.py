@@ -58,6 +58,34 @@ def share(words: list[str], facts: RankFacts) -> list[str]:
     return words[facts.local_rank :: facts.local_world_size] if len(words) >= facts.local_world_size else words
 
 
+def of_rank(environ: Mapping[str, str], facts: RankFacts) -> list[str]:
+    """The GPUs that this rank uses, as the environment names them; empty if it was given none."""
+    return share(of_nvidia(environ) or promised(environ, ROCM) or promised(environ, XPU), facts)
+
+
+def uuids(words: list[str]) -> list[str]:
+    """`words` with the UUID in place of each number that NVML knows. The numbers of two ranks may be of the same GPU or
+    not, as Slurm may show each rank its own GPU alone. A driver may take seconds to answer."""
+    module = nvml()
+    if not hasattr(module, "nvmlDeviceGetUUID") or not any(map(str.isdigit, words)):
+        return words
+    try:
+        module.nvmlInit()
+    except module.NVMLError:  # no NVIDIA driver
+        return words
+    try:
+        return [_uuid(module, word) if word.isdigit() else word for word in words]
+    finally:
+        module.nvmlShutdown()
+
+
+def _uuid(nvml: Any, word: str) -> str:
+    try:
+        return str(nvml.nvmlDeviceGetUUID(device_handle(nvml, word)))
+    except nvml.NVMLError:
+        return word
+
+
 def nvml() -> Any | None:
     """The module `pynvml`, not initialised; None where it is not installed (the extra `gpu` brings it), or where
     another package has a module of that name."""

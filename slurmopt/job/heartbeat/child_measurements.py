@@ -6,6 +6,7 @@ whole still sums to the age of the rank.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from slurmopt.job.heartbeat.activity_clock import FIRST_STEP, LONGEST_NAME, MOST_NAMES, OTHERS, RUNNING
@@ -13,6 +14,8 @@ from slurmopt.job.heartbeat.counters import PEAK
 from slurmopt.run_folder.json_values import number, text
 
 _MOST_CHILDREN = 64
+_LONGEST = 1e9
+"""Seconds, thirty years."""
 _ENDED = "children that have ended"
 
 
@@ -31,7 +34,7 @@ class ChildMeasurements:
             return
         child = str(text(message.get("id")))[:LONGEST_NAME]
         is_new = child not in self._spent
-        self._spent[child], self._counted[child] = _amounts(message.get("spent")), _amounts(message.get("counted"))
+        self._spent[child], self._counted[child] = _amounts(message.get("spent"), _LONGEST), _amounts(message.get("counted"))
         now = text(message.get("now"))
         self._now = now[:LONGEST_NAME] if now else None
         if is_new:  # what went by before it could measure: shells, Python's start, imports
@@ -94,9 +97,9 @@ def _join(joined: dict[str, float], counted: dict[str, float]) -> None:
             joined[name] = value
 
 
-def _amounts(value: Any) -> dict[str, float]:
+def _amounts(value: Any, most: float = math.inf) -> dict[str, float]:
     """What a message says, where it makes sense: any process of the user may send one."""
     if not isinstance(value, dict):
         return {}
     pairs = [(str(name)[:LONGEST_NAME], number(each)) for name, each in list(value.items())[: 2 * MOST_NAMES]]
-    return {name: each for name, each in pairs if each is not None and each >= 0}
+    return {name: each for name, each in pairs if each is not None and 0 <= each <= most}

@@ -14,6 +14,7 @@ from typing import Any
 
 from slurmopt import log
 from slurmopt.job import signals
+from slurmopt.job.facts import gpus
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.heartbeat.activity import EVERY, Activity
 from slurmopt.job.heartbeat.activity_clock import ENDED, LONGEST_NAME
@@ -52,6 +53,7 @@ class HeartbeatWriter:
         self._stacks = stacks
         self._heartbeat = Heartbeat(facts.rank, facts.world_size, facts.node, self.pid, every)
         self._heartbeat.phases["starting"] = self._heartbeat.started
+        self._heartbeat.gpus = gpus.of_rank(os.environ, facts)
         # Re-entrant: the second SIGTERM ends the rank from inside a signal handler.
         self._lock = threading.RLock()  # of the heartbeat's fields: held for microseconds, for training waits for it
         self._writing = threading.RLock()  # of the file
@@ -96,6 +98,16 @@ class HeartbeatWriter:
             if len(beat.phases) < _MOST_PHASES:
                 beat.phases.setdefault(beat.phase, time.time())
             self._news = True
+
+    def name_gpus(self) -> None:
+        """Looks up the UUIDs of the rank's GPUs, in a thread, as a driver may not answer for a minute."""
+        if self._heartbeat.gpus:
+            threading.Thread(target=self._name_gpus, name="slurmopt-gpus", daemon=True).start()
+
+    def _name_gpus(self) -> None:
+        names = gpus.uuids(self._heartbeat.gpus)
+        with self._lock:
+            self._heartbeat.gpus, self._news = names, True
 
     def note_asked(self, who: str) -> None:
         """Writes at once who asked the rank to save and stop: `USR1`, `TERM` or `file`. The first one is kept."""

@@ -52,6 +52,7 @@ class CommandTask:
             print(f"slurmopt: {error}", file=sys.stderr)
             return failures.user_error(str(error), exit_code=127)
         self._live.enter("running")
+        self._live.name_gpus()
         if self._facts.rank == 0:
             environment_info.note(self._call.folder, self._attempt, self._facts)
         process_tree.wait(self._process.pid)
