@@ -16,6 +16,7 @@ COMMANDS = {
         "slurmopt.commands.compare",
         "runs side by side: what differs in their configs, metrics, ledger, speed",
     ),
+    "metrics": ("slurmopt.commands.metrics", "what was measured on the nodes of a run: table, CSV, JSON or Parquet"),
     "retry": ("slurmopt.commands.retry", "continue runs that failed, with changed resources"),
     "cancel": ("slurmopt.commands.cancel", "stop a run, a sweep or points of it"),
     "throttle": ("slurmopt.commands.throttle", "limit the array tasks of a sweep that run at a time"),
