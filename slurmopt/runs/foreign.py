@@ -20,10 +20,9 @@ from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.layout import RunFolder, folder_name
 from slurmopt.run_folder.outcome import FINISHED, KILLED, USER_ERROR
 from slurmopt.run_folder.process import machine, started_at
+from slurmopt.runs.journal import FOREIGN
 from slurmopt.runs.ownership import make_place
 from slurmopt.runs.submit.new_folder import folder_errors
-
-BACKEND = "foreign"
 
 
 @dataclass(frozen=True)
@@ -79,10 +78,10 @@ def make(folder: Path, name: str, command: Sequence[str], given: Allocation) -> 
         run.make()
         replace_text(run.config, json.dumps(_config(name, command, given), indent=1) + "\n")
         replace_text(run.overrides, "[]\n")
-        events.append(run.events, "created", name=name, id=run.id, cwd=os.getcwd(), backend=BACKEND)
+        events.append(run.events, "created", name=name, id=run.id, cwd=os.getcwd(), backend=FOREIGN)
         process = {"pid": os.getpid(), "pid_started": started_at(os.getpid())}
         place = {"host": socket.gethostname(), "machine": machine()}
-        events.append(run.events, "submitted", backend=BACKEND, job=given.job, **process, **place)
+        events.append(run.events, "submitted", backend=FOREIGN, job=given.job, **process, **place)
         run.attempt_logs(0).mkdir(mode=0o700)
         run.heartbeat(0, 0).parent.mkdir(mode=0o700)
         counted = {"gpus": given.gpus, "cpus": given.cpus}
@@ -94,7 +93,7 @@ def make(folder: Path, name: str, command: Sequence[str], given: Allocation) -> 
 def _config(name: str, command: Sequence[str], given: Allocation) -> dict[str, Any]:
     """What is known of the job, as a config has it: YAML reads JSON."""
     return {
-        "launch": {"name": name, "backend": BACKEND},
+        "launch": {"name": name, "backend": FOREIGN},
         "task": {"command": list(command), "per": "job"},
         "resources": {"nodes": given.node_count, "gpus_per_node": given.gpus},
     }
