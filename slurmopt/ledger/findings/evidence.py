@@ -133,7 +133,7 @@ class NodeEvidence(Measured):
     memory_limit: float | None = None
     """Of the step, else of the machine."""
     memory_full: float | None = None
-    """The highest memory of the step, page cache included."""
+    """The highest memory of the step, without the page cache."""
 
 
 @dataclass(frozen=True, kw_only=True)

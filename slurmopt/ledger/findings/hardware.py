@@ -25,6 +25,8 @@ from slurmopt.ledger.findings.evidence import AttemptEvidence, GpuEvidence, mean
 from slurmopt.ledger.findings.input_wait import LEAST_SHARE, input_share
 from slurmopt.ledger.findings.wording import percent
 
+LEAST_SECONDS = 60.0
+"""Of training. Kernels are tuned and caches filled before."""
 LOW_SM = 0.35
 """NVIDIA's DCGM guide: below 0.5 likely indicates inefficient use, 0.8 is necessary for effective use. Further below,
 so that a training with small matrices is not told off."""
@@ -42,7 +44,7 @@ BUSY_TENSOR, BUSY_SM = 0.30, 0.70
 def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
     """Host-bound or memory-bandwidth-bound; an abstention where GPUs are little used and signals are missing."""
     devices = evidence.used_devices()
-    if not devices or input_share(evidence.ranks) >= LEAST_SHARE:
+    if not devices or evidence.window < LEAST_SECONDS or input_share(evidence.ranks) >= LEAST_SHARE:
         return
     sm, tensor, dram = (average(devices, name) for name in ("sm", "tensor", "dram"))
     found = _host_bound(evidence, devices, sm, tensor, dram)

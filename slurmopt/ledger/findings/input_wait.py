@@ -33,7 +33,7 @@ CPU_FULL = 0.85
 steeply."""
 ONE_CORE = (0.85, 1.5)
 """Cores in use for each rank, between which the loader works in the training process itself, which is always busy."""
-BUSY_WAIT = 0.5
+BUSY_WAIT = 0.75
 """Cores in use while a rank waits, if it keeps one busy while it computes. Less: its loader sleeps."""
 LEAST_READS = 1e6
 """Bytes per second of a node. Log files and imports stay below; a loader of small files on slow storage does not."""

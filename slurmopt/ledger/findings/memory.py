@@ -22,6 +22,8 @@ from slurmopt.ledger.findings.evidence import AttemptEvidence, GpuEvidence
 from slurmopt.ledger.findings.hardware import BUSY_TENSOR, average
 from slurmopt.units import human_bytes
 
+LEAST_SECONDS = 600.0
+"""Of training. A short try is not launched again with less."""
 GPU_SHARE = 0.5
 BIG_CARD = 36 << 30
 """Bytes: cards of 40 GB and more, the ones that a site has in several sizes."""
@@ -32,14 +34,15 @@ HOST_SHARE = 0.25
 LEAST_UNUSED = 32 << 30
 """Bytes of each node."""
 HEADROOM = 1.5
-GPU_PEAK = "gpu_memory_peak"
-"""What ranks count: the peak of torch's allocator in bytes."""
+TORCH_PEAK = "memory_allocated_peak"
+"""What ranks count: the peak of torch's allocator in bytes, of all GPUs of the rank."""
 
 
 def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
     """GPU memory, then host memory."""
-    yield from _of_gpus(evidence)
-    yield from _of_hosts(evidence)
+    if evidence.window >= LEAST_SECONDS:
+        yield from _of_gpus(evidence)
+        yield from _of_hosts(evidence)
 
 
 def _of_gpus(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
@@ -66,10 +69,10 @@ def _of_gpus(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
 
 
 def _peak(evidence: AttemptEvidence, device: GpuEvidence) -> float | None:
-    """The peak of torch's allocator, if every rank of the GPU tells it, else NVML's."""
-    ranks = [rank for rank in evidence.ranks if rank.rank in (device.ranks or ())]
-    if ranks and all(GPU_PEAK in rank.counted for rank in ranks):
-        return sum(rank.counted[GPU_PEAK] for rank in ranks)
+    """The peak of torch's allocator, if every rank of the GPU tells it and has no other GPU, else NVML's."""
+    ranks = [rank for rank in evidence.ranks_of(device.node) if rank.rank in (device.ranks or ())]
+    if ranks and all(TORCH_PEAK in rank.counted and len(rank.devices) == 1 for rank in ranks):
+        return sum(rank.counted[TORCH_PEAK] for rank in ranks)
     return device.peaks.get("memory_peak", device.peaks.get("memory"))
 
 
@@ -96,7 +99,7 @@ def _of_hosts(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
         yield Abstention(finding.UNUSED_MEMORY, ("memory of the step",))
         return
     peak, node = max(peaks, key=lambda item: item[0] or 0.0)
-    full = peak + node.means.get("page_cache", 0.0)  # at most: where the peak includes it, it counts twice
+    full = (peak or 0.0) + node.means.get("page_cache", 0.0)
     if full > HOST_SHARE * asked or asked - full < LEAST_UNUSED:
         return
     yield Finding(

@@ -61,10 +61,10 @@ class NodeSeries:
         return total
 
     def devices(
-        self, ranks: Sequence[RankEvidence], peak_flops: Callable[[str], float | None] | None
+        self, ranks: Sequence[RankEvidence] | None, peak_flops: Callable[[str], float | None] | None
     ) -> list[GpuEvidence]:
-        known = bool(ranks) and all(rank.devices for rank in ranks)
-        return [self._device(fact, ranks if known else None, peak_flops) for fact in self._gpus()]
+        """The node's GPUs. `ranks`: those of the node; None where it is not known which GPUs they use."""
+        return [self._device(fact, ranks, peak_flops) for fact in self._gpus()]
 
     def _device(
         self,

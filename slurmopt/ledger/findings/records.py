@@ -36,14 +36,10 @@ def evidence_of(
     bucket → GPU-seconds. `hang`: the watchdog's file or event. `saves`: how many saves it made. `peak_flops`: from the
     name of a GPU to its dense peak in FLOP/s.
     """
-    since, until = _window(record, beats)
+    since, until = _window(record)
     nodes = {item.node: NodeSeries(item, since, until) for item in series}
     ranks = tuple(_rank(rank, beats.get(rank.rank), nodes.get(rank.node)) for rank in record.ranks)
-    devices = tuple(
-        device
-        for name in nodes
-        for device in nodes[name].devices([rank for rank in ranks if rank.node == name], peak_flops)
-    )
+    devices = tuple(device for name in nodes for device in nodes[name].devices(_known_ranks(ranks, name), peak_flops))
     return AttemptEvidence(
         number=record.number,
         seconds=max(0.0, record.end - record.start),
@@ -55,7 +51,7 @@ def evidence_of(
         window=max(0.0, until - since),
         rates=next((rates for node in nodes.values() if (rates := node.rates())), ()),
         events=tuple({**event, "node": item.node} for item in series for event in item.events),
-        hang=None if hang is None else _hang(hang),
+        hang=None if hang is None else _hang(hang, record),
         buckets=buckets,
         config=config or ConfigFacts(),
         cause=record.cause,
@@ -67,50 +63,59 @@ def evidence_of(
     )
 
 
-def _window(record: AttemptRecord, beats: Mapping[int, Heartbeat]) -> tuple[float, float]:
+def _window(record: AttemptRecord) -> tuple[float, float]:
     """From the first step of the last rank to the last step of any; the whole attempt where no steps were reported."""
-    firsts = [time for beat in beats.values() if (time := number(beat.first_step_time)) is not None]
-    lasts = [time for beat in beats.values() if (time := number(beat.step_time)) is not None]
+    firsts = [rank.first_step_time for rank in record.ranks if rank.first_step_time is not None]
+    lasts = [rank.step_time for rank in record.ranks if rank.step_time is not None]
     since, until = max(firsts, default=record.start), max(lasts, default=record.end)
     return since, max(since, until)
 
 
 def _rank(record: RankRecord, beat: Heartbeat | None, node: NodeSeries | None) -> RankEvidence:
-    spent = _numbers(record.spent)
-    counted = _numbers(beat.counted) if beat is not None else {}
-    steps, rate = _steps(beat)
-    name = f"rank{record.rank}"
-    backward = node.middle(f"{name}.ddp_backward") if node is not None else None
-    if backward is not None and node is not None:
-        compute: float | None = backward + (node.middle(f"{name}.ddp_forward") or 0.0)
-    else:
-        compute = _of_sampled(counted, "ddp_forward", "ddp_backward")
-    exposed = node.middle(f"{name}.ddp_exposed") if node is not None else None
+    steps, rate = _steps(record)
+    compute, exposed = _ddp(record, node)
     return RankEvidence(
         rank=record.rank,
         node=record.node,
         gpus=record.gpus,
         devices=() if node is None or beat is None else node.indexes(beat.gpus),
-        spent=spent,
+        spent=record.spent,
         shares={} if node is None else node.shares_of(record.rank),
-        counted=counted,
+        counted=record.counted,
         steps=steps,
         steps_per_second=rate,
         compute=compute,
-        exposed=exposed if exposed is not None else _of_sampled(counted, "ddp_exposed"),
+        exposed=exposed,
     )
 
 
-def _steps(beat: Heartbeat | None) -> tuple[float, float | None]:
+def _ddp(record: RankRecord, node: NodeSeries | None) -> tuple[float | None, float | None]:
+    """The seconds of a step that a rank computes, and those in which it only waits for others: the medians of the
+    series, else the means of all samples, in which the slow first steps weigh more."""
+    name = f"rank{record.rank}"
+    backward = None if node is None else node.middle(f"{name}.ddp_backward")
+    exposed = None if node is None else node.middle(f"{name}.ddp_exposed")
+    if node is None or backward is None or exposed is None:
+        counted = record.counted
+        return _of_sampled(counted, "ddp_forward", "ddp_backward"), _of_sampled(counted, "ddp_exposed")
+    return backward + (node.middle(f"{name}.ddp_forward") or 0.0), exposed
+
+
+def _known_ranks(ranks: Sequence[RankEvidence], node: str) -> list[RankEvidence] | None:
+    """The ranks of a node; None if not all of them, or none of the attempt's, tell which GPUs they use."""
+    here = [rank for rank in ranks if rank.node == node]
+    return here if all(rank.devices for rank in here or ranks) and ranks else None
+
+
+def _steps(record: RankRecord) -> tuple[float, float | None]:
     """The steps after the first one, and how many a second."""
-    if beat is None:
+    if record.first_step is None or record.step is None:
         return 0.0, None
-    first, last = as_int(beat.first_step), as_int(beat.step)
-    since, until = number(beat.first_step_time), number(beat.step_time)
-    steps = max(0, last - first) if first is not None and last is not None else 0
+    steps = float(max(0, record.step - record.first_step))
+    since, until = record.first_step_time, record.step_time
     if not steps or since is None or until is None or until <= since:
-        return float(steps), None
-    return float(steps), steps / (until - since)
+        return steps, None
+    return steps, steps / (until - since)
 
 
 def _of_sampled(counted: Mapping[str, float], *names: str) -> float | None:
@@ -119,20 +124,16 @@ def _of_sampled(counted: Mapping[str, float], *names: str) -> float | None:
     return sum(known) / sampled if sampled > 0 and known else None
 
 
-def _numbers(value: Any) -> dict[str, float]:
-    if not isinstance(value, Mapping):
-        return {}
-    return {str(name): found for name, item in value.items() if (found := number(item)) is not None and found >= 0}
-
-
-def _hang(value: Mapping[str, Any]) -> HangFacts:
-    silent = value.get("silent")
+def _hang(value: Mapping[str, Any], record: AttemptRecord) -> HangFacts:
+    """The hang. The journal's event does not tell the phase: then what the rank did when it last reported."""
+    silent, number_of = value.get("silent"), as_int(value.get("rank"))
+    activity = next((rank.activity for rank in record.ranks if rank.rank == number_of), None)
     return HangFacts(
-        rank=as_int(value.get("rank")),
+        rank=number_of,
         node=text(value.get("node")),
         step=as_int(value.get("step")),
         seconds=max(0.0, number(value.get("seconds")) or 0.0),
-        phase=text(value.get("phase")),
+        phase=text(value.get("phase")) or activity,
         silent=tuple(
             rank for item in (silent if isinstance(silent, list) else ()) if (rank := as_int(item)) is not None
         ),

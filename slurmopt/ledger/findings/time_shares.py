@@ -75,7 +75,9 @@ def _rarer(evidence: AttemptEvidence, training: float, share: float) -> str:
 
 
 def start_up(evidence: Sequence[AttemptEvidence]) -> Iterator[Finding]:
-    """Start-up of all attempts that were looked at."""
+    """Start-up of all attempts that were looked at, but for those without any step: of a command that reports none,
+    all time counts as that before the first one."""
+    evidence = [attempt for attempt in evidence if attempt.step is not None]
     allocated = sum(attempt.allocated for attempt in evidence)
     spent = {bucket: sum(attempt.bucket(bucket) for attempt in evidence) for bucket in STARTUP_BUCKETS}
     total, gpus = sum(spent.values()), max((sum(attempt.gpus.values()) for attempt in evidence), default=0.0)

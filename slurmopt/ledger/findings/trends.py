@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
+from statistics import fmean
 
 from slurmopt.ledger import finding
 from slurmopt.ledger.buckets import COMMUNICATION, COMPUTE, INPUT
@@ -136,7 +136,7 @@ def falling(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
         return
     if quarters[-2] - last < 0 and quarters[-2] < first * (1 - LEAST_FALL) < last:
         return  # it has recovered
-    lost = median(max(0.0, 1 - rate / first) for _, rate in evidence.rates)
+    lost = fmean(max(0.0, 1 - rate / first) for _, rate in evidence.rates)
     span = evidence.rates[-1][0] - evidence.rates[0][0]
     buckets = (COMPUTE, COMMUNICATION, INPUT)
     yield Finding(

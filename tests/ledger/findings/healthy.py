@@ -1,0 +1,220 @@
+"""Scenarios in which nothing is wrong: no finding may come of them, however odd they look."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ledger.findings.attempts import (
+    GIB,
+    Attempt,
+    attempt,
+    event,
+    series_of,
+    set_gpu,
+    set_node,
+    set_spent,
+    without_gpm,
+    without_series,
+)
+from ledger.findings.wasteful import A100
+
+SCENARIOS: dict[str, Callable[[], list[Attempt]]] = {}
+
+
+def scenario(function: Callable[[], list[Attempt]]) -> Callable[[], list[Attempt]]:
+    SCENARIOS["healthy-" + function.__name__.replace("_", "-")] = function
+    return function
+
+
+@scenario
+def eight_gpus() -> list[Attempt]:
+    return [attempt()]
+
+
+@scenario
+def single_gpu() -> list[Attempt]:
+    return [attempt(gpus=1)]
+
+
+@scenario
+def four_nodes() -> list[Attempt]:
+    return [attempt(nodes=4)]
+
+
+@scenario
+def cpus_only() -> list[Attempt]:
+    made = attempt(gpus=0, ranks=2, cpus=4)
+    set_node(made, cpu=7.8)
+    return [made]
+
+
+@scenario
+def mig_without_signals() -> list[Attempt]:
+    made = without_gpm(attempt(gpus=1), "not allowed")
+    series_of(made, "node1")["facts"]["gpus"][0] |= {"mig": True, "memory": 20 * GIB}
+    nothing = ("util", "power", "clock_sm", "temperature", "others")
+    throttle = ("throttle_power", "throttle_thermal", "throttle_hw_thermal", "throttle_brake")
+    set_gpu(made, **dict.fromkeys((*nothing, *throttle)), memory=6.0 * GIB, memory_peak=7.0 * GIB)
+    return [made]
+
+
+@scenario
+def one_minute() -> list[Attempt]:
+    made = attempt(gpus=1, seconds=62, startup=28)
+    set_gpu(made, util=55.0, sm=0.3, tensor=0.1, dram=0.2, memory_peak=20.0 * GIB)
+    return [made]
+
+
+@scenario
+def a100_without_gpm() -> list[Attempt]:
+    return [without_gpm(attempt(card=A100))]
+
+
+@scenario
+def elastic_attempts() -> list[Attempt]:
+    return [attempt(nodes=4, cause="preemption"), attempt(nodes=2, number=1, step=0.45)]
+
+
+@scenario
+def long_warm_up_of_a_short_run() -> list[Attempt]:
+    made = attempt(gpus=1, seconds=400, startup=220)
+    made["ranks"][0]["spent"] |= {"input": 30.0}  # the loader starts its workers before the first step
+    return [made]
+
+
+@scenario
+def large_page_cache() -> list[Attempt]:
+    made = attempt(config={"resources": {"memory": "1000GB"}})
+    set_node(made, memory=150.0 * GIB, memory_peak=160.0 * GIB, page_cache=780.0 * GIB, io_read=2e9, disk_read=5e6)
+    return [made]
+
+
+@scenario
+def page_cache_that_fills() -> list[Attempt]:
+    made = attempt(gpus=1, cause=None)
+    set_node(made, page_cache=[at * 4.0 * GIB for at in range(120)], memory_peak=40.0 * GIB)
+    return [made]
+
+
+@scenario
+def long_evaluations() -> list[Attempt]:
+    made = attempt()
+    set_spent(made, {"evaluation": 0.3})
+    training = [at % 10 < 7 for at in range(120)]  # the last 90 s of each five minutes are an evaluation
+    values = series_of(made, "node1")["values"]
+    for rank in range(8):
+        values[f"rank{rank}.running.share"] = [0.985 if it_is else 0.0 for it_is in training]
+        values[f"rank{rank}.evaluation.share"] = [0.0 if it_is else 1.0 for it_is in training]
+        values[f"rank{rank}.input.share"] = [0.01 if it_is else 0.0 for it_is in training]
+        values[f"rank{rank}.steps"] = [4.0 if it_is else 0.0 for it_is in training]
+        for column, busy, idle in (("sm", 0.85, 0.1), ("tensor", 0.45, 0.02), ("util", 98.0, 25.0)):
+            values[f"gpu{rank}.{column}"] = [busy if it_is else idle for it_is in training]
+    return [made]
+
+
+@scenario
+def all_gpus_at_their_power_limit() -> list[Attempt]:
+    made = attempt(nodes=2)
+    set_gpu(made, power=698.0, throttle_power=1.0, clock_sm=1450.0, temperature=78.0)
+    return [made]
+
+
+@scenario
+def buffers_of_the_first_save() -> list[Attempt]:
+    made = attempt(gpus=1, cause=None)
+    series_of(made, "node1")["facts"]["memory_limit"] = 150.0 * GIB
+    set_node(made, memory=[30.0 * GIB] * 50 + [75.0 * GIB] * 25 + [110.0 * GIB] * 45, memory_peak=112.0 * GIB)
+    return [made]
+
+
+@scenario
+def memory_that_rises_and_falls() -> list[Attempt]:
+    made = attempt(gpus=1, cause=None)
+    series_of(made, "node1")["facts"]["memory_limit"] = 100.0 * GIB
+    set_node(made, memory=[(40 + 25 * math.sin(at / 5)) * GIB for at in range(120)], memory_peak=66.0 * GIB)
+    return [made]
+
+
+@scenario
+def small_leak_of_a_training_that_ends_before() -> list[Attempt]:
+    made = attempt(gpus=1, cause=None)
+    made["ranks"][0]["total_steps"] = 15_000
+    set_node(made, memory=[(100 + at) * GIB for at in range(120)], memory_peak=220.0 * GIB)
+    return [made]
+
+
+@scenario
+def command_without_steps() -> list[Attempt]:
+    made = attempt(gpus=8, ranks=1)
+    rank = made["ranks"][0]
+    rank |= {"gpus": 8.0, "steps": None, "counted": {}, "devices": [f"GPU-node1-{index}" for index in range(8)]}
+    rank["spent"] = {"starting": 5.0, "first step": 3595.0}
+    values = series_of(made, "node1")["values"]
+    for column in [name for name in values if name.startswith("rank0.")]:
+        del values[column]
+    return [made]
+
+
+@scenario
+def sharded_without_ddp() -> list[Attempt]:
+    return [attempt(nodes=2, ddp=False)]
+
+
+@scenario
+def points_that_share_a_gpu() -> list[Attempt]:
+    made = attempt(gpus=1, ranks=4, ddp=False, cpus=3)
+    for rank in made["ranks"]:
+        rank |= {"gpus": 0.25, "devices": ["GPU-node1-0"]}
+    set_node(made, cpu=4.2)
+    return [made]
+
+
+@scenario
+def preempted_twice() -> list[Attempt]:
+    attempts = []
+    for number, seconds in enumerate((5000.0, 9000.0, 20000.0)):
+        made = attempt(number=number, seconds=seconds, cause="finished" if number == 2 else "preemption")
+        lost = 0.0 if number == 2 else 8 * 90.0
+        made["buckets"] = {"compute": 8 * (seconds - 100) - lost, "lost": lost, "start-up": 800.0}
+        attempts.append(made)
+    return attempts
+
+
+@scenario
+def without_a_sampler() -> list[Attempt]:
+    return [without_series(attempt(nodes=2))]
+
+
+@scenario
+def killed_with_an_xid_of_the_kill() -> list[Attempt]:
+    made = attempt(cause="time limit")
+    event(made, "node1", "xid", gpu=0, xid=45)
+    return [made]
+
+
+@scenario
+def rate_that_varies() -> list[Attempt]:
+    made = attempt(gpus=1)
+    series_of(made, "node1")["values"]["rank0.steps"] = [4 + 0.8 * math.sin(at / 3) for at in range(120)]
+    return [made]
+
+
+@scenario
+def slow_first_attempt_then_a_faster_one() -> list[Attempt]:
+    return [attempt(gpus=1, step=0.5, cause="asked"), attempt(gpus=1, number=1)]
+
+
+@scenario
+def process_of_the_job_before() -> list[Attempt]:
+    made = attempt(gpus=1)
+    set_gpu(made, others=[1.0] * 3 + [0.0] * 117)
+    return [made]
+
+
+@scenario
+def little_memory_at_full_speed() -> list[Attempt]:
+    made: Any = attempt(gpus=1)
+    set_gpu(made, memory=8.0 * GIB, memory_peak=9.0 * GIB)
+    return [made]
