@@ -2,9 +2,9 @@
 
 RUN@K is attempt K of a run. `--json` prints one object:
 
-    sides      a list of label, state, unit, device_seconds, shares (bucket, seconds, share), speed, seconds, attempts,
-               step, metrics; `speed` is null, or mean, error (half of the 95 % interval, null where it is not known) and
-               rows (of the series)
+    sides      a list of label, state, unit, device_seconds, shares (bucket, seconds, share), speed, seconds,
+               attempts, step, metrics; `speed` is null, or mean, error (half of the 95 % interval, null where it is
+               not known) and rows (of the series)
     config     key → a list of its values, one for each side; only keys whose values differ
     ratios     of each side: its speed as a multiple of the first one's and half of the 95 % interval of that; or null
     notes      lines

@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     except (SlurmoptError, OSError) as error:
         why = with_place(error) if isinstance(error, OSError) else str(error)
         print(f"slurmopt: not monitored: {one_line(why)}", file=sys.stderr, flush=True)
-        os.execvp(command[0], command)
+        os.execvp(command[0], command)  # noqa: S606  it needs no shell
     print(f"slurmopt: monitored as {run.name}/{run.id}", file=sys.stderr, flush=True)
     status = _run(run, sampling, command, given)
     _conclude(run, status)

@@ -28,14 +28,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from slurmopt.errors import ConfigError, InputError
-from slurmopt.report import build, page, rollup_text, terminal, text
+from slurmopt.errors import ConfigError, InputError, RunError
+from slurmopt.report import build, foreign_job, page, rollup_text, terminal, text
 from slurmopt.report.gather import gather_many, gather_sweep
 from slurmopt.report.rollup import RollUp, of_sweep, of_user
 from slurmopt.report.run_report import RunReport
@@ -46,6 +47,9 @@ from slurmopt.runs.all_runs import all_runs, created
 from slurmopt.runs.find import select, started_point
 from slurmopt.runs.ownership import owner_of
 from slurmopt.units import TIME_FORMS, seconds
+
+_JOB = re.compile(r"\d+(_\d+)?")
+"""Also of a job that slurmopt did not launch."""
 
 
 def main(argv: list[str]) -> int:
@@ -84,7 +88,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _of_run(name: str | None, folder: Path) -> RunReport | RollUp:
-    selected = select(name, folder)
+    try:
+        selected = select(name, folder)
+    except RunError:
+        if name is None or not _JOB.fullmatch(name):
+            raise
+        return foreign_job.report_on_job(name)
     if isinstance(selected, RunFolder):
         return build.report_on(selected)
     if selected.point is not None:
