@@ -12,7 +12,12 @@ COMMANDS = {
     ),
     "history": ("slurmopt.commands.history", "the attempts of a run: causes of their ends, lost steps and GPU-hours"),
     "report": ("slurmopt.commands.report", "where the GPU-hours of a run went, and what to change; --html for a page"),
+    "compare": (
+        "slurmopt.commands.compare",
+        "runs side by side: what differs in their configs, metrics, ledger, speed",
+    ),
     "metrics": ("slurmopt.commands.metrics", "what was measured on the nodes of a run: table, CSV, JSON or Parquet"),
+    "monitor": ("slurmopt.commands.monitor", "measure a job that slurmopt did not launch: slurmopt monitor -- COMMAND"),
     "retry": ("slurmopt.commands.retry", "continue runs that failed, with changed resources"),
     "cancel": ("slurmopt.commands.cancel", "stop a run, a sweep or points of it"),
     "throttle": ("slurmopt.commands.throttle", "limit the array tasks of a sweep that run at a time"),

@@ -28,41 +28,101 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from slurmopt.errors import ConfigError, InputError, RunError
+from slurmopt.report import build, foreign_job, page, rollup_text, terminal, text
+from slurmopt.report.gather import gather_many, gather_sweep
+from slurmopt.report.rollup import RollUp, of_sweep, of_user
+from slurmopt.report.run_report import RunReport
 from slurmopt.run_folder.access.files import replace_text
+from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import options
-from slurmopt.runs.find import find
+from slurmopt.runs.all_runs import all_runs, created
+from slurmopt.runs.find import select, started_point
+from slurmopt.runs.ownership import owner_of
+from slurmopt.units import TIME_FORMS, seconds
+
+_JOB = re.compile(r"\d+(_\d+)?")
+"""Also of a job that slurmopt did not launch."""
 
 
 def main(argv: list[str]) -> int:
     """Runs the command and returns its exit status."""
     args = parser().parse_args(argv)
-    from slurmopt.report import build, page, terminal, text
-
-    report = build.report_on(find(args.run, args.folder))
+    if args.user and args.run is not None:
+        raise InputError("report: name a run, or use --user for all of yours")
+    if args.since is not None and not args.user:
+        raise InputError("report: --since belongs to --user")
+    report = _of_user(args.folder, args.since) if args.user else _of_run(args.run, args.folder)
     if args.json:
         print(to_json(asdict(report)))
     elif args.html is not None:
-        _write(Path(args.html or f"{Path(report.label).name}.html"), page.page(report))
-    else:
+        _write(Path(args.html or f"{_file_name(report)}.html"), page.page_of(report))
+    elif isinstance(report, RunReport):
         terminal.show(text.lines(report, terminal.width()))
+    else:
+        terminal.show(rollup_text.lines(report, terminal.width()))
     return 0
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt report`."""
-    parser = options.parser("report", "Show where the GPU-hours of a run went, and what to change.")
+    parser = options.parser("report", "Show where the GPU-hours of a run, a sweep or a user went, and what to change.")
     options.add_run(parser)
+    parser.add_argument("--user", action="store_true", help="all your runs in the folder together")
+    parser.add_argument(
+        "--since", metavar="TIME", help="with --user: only those launched in the last TIME, such as 30d"
+    )
     output = parser.add_mutually_exclusive_group()
     options.add_json(output)
     output.add_argument(
         "--html", nargs="?", const="", metavar="FILE", help="write one page that needs no network (default: ID.html)"
     )
     return parser
+
+
+def _of_run(name: str | None, folder: Path) -> RunReport | RollUp:
+    try:
+        selected = select(name, folder)
+    except RunError:
+        if name is None or not _JOB.fullmatch(name):
+            raise
+        return foreign_job.report_on_job(name)
+    if isinstance(selected, RunFolder):
+        return build.report_on(selected)
+    if selected.point is not None:
+        return build.report_on(started_point(selected))
+    if selected.points is not None:
+        raise InputError(f"{selected.label} are {len(selected.points)} points; name one of them, or the whole sweep")
+    return of_sweep(gather_sweep(selected.sweep))
+
+
+def _of_user(folder: Path, since: str | None) -> RollUp:
+    now = time.time()
+    first = None if since is None else now - _span(since)
+    runs = [run for run in all_runs(folder) if owner_of(run) is None and (first is None or created(run)[0] >= first)]
+    records, problem = gather_many(runs)
+    report = of_user(records, f"your runs in {folder}", now, first)
+    if problem:
+        report.notes.append(f"Slurm was not asked, so this is what journals say: {problem}")
+    return report
+
+
+def _span(since: str) -> int:
+    try:
+        return seconds(since)
+    except (ValueError, ConfigError) as error:
+        raise InputError(f"report: --since {since!r} is no time; valid are {TIME_FORMS}") from error
+
+
+def _file_name(report: RunReport | RollUp) -> str:
+    return Path(report.label).name if isinstance(report, RunReport) else "report"
 
 
 def to_json(value: Any) -> str:

@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
 
 def write(run: RunFolder) -> None:
     """Writes the page of the run into its folder. SlurmoptError, OSError."""
-    replace_text(run.report, page.page(build.report_on(run)))
+    replace_text(run.report, page.run_page(build.report_on(run)))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from slurmopt.errors import one_line
+from slurmopt.ledger.gpu_peaks import dense_bf16_tflops
 from slurmopt.ledger.ledger import Account, Ledger
 from slurmopt.report import curves, diagnoses, measures
 from slurmopt.report.fine_series import refine
@@ -38,7 +39,11 @@ def built(record: RunRecord) -> RunReport:
     report.detail, report.owner = status.detail, status.owner
     report.experiment = experiment(record)
     report.folder = str(record.folder.told(record.folder.path))
-    report.backend, report.jobs, report.created = status.journal.backend, list(status.journal.jobs), status.journal.created
+    report.backend, report.jobs, report.created = (
+        status.journal.backend,
+        list(status.journal.jobs),
+        status.journal.created,
+    )
     _add_ledger(report, ledger)
     _add_progress(report, record)
     _add_attempts(report, record)
@@ -76,17 +81,20 @@ def _add_ledger(report: RunReport, ledger: Ledger) -> None:
 
 
 def _add_progress(report: RunReport, record: RunRecord) -> None:
-    beats = next((record.heartbeats[number] for number in sorted(record.heartbeats, reverse=True) if record.heartbeats[number]), {})
+    beats = next(
+        (record.heartbeats[number] for number in sorted(record.heartbeats, reverse=True) if record.heartbeats[number]),
+        {},
+    )
     progress = from_heartbeat(beats[min(beats)]) if beats else record.status.progress
     report.step, report.total_steps, report.step_rate = progress.step, progress.total_steps, progress.steps_per_second
     report.rates = rates(list(beats.values()))
 
 
 def rates(beats: Sequence[Heartbeat]) -> dict[str, float]:
-    """Tokens and samples per second of all ranks of an attempt, from its first reported step on; those that were
+    """Tokens, samples and FLOP per second of all ranks of an attempt, from its first reported step on; those that were
     counted."""
     found: dict[str, float] = {}
-    for name in ("tokens", "samples"):
+    for name in ("tokens", "samples", "flops", "hardware_flops"):
         each = [rate for beat in beats if (rate := _rate(beat, name)) is not None]
         if each:
             found[name] = sum(each)
@@ -156,12 +164,26 @@ def node_series(record: RunRecord) -> list[NodeSeries]:
 def _add_measures(report: RunReport, record: RunRecord) -> None:
     nodes = node_series(record)
     report.device = device_name(nodes) if report.unit == "GPU" else None
+    _add_utilisation(report)
     report.usage = measures.usage(nodes)
     report.panels = curves.panels(nodes)
     rows = [
         NodeRow(node.node, _devices(record, node), _ranks(record, node.node), measures.readings(node)) for node in nodes
     ]
     report.node_rows = measures.with_remarks(rows, _slowest(record.ledger))
+
+
+def _add_utilisation(report: RunReport) -> None:
+    """MFU and HFU: FLOP per second of the peak of all GPUs, where the training counted FLOP and the peak is known."""
+    if "flops" not in report.rates or report.device is None or not report.devices:
+        return
+    peak = dense_bf16_tflops(report.device)
+    if peak is None:
+        report.notes.append(f"MFU is unknown: the arithmetic peak of {report.device} is not known")
+        return
+    for name, counted in (("mfu", "flops"), ("hfu", "hardware_flops")):
+        if counted in report.rates:
+            report.rates[name] = report.rates[counted] / (peak * 1e12 * report.devices)
 
 
 def device_name(nodes: Sequence[NodeSeries]) -> str | None:
@@ -198,7 +220,9 @@ def notes(record: RunRecord) -> list[str]:
     if record.ledger.provisional:
         found.append("the ledger may still change: the run may lose its last steps, which only its next attempt shows")
     if not any(record.series.values()) and record.attempts:
-        found.append("there are no series: the sampler was off (monitor.sampler), could not write, or is of an older version")
+        found.append(
+            "there are no series: the sampler was off (monitor.sampler), could not write, or is of an older version"
+        )
     if len(found) > _MOST_PROBLEMS:
         found = [*found[:_MOST_PROBLEMS], f"and {len(found) - _MOST_PROBLEMS} more"]
     return found

@@ -141,7 +141,7 @@ def _means_of_rows(columns: Sequence[Sequence[float | None]]) -> Sequence[float 
         return columns[0]
     count = len(columns)
     if not any(None in column for column in columns):
-        return [sum(row) / count for row in zip(*columns, strict=True)]  # type: ignore[arg-type]
+        return [sum(row) / count for row in zip(*columns, strict=True)]
     return [_mean(row) for row in zip(*columns, strict=True)]
 
 

@@ -70,9 +70,11 @@ class NodeSeries:
 
     def fact(self, name: str) -> float | None:
         """A number of the header, such as `cpus`."""
-        return next((found for one in reversed(self.series) if (found := number(one.facts.get(name))) is not None), None)
+        return next(
+            (found for one in reversed(self.series) if (found := number(one.facts.get(name))) is not None), None
+        )
 
-    def ofgpus_of(self, name: str) -> float | None:
+    def of_gpus(self, name: str) -> float | None:
         """The largest such number among the facts of its GPUs, such as `memory`."""
         found = [number(gpu.get(name)) for one in self.series for gpu in gpus_of(one)]
         return max((value for value in found if value is not None), default=None)
@@ -87,7 +89,7 @@ def gpus_of(series: Series) -> list[dict[str, object]]:
 def weighted(values: Sequence[float | None], seconds: Sequence[float]) -> tuple[float, float]:
     """The sum of values times seconds, and the seconds in which there were values."""
     if None not in values:
-        return sum(map(mul, values, seconds)), sum(seconds)  # type: ignore[arg-type]
+        return sum(map(mul, values, seconds)), sum(seconds)
     known = [(value * weight, weight) for value, weight in zip(values, seconds, strict=True) if value is not None]
     return sum(value for value, _ in known), sum(weight for _, weight in known)
 
@@ -170,8 +172,8 @@ def usage(nodes: list[NodeSeries]) -> list[Usage]:
             _share("GPU activity", with_gpus, _READINGS["util"], "in kernels, of the time"),
             _share("SM activity", with_gpus, _READINGS["sm"], "of the multiprocessors, mean"),
             _share("tensor activity", with_gpus, _READINGS["tensor"], "of the tensor cores, mean"),
-            _of("GPU memory", _READINGS["memory"], lambda node: node.ofgpus_of("memory"), with_gpus, human_bytes, max),
-            _of("GPU power", _READINGS["power"], lambda node: node.ofgpus_of("power_limit"), with_gpus, _watts, _middle),
+            _of("GPU memory", _READINGS["memory"], lambda node: node.of_gpus("memory"), with_gpus, human_bytes, max),
+            _of("GPU power", _READINGS["power"], lambda node: node.of_gpus("power_limit"), with_gpus, _watts, _middle),
         ]
     if nodes:
         found.append(_of("CPU", _READINGS["cpu"], lambda node: node.fact("cpus"), nodes, _cores, _middle))

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from slurmopt import __version__
 from slurmopt.errors import one_line
-from slurmopt.report import pictures, text, words
+from slurmopt.report import pictures, rollup_text, text, words
+from slurmopt.report.rollup import RollUp
 from slurmopt.report.run_report import COLUMNS, Panel, RunReport
 
 if TYPE_CHECKING:
@@ -24,7 +25,24 @@ _GOOD = ("finished",)
 _SITE = ("preemption", "requeued", "time limit", "asked", "cancelled")
 
 
-def page(report: RunReport) -> str:
+def page_of(report: RunReport | RollUp) -> str:
+    """The page of a run, or of many."""
+    return run_page(report) if isinstance(report, RunReport) else rollup_page(report)
+
+
+def rollup_page(report: RollUp) -> str:
+    """The page of many runs together."""
+    return _render(
+        "rollup.html.j2",
+        report=report,
+        facts=rollup_text.facts(report),
+        shares=[share for share in report.shares if share.seconds > 0],
+        counted=words.time_unit(report.device_seconds),
+        members=[member for member in report.members if member.device_seconds][:MOST_NODES],
+    )
+
+
+def run_page(report: RunReport) -> str:
     """The page of one run."""
     panels = [pictures.thinned(panel) for panel in report.panels if panel.times]
     keys = [key for key in COLUMNS if any(not isinstance(report.reading(row, key), str) for row in report.node_rows)]
@@ -115,7 +133,7 @@ def _hash(script: str) -> str:
 
 
 def _template(name: str) -> str:
-    return resources.files("slurmopt.report").joinpath("templates", name).read_text(encoding="utf-8")
+    return (resources.files("slurmopt.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 @functools.cache
@@ -134,6 +152,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals.update(
         quantity=words.quantity, reading=words.reading, cause_class=cause_class, table_rows=table_rows,
-        attempt_text=text.attempt_text, finding_cost=text.finding_cost, device_hours=words.device_hours, amount=words.amount,
+        attempt_text=text.attempt_text, finding_cost=text.finding_cost,
+        device_time=words.device_time, amount=words.amount, money=words.money,
     )  # fmt: skip
     return environment

@@ -153,7 +153,9 @@ def thinned(panel: Panel, most: int = MOST_POINTS) -> Panel:
         return panel
     starts = range(0, len(panel.times), each)
     times = tuple(panel.times[min(start + each, len(panel.times)) - 1] for start in starts)
-    lines = tuple(Line(line.label, tuple(_mean(line.values[start : start + each]) for start in starts)) for line in panel.lines)
+    lines = tuple(
+        Line(line.label, tuple(_mean(line.values[start : start + each]) for start in starts)) for line in panel.lines
+    )
     return Panel(panel.title, panel.unit, times, lines, panel.top)
 
 

@@ -169,7 +169,7 @@ class RunReport:
     step_rate: float | None = None
     """Steps per second of compute time, without restarts."""
     rates: dict[str, float] = field(default_factory=dict)
-    """Further rates per second, such as tokens; and `mfu`, 0 to 1."""
+    """Further rates per second: tokens, samples, flops, hardware_flops; and `mfu` and `hfu`, 0 to 1."""
     device_seconds: float = 0.0
     shares: list[Share] = field(default_factory=list)
     provisional: bool = False

@@ -47,7 +47,7 @@ def styled(lines: Iterable[StyledLine]) -> str:
     return captured.get().rstrip("\n")
 
 
-_ASCII = str.maketrans({**dict.fromkeys("█▉▊▋▌▍▎▏", "|"), "─": "-", "→": ">", "·": "*", "×": "x", "…": "~", "–": "-", "°": " "})
+_ASCII = str.maketrans({**dict.fromkeys("█▉▊▋▌▍▎▏", "|"), "─": "-", "→": ">", "·": "*", "…": "~", "°": " "})
 
 
 def encodable(text: str) -> str:

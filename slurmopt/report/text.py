@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from slurmopt.errors import one_line
 from slurmopt.ledger import buckets
@@ -36,7 +37,7 @@ def lines(report: RunReport, width: int) -> list[StyledLine]:
     """The whole report, at most `width` columns wide, but for paths and overrides, which are never cut."""
     sections = [
         _head(report, width),
-        _ledger(report, width),
+        ledger_lines(report, width),
         _usage(report, width),
         _nodes(report, width),
         _attempts(report, width),
@@ -79,16 +80,12 @@ def facts(report: RunReport) -> list[tuple[str, str]]:
         ("time", _times(report)),
         ("steps", words.steps(report)),
         ("speed", words.speed(report)),
-        ("cost", words.cost(report) or _allocated(report)),
+        ("cost", words.cost_of(report.cost, report.device_seconds, report.unit) if report.device_seconds else ""),
         ("energy", words.energy(report.cost)),
         ("jobs", _jobs(report)),
         ("folder", report.folder or ""),
     ]
     return [(name, value) for name, value in known if value]
-
-
-def _allocated(report: RunReport) -> str:
-    return f"{words.device_hours(report)}; no price is known" if report.device_seconds else ""
 
 
 def _jobs(report: RunReport) -> str:
@@ -106,11 +103,21 @@ def _times(report: RunReport) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _ledger(report: RunReport, width: int) -> Iterator[StyledLine]:
+class HasLedger(Protocol):
+    """A report that shows where device time went."""
+
+    unit: str
+    device_seconds: float
+    shares: list[Share]
+    provisional: bool
+
+
+def ledger_lines(report: HasLedger, width: int) -> Iterator[StyledLine]:
+    """The bars of the ledger."""
     if not report.shares:
         return
     aside = "so far" if report.provisional else ""
-    yield title(f"Where {words.device_hours(report)} went", width, aside)
+    yield title(f"Where {words.device_time(report.device_seconds, report.unit)} went", width, aside)
     longest = max(len(share.bucket) for share in report.shares)
     room = width - longest - 26
     unit = words.time_unit(report.device_seconds)
@@ -170,7 +177,13 @@ def _nodes(report: RunReport, width: int) -> Iterator[StyledLine]:
 
 
 def _heads(keys: Iterable[str]) -> list[str]:
-    short = {"memory": "GPU MEM", "host_memory": "HOST MEM", "power": "POWER", "temperature": "HOTTEST", "input": "INPUT"}
+    short = {
+        "memory": "GPU MEM",
+        "host_memory": "HOST MEM",
+        "power": "POWER",
+        "temperature": "HOTTEST",
+        "input": "INPUT",
+    }
     return [short.get(key, COLUMNS[key].title.upper().removesuffix(" ACTIVITY")) for key in keys]
 
 

@@ -84,19 +84,14 @@ def device_time(seconds: float, unit: str) -> str:
     return f"{amount(seconds, counted)} {unit}-{counted}"
 
 
-def device_hours(report: RunReport) -> str:
-    """What was allocated, over all attempts."""
-    return device_time(report.device_seconds, report.unit)
-
-
-def cost(report: RunReport) -> str:
-    """What the run costs, with the price and where that is from; "" where no price is known."""
-    known: Cost = report.cost
+def cost_of(known: Cost, seconds: float, unit: str) -> str:
+    """What device time costs, with the price and where that is from; the time alone where no price is known."""
+    time_used = device_time(seconds, unit)
     if known.amount is None:
-        return ""
-    each = f" at {money(known.per_hour, known.currency)} each" if known.per_hour is not None else ""
+        return f"{time_used}; no price is known"
+    each = f" at {money(known.per_hour, known.currency)} an hour" if known.per_hour is not None else ""
     source = f" ({known.source})" if known.source else ""
-    return f"{money(known.amount, known.currency)}: {device_hours(report)}{each}{source}"
+    return f"{money(known.amount, known.currency)}: {time_used}{each}{source}"
 
 
 def energy(known: Cost) -> str:
@@ -112,12 +107,12 @@ def kilowatt_hours(joules: float) -> str:
 
 
 def hardware(report: RunReport) -> str:
-    """`16 nodes with 128 × NVIDIA H100 80GB HBM3`."""
+    """`16 nodes with 128 NVIDIA H100 80GB HBM3`."""
     nodes = "" if report.nodes is None else f"{report.nodes} node{'' if report.nodes == 1 else 's'}"
     if not report.devices:
         return nodes
-    name = report.device or ("GPU" if report.unit == "GPU" else "CPU core")
-    return f"{nodes}{' with ' if nodes else ''}{report.devices:g} × {name}"
+    name = report.device or (f"{report.unit}s" if report.devices > 1 else report.unit)
+    return f"{nodes}{' with ' if nodes else ''}{report.devices:g} {name}"
 
 
 def steps(report: RunReport) -> str:
@@ -130,6 +125,7 @@ def steps(report: RunReport) -> str:
 def speed(report: RunReport) -> str:
     """`0.41 steps/s, 1,200,000 tokens/s, MFU 41.0 %`."""
     parts = [f"{count(report.step_rate)} steps/s" if report.step_rate is not None else ""]
-    parts += [f"{count(value)} {name}/s" for name, value in report.rates.items() if name != "mfu"]
-    parts.append(f"MFU {percent(report.rates['mfu'])}" if "mfu" in report.rates else "")
+    parts += [f"{count(value)} {name}/s" for name, value in report.rates.items() if name in ("tokens", "samples")]
+    parts.append(f"{count(report.rates['flops'] / 1e12)} TFLOP/s" if "flops" in report.rates else "")
+    parts += [f"{name.upper()} {percent(report.rates[name])}" for name in ("mfu", "hfu") if name in report.rates]
     return ", ".join(filter(None, parts))

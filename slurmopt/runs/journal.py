@@ -17,6 +17,8 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
+FOREIGN = "foreign"
+"""The backend of a job that slurmopt did not launch, but measures."""
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 _RETURNS = (decision.REQUEUE, decision.BY_SLURM, decision.SUBMIT)
 """What `next` of an `end` says where that is not the run's end."""

@@ -90,7 +90,7 @@ def _findings() -> list[Finding]:
     return [
         Finding(
             "input-bound", "the GPUs wait for the data loader 18 % of the time", CERTAIN,
-            ("input wait 18.4 % of step time, on all 64 ranks", "CPU 95.7 of 96 cores in use, 41 % of the time throttled"),
+            ("input wait 18.4 % of step time, on all ranks", "CPU 95.7 of 96 cores in use, 41 % of the time throttled"),
             702.4, "+data.num_workers=24", None, None, None,
         ),
         Finding(

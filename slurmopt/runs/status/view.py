@@ -9,6 +9,7 @@ from slurmopt.errors import one_line, why_failed
 from slurmopt.restart import causes
 from slurmopt.run_folder.access.files import read_json
 from slurmopt.run_folder.json_values import as_int, text
+from slurmopt.runs.journal import FOREIGN
 from slurmopt.runs.options import run_arg
 from slurmopt.runs.status import budgets, checkpoints
 from slurmopt.runs.status.failure import failure
@@ -217,6 +218,8 @@ def next_step(status: Status) -> str:
     run = run_arg(status.folder, status.label)
     if status.journal.problem is not None and not status.folder.in_sweep:
         return f"look at what is there; squeue --me -o '%i %o' names your job whose script is {status.folder.script}"
+    if status.journal.backend == FOREIGN:
+        return f"slurmopt report {run}"
     if status.owner is not None:  # only its owner can submit, retry or cancel it
         return f"slurmopt logs {run}" if status.journal.attempt else ""
     if status.state == "unsubmitted" and status.folder.lacks():
