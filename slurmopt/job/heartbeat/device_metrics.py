@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 _SLOTS = 256
 _UNKNOWN = 0x7FF8_5107_0B7A_11ED
@@ -20,49 +21,78 @@ _UNKNOWN = 0x7FF8_5107_0B7A_11ED
 _PAUSE = 0.005
 
 
+class _Coming(NamedTuple):
+    """A number that a GPU still computes."""
+
+    name: str
+    slot: int
+    step: int | None
+    at: float
+    shown: bool
+    """Whether no newer number of this name is there."""
+
+
+Arrived = Callable[[float, int, dict[str, float]], None]
+"""Takes numbers once they are there: when `progress` was called, with which step, and what it got."""
+
+
 class DeviceMetrics:
     """The training's thread calls `take`; any thread calls `come`. No lock is held during calls of CUDA: if a GPU
     hangs, its queue fills up and the call does not return, but heartbeats must still be written."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrived: Arrived | None = None) -> None:
+        """`arrived` is called for each number, also for those that are not the last of their name."""
+        self._arrived = arrived
         self._lock = threading.RLock()  # the second SIGTERM ends the rank from inside a signal handler
         self._bits: Any = None
         self._numbers: Any = None
         self._next = 0
-        self._coming: deque[tuple[str | None, int]] = deque()
+        self._coming: deque[_Coming] = deque()
 
-    def take(self, metrics: dict[str, Any]) -> dict[str, float]:
+    def take(self, metrics: dict[str, Any], step: int | None = None) -> dict[str, float]:
         """Returns the numbers that are available now, including those that have arrived since. If a GPU is far behind
-        and no slot is free, a number is dropped: newer ones follow."""
-        values = self.come()
+        and no slot is free, a number is dropped: newer ones follow. Without a `step`, `arrived` is not called."""
+        values, at = self.come(), time.time()
+        here: dict[str, float] = {}
         for name, value in metrics.items():
             if _is_on_gpu(value):
                 if len(self._coming) < _SLOTS:
-                    self._copy(name, value)
+                    self._copy(name, value, step, at)
                 continue
-            values[name] = float(value)
-            with self._lock:  # what still comes under this name is older; its slot stays taken until then
-                self._coming = deque((None if each == name else each, slot) for each, slot in self._coming)
-        return values
+            here[name] = float(value)
+        if here and self._coming:
+            with self._lock:  # what still comes under these names is older; its slot stays taken until then
+                self._coming = deque(each._replace(shown=each.shown and each.name not in here) for each in self._coming)
+        self._tell(at, step, here)
+        return {**values, **here}
 
     def come(self, seconds: float = 0.0) -> dict[str, float]:
         """The numbers that have arrived since, the last of each name. Waits for them up to `seconds`."""
         values: dict[str, float] = {}
+        arrived: dict[tuple[float, int | None], dict[str, float]] = {}
         deadline = time.monotonic() + seconds
         with self._lock:
             while self._coming:
-                name, slot = self._coming[0]
-                if int(self._bits[slot]) != _UNKNOWN:
-                    if name is not None:
-                        values[name] = float(self._numbers[slot])
+                coming = self._coming[0]
+                if int(self._bits[coming.slot]) != _UNKNOWN:
+                    number = float(self._numbers[coming.slot])
+                    if coming.shown:
+                        values[coming.name] = number
+                    arrived.setdefault((coming.at, coming.step), {})[coming.name] = number
                     self._coming.popleft()
                 elif time.monotonic() < deadline:
                     time.sleep(_PAUSE)
                 else:
                     break
+        for (at, step), numbers in arrived.items():
+            self._tell(at, step, numbers)
         return values
 
-    def _copy(self, name: str, value: Any) -> None:
+    def _tell(self, at: float, step: int | None, numbers: dict[str, float]) -> None:
+        if self._arrived is not None and step is not None:
+            self._arrived(at, step, numbers)
+
+    def _copy(self, name: str, value: Any, step: int | None, at: float) -> None:
         torch: Any = sys.modules["torch"]
         if self._bits is None:
             self._bits = _pinned(torch, _SLOTS)
@@ -71,7 +101,7 @@ class DeviceMetrics:
         self._bits[slot] = _UNKNOWN
         self._numbers[slot].copy_(value.detach().reshape(()).to(torch.float64), non_blocking=True)
         with self._lock:
-            self._coming.append((name, slot))
+            self._coming.append(_Coming(name, slot, step, at, True))
 
 
 def _is_on_gpu(value: Any) -> bool:

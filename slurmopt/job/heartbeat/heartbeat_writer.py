@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from slurmopt import log
 from slurmopt.job import signals
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.heartbeat.activity import EVERY, Activity
-from slurmopt.job.heartbeat.child_reports import LAST_METRICS, PROGRESS, STOP_NOTICED, Inbox
+from slurmopt.job.heartbeat.child_reports import EVERY_STEP, LAST_METRICS, PROGRESS, STOP_NOTICED, Inbox
 from slurmopt.job.heartbeat.device_metrics import DeviceMetrics
 from slurmopt.job.watchdog.stacks import Stacks
 from slurmopt.run_folder.access.open_folders import held
@@ -29,6 +29,16 @@ _IDLE_SECONDS = 60.0
 _MOST_PHASES = 32
 _LONGEST_PHASE = 64
 _NEWS_PER_SECOND = 100  # of all ranks together
+
+
+class Sinks(Protocol):
+    """What takes the metrics of every step: see `slurmopt.job.sinks.feed`. Neither call waits for anything."""
+
+    def put(self, at: float, step: int, numbers: dict[str, float]) -> None:
+        """Takes the numbers of a step."""
+
+    def flush(self) -> None:
+        """Sends what was taken. Called about once a second."""
 
 
 class HeartbeatWriter:
@@ -61,7 +71,8 @@ class HeartbeatWriter:
         self._complained = self._has_folder = False
         self.unwritten: OSError | None = None
         """Why the last heartbeat could not be written; None if it was written."""
-        self._metrics = DeviceMetrics()
+        self._sinks: Sinks | None = None
+        self._metrics = DeviceMetrics(self._arrived)
         self._inbox = Inbox()
 
     def start(self) -> None:
@@ -72,6 +83,16 @@ class HeartbeatWriter:
         if self._stacks is not None:
             self._stacks.wind()
         threading.Thread(target=self._keep, name="slurmopt-heartbeat", daemon=True).start()
+
+    def feed(self, sinks: Sinks) -> None:
+        """Gives the metrics of every step to `sinks` from now on, those of the children included."""
+        self._sinks = sinks
+        os.environ[EVERY_STEP] = "1"
+
+    def _arrived(self, at: float, step: int, numbers: dict[str, float]) -> None:
+        """All metrics pass here, once each, when their numbers are there."""
+        if self._sinks is not None:
+            self._sinks.put(at, step, numbers)
 
     @property
     def phase(self) -> str:
@@ -112,7 +133,9 @@ class HeartbeatWriter:
     def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
         """Takes a step in; the thread writes it within about a second, where there are a hundred ranks at most. Of
         `metrics` a GPU may still compute some: they follow once they are there."""
-        numbers = self._metrics.take(metrics) if metrics else None
+        self._note(step, total, self._metrics.take(metrics, step) if metrics or self._sinks is not None else None)
+
+    def _note(self, step: int, total: int | None, numbers: dict[str, float] | None) -> None:
         with self._lock:
             beat = self._heartbeat
             if beat.step is None or step > beat.step:
@@ -161,6 +184,8 @@ class HeartbeatWriter:
         while not self._closed:
             if self._inbox.wait(_AT_MOST_EVERY):
                 self.catch_up()
+            if self._sinks is not None:
+                self._sinks.flush()
             if self._inbox.is_flooded:
                 self._inbox.is_flooded = False
                 time.sleep(_AT_MOST_EVERY / 10)
@@ -209,7 +234,11 @@ class HeartbeatWriter:
         with contextlib.suppress(ValueError, TypeError, KeyError):  # not one of ours
             report = json.loads(data)
             if not isinstance(report, dict):
-                self.report(*report)
+                step, total, metrics = report
+                self._note(step, total, self._metrics.take(metrics) if metrics else None)
+            elif (steps := report.get("steps")) is not None:
+                for at, step, numbers in steps:
+                    self._arrived(float(at), int(step), {str(name): float(each) for name, each in numbers.items()})
             elif (phase := str(report["phase"])) != "ended":
                 self.enter(phase)
 

@@ -150,6 +150,8 @@ def task_arguments(settings: Settings, of_point: bool = False) -> list[str]:
         container = settings.environment.container.image is not None
         checks = checks_of(settings.health, checkpoint.scratch.path, checkpoint.shared.path, container)
         words += ["--health", checks.to_json_arg()]
+    if (sinks := settings.metrics.to_json_arg()) is not None:
+        words += ["--metrics", sinks]
     if settings.restart.exit_after_signal != "continue":
         words += ["--exit-after-signal", settings.restart.exit_after_signal]
     if task.command is not None or of_point:
