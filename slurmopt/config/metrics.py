@@ -31,8 +31,8 @@ class TensorBoard:
     every_node: ClassVar[bool] = True
 
     folder: str | None = None
-    """`auto`: `tensorboard` in the run folder; an absolute path, to which the NAME/ID of the run is appended; null: off.
-    All attempts of a run share the folder."""
+    """`auto`: `tensorboard` in the run folder; an absolute path, to which the NAME/ID of the run is appended; null:
+    off. All attempts of a run share the folder."""
 
     hardware: bool = True
     """Whether the measurements of each node are written too, in `hardware/NODE`."""
@@ -55,8 +55,8 @@ class Prometheus:
     """The folder on each node that node_exporter reads (`--collector.textfile.directory`); null: off."""
 
     http: str | None = None
-    """HOST:PORT at which each node answers, such as `127.0.0.1:9400`; port 0: one that the kernel chooses, see `file_sd`;
-    null: off. Another host than 127.0.0.1 or localhost needs `token`."""
+    """HOST:PORT at which each node answers, such as `127.0.0.1:9400`; port 0: one that the kernel chooses, see
+    `file_sd`; null: off. Another host than 127.0.0.1 or localhost needs `token`."""
 
     token: str | None = None
     """`${oc.env:NAME}`: the environment variable with the bearer token that a request must have."""

@@ -125,7 +125,8 @@ class ChildReports:
 
     def _send_steps(self, timeout: float) -> bool:
         """Sends as many of the waiting steps as one datagram takes, oldest first. False if the queue stayed full."""
-        sent, size = [], len('{"steps": []}')
+        sent: list[str] = []
+        size = len('{"steps": []}')
         for each in self._steps:
             size += len(each) + 1
             if sent and size > _LARGEST:

@@ -25,13 +25,17 @@ from slurmopt.errors import JobError
 from slurmopt.job.sinks.feed import LAST_SECONDS
 from slurmopt.job.sinks.incoming import Incoming
 from slurmopt.job.sinks.lane import Lane
-from slurmopt.job.sinks.rows import Rows
 from slurmopt.job.sinks.record import Place, Sink
+from slurmopt.job.sinks.rows import Rows
 from slurmopt.run_folder.layout import run_folder
 from slurmopt.run_folder.private import hold_run
 
 MODULES = {
     "tensorboard": "slurmopt.job.sinks.tensorboard",
+    "prometheus": "slurmopt.job.sinks.prometheus",
+    "cloudwatch": "slurmopt.job.sinks.cloudwatch",
+    "wandb": "slurmopt.job.sinks.wandb",
+    "mlflow": "slurmopt.job.sinks.mlflow",
 }
 """Name of a sink, as in `metrics.NAME` → the module with its `open_sink(options, place)`."""
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -55,8 +59,9 @@ def main(argv: list[str]) -> int:
         return 0
     place = Place(folder, args.attempt, args.node, args.rank, os.environ)
     lanes = _lanes(args.sinks, place)
-    _run(lanes, Incoming(0), Rows(folder.recent_series(args.attempt, args.node)), parent)
-    _finish(lanes)
+    incoming = Incoming(0)
+    _run(lanes, incoming, Rows(folder.recent_series(args.attempt, args.node)), parent)
+    _finish(lanes, incoming.outcome)
     sys.stderr.flush()
     os._exit(0)  # a client's thread that hangs is not waited for
 
@@ -95,10 +100,10 @@ def _run(lanes: list[Lane], incoming: Incoming, rows: Rows, parent: int) -> None
         say(f"metrics: {incoming.dropped:,} steps came faster than they could be taken, and were dropped")
 
 
-def _finish(lanes: list[Lane]) -> None:
+def _finish(lanes: list[Lane], outcome: str | None) -> None:
     deadline = time.monotonic() + LAST_SECONDS - _BEFORE_THE_RANK_LEAVES
     for lane in lanes:
-        lane.close()
+        lane.close(outcome)
     for lane in lanes:
         lane.join(deadline)
 

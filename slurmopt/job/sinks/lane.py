@@ -30,6 +30,7 @@ class Lane:
         self._closing = self._complained = self._hung = False
         self._off = threading.Event()
         self._lost = 0
+        self._outcome: str | None = None
         self._pause = _SHORTEST_PAUSE
         self._busy_since: float | None = None
         self._thread = threading.Thread(target=self._run, name=f"metrics-{name}", daemon=True)
@@ -53,10 +54,10 @@ class Lane:
         if self._hung:
             self._complain(f"no answer for {SILENCE:g} s")
 
-    def close(self) -> None:
-        """Tells the sink that nothing more comes."""
+    def close(self, outcome: str | None) -> None:
+        """Tells the sink that nothing more comes, and how the rank ended."""
         with self._changed:
-            self._closing = True
+            self._outcome, self._closing = outcome, True
             self._changed.notify()
 
     def join(self, deadline: float) -> None:
@@ -70,6 +71,7 @@ class Lane:
             self._say(f"metrics.{self.name}: {self._lost:,} records were not sent")
 
     def _run(self) -> None:
+        self._try(self._open, [])
         while (batch := self._next()) is not None and not self._off.is_set():
             self._try(lambda batch=batch: self._write(batch), batch)  # type: ignore[misc]
         if not self._off.is_set():
@@ -85,16 +87,19 @@ class Lane:
             self._waiting.clear()
             return batch or None
 
-    def _write(self, batch: list[Record]) -> None:
+    def _open(self) -> Sink:
         if self._sink is None:
             self._sink = self._open_sink()
-        self._sink.write(batch)
+        return self._sink
+
+    def _write(self, batch: list[Record]) -> None:
+        self._open().write(batch)
 
     def _finish(self) -> None:
         if self._sink is not None:
-            self._sink.close()
+            self._sink.close(self._outcome)
 
-    def _try(self, call: Callable[[], None], batch: list[Record]) -> None:
+    def _try(self, call: Callable[[], object], batch: list[Record]) -> None:
         self._busy_since = time.monotonic()
         try:
             call()

@@ -61,5 +61,6 @@ class Sink(Protocol):
     def write(self, records: Sequence[Record]) -> None:
         """Sends the records, or keeps them for a later call. Raises SinkError."""
 
-    def close(self) -> None:
-        """Sends what it kept, and releases what it holds. Raises SinkError."""
+    def close(self, outcome: str | None) -> None:
+        """Sends what it kept, and releases what it holds. `outcome`: how the rank ended, a word of
+        `slurmopt.run_folder.outcome`; None if it did not say. Raises SinkError."""

@@ -4,8 +4,8 @@ A rank needs no package for it, and a command's Python may have none. The files 
 records of TFRecord with `Event` messages of protocol buffers, of which four fields are needed (`encode_*` below).
 
 All attempts write to one folder. TensorBoard reads its files in the order of their names, which begin with the attempt.
-An attempt that goes on from step S begins with a SessionLog START at S + 1: TensorBoard then hides what earlier attempts
-wrote at that step and later ones, as with `purge_step` of torch's SummaryWriter.
+An attempt that goes on from step S begins with a SessionLog START at S + 1: TensorBoard then hides what earlier
+attempts wrote at that step and later ones, as with `purge_step` of torch's SummaryWriter.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class EventFiles:
             rows = [record for record in records if record.hardware]
             self._write(self._hardware, rows, {".": "/"})
 
-    def close(self) -> None:
+    def close(self, outcome: str | None) -> None:
         self._training.close()
         if self._hardware is not None:
             self._hardware.close()

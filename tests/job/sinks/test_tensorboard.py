@@ -54,7 +54,7 @@ def test_every_step_of_a_function_and_no_step_that_a_restart_threw_away(runner: 
     runner.module("train", TRAIN.format(first=310, last=400, scale=7))
     assert runner.run(2, *sinks(tensorboard={"folder": "auto"}), "--function", "train.main") == 0
     again = scalars(runner.folder.tensorboard, "loss")
-    assert {step: value for step, value in again.items() if step <= 300} == {step: first[step] for step in range(1, 301)}
+    assert {step: again[step] for step in again if step <= 300} == {step: first[step] for step in range(1, 301)}
     assert {step for step in again if step > 300} == set(range(310, 400))
     assert again[310] == pytest.approx(7 / 310)
 
@@ -92,7 +92,7 @@ def test_numbers_at_the_edge_of_a_float(place: Place) -> None:
     sink = tensorboard.open_sink(tensorboard.TensorBoard(folder="auto"), place)
     values = {"nan": math.nan, "inf": math.inf, "large": 1e300, "small": 1e-30, "zero": 0.0, "ünï": -1.0}
     sink.write([Record(1.5, 2**40, values)])
-    sink.close()
+    sink.close(None)
     shown = {tag: scalars(place.folder.tensorboard, tag)[2**40] for tag in values}
     assert math.isnan(shown["nan"])
     assert shown["inf"] == shown["large"] == math.inf
@@ -123,7 +123,7 @@ def test_what_fills_a_disk_is_written_whole_once_there_is_space(place: Place, tm
             sink.write(records[10:1000])
         (disk / "ballast").unlink()
         sink.write(records[10:500])
-        sink.close()
+        sink.close(None)
         assert len(scalars(disk / "test" / "one", "loss")) == 500
     finally:
         subprocess.run(["umount", disk], check=True)
