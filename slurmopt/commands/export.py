@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         type=_pair,
         metavar="NAME=VALUE",
-        help="of cloudwatch: Experiment=NAME, or yours",
+        help="of cloudwatch: as the metrics have it",
     )
     parser.add_argument("--region", help="of cloudwatch: the region of the dashboard's metrics")
     return parser

@@ -19,7 +19,7 @@ def price_line(settings: Settings) -> str | None:
     gpus = resources.most_nodes * (resources.gpus_per_node or 0)
     count = sum(gpus if options.gpu and of_gpu else 1 for of_gpu in cloudwatch_names().values())
     return (
-        f"metrics.cloudwatch: up to {count} metrics of the hardware, about ${count * PRICE:,.2f} a month if sent all "
-        f"the time, and ${PRICE:.2f} for each name given to progress (${PRICE:.2f} for a metric and month, as of {DATE}, "
+        f"metrics.cloudwatch: up to {count} metrics of hardware, about ${count * PRICE:,.2f} a month if sent all the "
+        f"time, and ${PRICE:.2f} for each name given to progress (${PRICE:.2f} for a metric and month as of {DATE}, "
         "billed by the hour; runs with the same dimensions share metrics)"
     )

@@ -52,8 +52,8 @@ def _widget(
 
 
 def alarms(namespace: str, dimensions: Mapping[str, str]) -> list[dict[str, Any]]:
-    """What `aws cloudwatch put-metric-alarm --cli-input-json` takes. Missing data is no alarm: a run has ended, or waits
-    for its next attempt."""
+    """What `aws cloudwatch put-metric-alarm --cli-input-json` takes. Missing data is no alarm: a run has ended, or
+    waits for its next attempt."""
     who = " ".join(dimensions.values())
     common = {
         "Namespace": namespace,

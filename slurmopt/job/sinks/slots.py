@@ -61,7 +61,7 @@ def _claimed(folder: Path, node: str) -> tuple[int, int]:
         descriptor = None
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return slot, descriptor
         except OSError as error:
             if descriptor is not None:
