@@ -129,3 +129,18 @@ def test_a_search_gets_its_number_at_once(live: HeartbeatWriter, monkeypatch: py
     assert told == [{"loss": 0.25}]
     with pytest.raises(AssertionError, match="waits for the GPU"):
         current_run.progress(2, loss=Gpu().tensor(1.0))
+
+
+def test_each_number_is_told_with_its_own_step(gpu: Gpu) -> None:
+    """`status` shows the last number of a name; the metric sinks get all of them, once each."""
+    told: list[tuple[int, dict[str, float]]] = []
+    numbers = DeviceMetrics(lambda at, step, values: told.append((step, values)))
+    for step in (1, 2):
+        numbers.take({"loss": gpu.tensor(step / 10), "rate": step}, step)
+    assert told == [(1, {"rate": 1.0}), (2, {"rate": 2.0})]
+    gpu.work(1)
+    numbers.take({"loss": 0.3}, 3)
+    assert told[2:] == [(1, {"loss": 0.1}), (3, {"loss": 0.3})]
+    gpu.work()
+    assert numbers.come() == {}  # a newer number is shown already
+    assert told[4:] == [(2, {"loss": 0.2})]
