@@ -306,3 +306,9 @@ def test_a_real_prometheus_with_a_wrong_token_gets_nothing(runner: Runner, serve
 def test_the_dashboard_names_only_what_is_exposed() -> None:
     text = json.dumps(dashboard())
     assert set(re.findall(r"slurmopt_[a-z_]+", text)) <= measurements.prometheus_names()
+
+
+def test_every_name_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    names = {*measurements.prometheus_names(), *measurements.cloudwatch_names()}
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []
