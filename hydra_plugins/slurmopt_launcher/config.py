@@ -11,6 +11,7 @@ from hydra.core.config_store import ConfigStore
 from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.config.environment import Environment
 from slurmopt.config.health import Health
+from slurmopt.config.metrics import Metrics
 from slurmopt.config.monitor import Monitor
 from slurmopt.config.network import Network
 from slurmopt.config.notify import Notify
@@ -48,6 +49,7 @@ class LauncherConf:
     notify: Notify = field(default_factory=Notify)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     monitor: Monitor = field(default_factory=Monitor)
+    metrics: Metrics = field(default_factory=Metrics)
     network: Network = field(default_factory=Network)
 
 

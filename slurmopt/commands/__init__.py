@@ -27,6 +27,7 @@ COMMANDS = {
         "slurmopt.commands.checkpoint.main",
         "checkpoints of a run: list, show, verify, fetch, export, prune",
     ),
+    "export": ("slurmopt.commands.export", "dashboards and alarms for the metrics that runs send, as JSON"),
     "completion": ("slurmopt.commands.completion", "shell completion for bash, zsh and fish"),
 }
 """Name → the module with `main(argv)` and `parser()`, and a line of help."""

@@ -9,6 +9,7 @@ from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.config.environment import Environment
 from slurmopt.config.health import Health
 from slurmopt.config.launch import Launch
+from slurmopt.config.metrics import Metrics
 from slurmopt.config.monitor import Monitor
 from slurmopt.config.network import Network
 from slurmopt.config.notify import Notify
@@ -33,6 +34,7 @@ class Settings:
     notify: Notify = field(default_factory=Notify)
     sweep: Sweep = field(default_factory=Sweep)
     monitor: Monitor = field(default_factory=Monitor)
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 GROUPS: dict[str, Any] = {item.name: item.default_factory for item in fields(Settings)}

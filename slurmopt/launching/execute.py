@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 from slurmopt.launching.check import check
+from slurmopt.launching.metrics_price import price_line
 
 
 def launch(plan: Plan) -> int:
@@ -52,6 +53,8 @@ def ready(plan: Plan) -> tuple[Backend, str]:
             "slurmopt: notify.webhook is written into the run folder as it is; if it is a secret, write ${oc.env:NAME}",
             file=sys.stderr,
         )
+    if (line := price_line(settings)) is not None:
+        print(f"slurmopt: {line}", file=sys.stderr)
     return backend, script
 
 

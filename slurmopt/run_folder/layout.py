@@ -10,6 +10,7 @@ runs/NAME/ID/
                     flight-recorder-rank-R
   heartbeat/        attempt-K/rank-R.json: the step each rank is at, and in the end its outcome
   series/           attempt-K/NODE.jsonl and NODE.recent.jsonl: what the sampler of each node measured
+  tensorboard/      event files, where metrics.tensorboard.folder is auto
   checkpoints/      step-N/… and commits/ of the Checkpointer; files of the training's own may lie beside them
   result.json       what the function returned, or the command's exit code
   report.html       the report of the run, written when it ended
@@ -129,6 +130,11 @@ class RunFolder:
     def report(self) -> Path:
         """The report on the run, as one page."""
         return self.path / "report.html"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The event files of all attempts, for `tensorboard --logdir`."""
+        return self.path / "tensorboard"
 
     @property
     def returned(self) -> Path:

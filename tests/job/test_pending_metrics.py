@@ -141,3 +141,19 @@ def test_tokens_counted_on_the_gpu_are_added_up_though_only_the_last_are_shown(g
     assert beat is not None
     assert beat.counted == {"steps": 5, "tokens": 50, "samples": 10}
     assert beat.metrics == {"tokens": 10.0, "samples": 2.0}
+
+
+def test_each_number_is_told_with_its_own_step(gpu: Gpu) -> None:
+    """`status` shows the last number of a name; the metric sinks get all of them, once each."""
+    told: list[tuple[int, dict[str, float]]] = []
+    numbers = PendingMetrics()
+    numbers.arrived = lambda at, step, values: told.append((step, values))
+    for step in (1, 2):
+        numbers.take({"loss": gpu.tensor(step / 10), "rate": step}, step)
+    assert told == [(1, {"rate": 1.0}), (2, {"rate": 2.0})]
+    gpu.work(1)
+    numbers.take({"loss": 0.3}, 3)
+    assert told[2:] == [(1, {"loss": 0.1}), (3, {"loss": 0.3})]
+    gpu.work()
+    assert numbers.come() == {}  # a newer number is shown already
+    assert told[4:] == [(2, {"loss": 0.2})]

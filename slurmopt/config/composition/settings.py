@@ -14,6 +14,7 @@ from slurmopt.config.checkpoint import TIERS
 from slurmopt.config.composition import stored_yaml
 from slurmopt.config.composition.deferred import deferred
 from slurmopt.config.composition.error_messages import translate, unknown_key
+from slurmopt.config.metrics import SINKS
 from slurmopt.config.schema import GROUPS, Settings
 from slurmopt.errors import ConfigError, one_line, why_failed
 
@@ -26,6 +27,7 @@ DEFERRED_FIELDS = {
     ("notify", "command"),
     ("notify", "webhook"),
     *(("checkpoint", name, key) for name, tier in TIERS.items() for key in tier.deferred),
+    *(("metrics", name, key) for name, sink in SINKS.items() for key in sink.deferred),
     ("sweep", "then"),
 }
 """The fields in which `${oc.env:NAME}` is resolved in the job. In all others it is resolved at launch, because the

@@ -13,6 +13,7 @@ import select
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,8 @@ from slurmopt.job.heartbeat.training_meter import TrainingMeter
 
 PROGRESS = "SLURMOPT_PROGRESS"
 """Environment variable: the abstract socket's name, for the children."""
+EVERY_STEP = "SLURMOPT_EVERY_STEP"
+"""Environment variable, set where metric sinks take the metrics of every step and not only the newest."""
 STOP_NOTICED = b"told"
 """What a child sends once it has learned that it is to stop."""
 LAST_METRICS = 1.0
@@ -29,6 +32,10 @@ MEASURED = "measured"
 """The key of a message with what a child has measured since it began: later messages contain all of the earlier."""
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel vouches for them
 _REPORTS_AT_ONCE = 100
+_MOST_STEPS = 10_000
+"""Steps that wait to be sent; the oldest are dropped where the rank's process does not read."""
+_LARGEST = 60_000
+"""Bytes of a datagram; the rank's end reads up to 65,536."""
 
 
 class Inbox:
@@ -89,6 +96,12 @@ class ChildReports:
         self.meter.clock.enter(RUNNING)
         self._waiting: tuple[Any, ...] | None = None
         self._last: tuple[int, int | None] | None = None
+        self._steps: deque[str] = deque(maxlen=_MOST_STEPS)
+        if os.environ.get(EVERY_STEP):
+            self.meter.metrics.arrived = self._arrived
+
+    def _arrived(self, at: float, step: int, numbers: dict[str, float]) -> None:
+        self._steps.append(json.dumps((round(at, 3), step, numbers)))
 
     def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
         numbers = self.meter.stepped(step, metrics)
@@ -115,12 +128,12 @@ class ChildReports:
     def flush(self, timeout: float = 0.0) -> None:
         """Sends the waiting report. A step does not wait for the queue, which another user of the node may keep full;
         the next step tries again."""
-        if self._waiting is None:
-            return
         self._sent = time.monotonic()
-        if self._send(json.dumps(self._waiting).encode(), timeout):
+        if self._waiting is not None and self._send(json.dumps(self._waiting).encode(), timeout):
             self._waiting = None
             self._tell_measured(timeout)
+        while self._steps and self._send_steps(timeout):
+            pass
 
     def _tell_measured(self, timeout: float, has_ended: bool = False) -> None:
         """Sends all that was measured so far: what is lost on the way, the next message makes good. In a message of its
@@ -133,6 +146,21 @@ class ChildReports:
             "counted": self.meter.counters.totals(),
         }
         self._send(json.dumps({MEASURED: measured}).encode(), timeout)
+
+    def _send_steps(self, timeout: float) -> bool:
+        """Sends as many of the waiting steps as one datagram takes, oldest first. False if the queue stayed full."""
+        sent: list[str] = []
+        size = len('{"steps": []}')
+        for each in self._steps:
+            size += len(each) + 1
+            if sent and size > _LARGEST:
+                break
+            sent.append(each)
+        if not self._send(f'{{"steps": [{",".join(sent)}]}}'.encode(), timeout):
+            return False
+        for _ in sent:
+            self._steps.popleft()
+        return True
 
     def tell(self) -> None:
         """Reports that this child knows that it is to stop."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from slurmopt import log
 from slurmopt.job import signals
@@ -19,7 +19,7 @@ from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.heartbeat.activity import EVERY, Activity
 from slurmopt.job.heartbeat.activity_clock import ENDED, LONGEST_NAME
 from slurmopt.job.heartbeat.child_measurements import ChildMeasurements
-from slurmopt.job.heartbeat.child_reports import LAST_METRICS, MEASURED, PROGRESS, STOP_NOTICED, Inbox
+from slurmopt.job.heartbeat.child_reports import EVERY_STEP, LAST_METRICS, MEASURED, PROGRESS, STOP_NOTICED, Inbox
 from slurmopt.job.heartbeat.training_meter import TrainingMeter
 from slurmopt.job.watchdog.stacks import Stacks
 from slurmopt.run_folder.access.open_folders import held
@@ -33,6 +33,16 @@ _MOST_PHASES = 32
 _NEWS_PER_SECOND = 100  # of all ranks together
 _NOT_OURS = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 """What a datagram raises that no child of ours has sent."""
+
+
+class Sinks(Protocol):
+    """What takes the metrics of every step: see `slurmopt.job.sinks.feed`. Neither call waits for anything."""
+
+    def put(self, at: float, step: int, numbers: dict[str, float]) -> None:
+        """Takes the numbers of a step."""
+
+    def flush(self) -> None:
+        """Sends what was taken. Called about once a second."""
 
 
 class HeartbeatWriter:
@@ -69,6 +79,7 @@ class HeartbeatWriter:
         self.meter = TrainingMeter()
         """What this process measures of the training."""
         self._children = ChildMeasurements()
+        self._sinks: Sinks | None = None
         self._inbox = Inbox()
 
     def start(self) -> None:
@@ -79,6 +90,17 @@ class HeartbeatWriter:
         if self._stacks is not None:
             self._stacks.wind()
         threading.Thread(target=self._keep, name="slurmopt-heartbeat", daemon=True).start()
+
+    def feed(self, sinks: Sinks) -> None:
+        """Gives the metrics of every step to `sinks` from now on, those of the children included."""
+        self._sinks = sinks
+        self.meter.metrics.arrived = self._arrived
+        os.environ[EVERY_STEP] = "1"
+
+    def _arrived(self, at: float, step: int, numbers: dict[str, float]) -> None:
+        """All metrics pass here, once each, when their numbers are there."""
+        if self._sinks is not None:
+            self._sinks.put(at, step, numbers)
 
     @property
     def phase(self) -> str:
@@ -188,6 +210,8 @@ class HeartbeatWriter:
         while not self._closed:
             if self._inbox.wait(_AT_MOST_EVERY):
                 self.catch_up()
+            if self._sinks is not None:
+                self._sinks.flush()
             if self._inbox.is_flooded:
                 self._inbox.is_flooded = False
                 time.sleep(_AT_MOST_EVERY / 10)
@@ -239,6 +263,9 @@ class HeartbeatWriter:
                 self._take_childs_step(*report)
             elif MEASURED in report:
                 self._children.take(report[MEASURED], self.meter.clock.spent())
+            elif (steps := report.get("steps")) is not None:
+                for at, step, numbers in steps:
+                    self._arrived(float(at), int(step), {str(name): float(each) for name, each in numbers.items()})
             elif (phase := str(report["phase"])) != ENDED:
                 self.show(phase)
 

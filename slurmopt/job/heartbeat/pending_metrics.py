@@ -13,13 +13,28 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 _SLOTS = 256
 _UNKNOWN = 0x7FF8_5107_0B7A_11ED
 """The bits of a NaN that no computation produces. A slot holds them until its number has arrived."""
 _PAUSE = 0.005
 _NUMBERS = (float, int)
+
+
+class _Coming(NamedTuple):
+    """A number that a GPU still computes."""
+
+    name: str
+    slot: int
+    step: int | None
+    at: float
+    shown: bool
+    """Whether no newer number of this name is there."""
+
+
+Arrived = Callable[[float, int, dict[str, float]], None]
+"""Takes numbers once they are there: when `progress` was called, with which step, and what it got."""
 
 
 class PendingMetrics:
@@ -29,55 +44,68 @@ class PendingMetrics:
     def __init__(self, counted: Mapping[str, Callable[[str, float], None]] | None = None) -> None:
         """`counted`: name → what is called with each of its values, also with those that newer ones replace."""
         self._counted = counted or {}
+        self.arrived: Arrived | None = None
+        """What is called with the numbers of each step, also with those that newer ones replace."""
         self._lock = threading.RLock()  # the second SIGTERM ends the rank from inside a signal handler
         self._bits: Any = None
         self._numbers: Any = None
         self._next = 0
-        self._coming: deque[tuple[str | None, int]] = deque()
+        self._coming: deque[_Coming] = deque()
 
-    def take(self, metrics: dict[str, Any]) -> dict[str, float]:
+    def take(self, metrics: dict[str, Any], step: int | None = None) -> dict[str, float]:
         """Returns the numbers that are available now, including those that have arrived since. If a GPU is far behind
-        and no slot is free, a number is dropped: newer ones follow."""
-        values = self.come()
+        and no slot is free, a number is dropped: newer ones follow. Without a `step`, `arrived` is not called."""
+        values, at = self.come(), 0.0 if self.arrived is None else time.time()
+        here: dict[str, float] = {}
         for name, value in metrics.items():
             if _is_on_gpu(value):
                 if len(self._coming) < _SLOTS:
-                    self._copy(name, value)
+                    self._copy(name, value, step, at)
                 continue
-            values[name] = float(value)
+            here[name] = float(value)
             if name in self._counted:
-                self._counted[name](name, values[name])
-            elif self._coming:
-                self._outdate(name)
-        return values
+                self._counted[name](name, here[name])
+        if self._coming:
+            self._outdate(here)
+        self._pass_on(at, step, here)
+        return {**values, **here} if values else here
 
-    def _outdate(self, name: str) -> None:
-        """What still comes under this name is older than the newest value; its slot stays taken until then."""
+    def _outdate(self, here: Mapping[str, float]) -> None:
+        """What still comes under these names is older than the newest value; its slot stays taken until then."""
         with self._lock:
-            self._coming = deque((None if each == name else each, slot) for each, slot in self._coming)
+            self._coming = deque(each._replace(shown=each.shown and each.name not in here) for each in self._coming)
 
     def come(self, seconds: float = 0.0) -> dict[str, float]:
         """The numbers that have arrived since, the last of each name. Waits for them up to `seconds`."""
         values: dict[str, float] = {}
         if not self._coming:
             return values
+        arrived: dict[tuple[float, int | None], dict[str, float]] = {}
         deadline = time.monotonic() + seconds
         with self._lock:
             while self._coming:
-                name, slot = self._coming[0]
-                if int(self._bits[slot]) != _UNKNOWN:
-                    if name is not None:
-                        values[name] = float(self._numbers[slot])
-                        if name in self._counted:
-                            self._counted[name](name, values[name])
+                coming = self._coming[0]
+                if int(self._bits[coming.slot]) != _UNKNOWN:
+                    number = float(self._numbers[coming.slot])
+                    if coming.shown:
+                        values[coming.name] = number
+                    if coming.name in self._counted:
+                        self._counted[coming.name](coming.name, number)
+                    arrived.setdefault((coming.at, coming.step), {})[coming.name] = number
                     self._coming.popleft()
                 elif time.monotonic() < deadline:
                     time.sleep(_PAUSE)
                 else:
                     break
+        for (at, step), numbers in arrived.items():
+            self._pass_on(at, step, numbers)
         return values
 
-    def _copy(self, name: str, value: Any) -> None:
+    def _pass_on(self, at: float, step: int | None, numbers: dict[str, float]) -> None:
+        if self.arrived is not None and step is not None:
+            self.arrived(at, step, numbers)
+
+    def _copy(self, name: str, value: Any, step: int | None, at: float) -> None:
         torch: Any = sys.modules["torch"]
         if self._bits is None:
             self._bits = _pinned(torch, _SLOTS)
@@ -86,7 +114,7 @@ class PendingMetrics:
         self._bits[slot] = _UNKNOWN
         self._numbers[slot].copy_(value.detach().reshape(()).to(torch.float64), non_blocking=True)
         with self._lock:
-            self._coming.append((name, slot))
+            self._coming.append(_Coming(name, slot, step, at, True))
 
 
 def _is_on_gpu(value: Any) -> bool:

@@ -37,4 +37,4 @@ class TrainingMeter:
         if now - self._read_memory >= _MEMORY_EVERY:
             self._read_memory = now
             torch_memory.read(self.counters)
-        return self.metrics.take(metrics) if metrics else {}
+        return self.metrics.take(metrics, step) if metrics or self.metrics.arrived is not None else {}

@@ -28,6 +28,7 @@ from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.monitor.start import sampled
 from slurmopt.job.rank_args import COMMAND, NO_VERDICT, OF_POINT, RankArgs, parse
 from slurmopt.job.rendezvous.gloo import gloo_exports
+from slurmopt.job.sinks import feed
 from slurmopt.job.watchdog import flight_recorder
 from slurmopt.job.watchdog.stacks import Stacks
 from slurmopt.job.worker import current_run as run
@@ -155,13 +156,18 @@ def run_rank(argv: list[str]) -> Outcome:
 
 def run_task(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> Outcome:
     """Checks the node, runs the function or the command, and writes the outcome to the heartbeat file."""
+    sinks = feed.start(call, attempt, facts, live)
     task = _task(call, attempt, facts, live)
     outcome = check(call, attempt, facts, live) or _judged(task.run(), call, live)
     if (who := signals.asked()) is not None:
         live.note_asked(who)
     live.end(outcome)
+    if sinks is not None:
+        sinks.end(outcome)
     if outcome.outcome in (FINISHED, REQUEUE) and not outcome.pruned and not _is_alone(call, facts):
         task.leave()  # where rank 0 prunes, the others know nothing of that: no goodbye
+    if sinks is not None:
+        sinks.wait()
     return outcome
 
 

@@ -153,6 +153,8 @@ def task_arguments(settings: Settings, of_point: bool = False) -> list[str]:
         words += ["--health", checks.to_json_arg()]
     if settings.monitor.sampler:
         words += ["--monitor", sampling_of(settings.monitor).to_json_arg()]
+    if (sinks := settings.metrics.to_json_arg()) is not None:
+        words += ["--metrics", sinks]
     if settings.restart.exit_after_signal != "continue":
         words += ["--exit-after-signal", settings.restart.exit_after_signal]
     if task.command is not None or of_point:

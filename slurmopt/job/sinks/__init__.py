@@ -1,0 +1,1 @@
+"""The process that sends metrics on: TensorBoard, Prometheus, CloudWatch, Weights & Biases, MLflow."""

@@ -1,0 +1,51 @@
+"""Reads what a rank feeds to the metric sinks: lines of JSON from a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from slurmopt.job.sinks.record import Record
+from slurmopt.run_folder.json_values import as_int, number, text
+
+_AT_ONCE = 1 << 20
+_LONGEST = 16 << 20
+
+
+class Incoming:
+    """The reading end of the pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._rest = b""
+        os.set_blocking(descriptor, False)
+        self.is_over = False
+        """Whether nothing more comes."""
+        self.dropped = 0
+        """Steps that the rank had to drop."""
+        self.outcome: str | None = None
+        """How the rank ended, once it has said so."""
+
+    def fileno(self) -> int:
+        """The descriptor to wait for."""
+        return self._descriptor
+
+    def read(self) -> list[Record]:
+        """The steps that have come."""
+        try:
+            data = os.read(self._descriptor, _AT_ONCE)
+        except BlockingIOError:
+            return []
+        self.is_over = not data
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[-_LONGEST:]
+        return [record for line in lines if (record := self._record(line)) is not None]
+
+    def _record(self, line: bytes) -> Record | None:
+        value = json.loads(line)
+        if isinstance(value, dict):
+            self.dropped += as_int(value.get("dropped")) or 0
+            self.outcome = text(value.get("outcome")) or self.outcome
+            return None
+        at, step, numbers = value
+        return Record(number(at) or 0.0, as_int(step), {str(name): float(each) for name, each in numbers.items()})
