@@ -10,7 +10,8 @@ from slurmopt.errors import StorageError
 from slurmopt.job.sinks.record import Record
 from slurmopt.run_folder import series
 from slurmopt.run_folder.access.open_folders import held
-from slurmopt.run_folder.series import LAST, Series
+from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series_format import LAST
 
 _EVERY = 5.0
 """Seconds between two looks; a row comes each ten."""
