@@ -307,6 +307,7 @@ def test_memory_use_of_the_source(nvml: Nvml) -> None:
     assert resident < 40 * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["h100", "denied", "no_driver", "lost", "hanging"])
 def test_the_sampler_writes_what_the_source_reads(nvml: Nvml, tmp_path: Path, name: str) -> None:
     """The whole sampler, as a rank starts it, and the series that the login side reads."""

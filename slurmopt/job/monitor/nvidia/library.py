@@ -58,7 +58,7 @@ class Library:
             missing = no_value(error)
             why = missing.reason
             raise missing from None
-        except AttributeError:  # an nvidia-ml-py that is older than the function
+        except (AttributeError, TypeError):  # an nvidia-ml-py that is older than the function, or than an argument
             why = NOT_SUPPORTED
             raise NoValue(NOT_SUPPORTED) from None
         finally:
