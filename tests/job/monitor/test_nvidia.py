@@ -218,7 +218,7 @@ def test_events_that_are_not_allowed_are_one_note(nvml: Nvml) -> None:
     with nvml("denied").source() as source:
         source.read()
         notes = [event["note"] for event in source.events() if event["event"] == "note"]
-    assert notes == ["XID errors of the GPUs are not shown to this user"]
+    assert notes == ["XID errors of the GPUs: not allowed"]
 
 
 def test_a_gpu_that_falls_off_the_bus(nvml: Nvml) -> None:

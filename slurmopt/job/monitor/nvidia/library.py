@@ -11,7 +11,9 @@ from typing import Any
 from slurmopt.errors import SlurmoptError, one_line
 from slurmopt.run_folder.series import NOT_ALLOWED, NOT_MEASURED, NOT_SUPPORTED
 
-INVALID_ARGUMENT, GPU_IS_LOST, TIMEOUT = 2, 15, 10
+INVALID_ARGUMENT, NOT_FOUND, TIMEOUT, GPU_IS_LOST = 2, 6, 10, 15
+"""Return codes of NVML."""
+MEMORY_V2 = 0x02000028  # nvmlMemory_v2
 _UNSUPPORTED = {3, 13, 25, 26}  # not supported, function not found, version of an argument unknown, deprecated
 _FORBIDDEN = {4}
 _PACKAGE = "nvidia-ml-py (pip install 'slurmopt[gpu]')"

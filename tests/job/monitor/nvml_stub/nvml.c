@@ -430,6 +430,6 @@ int nvmlEventSetWait_v2(Events *set, Event *out, unsigned milliseconds) {
     if (next_event(out)) return done(OK);
     done(OK);
     if (early || now() >= until) return TIMEOUT;
-    nanosleep(&(struct timespec){0, 10000000}, NULL);
+    nanosleep(&(struct timespec){0, 100000000}, NULL);
   }
 }
