@@ -235,6 +235,22 @@ def test_a_gpu_that_falls_off_the_bus(nvml: Nvml) -> None:
         assert source.read()["gpu0.power"] > 0
 
 
+def test_a_driver_that_is_replaced_is_told_once_and_may_come_back(nvml: Nvml) -> None:
+    stub = nvml("h100", gpus=1)
+    with stub.source() as source:
+        two_readings(source, 0.2)
+        stub.change("gpu0", lost=0, lost_error=18)
+        assert (source.read(), source.read()) == ({}, {})
+        assert set(source.absent()) == {f"gpu0.{column}" for column in COLUMNS}
+        assert set(source.absent().values()) == {NOT_MEASURED}
+        (event,) = source.events()
+        assert (event["event"], event["gpu"]) == ("note", 0)
+        assert event["note"].startswith("NVML has no value of this GPU: RM has detected an NVML/RM version mismatch")
+        stub.change("gpu0", lost=None)
+        row = source.read(0.2)
+        assert (row["gpu0.power"], row["gpu0.util"], row["gpu0.sm"]) == (about(650), 98, pytest.approx(0.9))
+
+
 def test_the_mean_of_the_whole_attempt(nvml: Nvml) -> None:
     stub = nvml("h100", gpus=1, gpu={"gpm": {"2": 100}})
     with stub.source() as source:

@@ -87,6 +87,10 @@ class Library:
             self._gpm.version = 1  # NVML_GPM_METRICS_GET_VERSION
         return self._gpm
 
+    def said(self, code: int | None) -> str:
+        """NVML's own words for a return code."""
+        return "unknown error" if code is None else one_line(str(self.module.NVMLError(code)))
+
     def driver_at_least(self, *version: int) -> bool:
         """Whether the driver has that version or a newer one; False where its version is not known."""
         parts = [int(part) for part in self.driver.split(".") if part.isdigit()]
