@@ -218,7 +218,7 @@ def test_events_that_are_not_allowed_are_one_note(nvml: Nvml) -> None:
     with nvml("denied").source() as source:
         source.read()
         notes = [event["note"] for event in source.events() if event["event"] == "note"]
-    assert notes == ["XID errors of the GPUs are not shown to this user"]
+    assert notes == ["XID errors of the GPUs: not allowed"]
 
 
 def test_a_gpu_that_falls_off_the_bus(nvml: Nvml) -> None:
@@ -233,6 +233,22 @@ def test_a_gpu_that_falls_off_the_bus(nvml: Nvml) -> None:
         events = source.events()
         assert [event["gpu"] for event in events if event["event"] == "gpu_lost"] == [1]
         assert source.read()["gpu0.power"] > 0
+
+
+def test_a_driver_that_is_replaced_is_told_once_and_may_come_back(nvml: Nvml) -> None:
+    stub = nvml("h100", gpus=1)
+    with stub.source() as source:
+        two_readings(source, 0.2)
+        stub.change("gpu0", lost=0, lost_error=18)
+        assert (source.read(), source.read()) == ({}, {})
+        assert set(source.absent()) == {f"gpu0.{column}" for column in COLUMNS}
+        assert set(source.absent().values()) == {NOT_MEASURED}
+        (event,) = source.events()
+        assert (event["event"], event["gpu"]) == ("note", 0)
+        assert event["note"].startswith("NVML has no value of this GPU: RM has detected an NVML/RM version mismatch")
+        stub.change("gpu0", lost=None)
+        row = source.read(0.2)
+        assert (row["gpu0.power"], row["gpu0.util"], row["gpu0.sm"]) == (about(650), 98, pytest.approx(0.9))
 
 
 def test_the_mean_of_the_whole_attempt(nvml: Nvml) -> None:
@@ -307,6 +323,7 @@ def test_memory_use_of_the_source(nvml: Nvml) -> None:
     assert resident < 40 * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["h100", "denied", "no_driver", "lost", "hanging"])
 def test_the_sampler_writes_what_the_source_reads(nvml: Nvml, tmp_path: Path, name: str) -> None:
     """The whole sampler, as a rank starts it, and the series that the login side reads."""

@@ -33,6 +33,8 @@ class Gpu:
     def __init__(self, nvml: Library, device: Device) -> None:
         self.device = device
         self.lost = False
+        self.trouble = ""
+        """Why it gave no value at all at the last reading."""
         self._nvml = nvml
         self._fields, self._gauges = Fields(nvml, device), Gauges(nvml, device)
         self._gpm, self._others = Gpm(nvml, device), Others(nvml, device)
@@ -46,7 +48,7 @@ class Gpu:
             self._gauges.read(values, missing)
             self._fields.drop(self._gpm.read(values, missing))
             self._others.read(values, missing)
-            self.lost = not values and self._is_lost()
+            self.trouble = "" if values else self._look_for_trouble()
         return (values, missing) if values else ({}, dict.fromkeys(COLUMNS, NOT_MEASURED) | missing)
 
     def whole(self) -> dict[str, float]:
@@ -58,13 +60,14 @@ class Gpu:
     def close(self) -> None:
         self._gpm.close()
 
-    def _is_lost(self) -> bool:
-        """Whether it fell off the bus. It does not come back before a reboot, and each call might take long."""
+    def _look_for_trouble(self) -> str:
+        """One that fell off the bus does not come back before a reboot, and each call might take long."""
         try:
             self._nvml.ask("nvmlDeviceGetMemoryInfo", self.device.gpu)
         except NoValue as error:
-            return error.code == GPU_IS_LOST
-        return False
+            self.lost = error.code == GPU_IS_LOST
+            return self._nvml.said(error.code)
+        return ""
 
 
 class NvidiaSource:
@@ -151,7 +154,7 @@ class NvidiaSource:
     def _listen(self, nvml: Library, devices: list[Device]) -> None:
         self._listener = XidListener(nvml, devices, self._events.append)
         if why := self._listener.start():
-            self._report({"event": "note", "source": self.name, "note": f"XID errors of the GPUs are {_as_word(why)}"})
+            self._report({"event": "note", "source": self.name, "note": f"XID errors of the GPUs: {why}"})
 
     def _cannot_measure(self, line: str) -> None:
         words = self._words or []
@@ -170,13 +173,16 @@ class NvidiaSource:
         row: dict[str, float] = {}
         absent: dict[str, str] = {}
         for gpu in self._gpus:
-            was_lost = gpu.lost
+            was_lost, trouble = gpu.lost, gpu.trouble
             values, missing = gpu.read()
             number = gpu.device.index
             row |= {f"gpu{number}.{name}": value for name, value in values.items()}
             absent |= {f"gpu{number}.{name}": why for name, why in missing.items() if name not in values}
             if gpu.lost and not was_lost:
                 self._report({"event": "gpu_lost", "gpu": number})
+            elif gpu.trouble != trouble and gpu.trouble:
+                note = f"NVML has no value of this GPU: {gpu.trouble}"
+                self._report({"event": "note", "source": self.name, "gpu": number, "note": note})
             self._note_others(number, values.get("others"))
         self._absent = absent
         return row
@@ -188,7 +194,3 @@ class NvidiaSource:
 
     def _report(self, event: dict[str, Any]) -> None:
         self._events.append({**event, "time": time.time()})
-
-
-def _as_word(why: str) -> str:
-    return {"not supported": "not supported here", "not allowed": "not shown to this user"}.get(why, why)
