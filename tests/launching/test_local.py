@@ -433,7 +433,7 @@ def test_a_python_that_may_not_be_run_is_told_before_the_queue(closed: Path, mod
         words = ("task.command=[true]", f"task.python={python}", "launch.dry_run=true")
         done = launch(*words, cwd=closed, user=unprivileged_user(), extra_groups=[], env=environment)
         assert done.returncode == 2
-        assert f"task.python: you may not {'look at' if mode == 0o600 else 'run'} '{python}'" in done.stderr
+        assert f"task.python: you may not {'reach' if mode == 0o600 else 'run'} '{python}'" in done.stderr
         assert len(done.stderr.splitlines()) == 1
         elsewhere = ("task.command=[true]", "task.python=/of/the/nodes/python", "launch.dry_run=true")
         there = launch(*elsewhere, cwd=closed, user=unprivileged_user(), extra_groups=[], env=environment)
