@@ -19,10 +19,9 @@ from slurmopt.errors import StorageError
 from slurmopt.run_folder import events
 from slurmopt.run_folder.access.files import TooLarge
 from slurmopt.run_folder.json_values import as_int, number, text
-from slurmopt.run_folder.series_format import ABSENT, FORMAT, KEY
+from slurmopt.run_folder.series_format import ABSENT, FORMAT, KEY, LONGEST_NAME
 
 _MOST_COLUMNS = 20_000
-_LONGEST_NAME = 128
 _MOST_VALUES = 20_000_000
 """Of a file. A node with 16 GPUs has a tenth of it after a month."""
 _MOST_EVENTS = 10_000
@@ -157,7 +156,7 @@ def _table(columns: list[str], rows: list[_Row], wanted: Callable[[str], bool] |
 
 
 def _is_name(name: object) -> bool:
-    return isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable()
+    return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
 
 
 def _columns(names: object) -> list[str]:

@@ -102,5 +102,7 @@ def test_a_killed_rank_takes_its_sampler_along_and_a_killed_sampler_takes_nothin
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not samplers(folder), 20, "the samplers are gone")
     first = beat.step
-    wait_until(lambda: (now := heartbeat.read(folder.heartbeat(0, 1))) and (now.step or 0) > first + 20, 60, "it goes on")
+    wait_until(
+        lambda: (now := heartbeat.read(folder.heartbeat(0, 1))) and (now.step or 0) > first + 20, 60, "it goes on"
+    )
     assert heartbeat.read(folder.heartbeat(0, 1)).outcome is None  # type: ignore[union-attr]

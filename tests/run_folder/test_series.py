@@ -219,5 +219,3 @@ def test_events_of_a_storm_are_bounded(path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(series_file, "_MOST_EVENTS", 3)
     write(path, header("a"), *(['{"event": "xid", "time": 1}'] * 9), row(10, 1))
     assert len(read(path).events) == 3
-
-

@@ -73,7 +73,9 @@ def test_a_counter_that_was_reset_or_is_gone_has_no_value_and_comes_back(tmp_pat
 
 
 def test_a_container_has_interfaces_without_devices_and_a_node_may_have_nothing(tmp_path: Path) -> None:
-    lay_out(tmp_path, {"sys/class/net/eth0/statistics/rx_bytes": "1\n", "sys/class/net/eth0/statistics/tx_bytes": "1\n"})
+    lay_out(
+        tmp_path, {"sys/class/net/eth0/statistics/rx_bytes": "1\n", "sys/class/net/eth0/statistics/tx_bytes": "1\n"}
+    )
     source = network.open_source(here(tmp_path))
     source.read()
     assert source.read() == {"net.eth0.rx": 0, "net.eth0.tx": 0}

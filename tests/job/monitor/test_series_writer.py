@@ -140,6 +140,11 @@ def test_more_columns_than_any_node_has_are_left_out(run: RunFolder, monkeypatch
     assert len(read(run).values) == 5
 
 
+def test_a_column_that_no_reader_would_take_costs_no_other(run: RunFolder) -> None:
+    SeriesWriter(run, 0, "n1").row(START, 10, {"rank0.a\nb.share": 1, "x" * 500: 2, "a": 3}, {}, {})
+    assert read(run).values == {"a": [3]}
+
+
 WRITES = """
 import sys
 from pathlib import Path
