@@ -118,6 +118,12 @@ class SeriesFile:
         """The columns of all rows, in the order in which they appear."""
         return list(dict.fromkeys(name for columns, _ in self._parts for name in columns))
 
+    @property
+    def first_end(self) -> float:
+        """When the first row ended; infinity where there is none."""
+        found = (end_of(data.partition(b"\n")[0]) for _, data in self._parts)
+        return next((end for end in found if end > float("-inf")), float("inf"))
+
     def tables(self, after: float | None = None, wanted: Callable[[str], bool] | None = None) -> Iterator[Table]:
         """All rows; or those behind the row that ended at `after`, and where there is none, those that ended later.
         `wanted`: which columns. Raises TooLarge where they are more than any sampler writes."""
