@@ -204,7 +204,8 @@ def test_the_mean_is_weighted_with_time(path: Path) -> None:
     assert found.mean("a") == pytest.approx((10 + 150 + 90) / 50)
     assert found.mean("b") == pytest.approx((60 + 40) / 40)
     assert found.mean("a", since=START + 10, until=START + 40) == 5
-    assert found.mean("c") is None and found.mean("a", since=START + 50) is None
+    assert found.mean("c") is None
+    assert found.mean("a", since=START + 50) is None
 
 
 def test_merge_knows_peaks_and_steps() -> None:

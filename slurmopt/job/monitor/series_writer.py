@@ -15,7 +15,7 @@ from typing import Any
 from slurmopt.job.monitor.line_file import LineFile, padded
 from slurmopt.job.monitor.rows import Merged
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series_format import FORMAT, KEY, LAST
+from slurmopt.run_folder.series_format import FORMAT, KEY, LAST, LONGEST_NAME
 
 MERGED_SECONDS = 600.0
 """The length of a merged row."""
@@ -61,8 +61,8 @@ class SeriesWriter:
     ) -> None:
         """Writes a row, and a merged one if that is due. `end`: by the wall clock."""
         for column in values:
-            if len(self._columns) < MOST_COLUMNS:
-                self._columns.setdefault(column)
+            if column not in self._columns and len(self._columns) < MOST_COLUMNS and _is_name(column):
+                self._columns[column] = None
         absent = {column: why for column, why in absent.items() if column not in self._columns}
         self._head = {"absent": absent, "facts": facts}
         self._end, seconds = round(end, 2), round(seconds, 3)
@@ -130,6 +130,11 @@ class SeriesWriter:
         while size > LARGEST_RECENT // 2 and len(self._kept) > self._not_merged + 1:
             size -= len(self._kept.popleft()) + 1
         self._recent_file.replace(header, self._kept, len(self._columns))
+
+
+def _is_name(column: str) -> bool:
+    """Whether readers take it for a column. A part of it may be a phase that the training named."""
+    return column.isprintable() and 0 < len(column) <= LONGEST_NAME
 
 
 def _line(end: float, seconds: float, values: Mapping[str, float], columns: Mapping[str, None]) -> bytes:

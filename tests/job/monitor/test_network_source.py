@@ -80,7 +80,8 @@ def test_a_container_has_interfaces_without_devices_and_a_node_may_have_nothing(
     source.read()
     assert source.read() == {"net.eth0.rx": 0, "net.eth0.tx": 0}
     nothing = NetworkSource(tmp_path / "nowhere")
-    assert nothing.read() == {} and nothing.facts() == {"links": {}}
+    assert nothing.read() == {}
+    assert nothing.facts() == {"links": {}}
 
 
 def test_this_machines_own_interfaces_are_read() -> None:

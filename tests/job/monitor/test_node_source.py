@@ -92,12 +92,15 @@ def test_version_1_without_an_account_of_cpus_takes_those_of_the_processes(tmp_p
     assert facts == {"cpus": len(os.sched_getaffinity(0)), "memory_limit": 200 << 20, "host_memory": 24684084 << 10}
     first = source.read()
     assert first["node.memory"] == first["node.memory_peak"] == 71000
-    assert first["node.page_cache"] == 4000 and first["node.charged_peak"] == 80000
+    assert first["node.page_cache"] == 4000
+    assert first["node.charged_peak"] == 80000
     assert first["node.cpu_quota_throttled"] == 0
     assert not {"node.cpu", "node.io_read"} & first.keys(), "rates begin with the second reading"
     processes(tmp_path, {10: process(100_100, 200, read=5, ticks=250)})
     second = source.read()
-    assert second["node.cpu"] > 0 and second["node.io_read"] > 0 and second["node.disk_read"] > 0
+    assert second["node.cpu"] > 0
+    assert second["node.io_read"] > 0
+    assert second["node.disk_read"] > 0
     assert second["node.io_write"] == second["node.disk_write"] == 0
     assert second["node.io_read"] / second["node.cpu"] == pytest.approx(100_000 / (200 / os.sysconf("SC_CLK_TCK")))
 
@@ -194,4 +197,5 @@ def test_files_of_nonsense_are_no_values(tmp_path: Path) -> None:
     source.facts()
     source.read()
     values = source.read()
-    assert values["node.memory"] == 0 and source.absent()["node.page_cache"] == "not measured"
+    assert values["node.memory"] == 0
+    assert source.absent()["node.page_cache"] == "not measured"

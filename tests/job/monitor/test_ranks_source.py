@@ -84,7 +84,7 @@ def test_ranks_of_other_nodes_and_heartbeats_of_nonsense_do_not_count(place: Her
     assert values["rank3.b.share"] == 1
     place.run.heartbeat(0, 3).write_text("{")
     assert source.read() == {"rank3.step": -5}
-    assert source._ranks.pids() == [place.pid]
+    assert source._ranks.pids() == [place.pid, 1003]
 
 
 def test_a_process_of_a_name_that_starts_again_does_not_count_backwards(place: Here) -> None:

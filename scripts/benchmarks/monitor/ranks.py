@@ -1,7 +1,7 @@
 """What the calls of a training cost that measure it: `progress`, and `watch` around its loader, in a rank and in a
 command's Python.
 
-    monitor_ranks.py rank|child FOLDER      prints the seconds of one call each, as JSON; also for a slurmopt that has
+    ranks.py rank|child FOLDER      prints the seconds of one call each, as JSON; also for a slurmopt that has
                                             no `watch` (PYTHONPATH), to compare with
 """
 
@@ -83,7 +83,7 @@ def main(how: str, folder: Path) -> None:
 def bench(bench: Any, report: Any, runs: int) -> None:
     """Prints the cost of each call, and which share of a step of 5 ms a step with both has."""
     folder = bench.place("monitor-ranks")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     for how, where in (("rank", "in a function"), ("child", "in a command's Python")):
         words = [sys.executable, __file__, how, str(folder)]
         answer = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout

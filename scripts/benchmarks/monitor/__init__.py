@@ -1,0 +1,1 @@
+"""What measuring costs: the sampler of a node, and the calls of a training."""
