@@ -214,6 +214,29 @@ def process_of_the_job_before() -> list[Attempt]:
 
 
 @scenario
+def gpus_of_another_job_in_sight() -> list[Attempt]:
+    made = attempt(gpus=8)
+    made["record"]["gpus"] = {"node1": 4.0}
+    made["ranks"] = made["ranks"][:4]
+    for index in range(4, 8):
+        set_gpu(made, "node1", index, util=0.0, sm=0.0, tensor=0.0, dram=0.0, throttle_thermal=0.5, others=1.0)
+    return [made]
+
+
+@scenario
+def gpus_of_another_job_in_sight_of_a_command() -> list[Attempt]:
+    (made,) = gpus_of_another_job_in_sight()
+    for rank in made["ranks"]:
+        rank["devices"] = []
+    return [made]
+
+
+@scenario
+def first_minutes() -> list[Attempt]:
+    return [attempt(seconds=900, startup=500, cause=None)]
+
+
+@scenario
 def little_memory_at_full_speed() -> list[Attempt]:
     made: Any = attempt(gpus=1)
     set_gpu(made, memory=8.0 * GIB, memory_peak=9.0 * GIB)
