@@ -106,10 +106,10 @@ from slurmopt import progress, watch
 
 def main(config):
     total = int(open("/proc/meminfo").read().split()[1]) << 10
-    kept, end, step = [], time.monotonic() + 110, 0
+    kept, end, step = [], time.monotonic() + 98, 0
     while time.monotonic() < end:
         time.sleep(0.1)
-        kept.append(b"x" * (total // 25 // 1100))
+        kept.append(b"x" * (total // 25 // 980))
         progress(step := step + 1, 10_000_000)
 """,
     ),
