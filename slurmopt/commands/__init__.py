@@ -11,6 +11,7 @@ COMMANDS = {
         "the best points of a sweep and the effect of each axis: tables and plots",
     ),
     "history": ("slurmopt.commands.history", "the attempts of a run: causes of their ends, lost steps and GPU-hours"),
+    "metrics": ("slurmopt.commands.metrics", "what was measured on the nodes of a run: table, CSV, JSON or Parquet"),
     "retry": ("slurmopt.commands.retry", "continue runs that failed, with changed resources"),
     "cancel": ("slurmopt.commands.cancel", "stop a run, a sweep or points of it"),
     "throttle": ("slurmopt.commands.throttle", "limit the array tasks of a sweep that run at a time"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from slurmopt.errors import one_line, with_place
+from slurmopt.errors import SlurmError, one_line, with_place
 from slurmopt.grid.records import readable
 from slurmopt.report.records import reading, run_attempts, sweep_points
+from slurmopt.report.records.accounting_check import check, with_ends
 from slurmopt.report.records.checkpoint_totals import count_checkpoints
 from slurmopt.report.records.packs import share_out
 from slurmopt.report.run_record import RunRecord
@@ -17,13 +18,17 @@ from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs import stored_config
 from slurmopt.runs.status import query
 from slurmopt.runs.status.query import Status
+from slurmopt.slurm.accounting import allocations
 from slurmopt.sweeps.status.parallel import parallel_map
 from slurmopt.sweeps.status.query import sweep_states
 
 
-def gather(run: RunFolder, series: bool = True) -> RunRecord:
-    """The record of one run, or of a point of a sweep, with all that was read. `series`: reads what the samplers
-    measured too."""
+def gather(run: RunFolder, series: bool = True, accounting: bool = False) -> RunRecord:
+    """The record of one run, or of a point of a sweep, with all that was read.
+
+    `series`: reads what the samplers measured too. `accounting`: asks sacct what the jobs were allocated, takes from it
+    the ends that no attempt told, and compares; where the site keeps no accounting, a line in `problems` says so.
+    """
     (status,), problem = query.gather([run])
     record = RunRecord(status)
     if problem is not None:
@@ -32,9 +37,24 @@ def gather(run: RunFolder, series: bool = True) -> RunRecord:
     if not record.config:
         record.problems.append("its config.yaml cannot be read")
     run_attempts.fill(record, reading.InDetail(series))
+    if accounting:
+        _ask_accounting(record)
     with contextlib.suppress(OSError):  # `fill` has told
         count_checkpoints(readable(record.folder).events, record.facts)
     return record
+
+
+def _ask_accounting(record: RunRecord) -> None:
+    of_journal = {number: facts.attempt for number, facts in record.facts.items()}
+    jobs = {facts.job for facts in of_journal.values() if facts.job and not facts.job.startswith("local-")}
+    try:
+        known = allocations(jobs)
+    except SlurmError as error:
+        record.problems.append(f"Slurm's accounting was not asked: {one_line(str(error))}")
+        return
+    if known:
+        record.attempts = with_ends(record.attempts, of_journal, known)
+        record.accounting = check(record.attempts, of_journal, known)
 
 
 def gather_many(runs: Sequence[RunFolder]) -> tuple[list[RunRecord], str | None]:

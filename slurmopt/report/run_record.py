@@ -38,6 +38,23 @@ class AttemptFacts:
     checkpoints is the bucket `checkpoint stall`."""
 
 
+@dataclass(frozen=True)
+class AccountingCheck:
+    """The ledger against sacct. Amounts are unit-seconds, as the attempts count: GPU-seconds, or CPU-seconds."""
+
+    charged: float
+    """What Slurm's accounting says: ElapsedRaw x gres/gpu (cpu) of AllocTRES, whole seconds."""
+    counted: float
+    """What the attempts of the same jobs add up to."""
+    unit: str
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def difference(self) -> float:
+        """`charged` - `counted`."""
+        return self.charged - self.counted
+
+
 @dataclass
 class RunRecord:
     """A run, read once. Dictionaries are by the number of the attempt."""
@@ -52,6 +69,11 @@ class RunRecord:
     """Attempt → rank → its last heartbeat; only of the ranks that were read."""
     series: dict[int, dict[str, Series]] = field(default_factory=dict)
     """Attempt → node → what its sampler measured; empty where it was not asked for."""
+    gpu: str | None = None
+    """The name of its GPUs, as NVML tells it to the newest sampler, else their type in the config; None where neither
+    is known."""
+    accounting: AccountingCheck | None = None
+    """The ledger against Slurm's accounting; None where that was not asked for, or has nothing on the run's jobs."""
     problems: list[str] = field(default_factory=list)
     """What could not be read, one line each."""
 

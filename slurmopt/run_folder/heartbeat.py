@@ -54,8 +54,8 @@ class Heartbeat:
     `checkpoint` (a save that blocks the training), and names of the training's own, 32 names at most. They exclude each
     other: what happens within another activity is not in that one.
 
-    While `step` is None nobody knows whether the rank ever reports steps: all that it runs is `first step` then, also
-    of a command that reports nothing. Of a command's children their own measurements are in it, as of their last
+    A function that has reported no step yet is in its `first step`; once it has ended well without one, that was
+    `running`. A command is `running` until a child of it reports. Its children's measurements are as of their last
     message: until the next one, up to a second or a step later, the time counts as what they did then. Communication
     that the training waits for is within `running`: of N `counted` steps about N · ddp_exposed / ddp_sampled seconds.
     """

@@ -30,12 +30,15 @@ are of a monotonic clock: a row that starts before its predecessor ended shows t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import mul
 from pathlib import Path
 from typing import Any
 
-from slurmopt.run_folder.series_file import SeriesFile, Table
+from slurmopt.run_folder.access.files import read_end
+from slurmopt.run_folder.series_file import SeriesFile, Table, end_of
 from slurmopt.run_folder.series_format import (
     ABSENT,
     FORMAT,
@@ -47,10 +50,22 @@ from slurmopt.run_folder.series_format import (
     PEAK,
 )
 
-__all__ = ["ABSENT", "FORMAT", "KEY", "NOT_ALLOWED", "NOT_MEASURED", "NOT_SUPPORTED", "Series", "merge", "read"]
+__all__ = [
+    "ABSENT",
+    "FORMAT",
+    "KEY",
+    "NOT_ALLOWED",
+    "NOT_MEASURED",
+    "NOT_SUPPORTED",
+    "Series",
+    "merge",
+    "newest",
+    "read",
+]
 
 _SET_BACK = 1.0
 """Seconds by which a row starts before the end of its predecessor where the clock was set back, at the least."""
+_LAST_BYTES = 1 << 18
 
 
 @dataclass
@@ -78,8 +93,12 @@ class Series:
 
     def mean(self, column: str, since: float = float("-inf"), until: float = float("inf")) -> float | None:
         """The mean of a column, weighted by time, of the intervals that end within (since, until]; None without any."""
+        values = self.values.get(column, [])
+        if not self.times or (since < self.times[0] and until >= self.times[-1] and None not in values):
+            weight = sum(self.seconds) if values else 0.0
+            return sum(map(mul, values, self.seconds)) / weight if weight else None
         total = weight = 0.0
-        for time, seconds, value in zip(self.times, self.seconds, self.values.get(column, ()), strict=False):
+        for time, seconds, value in zip(self.times, self.seconds, values, strict=False):
             if value is not None and since < time <= until:
                 total += value * seconds
                 weight += seconds
@@ -132,21 +151,55 @@ def read(
     return series
 
 
+def newest(path: Path, recent: Path) -> float | None:
+    """When the newest row of a node ended; None where there is none. Reads only the end of a file. OSError."""
+    for file in (recent, path):
+        with contextlib.suppress(FileNotFoundError):
+            for line in reversed(read_end(file, _LAST_BYTES).splitlines()):
+                if line.startswith(b"[") and (end := end_of(line)) > float("-inf"):
+                    return end
+    return None
+
+
+def columns(path: Path, recent: Path) -> tuple[list[str], dict[str, str]]:
+    """The columns that the rows of a node have, and those without values with the reason. StorageError and OSError as
+    `read`."""
+    files = [SeriesFile(path), SeriesFile(recent)]
+    headers = [file.header for file in files if file.header is not None]
+    return list(dict.fromkeys(name for file in files for name in file.columns)), headers[-1].absent if headers else {}
+
+
 def _joined(merged: list[Table], fine: list[Table]) -> tuple[list[Table], list[Table]]:
-    """The merged rows before the fine ones, and the fine rows after those: they meet where a row of both ends at the
-    same time, whatever the clock did; else the merged ones come first."""
-    known = {end for table in fine for end in table.ends}
+    """The merged rows before the fine ones, and the fine rows after those. They meet where a row of both ends at the
+    same time, whatever the clock did; where they meet nowhere, the merged ones come first."""
+    lengths = [seconds for table in fine for seconds in table.seconds]
+    places = {end: at for at, end in enumerate(end for table in fine for end in table.ends)}
     for number, table in enumerate(merged):
-        if (row := next((at for at, end in enumerate(table.ends) if end in known), None)) is not None:
-            before = [*merged[:number], table.part(slice(row + 1))]
-            return before, _after(fine, table.ends[row])
+        for row, end in enumerate(table.ends):
+            if end in places:
+                start = _covering(lengths, places[end], table.seconds[row])
+                row, first = (row + 1, places[end] + 1) if start is None else (row, start)
+                return [*merged[:number], table.part(slice(row))], _from(fine, first)
     return merged, fine
 
 
-def _after(fine: list[Table], end: float) -> list[Table]:
-    """The rows behind the one that ended at `end`."""
-    number = next(at for at, table in enumerate(fine) if end in table.ends)
-    return [fine[number].part(slice(fine[number].ends.index(end) + 1, None)), *fine[number + 1 :]]
+def _covering(lengths: list[float], last: int, seconds: float) -> int | None:
+    """From which fine row on they cover a merged row of so many seconds that ends with row `last`; None where the first
+    of them are gone."""
+    for at in range(last, -1, -1):
+        seconds -= lengths[at]
+        if seconds < lengths[at] / 2:
+            return at
+    return None
+
+
+def _from(tables: list[Table], first: int) -> list[Table]:
+    """All rows from that number on."""
+    left: list[Table] = []
+    for table in tables:
+        left.append(table.part(slice(max(0, first), None)))
+        first -= len(table.ends)
+    return left
 
 
 def _append(series: Series, table: Table) -> None:

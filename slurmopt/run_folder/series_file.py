@@ -11,6 +11,7 @@ import errno
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,11 @@ class SeriesFile:
             header.facts = facts
         return header
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns of all rows, in the order in which they appear."""
+        return list(dict.fromkeys(name for columns, _ in self._parts for name in columns))
+
     def tables(self, after: float | None = None, wanted: Callable[[str], bool] | None = None) -> Iterator[Table]:
         """All rows; or those behind the row that ended at `after`, and where there is none, those that ended later.
         `wanted`: which columns. Raises TooLarge where they are more than any sampler writes."""
@@ -126,17 +132,16 @@ class SeriesFile:
                 yield _table(columns, rows, wanted)
 
     def _behind(self, after: float) -> list[tuple[list[str], bytes]]:
-        lines = [(columns, line) for columns, data in self._parts for line in data.split(b"\n")]
-        ends = [_end(line) for _, line in lines]
+        parts = [(columns, data.split(b"\n")) for columns, data in self._parts]
+        ends = [end_of(line) for _, lines in parts for line in lines]
         place = len(ends) - ends[::-1].index(after) if after in ends else None
-        return [
-            (columns, line)
-            for at, ((columns, line), end) in enumerate(zip(lines, ends, strict=True))
-            if (end > after if place is None else at >= place)
-        ]
+        keeps = iter([end > after if place is None else at >= place for at, end in enumerate(ends)])
+        kept = [(columns, list(compress(lines, islice(keeps, len(lines))))) for columns, lines in parts]
+        return [(columns, b"\n".join(lines)) for columns, lines in kept if lines]
 
 
-def _end(line: bytes) -> float:
+def end_of(line: bytes) -> float:
+    """When the interval of a row ended; minus infinity where the line is none."""
     try:
         return float(line[1 : line.index(b",", 0, _LONGEST_NUMBER)])
     except ValueError:

@@ -129,3 +129,15 @@ def test_a_search_gets_its_number_at_once(live: HeartbeatWriter, monkeypatch: py
     assert told == [{"loss": 0.25}]
     with pytest.raises(AssertionError, match="waits for the GPU"):
         current_run.progress(2, loss=Gpu().tensor(1.0))
+
+
+def test_tokens_counted_on_the_gpu_are_added_up_though_only_the_last_are_shown(gpu: Gpu, live: HeartbeatWriter) -> None:
+    for step in range(1, 6):
+        current_run.progress(step, tokens=gpu.tensor(10.0), samples=2)
+    assert live.meter.counters.totals() == {"steps": 5, "samples": 10}
+    gpu.work()
+    live.end(Outcome("completed", 0.0, 0))
+    beat = heartbeat.read(live._path)
+    assert beat is not None
+    assert beat.counted == {"steps": 5, "tokens": 50, "samples": 10}
+    assert beat.metrics == {"tokens": 10.0, "samples": 2.0}

@@ -62,11 +62,20 @@ def test_a_slow_loader_shows_as_input(runner: Runner, task: tuple[str, ...]) -> 
     assert beat.metrics == {"tokens": 100, "samples": 2, "loss": 0.5}
 
 
-def test_a_command_without_our_python_is_one_activity(runner: Runner) -> None:
-    assert runner.run(1, "--", "sleep", "0.5") == 0
+@pytest.mark.parametrize("task", [FUNCTION, COMMAND], ids=["function", "command"])
+def test_what_never_reports_a_step_is_running(runner: Runner, task: tuple[str, ...]) -> None:
+    runner.module("train", "import time\ndef main(config=None):\n    time.sleep(0.5)\nif __name__ == '__main__': main()\n")
+    assert runner.run(1, *task) == 0
     beat = ended(runner)
-    assert beat.spent["first step"] >= 0.5  # nobody knows that it never reports a step
+    assert beat.spent["running"] >= 0.5
+    assert "first step" not in beat.spent
     assert (beat.step, beat.counted) == (None, {})
+
+
+def test_what_fails_before_its_first_step_is_not(runner: Runner) -> None:
+    runner.module("train", "import time\ndef main(config):\n    time.sleep(0.5)\n    raise ValueError('bad')\n")
+    runner.run(1, *FUNCTION)
+    assert ended(runner).spent["first step"] >= 0.5
 
 
 def test_what_a_killed_command_had_measured_is_kept(runner: Runner) -> None:
@@ -226,7 +235,8 @@ def test_the_slow_rank_of_ddp_has_the_longest_backward(runner: Runner) -> None:
 
 @needs_torch
 def test_torchruns_first_worker_speaks_for_its_node(runner: Runner) -> None:
-    runner.module("train", DDP + "\nimport torch.distributed as dist\ndist.init_process_group('gloo')\nmain()\n")
+    group = "dist.init_process_group('gloo')\nmain()\ndist.destroy_process_group()\n"
+    runner.module("train", f"import torch.distributed as dist\nimport torch.distributed.nn\n{DDP}\n{group}")
     words = ("--per", "node", "--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
     assert runner.run(1, *words) == 0, runner.log(0)
     beat = ended(runner)

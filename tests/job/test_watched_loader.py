@@ -174,3 +174,27 @@ def test_torchs_loader_is_still_one(live: HeartbeatWriter) -> None:
     with pytest.raises(ValueError, match="should not be set after"):
         sized.batch_size = 3
     assert live.meter.clock.spent()["input"] >= 0.06
+
+
+@pytest.mark.parametrize("wrap", [lambda loader: loader, slurmopt.watch], ids=["plain", "watched"])
+@pytest.mark.parametrize("how", ["track", "accumulate"])
+def test_the_sampler_measures_it_without_being_asked_and_once(live: HeartbeatWriter, wrap: Any, how: str) -> None:
+    data = pytest.importorskip("torch").utils.data
+    from slurmopt.training import ResumableSampler
+
+    class Slow(data.Dataset):  # type: ignore[name-defined, misc]
+        def __getitem__(self, index: int) -> int:
+            time.sleep(0.02)
+            return index
+
+        def __len__(self) -> int:
+            return 6
+
+    whole = {"global_batch": 2} if how == "accumulate" else {}
+    sampler = ResumableSampler(6, batch_size=2, rank=0, world_size=1, **whole)
+    loop = getattr(sampler, how)(wrap(data.DataLoader(Slow(), batch_sampler=sampler)))
+    began = time.monotonic()
+    for _ in loop:
+        time.sleep(0.02)
+    spent = live.meter.clock.spent()
+    assert 0.12 <= spent["input"] <= time.monotonic() - began - 0.06

@@ -78,6 +78,10 @@ class ActivityClock:
             if self.activity == FIRST_STEP:
                 self._switch(RUNNING)
 
+    def had_no_steps(self) -> None:
+        """Counts what was taken for the time until the first step as `running`: it turned out that there are none."""
+        self._seconds[RUNNING] = self._seconds.get(RUNNING, 0.0) + self._seconds.pop(FIRST_STEP, 0.0)
+
     def spent(self) -> dict[str, float]:
         """Activity → seconds; they sum to `age` at the moment of the call."""
         # The training's thread may be in the midst of a switch. With the activity read first, the seconds of all others

@@ -34,7 +34,10 @@ class ChildMeasurements:
             return
         child = str(text(message.get("id")))[:LONGEST_NAME]
         is_new = child not in self._spent
-        self._spent[child], self._counted[child] = _amounts(message.get("spent"), _LONGEST), _amounts(message.get("counted"))
+        self._spent[child], self._counted[child] = (
+            _amounts(message.get("spent"), _LONGEST),
+            _amounts(message.get("counted")),
+        )
         now = text(message.get("now"))
         self._now = now[:LONGEST_NAME] if now else None
         if is_new:  # what went by before it could measure: shells, Python's start, imports

@@ -24,7 +24,7 @@ from slurmopt.job.heartbeat.training_meter import TrainingMeter
 from slurmopt.job.watchdog.stacks import Stacks
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.heartbeat import Heartbeat
-from slurmopt.run_folder.outcome import Outcome
+from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
 
 _AT_MOST_EVERY = 1.0
 _IDLE_SECONDS = 60.0
@@ -171,6 +171,8 @@ class HeartbeatWriter:
             self.catch_up()  # the last step of a command that has just ended
             self._heartbeat.metrics.update(self.meter.metrics.come(LAST_METRICS))
             self.meter.clock.enter(ENDED)
+            if self._heartbeat.step is None and outcome.outcome in (FINISHED, REQUEUE):
+                self.meter.clock.had_no_steps()
             self._heartbeat.phase = ENDED
             self._heartbeat.phases[ENDED] = time.time()
             self._heartbeat.outcome = outcome.as_dict()

@@ -51,6 +51,7 @@ class CommandTask:
         except JobError as error:
             print(f"slurmopt: {error}", file=sys.stderr)
             return failures.user_error(str(error), exit_code=127)
+        self._live.meter.clock.end_first_step()  # most commands report no steps; a child that does tells of its first
         self._live.enter("running")
         self._live.name_gpus()
         if self._facts.rank == 0:

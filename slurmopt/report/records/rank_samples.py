@@ -10,18 +10,16 @@ from slurmopt.ledger.record import Sample
 from slurmopt.run_folder.series import Series
 
 _SHARE = re.compile(r"rank(\d{1,7})\.(.+)\.share")
-_MOST_SAMPLES = 40_000
-"""Of all ranks together."""
-_FEWEST = 8
+_FEWEST = 4
 """Of a rank."""
 
 
-def rank_samples(series: Mapping[str, Series]) -> dict[int, tuple[Sample, ...]]:
-    """Rank → its samples, oldest first. Of long attempts not every row becomes one: half of them are the newest rows,
-    where an attempt's end is looked at, and half are spread over the others."""
-    columns = {(node, rank): names for node, one in series.items() for rank, names in _columns(one).items()}
-    most = max(_FEWEST, _MOST_SAMPLES // max(1, len(columns)))
-    return {rank: tuple(_samples(series[node], rank, names, most)) for (node, rank), names in columns.items()}
+def rank_samples(series: Series, most: int) -> dict[int, tuple[Sample, ...]]:
+    """Rank → its samples, oldest first; about `most` of all ranks of the node. Of long attempts not every row becomes
+    one: half of them are the newest rows, where an attempt's end is looked at, and half are spread over the others."""
+    columns = _columns(series)
+    of_each = max(_FEWEST, most // max(1, len(columns)))
+    return {rank: tuple(_samples(series, rank, names, of_each)) for rank, names in columns.items()}
 
 
 def _columns(series: Series) -> dict[int, dict[str, str]]:
@@ -35,7 +33,7 @@ def _columns(series: Series) -> dict[int, dict[str, str]]:
 
 def _samples(series: Series, rank: int, columns: Mapping[str, str], most: int) -> Iterator[Sample]:
     spent = {activity: _running_sum(series, column) for activity, column in columns.items()}
-    steps = series.values.get(f"rank{rank}.step", [None] * len(series.times))
+    steps = series.values.get(f"rank{rank}.step") or [None] * len(series.times)
     for row in _rows(len(series.times), most):
         step = steps[row]
         until = {activity: sums[row] for activity, sums in spent.items() if sums[row] > 0}

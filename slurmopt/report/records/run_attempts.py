@@ -33,12 +33,11 @@ def add_attempts(record: RunRecord, run: RunFolder, journal: Sequence[Event], re
     found = journal_attempts.of_events(journal)
     started = {as_int(event.get("attempt")): event for event in journal if event["event"] == "attempt"}
     queued = _queue_times(found)
+    reading.begin(run, [attempt.number for attempt in found], record)
     for attempt in found:
         event = started.get(attempt.number, {})
         read = reading.of_attempt(run, attempt, event, record)
-        sources = Sources(
-            attempt, event, read.beats, read.series, read.samples, read.resources, read.per, told=read.told
-        )
+        sources = Sources(attempt, event, read.beats, read.series, read.samples, read.resources, read.told)
         _add(record, sources, queued[attempt.number], _now(record.status, attempt, attempt is found[-1]))
 
 

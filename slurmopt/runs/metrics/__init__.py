@@ -1,0 +1,1 @@
+"""What `slurmopt metrics` gives out: the series of the nodes of an attempt."""
