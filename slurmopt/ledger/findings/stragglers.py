@@ -124,7 +124,7 @@ def _found(evidence: AttemptEvidence, worst: _Straggler, same: Sequence[RankEvid
     rank, share = worst.rank, worst.excess / worst.step
     nodes = {other.node for other in same}
     whole_node = len(same) > 1 and len(nodes) == 1 and len(same) == len(evidence.ranks_of(rank.node))
-    who = f"All ranks of {rank.node}" if whole_node else f"Rank {rank.rank} on {rank.node}"
+    who = f"Node {rank.node}" if whole_node else f"Rank {rank.rank} on {rank.node}"
     lines = worst.lines
     if len(same) > 1 and not whole_node:
         lines += ("also slow: " + named([f"rank {other.rank}" for other in same if other is not rank]),)
