@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,8 +118,6 @@ class GpuEvidence(Measured):
     power_limit: float | None = None
     """Watts."""
     mig: bool = False
-    peak_flops: float | None = None
-    """The dense peak of the number format that the training computes in, FLOP/s."""
     ranks: tuple[int, ...] | None = None
     """The ranks that use it; None where that is not known."""
 
@@ -160,6 +159,8 @@ class AttemptEvidence:
     unit: str = "GPU"
     gpus: Mapping[str, float] = field(default_factory=dict)
     """Node → allocated GPUs (CPUs, where `unit` is CPU)."""
+    had: float | None = None
+    """GPU-seconds, where that is not `gpus` times its length: of a point that shared its GPUs with others."""
     ranks: tuple[RankEvidence, ...] = ()
     devices: tuple[GpuEvidence, ...] = ()
     nodes: tuple[NodeEvidence, ...] = ()
@@ -186,7 +187,7 @@ class AttemptEvidence:
     @property
     def allocated(self) -> float:
         """GPU-seconds."""
-        return self.seconds * sum(self.gpus.values())
+        return self.seconds * sum(self.gpus.values()) if self.had is None else self.had
 
     @property
     def has_gpus(self) -> bool:
@@ -204,8 +205,8 @@ class AttemptEvidence:
         )
 
     def hours(self, gpu_seconds: float, *names: str) -> float:
-        """GPU-hours, never more than what these buckets (without: the allocation) hold."""
-        most = self.bucket(*names) if names else self.allocated
+        """GPU-hours, never more than what these buckets hold, nor than the allocation."""
+        most = min(self.bucket(*names), self.allocated) if names else self.allocated
         return max(0.0, min(gpu_seconds, most)) / 3600
 
     @property
@@ -217,9 +218,22 @@ class AttemptEvidence:
     def steps_per_second(self) -> float | None:
         return min((rank.steps_per_second for rank in self.ranks if rank.steps_per_second), default=None)
 
+    def allocated_devices(self, node: str) -> list[GpuEvidence] | None:
+        """The allocated GPUs of a node; None where the sampler saw fewer. Where Slurm does not confine devices it sees
+        those of other jobs too: then those that ranks use, if these are as many as were allocated."""
+        here = [device for device in self.devices if device.node == node]
+        if len(here) > self.gpus.get(node, 0.0):
+            here = [device for device in here if device.ranks]
+        return here if len(here) >= self.gpus.get(node, 0.0) else None
+
     def used_devices(self) -> list[GpuEvidence]:
-        """The GPUs that ranks use, as far as that is known."""
-        return [device for device in self.devices if device.ranks is None or device.ranks]
+        """The GPUs that ranks use; where that is not known, all of a node that has no more than were allocated."""
+        seen = Counter(device.node for device in self.devices)
+        return [
+            device
+            for device in self.devices
+            if device.ranks or (device.ranks is None and seen[device.node] <= self.gpus.get(device.node, 0.0))
+        ]
 
     def ranks_of(self, node: str) -> list[RankEvidence]:
         return [rank for rank in self.ranks if rank.node == node]
