@@ -72,7 +72,7 @@ def _of_slurm(usage: JobUsage) -> list[Usage]:
         if usage.gpu_memory is not None:
             found.append(Usage("GPU memory", NOT_MEASURED, f"{human_bytes(usage.gpu_memory)} of a task, at most"))
     found.append(_cpu(usage.cpu_seconds, usage.cpus, usage.elapsed))
-    found.append(_memory(usage.used_memory, usage.memory, usage.largest_task_node))
+    found.append(_memory(usage.used_memory, usage.memory))
     return found
 
 
@@ -83,13 +83,12 @@ def _cpu(used: float | None, cpus: float, elapsed: float) -> Usage:
     return Usage("CPU", used / most, f"{used / elapsed:.3g} of {cpus:g} cores, mean")
 
 
-def _memory(used: float | None, most: float | None, node: str | None) -> Usage:
+def _memory(used: float | None, most: float | None) -> Usage:
     if used is None:
         return Usage("host memory", NOT_MEASURED, NOT_MEASURED)
-    where = f"; the largest task on {node}" if node else ""
     if not most:
-        return Usage("host memory", NOT_MEASURED, f"{human_bytes(used)} at most{where}")
-    return Usage("host memory", used / most, f"{human_bytes(used)} at most, of {human_bytes(most)}{where}")
+        return Usage("host memory", NOT_MEASURED, f"{human_bytes(used)} at most")
+    return Usage("host memory", used / most, f"{human_bytes(used)} at most, of {human_bytes(most)}")
 
 
 def _of_jobstats(stats: list[NodeStats], usage: JobUsage) -> list[Usage]:
@@ -109,7 +108,7 @@ def _of_jobstats(stats: list[NodeStats], usage: JobUsage) -> list[Usage]:
     found.append(_cpu(sum(cpu) if cpu else None, sum(node.cpus or 0.0 for node in stats), usage.elapsed))
     host = [node.used_memory for node in stats if node.used_memory is not None]
     most = [node.memory for node in stats if node.memory is not None]
-    found.append(_memory(sum(host) if host else None, sum(most) if most else None, None))
+    found.append(_memory(sum(host) if host else None, sum(most) if most else None))
     return found
 
 
