@@ -55,6 +55,7 @@ def lost_since(attempt: AttemptRecord, kept: int | None) -> float | None:
 
 def _some(ranks: Sequence[RankRecord]) -> Iterable[RankRecord]:
     with_steps = [rank for rank in ranks if rank.step is not None]
+    with_steps = [rank for rank in with_steps if rank.samples] or with_steps  # they know more
     return with_steps[:: max(1, len(with_steps) // _MOST_RANKS)]
 
 

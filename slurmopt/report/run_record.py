@@ -69,6 +69,9 @@ class RunRecord:
     """Attempt → rank → its last heartbeat; only of the ranks that were read."""
     series: dict[int, dict[str, Series]] = field(default_factory=dict)
     """Attempt → node → what its sampler measured; empty where it was not asked for."""
+    gpu: str | None = None
+    """The name of its GPUs, as NVML tells it to the newest sampler, else their type in the config; None where neither
+    is known."""
     accounting: AccountingCheck | None = None
     """The ledger against Slurm's accounting; None where that was not asked for, or has nothing on the run's jobs."""
     problems: list[str] = field(default_factory=list)

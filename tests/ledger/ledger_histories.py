@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -22,7 +23,7 @@ class Happening:
 
 def history(random: Random) -> list[Happening]:
     """A run of one to five attempts, in which each second of a rank's life is known."""
-    at, step, durable = T, 0, 0
+    at, durable = T, 0
     attempts: list[Happening] = []
     count = random.randint(1, 5)
     for number in range(count):
@@ -37,10 +38,8 @@ def history(random: Random) -> list[Happening]:
         saved = base + (steps // random.randint(1, 4) if steps else 0)
         attempt = _attempt(random, number, at, nodes, gpus, cause, base, steps, pace, restored, saved)
         attempts.append(attempt)
-        step, durable = base + steps, saved
+        durable = saved
         at = attempt.record.end + random.uniform(1, 900)
-    for happening, following in zip(attempts, attempts[1:], strict=False):
-        assert following.record.restored_step is not None
     return attempts
 
 
@@ -70,17 +69,15 @@ def _attempt(
     life["saving"] = 5.0 if cause == "time limit" else 0.0
     seen = granted + sum(life.values())
     end = seen + random.uniform(0.2, 3)
-    world = len(nodes) * gpus
-    times = {"first_step_time": granted + before + first if steps else None}
     samples = _samples(random, granted, life, base, steps, pace, before) if random.random() < 0.5 else ()
-    ranks = [
-        RankRecord(
-            rank, nodes[rank // gpus], 1.0, granted, seen, ended, {k: v for k, v in life.items() if v}, base + 1 if steps else None,
-            base + steps if steps else None, samples, {}, "running", times["first_step_time"],
-            granted + before + steps * pace if steps else None,
-        )
-        for rank in range(world)
-    ]  # fmt: skip
+    spent = {name: seconds for name, seconds in life.items() if seconds}
+    rank = RankRecord(0, "", 1.0, granted, seen, ended, spent, samples=samples, activity="running")
+    if steps:
+        rank = replace(
+            rank, first_step=base + 1, first_step_time=granted + before + first, step=base + steps,
+            step_time=granted + before + steps * pace,
+        )  # fmt: skip
+    ranks = [replace(rank, rank=number, node=nodes[number // gpus]) for number in range(len(nodes) * gpus)]
     lost = max(0.0, (base + steps - saved) * pace) if steps else 0.0
     record = AttemptRecord(
         number, start, end, dict.fromkeys(nodes, float(gpus)), tuple(ranks), False, cause, stalled, restored,
@@ -101,30 +98,25 @@ def _samples(
     return tuple(found)
 
 
+FATES: list[Callable[[Random, RankRecord], RankRecord | None]] = [
+    lambda _, rank: None,
+    lambda _, rank: replace(rank, spent={}, first_step=None, step=None),
+    lambda random, rank: replace(rank, seen=rank.seen + random.choice([-86400.0, -30.0, 3600.0, 1e9]), samples=()),
+    lambda random, rank: replace(rank, started=rank.started + random.choice([-7200.0, 7200.0])),
+    lambda _, rank: replace(rank, ended=False, seen=rank.started, spent={"starting": 0.0}),
+    lambda _, rank: replace(rank, spent={name: seconds * 50 for name, seconds in rank.spent.items()}),
+    lambda _, rank: replace(rank, node="elsewhere", gpus=3.0),
+    lambda _, rank: rank,
+    lambda _, rank: rank,
+]
+"""What may have become of a rank's files: gone, torn, of a clock that jumped, edited."""
+
+
 def damaged(random: Random, attempt: AttemptRecord) -> AttemptRecord:
     """The same attempt as it looks after torn files, killed ranks and clocks that jumped."""
-    ranks = []
-    for rank in attempt.ranks:
-        fate = random.random()
-        if fate < 0.15:
-            continue
-        if fate < 0.25:
-            rank = replace(rank, spent={}, first_step=None, step=None)
-        elif fate < 0.35:
-            jump = random.choice([-86400.0, -30.0, 30.0, 3600.0, 1e9])
-            rank = replace(rank, seen=rank.seen + jump, samples=())
-        elif fate < 0.45:
-            rank = replace(rank, started=rank.started + random.choice([-7200.0, 7200.0]))
-        elif fate < 0.55:
-            rank = replace(rank, ended=False, seen=rank.started, spent={"starting": 0.0})
-        elif fate < 0.65:
-            rank = replace(rank, spent={name: seconds * 50 for name, seconds in rank.spent.items()})
-        elif fate < 0.7:
-            rank = replace(rank, node="elsewhere", gpus=3.0)
-        ranks.append(rank)
+    fates = [random.choice(FATES)(random, rank) for rank in attempt.ranks]
+    attempt = replace(attempt, ranks=tuple(rank for rank in fates if rank is not None), alive=random.random() < 0.1)
     kind = random.random()
     if kind < 0.1:
-        return replace(attempt, ranks=tuple(ranks), end=attempt.start - random.uniform(0, 1000))
-    if kind < 0.2:
-        return replace(attempt, ranks=(), began=random.choice([None, False, True]))
-    return replace(attempt, ranks=tuple(ranks), alive=kind > 0.9)
+        return replace(attempt, end=attempt.start - random.uniform(0, 1000))
+    return replace(attempt, ranks=(), began=random.choice([None, False, True])) if kind < 0.2 else attempt

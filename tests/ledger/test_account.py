@@ -313,7 +313,7 @@ ATTEMPTS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(ATTEMPTS, max_size=4))
 def test_whatever_the_records_say_the_sum_is_the_allocation(attempts: list[AttemptRecord]) -> None:
     check(account(attempts))

@@ -19,7 +19,14 @@ def test_palms_own_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("flops", "seconds", "peak", "gpus"),
-    [(None, 1.0, 1.0, 1), (1.0, 1.0, None, 1), (1.0, 0.0, 1.0, 1), (1.0, -1.0, 1.0, 1), (1.0, 1.0, 0.0, 1), (1, 1, 1, 0)],
+    [
+        (None, 1.0, 1.0, 1),
+        (1.0, 1.0, None, 1),
+        (1.0, 0.0, 1.0, 1),
+        (1.0, -1.0, 1.0, 1),
+        (1.0, 1.0, 0.0, 1),
+        (1, 1, 1, 0),
+    ],
 )
 def test_what_is_not_known_gives_no_number(flops: float | None, seconds: float, peak: float | None, gpus: int) -> None:
     assert utilisation(flops, seconds, peak, gpus) is None

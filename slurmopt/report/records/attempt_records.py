@@ -29,8 +29,6 @@ class Sources:
     samples: Mapping[int, tuple[Sample, ...]] = field(default_factory=dict)
     resources: Mapping[str, object] = field(default_factory=dict)
     """That group of the config with which it ran."""
-    per: str = "rank"
-    """What a rank is: see `task.per`."""
     told: TimeSpent | None = None
     """The means over its ranks, used where there are no `beats`."""
 
@@ -80,8 +78,8 @@ def _ranks(sources: Sources, had: Allocation, start: float) -> Ranks:
     restored = _time((sources.attempt.restored or {}).get("time"))
     if not sources.beats and sources.told is not None:
         return of_summary(sources.told, had, start, sources.attempt.step)
-    ranks = rank_records(sources.beats, had, sources.per, restored, sources.samples)
-    return ranks if sources.per == "job" else with_missing(ranks, had, start)
+    ranks = rank_records(sources.beats, had, restored, sources.samples)
+    return with_missing(ranks, had, start)
 
 
 def _missing(ranks: Ranks) -> Sequence[str]:

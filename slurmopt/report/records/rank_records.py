@@ -31,26 +31,26 @@ class Ranks:
 def rank_records(
     beats: Mapping[int, Heartbeat],
     allocation: Allocation,
-    per: str,
     restored: float | None = None,
     samples: Mapping[int, tuple[Sample, ...]] | None = None,
 ) -> Ranks:
     """The ranks of an attempt.
 
-    `beats`: their heartbeats. `per`: what a rank is, see `task.per`. `restored`: when the journal notes the end of the
-    restore, for heartbeats of earlier versions.
+    `beats`: their heartbeats. `restored`: when the journal notes the end of the restore, for heartbeats of earlier
+    versions. A single rank in a job of several nodes is a command that starts its own ranks (`task.per=job`): it uses
+    all of them.
     """
     if not beats:
         return Ranks([], None, 0)
     nodes = {rank: allocation.node_of(text(beat.node) or "?") for rank, beat in beats.items()}
-    shares = _gpus_used(beats, nodes, allocation, per)
+    shares = _gpus_used(beats, nodes, allocation)
     records = [
         _record(rank, beat, nodes[rank], shares[rank], restored, (samples or {}).get(rank, ()))
         for rank, beat in sorted(beats.items())
     ]
-    if per == "job":
-        return Ranks(_on_all_nodes(records, allocation), 1, 0)
     world_size = max((as_int(beat.world_size) or 0 for beat in beats.values()), default=0)
+    if world_size == len(records) == 1 < len(allocation.units):
+        return Ranks(_on_all_nodes(records[0], allocation), 1, 0)
     return Ranks(records, world_size or None, 0)
 
 
@@ -76,7 +76,7 @@ def of_summary(told: TimeSpent, allocation: Allocation, began: float, step: int 
     size = max(told.world_size or 0, told.ranks)
     units = sum(allocation.units.values())
     used = told.ranks / size
-    if allocation.unit == "GPU" and told.gpus is not None and units:
+    if allocation.unit == "GPU" and told.gpus is not None and units and size >= len(allocation.units):
         used = min(1.0, told.gpus / units)
     ended = min(told.ended, told.ranks) / told.ranks
     silent = min(1.0 - used, (size - told.ranks) / size)
@@ -159,9 +159,7 @@ def _spent_of_phases(beat: Heartbeat, started: float, seen: float, restored: flo
     return {name: seconds for name, seconds in spent.items() if seconds > 0}
 
 
-def _gpus_used(
-    beats: Mapping[int, Heartbeat], nodes: Mapping[int, str], allocation: Allocation, per: str
-) -> dict[int, float]:
+def _gpus_used(beats: Mapping[int, Heartbeat], nodes: Mapping[int, str], allocation: Allocation) -> dict[int, float]:
     """How many of its node's GPUs (CPUs) each rank uses. A GPU that several ranks of a node name is shared by them."""
     on_node: dict[str, list[int]] = defaultdict(list)
     for rank, node in nodes.items():
@@ -170,7 +168,7 @@ def _gpus_used(
     for node, ranks in on_node.items():
         units = allocation.units.get(node, 0.0)
         named = {rank: _named(beats[rank]) for rank in ranks}
-        if per in ("node", "job") or allocation.unit != "GPU" or not all(named.values()):
+        if allocation.unit != "GPU" or not all(named.values()):
             used |= dict.fromkeys(ranks, units / _ranks_of_node(beats, ranks, allocation))
             continue
         users = Counter(gpu for gpus in named.values() for gpu in gpus)
@@ -188,10 +186,5 @@ def _ranks_of_node(beats: Mapping[int, Heartbeat], ranks: Sequence[int], allocat
     return max(len(ranks), -(-min(size, _MOST_RANKS) // len(allocation.units)), 1)
 
 
-def _on_all_nodes(records: list[RankRecord], allocation: Allocation) -> list[RankRecord]:
-    """The one process of a job whose command starts its own ranks, on every node of the job."""
-    return [
-        replace(record, node=node, gpus=units / len(records))
-        for record in records
-        for node, units in allocation.units.items()
-    ]
+def _on_all_nodes(record: RankRecord, allocation: Allocation) -> list[RankRecord]:
+    return [replace(record, node=node, gpus=units) for node, units in allocation.units.items()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -11,6 +13,7 @@ from slurmopt.ledger.record import Sample
 from slurmopt.report.records.all_series import AttemptSeries, read_all
 from slurmopt.report.run_record import RunRecord
 from slurmopt.run_folder import heartbeat, time_spent
+from slurmopt.run_folder.access.files import read_start
 from slurmopt.run_folder.attempts import Attempt, Event
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, text
@@ -21,6 +24,9 @@ from slurmopt.runs import stored_config
 
 _MOST_HEARTBEATS = 32
 """Of one attempt, in a report on many runs."""
+_HEADER = 1 << 18
+"""Bytes; the header of a node with 16 GPUs has a tenth of it."""
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,6 @@ class Read:
     samples: Mapping[int, tuple[Sample, ...]] = field(default_factory=dict)
     told: TimeSpent | None = None
     resources: Mapping[str, Any] = field(default_factory=dict)
-    per: str = "rank"
 
 
 class Reading(Protocol):
@@ -61,13 +66,13 @@ class InDetail:
         beats = record.heartbeats[number] = heartbeats(run, number, record.problems)
         series = self._series.get(number, AttemptSeries())
         record.series[number] = series.nodes
+        record.gpu = gpu_name(series.nodes) or record.gpu or text(_group(record.config, "resources").get("gpu_type"))
         return Read(
             beats=beats,
             series=series.nodes,
             samples=series.samples,
             told=time_spent.of_event(attempt.end or {}),
             resources=_group(record.config, "resources"),
-            per=text(_group(record.config, "task").get("per")) or "rank",
         )
 
 
@@ -76,7 +81,10 @@ class InBrief:
     """What the `end` event says that the ranks spent, else the means over some heartbeats."""
 
     def begin(self, run: RunFolder, attempts: Sequence[int], record: RunRecord) -> None:
-        """Nothing is read of all attempts together."""
+        nodes = run.nodes_with_series(attempts[-1]) if attempts else []
+        header = _header(run, attempts[-1], nodes[0]) if nodes else None
+        name = None if header is None else gpu_name({header.node: header})
+        record.gpu = name or text(stored_config.quick_group(run, "resources").get("gpu_type"))
 
     def of_attempt(self, run: RunFolder, attempt: Attempt, event: Event, record: RunRecord) -> Read:
         told = time_spent.of_event(attempt.end or {}) or self._of_some(run, attempt.number, record)
@@ -98,6 +106,25 @@ class InBrief:
             ended=round(means.ended * scale),
             gpus=None if means.gpus is None else round(means.gpus * scale),
         )
+
+
+def gpu_name(series: Mapping[str, Series]) -> str | None:
+    """The name of the GPUs, as NVML tells it to the sampler of the first node that has one."""
+    for one in series.values():
+        gpus = one.facts.get("gpus")
+        for gpu in gpus if isinstance(gpus, list) else ():
+            if isinstance(gpu, dict) and (name := text(gpu.get("name"))):
+                return name[:_LONGEST_NAME]
+    return None
+
+
+def _header(run: RunFolder, attempt: int, node: str) -> Series | None:
+    """The series of a node without its rows."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        header = json.loads(read_start(run.series(attempt, node), _HEADER).partition(b"\n")[0])
+        if isinstance(header, dict) and isinstance(header.get("facts"), dict):
+            return Series(node, attempt, facts=header["facts"])
+    return None
 
 
 def heartbeats(

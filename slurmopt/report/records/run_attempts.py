@@ -37,9 +37,7 @@ def add_attempts(record: RunRecord, run: RunFolder, journal: Sequence[Event], re
     for attempt in found:
         event = started.get(attempt.number, {})
         read = reading.of_attempt(run, attempt, event, record)
-        sources = Sources(
-            attempt, event, read.beats, read.series, read.samples, read.resources, read.per, told=read.told
-        )
+        sources = Sources(attempt, event, read.beats, read.series, read.samples, read.resources, read.told)
         _add(record, sources, queued[attempt.number], _now(record.status, attempt, attempt is found[-1]))
 
 

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import mul
+from typing import NamedTuple
 
 from slurmopt.run_folder.series import Series, merge
 from slurmopt.run_folder.series_format import LAST, PEAK
+
+
+class _Group(NamedTuple):
+    """Rows that follow each other, and become one."""
+
+    start: int
+    end: int
+    """The row behind the last."""
+    weights: list[float] | None
+    """The lengths of the rows; None where all have the same, as most have."""
+    total: float
+    """What the weights sum to; the number of rows where there are none."""
 
 
 def thinned(series: Series, most: int) -> Series:
@@ -13,42 +27,43 @@ def thinned(series: Series, most: int) -> Series:
     if len(series.times) <= most:
         return series
     groups = _groups(series.seconds, most)
-    ends = [end for _, end in groups]
     return replace(
         series,
-        times=[series.times[end - 1] for end in ends],
-        seconds=[sum(series.seconds[start:end]) for start, end in groups],
+        times=[series.times[group.end - 1] for group in groups],
+        seconds=[sum(series.seconds[group.start : group.end]) for group in groups],
         values={name: _merged(name, values, series.seconds, groups) for name, values in series.values.items()},
     )
 
 
-def _groups(seconds: list[float], most: int) -> list[tuple[int, int]]:
-    """Rows that follow each other, from and until, in groups of about the same length."""
+def _groups(seconds: list[float], most: int) -> list[_Group]:
     length = sum(seconds) / most
-    groups, start, since = [], 0, 0.0
+    spans, start, since = [], 0, 0.0
     for at, one in enumerate(seconds, 1):
         since += one
         if since >= length * 0.999:
-            groups.append((start, at))
+            spans.append((start, at))
             start, since = at, 0.0
-    return [*groups, (start, len(seconds))] if start < len(seconds) else groups
+    if start < len(seconds):
+        spans.append((start, len(seconds)))
+    return [_group(start, end, seconds[start:end]) for start, end in spans]
 
 
-def _merged(
-    name: str, values: list[float | None], seconds: list[float], groups: list[tuple[int, int]]
-) -> list[float | None]:
+def _group(start: int, end: int, lengths: list[float]) -> _Group:
+    total = sum(lengths)
+    if not total or lengths.count(lengths[0]) == len(lengths):
+        return _Group(start, end, None, float(len(lengths)))
+    return _Group(start, end, lengths, total)
+
+
+def _merged(name: str, values: list[float | None], seconds: list[float], groups: list[_Group]) -> list[float | None]:
     if values.count(None):
-        return [merge(name, values[start:end], seconds[start:end]) for start, end in groups]
+        return [merge(name, values[start:end], seconds[start:end]) for start, end, _, _ in groups]
     known: list[float] = values  # type: ignore[assignment]
     if name.endswith(LAST):
-        return [known[end - 1] for _, end in groups]
+        return [known[end - 1] for _, end, _, _ in groups]
     if name.endswith(PEAK):
-        return [max(known[start:end]) for start, end in groups]
-    return [_mean(known[start:end], seconds[start:end]) for start, end in groups]
-
-
-def _mean(values: list[float], seconds: list[float]) -> float:
-    if seconds.count(seconds[0]) == len(seconds):  # as most rows have
-        return sum(values) / len(values)
-    total = sum(seconds)
-    return sum(map(float.__mul__, values, seconds)) / total if total else values[-1]
+        return [max(known[start:end]) for start, end, _, _ in groups]
+    return [
+        sum(known[start:end]) / total if weights is None else sum(map(mul, known[start:end], weights)) / total
+        for start, end, weights, total in groups
+    ]
