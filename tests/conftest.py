@@ -80,6 +80,7 @@ SLOW_FILES = frozenset(
         "job/test_submitit_task.py",
         "job/test_users_of_a_node.py",
         "job/test_watchdog.py",
+        "ledger/findings/test_real_trainings.py",
         "launching/test_local.py",
         "launching/test_supervisor_file.py",
         "runs/test_earlier_version.py",

@@ -160,6 +160,8 @@ class AttemptEvidence:
     unit: str = "GPU"
     gpus: Mapping[str, float] = field(default_factory=dict)
     """Node → allocated GPUs (CPUs, where `unit` is CPU)."""
+    had: float | None = None
+    """GPU-seconds, where that is not `gpus` times its length: of a point that shared its GPUs with others."""
     ranks: tuple[RankEvidence, ...] = ()
     devices: tuple[GpuEvidence, ...] = ()
     nodes: tuple[NodeEvidence, ...] = ()
@@ -186,7 +188,7 @@ class AttemptEvidence:
     @property
     def allocated(self) -> float:
         """GPU-seconds."""
-        return self.seconds * sum(self.gpus.values())
+        return self.seconds * sum(self.gpus.values()) if self.had is None else self.had
 
     @property
     def has_gpus(self) -> bool:
@@ -204,8 +206,8 @@ class AttemptEvidence:
         )
 
     def hours(self, gpu_seconds: float, *names: str) -> float:
-        """GPU-hours, never more than what these buckets (without: the allocation) hold."""
-        most = self.bucket(*names) if names else self.allocated
+        """GPU-hours, never more than what these buckets hold, nor than the allocation."""
+        most = min(self.bucket(*names), self.allocated) if names else self.allocated
         return max(0.0, min(gpu_seconds, most)) / 3600
 
     @property

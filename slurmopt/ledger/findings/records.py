@@ -45,6 +45,7 @@ def evidence_of(
         seconds=max(0.0, record.end - record.start),
         unit=record.unit,
         gpus=dict(record.gpus),
+        had=None if record.allocated is None else record.allocated / 1000,
         ranks=ranks,
         devices=devices,
         nodes=tuple(node.evidence() for node in nodes.values()),

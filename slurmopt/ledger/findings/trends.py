@@ -29,9 +29,12 @@ from slurmopt.units import human_bytes, human_seconds
 LEAST_POINTS = 8
 """Of a curve: two for each quarter."""
 LEAST_GROWTH = 0.05
-"""Of the limit, while it was watched. The allocator of a healthy training wanders by less."""
+"""Of the memory in use at first, while it was watched. The allocator of a healthy training wanders by less."""
+LEAST_OF_LIMIT = 0.02
 EVEN = 0.15
 """Of the whole growth, that from each quarter to the next; a straight line has a third."""
+LONG = 600.0
+"""Seconds. A cache that fills during the first epoch grows as evenly, for minutes."""
 FORESIGHT = 10.0
 """Where the end of the training is not known, a curve is followed for this multiple of the time that it was seen."""
 LEAST_FALL = 0.20
@@ -50,6 +53,8 @@ class _Leak:
     slope: float
     full_in: float
     """Seconds after the last point."""
+    span: float
+    """Seconds from the first point to the last."""
 
 
 def leaks(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
@@ -82,7 +87,7 @@ def _leak(node: str, gpu: int | None, limit: float | None, points: Points, left:
         return None
     quarters = robust.parts(points, 4)
     growth = quarters[-1] - quarters[0]
-    if growth < LEAST_GROWTH * max(limit, quarters[0]):
+    if growth < max(LEAST_GROWTH * quarters[0], LEAST_OF_LIMIT * limit):
         return None
     if any(later - before < EVEN * growth for before, later in pairwise(quarters)):
         return None
@@ -94,7 +99,7 @@ def _leak(node: str, gpu: int | None, limit: float | None, points: Points, left:
     full_in = max(0.0, limit - last) / slope
     if full_in >= (FORESIGHT * span if left is None else left):
         return None
-    return _Leak(node, gpu, limit, quarters[0], last, slope, full_in)
+    return _Leak(node, gpu, limit, quarters[0], last, slope, full_in, span)
 
 
 def _finding(evidence: AttemptEvidence, leak: _Leak, count: int) -> Finding:
@@ -113,7 +118,7 @@ def _finding(evidence: AttemptEvidence, leak: _Leak, count: int) -> Finding:
         kind=finding.LEAK,
         cause="memory" if leak.gpu is None else "GPU memory",
         summary=f"The memory of {where} grows all the time",
-        sure=finding.CERTAIN if killed else finding.LIKELY,
+        sure=finding.CERTAIN if killed else finding.LIKELY if leak.span >= LONG else finding.POSSIBLE,
         evidence=tuple(lines),
         cost=None,
         change="losses.append(loss.item())  # numbers, not tensors, in what is kept from step to step",

@@ -1,0 +1,54 @@
+"""Whether a change has helped, as the report on the next run tells it."""
+
+from __future__ import annotations
+
+from ledger.findings.attempts import Attempt, attempt, evidence, without_series
+
+from slurmopt.ledger.finding import Diagnosis
+from slurmopt.ledger.findings.comparison import compare_findings, speed_line
+from slurmopt.ledger.findings.diagnosis import diagnose
+
+
+def of(made: Attempt) -> Diagnosis:
+    return diagnose(evidence(made))
+
+
+def waiting(share: float, **options: object) -> Diagnosis:
+    return of(attempt(gpus=1, spent={"input": share}, **options))  # type: ignore[arg-type]
+
+
+def verdicts(before: Diagnosis, after: Diagnosis) -> dict[str, str]:
+    return {change.kind: change.verdict for change in compare_findings(before, after)}
+
+
+def test_a_finding_that_is_gone() -> None:
+    (change,) = compare_findings(waiting(0.4), waiting(0.02))
+    assert (change.kind, change.verdict, change.after) == ("input-bound", "gone", None)
+    assert change.line == "input-bound: gone; it cost 39 % of the allocation before"
+
+
+def test_one_that_costs_less_although_the_run_was_longer() -> None:
+    (change,) = compare_findings(waiting(0.4), waiting(0.2, seconds=36000))
+    assert change.verdict == "smaller"
+    assert change.line == "input-bound: less; 39 % of the allocation before, 20 % now"
+
+
+def test_one_that_stayed_and_one_that_grew() -> None:
+    assert verdicts(waiting(0.4), waiting(0.38)) == {"input-bound": "same"}
+    assert verdicts(waiting(0.2), waiting(0.4)) == {"input-bound": "larger"}
+
+
+def test_a_new_one() -> None:
+    assert verdicts(waiting(0.01), waiting(0.3)) == {"input-bound": "new"}
+
+
+def test_a_run_without_the_signals_is_not_called_better() -> None:
+    after = without_series(attempt(gpus=1))
+    after["ranks"][0]["spent"].pop("input")
+    assert verdicts(waiting(0.4), of(after)) == {"input-bound": "unknown"}
+
+
+def test_the_speed_of_both() -> None:
+    faster = speed_line(of(attempt(gpus=1, step=0.5)), of(attempt(gpus=1, step=0.25)))
+    assert faster == "4 steps/s, 2 before (+100 %)"
+    assert speed_line(Diagnosis(), of(attempt())) is None

@@ -1,0 +1,193 @@
+"""What findings say, cost and advise, beyond which one it is."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import random
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger.findings import healthy, wasteful
+from ledger.findings.attempts import (
+    GIB,
+    Attempt,
+    attempt,
+    event,
+    evidence,
+    series_of,
+    set_ddp,
+    set_gpu,
+    set_node,
+    set_spent,
+    without_gpm,
+)
+
+from slurmopt.config.composition import override
+from slurmopt.ledger import finding
+from slurmopt.ledger.finding import KINDS, Diagnosis, Finding
+from slurmopt.ledger.findings.diagnosis import diagnose, diagnose_run
+
+PAGE = Path(__file__).parents[3] / "docs" / "findings.md"
+OVERRIDE = re.compile(r"\+?[a-z_]+(\.\w+)+=")
+
+
+def the_one(*attempts: Attempt) -> Finding:
+    (found,) = diagnose_run([evidence(made) for made in attempts]).findings
+    return found
+
+
+def missing(diagnosis: Diagnosis) -> dict[str, tuple[str, ...]]:
+    return {item.kind: item.missing for item in diagnosis.abstentions}
+
+
+@pytest.mark.parametrize("name", wasteful.SCENARIOS)
+def test_the_change_is_an_override_that_a_launch_takes_or_a_line_of_python(name: str) -> None:
+    attempts, _ = wasteful.SCENARIOS[name]()
+    change = the_one(*attempts).change
+    if OVERRIDE.match(change.strip('"')):
+        stored = {"task": {"command": ["true"]}, "resources": {"gpus_per_node": 8}}
+        _, _, settings = override.overridden(stored, override.parse(shlex.split(change)))
+        assert settings.task.command == ["true"]
+    else:
+        ast.parse(change if not change.startswith("if ") else change + "\n    pass")
+
+
+def test_input_costs_what_the_ranks_waited() -> None:
+    made = attempt(gpus=4, spent={"input": 0.5})
+    assert the_one(made).cost == pytest.approx(4 * 0.5 * 3500 / 3600)
+
+
+def test_a_finding_costs_no_more_than_its_bucket() -> None:
+    made = attempt(gpus=4, spent={"input": 0.5})
+    made["buckets"] = {"waiting for input": 3600.0, "compute": 4 * 3600.0 - 3600.0}
+    assert the_one(made).cost == pytest.approx(1.0)
+
+
+def test_a_straggler_costs_what_the_others_wait_for_it() -> None:
+    made = attempt(gpus=4)
+    set_ddp(made, exposed=0.06)
+    set_ddp(made, [2], backward=0.17, exposed=0.01)
+    steps = made["ranks"][0]["steps"]
+    found = the_one(made)
+    assert found.cost == pytest.approx(3 * 0.05 * steps / 3600, rel=0.01)
+    assert found.change == "resources.exclude=node1"
+
+
+def test_nodes_that_are_excluded_already_stay_so() -> None:
+    made = attempt(gpus=4, config={"resources": {"exclude": "node7"}})
+    set_ddp(made, exposed=0.06)
+    set_ddp(made, [2], backward=0.17, exposed=0.01)
+    assert shlex.split(the_one(made).change) == ["resources.exclude='node7,node1'"]
+
+
+def test_more_cpus_are_as_many_as_hide_the_wait() -> None:
+    made = attempt(gpus=1, cpus=6, spent={"input": 0.6}, config={"resources": {"cpus_per_task": 6}})
+    set_node(made, cpu=5.9)
+    assert the_one(made).change == "resources.cpus_per_task=15"
+
+
+def test_without_watched_loader_and_gpm_it_says_what_is_missing() -> None:
+    made = without_gpm(attempt(gpus=1, card=wasteful.A100))
+    set_gpu(made, util=40.0)
+    for rank in made["ranks"]:
+        rank["spent"].pop("input")
+    for column in [name for name in series_of(made, "node1")["values"] if name.endswith(".input.share")]:
+        del series_of(made, "node1")["values"][column]
+    diagnosis = diagnose(evidence(made))
+    assert diagnosis.findings == ()
+    assert missing(diagnosis)["input-bound"] == ("time waiting for input: `for batch in slurmopt.watch(loader)`",)
+    assert "SM activity of the GPU (not supported)" in missing(diagnosis)["low utilisation"]
+
+
+def test_a_training_on_cpus_abstains_from_nothing_about_gpus() -> None:
+    diagnosis = diagnose(evidence(attempt(gpus=0, ranks=2)))
+    assert not {"throttled", "idle GPUs", "low utilisation"} & set(missing(diagnosis))
+
+
+def test_fsdp_abstains_from_stragglers() -> None:
+    assert set(missing(diagnose(evidence(attempt(ddp=False))))) >= {"straggler", "communication-bound"}
+
+
+def test_a_busy_gpu_is_noted_as_compute_bound() -> None:
+    assert diagnose(evidence(attempt())).notes == ("compute-bound: SM 85 %, tensor 45 %, DRAM 50 %",)
+
+
+def test_a_leak_names_the_step_at_which_memory_is_full() -> None:
+    made = attempt(gpus=1, cause=None)
+    series_of(made, "node1")["facts"]["memory_limit"] = 100.0 * GIB
+    set_node(made, memory=[(20 + at / 2) * GIB for at in range(120)])
+    found = the_one(made)
+    # 20 GiB and half a GiB for each of the 119 rows leave 20.5 GiB: 41 rows of 30 s at 4 steps/s.
+    step = int(re.search(r"step ([\d,]+)", found.evidence[1])[1].replace(",", ""))  # type: ignore[index]
+    assert step == pytest.approx(14_000 + 41 * 30 * 4, rel=0.03)
+
+
+def test_findings_that_endanger_the_run_come_first_then_the_dearest() -> None:
+    made = attempt(nodes=2, spent={"input": 0.15, "checkpoint": 0.25}, cause="infrastructure")
+    event(made, "node2", "xid", gpu=4, xid=79)
+    assert [item.kind for item in diagnose(evidence(made)).findings] == ["XID", "checkpoint stall", "input-bound"]
+
+
+def test_the_same_finding_of_several_attempts_is_one() -> None:
+    attempts = [attempt(gpus=2, number=number, spent={"input": 0.4}) for number in range(3)]
+    found = the_one(*attempts)
+    assert found.cost == pytest.approx(3 * 2 * 0.4 * 3500 / 3600)
+    assert found.evidence[-1] == "in attempts 0, 1, 2"
+
+
+def test_an_attempt_of_a_few_seconds_is_not_judged() -> None:
+    made = attempt(gpus=2, seconds=110, startup=100)
+    set_spent(made, {"input": 0.6})
+    assert diagnose(evidence(made)).findings == ()
+
+
+def test_nothing_at_all_is_no_error() -> None:
+    assert diagnose_run([]) == Diagnosis()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_records_raise_nothing_and_cost_no_more_than_was_allocated(seed: int) -> None:
+    noise = random.Random(seed)
+    names = noise.sample([*wasteful.SCENARIOS], 5)
+    for name in names:
+        attempts = copy.deepcopy(wasteful.SCENARIOS[name]()[0])
+        for made in attempts:
+            damage(made, noise)
+        diagnosis = diagnose_run([evidence(made) for made in attempts])
+        for item in diagnosis.findings:
+            assert item.cost is None or 0 <= item.cost <= diagnosis.hours + 1e-6
+
+
+def damage(made: Any, noise: random.Random) -> None:
+    """Replaces some numbers by odd ones, at any depth, and drops some series."""
+    items = list(made.items() if isinstance(made, dict) else enumerate(made))
+    for key, value in items:
+        if isinstance(value, (dict, list)):
+            damage(value, noise)
+        elif isinstance(value, float) and noise.random() < 0.1:
+            made[key] = noise.choice([0.0, 1e-9, value * 1e6, value / 3])
+    if isinstance(made, dict) and "series" in made and noise.random() < 0.3:
+        made["series"] = made["series"][1:]
+
+
+def test_the_page_describes_each_kind_and_each_cause() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    headings = set(re.findall(r"^## (.+)$", page, re.MULTILINE))
+    assert {kind[0].upper() + kind[1:] for kind in KINDS} <= headings
+    causes = {expected["cause"] for expected in (made()[1] for made in wasteful.SCENARIOS.values())}
+    assert [cause for cause in causes if cause and f"`{cause}`" not in page] == []
+
+
+def test_each_missing_signal_is_on_the_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert finding.LOW_UTILISATION in page.lower()
+
+
+def test_healthy_attempts_abstain_only_where_signals_are_missing() -> None:
+    assert missing(diagnose_run([evidence(made) for made in healthy.SCENARIOS["healthy-single-gpu"]()])) == {
+        "lost work": ("the ledger of the attempts",)
+    }
