@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
-from slurmopt.report import jobstats
+from slurmopt.report import costs, jobstats
 from slurmopt.report.jobstats import NodeStats
-from slurmopt.report.run_report import AttemptRow, Cost, NodeRow, RunReport, Usage
+from slurmopt.report.run_report import AttemptRow, NodeRow, RunReport, Usage
 from slurmopt.run_folder.series import NOT_MEASURED
 from slurmopt.slurm.job_usage import JobUsage, job_usage
 from slurmopt.slurm.states import is_over, plain_state
@@ -38,12 +39,14 @@ def of_usage(usage: JobUsage, now: float) -> RunReport:
         report.queued = max(0.0, usage.started - usage.submitted)
         report.wall = report.queued + usage.elapsed
     report.device_seconds = usage.elapsed * (usage.gpus or usage.cpus)
-    report.cost = Cost(energy=usage.energy)
+    prices, unknown = costs.known_prices()
+    report.cost, notes = costs.cost_of(prices, report.device, report.unit, report.device_seconds, usage.started)
+    report.cost = replace(report.cost, energy=usage.energy)
     stats = jobstats.parse(usage.admin_comment)
     report.usage = _of_jobstats(stats, usage) if stats else _of_slurm(usage)
     report.node_rows = [_row(node, usage.elapsed) for node in stats or ()]
     report.attempts = [_attempt(usage, over)] if usage.started is not None else []
-    report.notes = [*usage.notes, _NO_LEDGER, *_missing(usage, stats)]
+    report.notes = [*usage.notes, _NO_LEDGER, *unknown, *notes, *_missing(usage, stats)]
     return report
 
 
