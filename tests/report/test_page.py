@@ -112,7 +112,9 @@ def test_the_cursor_moves_by_keyboard_and_tells_its_values(chromium: Browser, tm
 def test_a_screen_reader_gets_names_and_tables(chromium: Browser, tmp_path: Path) -> None:
     opened(chromium, tmp_path, report())
     nodes = chromium.call("Accessibility.getFullAXTree")["nodes"]
-    roles = {(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")}
+    roles = {
+        (node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")
+    }
     names = {name for role, name in roles if role == "heading"}
     assert {"Findings", "Over time"} <= names
     assert any(role in ("image", "img") and "compute 64.3 %" in name for role, name in roles)

@@ -19,7 +19,15 @@ def shown(of: RunReport, width: int = 80) -> str:
 
 def test_the_sections_come_in_the_order_in_which_people_read() -> None:
     page = shown(report())
-    titles = ["llama-7b/20251113", "Where 3,919.0 GPU-hours went", "Use of what", "Nodes", "Attempts", "Findings", "Notes"]
+    titles = [
+        "llama-7b/20251113",
+        "Where 3,919.0 GPU-hours went",
+        "Use of what",
+        "Nodes",
+        "Attempts",
+        "Findings",
+        "Notes",
+    ]
     places = [page.index(title) for title in titles]
     assert places == sorted(places)
 
@@ -33,7 +41,11 @@ def test_no_line_is_wider_than_the_terminal_but_paths_and_overrides() -> None:
 def test_bars_are_as_long_as_their_shares() -> None:
     total = 8 * HOUR
     of = report()
-    of.shares = [Share(buckets.COMPUTE, total / 2, 0.5), Share(buckets.LOST, total / 2 - 1, 0.5), Share("tiny", 1, 1e-5)]
+    of.shares = [
+        Share(buckets.COMPUTE, total / 2, 0.5),
+        Share(buckets.LOST, total / 2 - 1, 0.5),
+        Share("tiny", 1, 1e-5),
+    ]
     bars = re.findall(r"\[([█▏▎▍▌▋▊▉ ]+)\]", shown(of).split("Use of")[0])
     assert bars[0].count("█") in (len(bars[0]) // 2, len(bars[0]) // 2 + 1)
     assert bars[0] == bars[1]
