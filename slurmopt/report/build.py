@@ -166,11 +166,9 @@ def _add_measures(report: RunReport, record: RunRecord) -> None:
     report.device = device_name(nodes) if report.unit == "GPU" else None
     _add_utilisation(report)
     _add_cost(report, record, nodes)
-    report.usage = measures.usage(nodes)
     report.panels = curves.panels(nodes)
-    rows = [
-        NodeRow(node.node, _devices(record, node), _ranks(record, node.node), measures.readings(node)) for node in nodes
-    ]
+    report.usage = measures.usage(nodes)
+    rows = [NodeRow(node.node, _devices(record, node), _ranks(record, node.node), node.readings) for node in nodes]
     report.node_rows = measures.with_remarks(rows, _slowest(record.ledger))
 
 
