@@ -211,7 +211,8 @@ def test_a_damaged_journal(run: Run, damage: str) -> None:
 def test_fields_of_wrong_types_count_as_missing(run: Run) -> None:
     odd = {
         "node": ["x"], "started": "soon", "time": 1e300, "phase": {}, "step": "many",
-        "spent": {"running": "60", "\x1b": -1}, "counted": [], "gpus": {"a": 1}, "outcome": "good", "world_size": "four", "first_step_time": float("1e308"),
+        "spent": {"running": "60", "\x1b": -1}, "counted": [], "gpus": {"a": 1}, "outcome": "good",
+        "world_size": "four", "first_step_time": float("1e308"),
     }  # fmt: skip
     beat = json.loads(run.folder.heartbeat(0, 3).read_text())
     run.folder.heartbeat(0, 3).write_text(json.dumps(beat | odd))
