@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,8 +118,6 @@ class GpuEvidence(Measured):
     power_limit: float | None = None
     """Watts."""
     mig: bool = False
-    peak_flops: float | None = None
-    """The dense peak of the number format that the training computes in, FLOP/s."""
     ranks: tuple[int, ...] | None = None
     """The ranks that use it; None where that is not known."""
 
@@ -219,9 +218,22 @@ class AttemptEvidence:
     def steps_per_second(self) -> float | None:
         return min((rank.steps_per_second for rank in self.ranks if rank.steps_per_second), default=None)
 
+    def allocated_devices(self, node: str) -> list[GpuEvidence] | None:
+        """The allocated GPUs of a node; None where the sampler saw fewer. Where Slurm does not confine devices it sees
+        those of other jobs too: then those that ranks use, if these are as many as were allocated."""
+        here = [device for device in self.devices if device.node == node]
+        if len(here) > self.gpus.get(node, 0.0):
+            here = [device for device in here if device.ranks]
+        return here if len(here) >= self.gpus.get(node, 0.0) else None
+
     def used_devices(self) -> list[GpuEvidence]:
-        """The GPUs that ranks use, as far as that is known."""
-        return [device for device in self.devices if device.ranks is None or device.ranks]
+        """The GPUs that ranks use; where that is not known, all of a node that has no more than were allocated."""
+        seen = Counter(device.node for device in self.devices)
+        return [
+            device
+            for device in self.devices
+            if device.ranks or (device.ranks is None and seen[device.node] <= self.gpus.get(device.node, 0.0))
+        ]
 
     def ranks_of(self, node: str) -> list[RankEvidence]:
         return [rank for rank in self.ranks if rank.node == node]

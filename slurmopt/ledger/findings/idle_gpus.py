@@ -25,10 +25,10 @@ def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
     """The allocated GPUs that are idle, of all nodes."""
     if not evidence.has_gpus or evidence.window <= 0:
         return
-    measured = [device for device in evidence.devices if "util" in device.means and not device.mig]
-    if measured and len(measured) >= sum(evidence.gpus.values()):
-        idle = [device for device in measured if _idle(device)]
-        if idle:
+    by_node = [evidence.allocated_devices(node) for node in evidence.gpus]
+    devices = [device for here in by_node for device in here or ()]
+    if None not in by_node and all("util" in device.means and not device.mig for device in devices):
+        if idle := [device for device in devices if _idle(device)]:
             yield _measured(evidence, idle)
         return
     if not evidence.ranks or not any(rank.gpus for rank in evidence.ranks):

@@ -144,7 +144,7 @@ def _more_cpus(evidence: AttemptEvidence, node: NodeEvidence, share: float) -> s
     """Enough CPUs to prepare a batch while the last one is computed: the loader is busy all the time, and must work
     1 / (1 - share) times as fast."""
     growth = min(MOST_GROWTH, max(1.5, 1 / (1 - min(share, 0.99))))
-    return f"resources.cpus_per_task={math.ceil(round(_cpus_per_rank(evidence, node) * growth, 3))}"
+    return f"resources.cpus_per_task={math.ceil(round(_cpus_per_rank(evidence, node) * growth, 1))}"
 
 
 def _workers(count: int, prefetch: int | None = None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import mul
 from statistics import median
 from typing import Any
@@ -60,18 +60,11 @@ class NodeSeries:
                     total[f"{kind}.{way}"] = total.get(f"{kind}.{way}", 0.0) + rate
         return total
 
-    def devices(
-        self, ranks: Sequence[RankEvidence] | None, peak_flops: Callable[[str], float | None] | None
-    ) -> list[GpuEvidence]:
+    def devices(self, ranks: Sequence[RankEvidence] | None) -> list[GpuEvidence]:
         """The node's GPUs. `ranks`: those of the node; None where it is not known which GPUs they use."""
-        return [self._device(fact, ranks, peak_flops) for fact in self._gpus()]
+        return [self._device(fact, ranks) for fact in self._gpus()]
 
-    def _device(
-        self,
-        fact: Mapping[str, Any],
-        ranks: Sequence[RankEvidence] | None,
-        peak_flops: Callable[[str], float | None] | None,
-    ) -> GpuEvidence:
+    def _device(self, fact: Mapping[str, Any], ranks: Sequence[RankEvidence] | None) -> GpuEvidence:
         index, name = as_int(fact.get("index")) or 0, text(fact.get("name")) or ""
         means, peaks = self._of(f"gpu{index}")
         return GpuEvidence(
@@ -81,7 +74,6 @@ class NodeSeries:
             memory=number(fact.get("memory")),
             power_limit=number(fact.get("power_limit")),
             mig=bool(fact.get("mig")),
-            peak_flops=peak_flops(name) if peak_flops is not None and name else None,
             ranks=None if ranks is None else tuple(rank.rank for rank in ranks if index in rank.devices),
             means=means,
             peaks=peaks,
@@ -188,7 +180,9 @@ def _weighted(values: Column, weights: Sequence[float]) -> float | None:
 
 
 def _thinned(points: list[tuple[float, float]]) -> Points:
-    """At most _MOST_POINTS: the medians of neighbours."""
+    """At most _MOST_POINTS: the upper medians of neighbours."""
     size = -(-len(points) // _MOST_POINTS) or 1
+    if size == 1:
+        return tuple(points)
     blocks = [points[at : at + size] for at in range(0, len(points), size)]
-    return tuple((median(t for t, _ in block), median(v for _, v in block)) for block in blocks)
+    return tuple((block[len(block) // 2][0], sorted(v for _, v in block)[len(block) // 2]) for block in blocks)

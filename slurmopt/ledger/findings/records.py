@@ -3,7 +3,7 @@ values that somebody else may have written: a field of a wrong type counts as mi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slurmopt.ledger.findings.evidence import (
@@ -28,18 +28,16 @@ def evidence_of(
     buckets: Mapping[str, float] | None = None,
     hang: Mapping[str, Any] | None = None,
     saves: int | None = None,
-    peak_flops: Callable[[str], float | None] | None = None,
 ) -> AttemptEvidence:
     """The evidence of one attempt.
 
     `beats`: the last heartbeats by rank. `series`: those of its nodes; nodes may be missing. `buckets`: its ledger,
-    bucket → GPU-seconds. `hang`: the watchdog's file or event. `saves`: how many saves it made. `peak_flops`: from the
-    name of a GPU to its dense peak in FLOP/s.
+    bucket → GPU-seconds. `hang`: the watchdog's file or event. `saves`: how many saves it made.
     """
     since, until = _window(record)
     nodes = {item.node: NodeSeries(item, since, until) for item in series}
     ranks = tuple(_rank(rank, beats.get(rank.rank), nodes.get(rank.node)) for rank in record.ranks)
-    devices = tuple(device for name in nodes for device in nodes[name].devices(_known_ranks(ranks, name), peak_flops))
+    devices = tuple(device for name in nodes for device in nodes[name].devices(_known_ranks(ranks, name)))
     return AttemptEvidence(
         number=record.number,
         seconds=max(0.0, record.end - record.start),

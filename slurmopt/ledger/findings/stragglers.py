@@ -82,8 +82,10 @@ def _input_seconds(rank: RankEvidence) -> float:
 def _outlier(ranks: Sequence[RankEvidence], values: Sequence[float]) -> list[tuple[RankEvidence, float]]:
     """The ranks whose value exceeds that of the others, and by how many seconds of a step. Less than half of them: the
     median of the others must be that of healthy ranks."""
-    found = []
+    found, least = [], min(values)
     for at, (rank, value) in enumerate(zip(ranks, values, strict=True)):
+        if value - least < LEAST_SHARE * (rank.step_seconds or 0.0):
+            continue  # so that a thousand ranks are not compared with a thousand
         others = [*values[:at], *values[at + 1 :]]
         excess = value - median(others)
         if excess > MAD_FACTOR * spread(others) and excess >= LEAST_SHARE * (rank.step_seconds or 0.0):

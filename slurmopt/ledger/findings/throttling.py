@@ -12,7 +12,8 @@ all the time and healthy, so `power` needs a second sign: it runs slower than th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from slurmopt.ledger import finding
@@ -39,6 +40,14 @@ LEAST = {"brake": LEAST_BRAKE, "heat": LEAST_HEAT, "power": LEAST_POWER}
 WORDS = {"brake": "the node's power supply slows it", "heat": "it is too hot", "power": "its power limit slows it"}
 
 
+@dataclass(frozen=True)
+class _Best:
+    """The highest clock and power limit of the GPUs of one name."""
+
+    clock: float
+    limit: float
+
+
 def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
     """The worst GPU of each cause."""
     devices = evidence.used_devices()
@@ -48,8 +57,9 @@ def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
             finding.THROTTLED, (f"throttling ({devices[0].absent.get('throttle_power', 'not measured')})",)
         )
     told: set[tuple[str, int]] = set()
+    best = _best(devices)
     for cause in CAUSES:
-        slow = [device for device in devices if _throttled(device, cause, devices)]
+        slow = [device for device in devices if _throttled(device, cause, devices, best)]
         slow = [device for device in slow if (device.node, device.index) not in told]
         told |= {(device.node, device.index) for device in slow}
         if slow:
@@ -68,14 +78,27 @@ def loss(device: GpuEvidence, devices: Sequence[GpuEvidence]) -> float | None:
     return max(0.0, 1 - device.means["clock_sm"] / middle)
 
 
-def _throttled(device: GpuEvidence, cause: str, devices: Sequence[GpuEvidence]) -> bool:
+def _throttled(device: GpuEvidence, cause: str, devices: Sequence[GpuEvidence], best: Mapping[str, _Best]) -> bool:
     if device.share(*CAUSES[cause]) < LEAST[cause]:
         return False
     if cause != "power":
         return True
-    limits = [other.power_limit for other in devices if other.name == device.name and other.power_limit]
-    lowered = bool(device.power_limit and device.power_limit < LOWER_LIMIT * max(limits, default=0.0))
-    return lowered or (loss(device, devices) or 0.0) > 1 - SLOWER_CLOCK
+    of_name = best[device.name]
+    if device.power_limit and device.power_limit < LOWER_LIMIT * of_name.limit:
+        return True
+    # Not slower than the fastest: so that a thousand GPUs are not compared with a thousand.
+    if device.means.get("clock_sm", 0.0) >= SLOWER_CLOCK * of_name.clock:
+        return False
+    return (loss(device, devices) or 0.0) > 1 - SLOWER_CLOCK
+
+
+def _best(devices: Sequence[GpuEvidence]) -> dict[str, _Best]:
+    best: dict[str, _Best] = {}
+    for device in devices:
+        before = best.get(device.name, _Best(0.0, 0.0))
+        clock, limit = device.means.get("clock_sm", 0.0), device.power_limit or 0.0
+        best[device.name] = _Best(max(before.clock, clock), max(before.limit, limit))
+    return best
 
 
 def _found(

@@ -77,6 +77,8 @@ def _rarer(evidence: AttemptEvidence, training: float, share: float) -> str:
 def start_up(evidence: Sequence[AttemptEvidence]) -> Iterator[Finding]:
     """Start-up of all attempts that were looked at, but for those without any step: of a command that reports none,
     all time counts as that before the first one."""
+    if len(evidence) == 1 and evidence[0].alive:
+        return  # its share falls with each hour
     evidence = [attempt for attempt in evidence if attempt.step is not None]
     allocated = sum(attempt.allocated for attempt in evidence)
     spent = {bucket: sum(attempt.bucket(bucket) for attempt in evidence) for bucket in STARTUP_BUCKETS}

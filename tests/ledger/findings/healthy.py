@@ -12,6 +12,7 @@ from ledger.findings.attempts import (
     attempt,
     event,
     series_of,
+    set_ddp,
     set_gpu,
     set_node,
     set_spent,
@@ -214,7 +215,162 @@ def process_of_the_job_before() -> list[Attempt]:
 
 
 @scenario
+def gpus_of_another_job_in_sight() -> list[Attempt]:
+    made = attempt(gpus=8)
+    made["record"]["gpus"] = {"node1": 4.0}
+    made["ranks"] = made["ranks"][:4]
+    for index in range(4, 8):
+        set_gpu(made, "node1", index, util=0.0, sm=0.0, tensor=0.0, dram=0.0, throttle_thermal=0.5, others=1.0)
+    return [made]
+
+
+@scenario
+def gpus_of_another_job_in_sight_of_a_command() -> list[Attempt]:
+    (made,) = gpus_of_another_job_in_sight()
+    for rank in made["ranks"]:
+        rank["devices"] = []
+    return [made]
+
+
+@scenario
+def first_minutes() -> list[Attempt]:
+    return [attempt(seconds=900, startup=500, cause=None)]
+
+
+@scenario
 def little_memory_at_full_speed() -> list[Attempt]:
     made: Any = attempt(gpus=1)
     set_gpu(made, memory=8.0 * GIB, memory_peak=9.0 * GIB)
+    return [made]
+
+
+@scenario
+def little_waiting_for_input() -> list[Attempt]:
+    made = attempt(spent={"input": 0.08})
+    set_node(made, cpu=90.0, cpu_quota_throttled=0.05)
+    return [made]
+
+
+@scenario
+def little_exposed_communication() -> list[Attempt]:
+    made = attempt(nodes=2)
+    set_ddp(made, forward=0.05, backward=0.11, communication=0.1, exposed=0.03)
+    return [made]
+
+
+@scenario
+def medium_kernels() -> list[Attempt]:
+    made = attempt(gpus=1)
+    set_gpu(made, util=92.0, sm=0.52, tensor=0.2, dram=0.2, throttle_power=0.0)
+    set_node(made, cpu=1.1)
+    return [made]
+
+
+@scenario
+def medium_kernels_on_an_a100() -> list[Attempt]:
+    made = without_gpm(attempt(gpus=1, card=A100))
+    set_gpu(made, util=82.0)
+    set_node(made, cpu=1.1)
+    return [made]
+
+
+@scenario
+def small_kernels_that_move_much_memory() -> list[Attempt]:
+    made = attempt(gpus=1)
+    set_gpu(made, util=92.0, sm=0.3, tensor=0.2, dram=0.55, throttle_power=0.0)
+    set_node(made, cpu=1.1)
+    return [made]
+
+
+@scenario
+def busy_memory_and_tensor_cores() -> list[Attempt]:
+    made = attempt(gpus=1)
+    set_gpu(made, sm=0.8, tensor=0.3, dram=0.78)
+    return [made]
+
+
+@scenario
+def warm_gpu() -> list[Attempt]:
+    made = attempt()
+    set_gpu(made, "node1", 3, throttle_thermal=0.03, throttle_brake=0.004, temperature=84.0, clock_sm=1660.0)
+    return [made]
+
+
+@scenario
+def gpu_that_is_a_little_slower() -> list[Attempt]:
+    made = attempt(nodes=2)
+    set_gpu(made, "node1", 6, throttle_power=0.9, clock_sm=1640.0)
+    set_ddp(made, [6], backward=0.12, exposed=0.006)
+    return [made]
+
+
+@scenario
+def ranks_with_unequal_work() -> list[Attempt]:
+    made = attempt()
+    for rank in range(8):
+        set_ddp(made, [rank], backward=0.1 + 0.003 * rank, exposed=0.028 - 0.003 * rank)
+    return [made]
+
+
+@scenario
+def steps_that_become_a_little_slower() -> list[Attempt]:
+    made = attempt(gpus=1)
+    series_of(made, "node1")["values"]["rank0.steps"] = [4.0 - 0.5 * at / 119 for at in range(120)]
+    return [made]
+
+
+@scenario
+def noisy_rate() -> list[Attempt]:
+    made = attempt(gpus=1)
+    rates = [2.0 + 2.0 * ((at * 7919) % 101) / 100 for at in range(120)]
+    series_of(made, "node1")["values"]["rank0.steps"] = [rate * (1 - 0.2 * at / 119) for at, rate in enumerate(rates)]
+    return [made]
+
+
+@scenario
+def saves_that_block_a_little() -> list[Attempt]:
+    made = attempt(spent={"checkpoint": 0.035}, config={"checkpoint": {"shared": {"every": "50"}}})
+    made["saves"] = 40
+    return [made]
+
+
+@scenario
+def start_up_of_some_minutes() -> list[Attempt]:
+    return [attempt(seconds=3600, startup=400)]
+
+
+@scenario
+def short_start_up_of_a_short_run() -> list[Attempt]:
+    return [attempt(seconds=900, startup=240)]
+
+
+@scenario
+def memory_with_some_room() -> list[Attempt]:
+    made = attempt(gpus=1, config={"resources": {"memory": "200GB"}})
+    set_node(made, memory=40.0 * GIB, memory_peak=45.0 * GIB, page_cache=20.0 * GIB)
+    set_gpu(made, sm=0.45, tensor=0.2, memory=48.0 * GIB, memory_peak=50.0 * GIB)
+    set_node(made, cpu=0.5)
+    return [made]
+
+
+@scenario
+def memory_that_grows_a_little() -> list[Attempt]:
+    made = attempt(gpus=1, cause=None)
+    set_node(made, memory=[(60 + at / 60) * GIB for at in range(120)], memory_peak=63.0 * GIB)
+    return [made]
+
+
+@scenario
+def lost_minutes() -> list[Attempt]:
+    made = attempt(seconds=36000, cause="node failure")
+    made["buckets"] = {"compute": 8 * 34900.0, "lost": 8 * 1000.0, "start-up": 800.0}
+    return [made, attempt(number=1, seconds=7200)]
+
+
+@scenario
+def small_card_half_full() -> list[Attempt]:
+    made = attempt(gpus=1)
+    series_of(made, "node1")["facts"]["gpus"][0]["memory"] = 24.0 * GIB
+    set_gpu(made, sm=0.45, tensor=0.2, memory=9.0 * GIB, memory_peak=10.0 * GIB)
+    set_node(made, cpu=0.5)
     return [made]

@@ -157,6 +157,29 @@ def infiniband_that_nccl_does_not_use() -> Made:
 
 
 @scenario
+def slow_exchange_with_little_traffic() -> Made:
+    made = _over_tcp("ib.mlx5_0")
+    for series in made["series"]:
+        series["values"] |= {"net.eth0.tx": 8e6, "net.eth0.rx": 8e6, "ib.mlx5_0.rx": 1e5, "ib.mlx5_0.tx": 1e5}
+    return [made], answer("communication-bound", "network")
+
+
+@scenario
+def slow_exchange_over_infiniband() -> Made:
+    made = _over_tcp("ib.mlx5_0")
+    for series in made["series"]:
+        series["values"] |= {"net.eth0.tx": 9e7, "net.eth0.rx": 9e7, "ib.mlx5_0.rx": 6e8, "ib.mlx5_0.tx": 6e8}
+    return [made], answer("communication-bound", "network")
+
+
+@scenario
+def one_busy_core_and_a_slow_disk() -> Made:
+    made = slow_input(0.5, gpus=1)
+    set_node(made, cpu=1.05, io_read=90e6, disk_read=80e6)
+    return [made], answer("input-bound", "storage")
+
+
+@scenario
 def memory_traffic_without_tensor_cores() -> Made:
     made = attempt(gpus=4)
     set_gpu(made, sm=0.8, tensor=0.05, dram=0.78)
