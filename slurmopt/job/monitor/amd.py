@@ -33,12 +33,15 @@ _REASONS = {2: NOT_SUPPORTED, 3: NOT_SUPPORTED, 10: NOT_ALLOWED}
 
 
 def open_source() -> Source | None:
-    """The source of this job's AMD GPUs, or None where it has none. Returns at once: amdsmi is loaded by the first
-    `read`, and facts and absent columns are known after it."""
+    """The source of this job's AMD GPUs, or None where it has none. Starts amdsmi, which may wait for the driver."""
     if not os.path.exists("/dev/kfd") or os.path.exists("/dev/nvidiactl"):
         return None
     words = granted(os.environ)
-    return None if words == [] else AmdSource(words)
+    if words == []:
+        return None
+    source = AmdSource(words)
+    source.open()
+    return source
 
 
 def granted(environ: Mapping[str, str]) -> list[str] | None:
@@ -74,7 +77,7 @@ class AmdSource:
         self._facts: dict[str, Any] = {}
         self._absent: dict[str, str] = {}
         self._events: list[dict[str, Any]] = []
-        self._opened = self._closed = False
+        self._closed = False
         self._reading = threading.Lock()
 
     def facts(self) -> dict[str, Any]:
@@ -88,8 +91,6 @@ class AmdSource:
         with self._reading:
             if self._closed:
                 return {}
-            if not self._opened:
-                self._open()
             row: dict[str, float] = {}
             absent: dict[str, str] = {}
             for gpu in self._gpus:
@@ -117,8 +118,8 @@ class AmdSource:
         finally:
             self._reading.release()
 
-    def _open(self) -> None:
-        self._opened = True
+    def open(self) -> None:
+        """Starts amdsmi, and finds the GPUs."""
         try:
             smi = importlib.import_module("amdsmi")
             smi.amdsmi_init()

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from slurmopt.job.monitor.nvidia.devices import granted
 from slurmopt.job.monitor.nvidia.source import NvidiaSource
+from slurmopt.job.monitor.other_gpus import intel_gpus
 from slurmopt.job.monitor.source import Source
 
 
 def open_source() -> Source | None:
-    """The source of this job's NVIDIA GPUs, or None where it has none.
+    """The source of this job's NVIDIA GPUs, or None where it has none. Starts NVML, which may take a driver minutes.
 
-    Returns at once: NVML is loaded and started, which may take a driver minutes, by the first `read`. Facts and absent
-    columns are known after it.
+    Where GPUs were granted that NVML cannot show, its facts and an event say why, and `read` gives nothing.
     """
     words = granted(os.environ)
-    return None if words == [] else NvidiaSource(words)
+    if words == [] or intel_gpus(os.environ, Path("/")):
+        return None
+    source = NvidiaSource(words)
+    source.open()
+    return source

@@ -30,10 +30,10 @@ def main() -> int:
 
 
 def _show(source: NvidiaSource, seconds: float) -> int:
-    source.read()
     if line := source.facts().get("gpu_error"):
         print(f"slurmopt: {line}", file=sys.stderr)
         return 1
+    source.read()
     time.sleep(seconds)
     calls: dict[str, list[tuple[float, str]]] = defaultdict(list)
     source.watch_calls(lambda name, took, why: calls[name].append((took, why)))

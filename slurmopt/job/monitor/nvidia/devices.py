@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slurmopt.job.facts.gpus import any_promised, of_nvidia
-from slurmopt.job.monitor.nvidia.library import Library, NoValue
+from slurmopt.job.monitor.nvidia.library import MEMORY_V2, Library, NoValue
 
 _ARCHITECTURES = {
     2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada", 9: "Hopper",
     10: "Blackwell", 13: "Rubin",
 }  # fmt: skip
-_MEMORY_V2 = 0x02000028
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def facts(nvml: Library, device: Device) -> dict[str, Any]:
             return None
 
     handle = device.handle
-    memory = told(("nvmlDeviceGetMemoryInfo", handle, _MEMORY_V2), ("nvmlDeviceGetMemoryInfo", handle))
+    memory = told(("nvmlDeviceGetMemoryInfo", handle, MEMORY_V2), ("nvmlDeviceGetMemoryInfo", handle))
     limit = None if device.instance else told(("nvmlDeviceGetEnforcedPowerLimit", handle))
     pci = told(("nvmlDeviceGetPciInfo", device.gpu))
     return {

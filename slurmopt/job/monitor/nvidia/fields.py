@@ -149,6 +149,7 @@ class Fields:
             links = tuple(field for field, (code, _, _) in told.items() if code == 0)
             if links:
                 self._columns.append(Column(name, links))
+                self._last[name] = time.monotonic(), sum(told[field][1] for field in links)
                 del self._unsupported[name]
 
 

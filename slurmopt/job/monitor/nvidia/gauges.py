@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from slurmopt.job.monitor.nvidia.devices import Device
-from slurmopt.job.monitor.nvidia.library import Library, NoValue
+from slurmopt.job.monitor.nvidia.library import MEMORY_V2, Library, NoValue
 from slurmopt.run_folder.series import NOT_MEASURED, NOT_SUPPORTED
 
-_MEMORY_V2 = 0x02000028
 _GPU_SENSOR, _SLOWDOWN = 0, 1
 _SM, _MEM = 1, 2
 _REASONS = {
@@ -75,7 +74,7 @@ class Gauges:
     def _memory(self) -> list[float]:
         """Bytes that processes hold: without what the driver reserves, where NVML tells that apart."""
         handle = self._device.handle
-        told = self._nvml.first(("nvmlDeviceGetMemoryInfo", handle, _MEMORY_V2), ("nvmlDeviceGetMemoryInfo", handle))
+        told = self._nvml.first(("nvmlDeviceGetMemoryInfo", handle, MEMORY_V2), ("nvmlDeviceGetMemoryInfo", handle))
         return [float(told.used)] * 2
 
     def _temperature(self) -> list[float]:

@@ -31,6 +31,8 @@ class Gpm:
         self._nvml, self._device = nvml, device
         self._why = _unsupported(nvml, device)
         self._accepted = False
+        self._taken: set[str] = set()
+        """The columns of traffic that nothing else tells any more."""
         self._samples: list[Any] = []
         self._first: tuple[float, Any] | None = None
         self._last: tuple[float, Any] | None = None
@@ -41,12 +43,12 @@ class Gpm:
         """Adds the columns' values, and the reasons of those that have none; returns the columns of traffic on PCIe
         that it tells from now on."""
         if self._why:
-            missing.update(dict.fromkeys(ACTIVITY, self._why))
+            missing.update(dict.fromkeys((*ACTIVITY, *self._taken), self._why))
             return set()
         try:
             told = self._interval()
         except NoValue as error:
-            missing.update(dict.fromkeys(ACTIVITY, error.reason))
+            missing.update(dict.fromkeys((*ACTIVITY, *self._taken), error.reason))
             if error.reason != NOT_MEASURED:
                 self._refuse(error.reason)
             return set()
@@ -58,7 +60,8 @@ class Gpm:
             missing.update(dict.fromkeys(ACTIVITY, NOT_SUPPORTED))
             return set()
         self._accepted = True
-        return _spread(told, values, missing)
+        self._taken |= _spread(told, values, missing)
+        return self._taken
 
     def whole(self) -> dict[str, float]:
         """The means since the first sample, and their seconds; empty without any."""
@@ -75,7 +78,8 @@ class Gpm:
                 value = told.get(number)
                 exact = value / 100 if isinstance(value, float) else added
                 means[name] = exact if abs(exact - added) <= _DRIFT else added
-        return {"seconds": self._last[0] - self._first[0], **means} if means else {}
+        rounded = {name: round(value, 5) for name, value in means.items()}
+        return {"seconds": round(self._last[0] - self._first[0], 1), **rounded} if means else {}
 
     def close(self) -> None:
         for sample in self._samples:

@@ -11,7 +11,9 @@ from typing import Any
 from slurmopt.errors import SlurmoptError, one_line
 from slurmopt.run_folder.series import NOT_ALLOWED, NOT_MEASURED, NOT_SUPPORTED
 
-INVALID_ARGUMENT, GPU_IS_LOST, TIMEOUT = 2, 15, 10
+INVALID_ARGUMENT, NOT_FOUND, TIMEOUT, GPU_IS_LOST = 2, 6, 10, 15
+"""Return codes of NVML."""
+MEMORY_V2 = 0x02000028  # nvmlMemory_v2
 _UNSUPPORTED = {3, 13, 25, 26}  # not supported, function not found, version of an argument unknown, deprecated
 _FORBIDDEN = {4}
 _PACKAGE = "nvidia-ml-py (pip install 'slurmopt[gpu]')"
@@ -58,7 +60,7 @@ class Library:
             missing = no_value(error)
             why = missing.reason
             raise missing from None
-        except AttributeError:  # an nvidia-ml-py that is older than the function
+        except (AttributeError, TypeError):  # an nvidia-ml-py that is older than the function, or than an argument
             why = NOT_SUPPORTED
             raise NoValue(NOT_SUPPORTED) from None
         finally:
@@ -84,6 +86,10 @@ class Library:
                 raise NoValue(NOT_SUPPORTED) from None
             self._gpm.version = 1  # NVML_GPM_METRICS_GET_VERSION
         return self._gpm
+
+    def said(self, code: int | None) -> str:
+        """NVML's own words for a return code."""
+        return "unknown error" if code is None else one_line(str(self.module.NVMLError(code)))
 
     def driver_at_least(self, *version: int) -> bool:
         """Whether the driver has that version or a newer one; False where its version is not known."""

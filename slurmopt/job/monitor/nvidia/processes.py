@@ -7,12 +7,11 @@ import re
 from pathlib import Path
 
 from slurmopt.job.monitor.nvidia.devices import Device
-from slurmopt.job.monitor.nvidia.library import Library, NoValue
+from slurmopt.job.monitor.nvidia.library import NOT_FOUND, Library, NoValue
 from slurmopt.run_folder.series import NOT_MEASURED
 
 _JOB = re.compile(r"/([^/\n]+)/step_[^/\n]+")
 """The job in a /proc/PID/cgroup of Slurm: job_ID, and from 26.05 on its SLUID."""
-_NOT_FOUND = 6
 _FIRST_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of Linux
 
 
@@ -36,7 +35,7 @@ class Others:
                 ("nvmlDeviceGetComputeRunningProcesses_v3", handle), ("nvmlDeviceGetComputeRunningProcesses_v2", handle)
             )
         except NoValue as error:
-            if error.code == _NOT_FOUND:  # an idle GPU
+            if error.code == NOT_FOUND:  # an idle GPU
                 values["others"] = 0.0
             else:
                 missing["others"] = error.reason
@@ -54,12 +53,17 @@ class Others:
         return job != self._job if self._job else _owner(pid) not in (os.getuid(), None)
 
 
+def job_in(cgroups: str) -> str | None:
+    """The Slurm job that a process belongs to, by its /proc/PID/cgroup; None where there is none."""
+    match = _JOB.search(cgroups)
+    return match[1] if match else None
+
+
 def _job_of(pid: int | str) -> str | None:
     try:
-        match = _JOB.search(Path(f"/proc/{pid}/cgroup").read_text(errors="replace"))
+        return job_in(Path(f"/proc/{pid}/cgroup").read_text(errors="replace"))
     except OSError:
         return None
-    return match[1] if match else None
 
 
 def _owner(pid: int) -> int | None:

@@ -23,6 +23,9 @@ COLUMNS = (
 )  # fmt: skip
 """All columns of a GPU, after `gpuN.`; docs/gpu-monitoring.md describes each."""
 
+_PATIENCE = 0.1
+"""Seconds that `close` waits for a reading to end."""
+
 
 class Gpu:
     """One GPU or MIG slice, and how each of its columns is read."""
@@ -30,6 +33,8 @@ class Gpu:
     def __init__(self, nvml: Library, device: Device) -> None:
         self.device = device
         self.lost = False
+        self.trouble = ""
+        """Why it gave no value at all at the last reading."""
         self._nvml = nvml
         self._fields, self._gauges = Fields(nvml, device), Gauges(nvml, device)
         self._gpm, self._others = Gpm(nvml, device), Others(nvml, device)
@@ -43,7 +48,7 @@ class Gpu:
             self._gauges.read(values, missing)
             self._fields.drop(self._gpm.read(values, missing))
             self._others.read(values, missing)
-            self.lost = not values and self._is_lost()
+            self.trouble = "" if values else self._look_for_trouble()
         return (values, missing) if values else ({}, dict.fromkeys(COLUMNS, NOT_MEASURED) | missing)
 
     def whole(self) -> dict[str, float]:
@@ -55,20 +60,21 @@ class Gpu:
     def close(self) -> None:
         self._gpm.close()
 
-    def _is_lost(self) -> bool:
-        """Whether it fell off the bus. It does not come back before a reboot, and each call might take long."""
+    def _look_for_trouble(self) -> str:
+        """One that fell off the bus does not come back before a reboot, and each call might take long."""
         try:
             self._nvml.ask("nvmlDeviceGetMemoryInfo", self.device.gpu)
         except NoValue as error:
-            return error.code == GPU_IS_LOST
-        return False
+            self.lost = error.code == GPU_IS_LOST
+            return self._nvml.said(error.code)
+        return ""
 
 
 class NvidiaSource:
-    """The GPUs of this job. NVML is started by the first `read`; facts, and absent columns, are known after it.
+    """The GPUs of this job. `open` starts NVML; absent columns are known after the first `read`.
 
-    `events` and `facts` return at once, also while a `read` waits for the driver. `events` after `close` tells the
-    means of the whole attempt.
+    `events` and `facts` return at once, also while a `read` waits for the driver. `close` adds the means of the whole
+    attempt to the events.
     """
 
     name = "gpu"
@@ -78,11 +84,11 @@ class NvidiaSource:
         self._nvml: Library | None = None
         self._gpus: list[Gpu] = []
         self._listener: XidListener | None = None
-        self._opened = self._closed = False
+        self._closed = False
         self._facts: dict[str, Any] = {}
         self._absent: dict[str, str] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=1000)
-        self._foreign: dict[int, int] = {}
+        self._most_others: dict[int, int] = {}
         self._reading = threading.Lock()
 
     def facts(self) -> dict[str, Any]:
@@ -94,20 +100,14 @@ class NvidiaSource:
 
     def read(self) -> dict[str, float]:
         with self._reading:
-            if self._closed:
-                return {}
-            if not self._opened:
-                self._open()
-            return self._read()
+            return {} if self._closed else self._read()
 
     def events(self) -> list[dict[str, Any]]:
         return [self._events.popleft() for _ in range(len(self._events))]
 
     def close(self) -> None:
-        """Does not wait for a `read` that hangs: its handles go with the process."""
-        if self._listener is not None:
-            self._listener.stop()
-        if not self._reading.acquire(timeout=1):
+        """Waits neither for a `read` that hangs nor for the listener: what they hold goes with the process."""
+        if not self._reading.acquire(timeout=_PATIENCE):
             return
         try:
             self._closed = True
@@ -115,7 +115,7 @@ class NvidiaSource:
                 if means := gpu.whole():
                     self._report({"event": "whole", "gpu": gpu.device.index, **means})
                 gpu.close()
-            if self._nvml is not None:
+            if self._nvml is not None and (self._listener is None or self._listener.stop()):
                 self._nvml.stop()
         finally:
             self._reading.release()
@@ -129,8 +129,8 @@ class NvidiaSource:
         """GPU → field → the microseconds that reading it took, as NVML tells."""
         return {gpu.device.index: gpu.field_latencies() for gpu in self._gpus}
 
-    def _open(self) -> None:
-        self._opened = True
+    def open(self) -> None:
+        """Starts NVML, and finds the GPUs."""
         try:
             self._nvml = nvml = load()
             devices, notes = find(nvml, self._words)
@@ -140,11 +140,11 @@ class NvidiaSource:
         except NoValue as error:
             self._cannot_measure(f"GPUs are not measured: NVML does not list them: {error.reason}")
             return
-        for note in notes:
-            self._report({"event": "note", "source": self.name, "note": note})
         if not devices:
             self._cannot_measure("GPUs are not measured: NVML shows none of those that this job was given")
             return
+        for note in notes:
+            self._report({"event": "note", "source": self.name, "note": note})
         self._facts = {
             "vendor": "NVIDIA", "driver": nvml.driver, "gpus": [facts(nvml, device) for device in devices],
         }  # fmt: skip
@@ -154,7 +154,7 @@ class NvidiaSource:
     def _listen(self, nvml: Library, devices: list[Device]) -> None:
         self._listener = XidListener(nvml, devices, self._events.append)
         if why := self._listener.start():
-            self._report({"event": "note", "source": self.name, "note": f"XID errors of the GPUs are {_as_word(why)}"})
+            self._report({"event": "note", "source": self.name, "note": f"XID errors of the GPUs: {why}"})
 
     def _cannot_measure(self, line: str) -> None:
         words = self._words or []
@@ -173,25 +173,24 @@ class NvidiaSource:
         row: dict[str, float] = {}
         absent: dict[str, str] = {}
         for gpu in self._gpus:
-            was_lost = gpu.lost
+            was_lost, trouble = gpu.lost, gpu.trouble
             values, missing = gpu.read()
             number = gpu.device.index
             row |= {f"gpu{number}.{name}": value for name, value in values.items()}
             absent |= {f"gpu{number}.{name}": why for name, why in missing.items() if name not in values}
             if gpu.lost and not was_lost:
                 self._report({"event": "gpu_lost", "gpu": number})
+            elif gpu.trouble != trouble and gpu.trouble:
+                note = f"NVML has no value of this GPU: {gpu.trouble}"
+                self._report({"event": "note", "source": self.name, "gpu": number, "note": note})
             self._note_others(number, values.get("others"))
         self._absent = absent
         return row
 
     def _note_others(self, number: int, count: float | None) -> None:
-        if count is not None and count != self._foreign.get(number, 0):
-            self._foreign[number] = int(count)
+        if count is not None and count > self._most_others.get(number, 0):  # an event is the exception
+            self._most_others[number] = int(count)
             self._report({"event": "others", "gpu": number, "count": int(count)})
 
     def _report(self, event: dict[str, Any]) -> None:
         self._events.append({**event, "time": time.time()})
-
-
-def _as_word(why: str) -> str:
-    return {"not supported": "not supported here", "not allowed": "not shown to this user"}.get(why, why)

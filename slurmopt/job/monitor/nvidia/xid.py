@@ -11,11 +11,12 @@ from typing import Any
 
 from slurmopt.job.monitor.nvidia.devices import Device
 from slurmopt.job.monitor.nvidia.library import TIMEOUT, Library, NoValue
+from slurmopt.run_folder.series import NOT_SUPPORTED
 
 _WORDS = {0x8: "xid", 0x2000: "gpu_poison", 0x4000: "gpu_unavailable", 0x8000: "gpu_recovery"}
 """Bit of NVML's event types → the word of the event."""
 _WHOLE_GPU = 0xFFFFFFFF
-_WAIT_MS = 1000
+_WAIT_MS = 5000
 _PAUSE = 1.0
 
 Report = Callable[[dict[str, Any]], None]
@@ -43,12 +44,14 @@ class XidListener:
         self._thread.start()
         return ""
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
+        """Ends the listening. Returns whether it has ended: it may be within a wait of NVML for some seconds more."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join(2 * _WAIT_MS / 1000)
-        if not self._thread.is_alive() and self._set is not None:
+            return False
+        if self._set is not None:
             self._free()
+        return True
 
     def _register(self, gpu: Any) -> str:
         """Why this GPU has no events. One type that it does not support would register none of them."""
@@ -56,7 +59,7 @@ class XidListener:
             supported = self._nvml.ask("nvmlDeviceGetSupportedEventTypes", gpu)
             wanted = sum(bit for bit in _WORDS if bit & supported)
             if not wanted:
-                return "not supported"
+                return NOT_SUPPORTED
             self._nvml.ask("nvmlDeviceRegisterEvents", gpu, wanted, self._set)
         except NoValue as error:
             return error.reason

@@ -3,7 +3,7 @@
  *
  *   nvml.driver, nvml.count, nvml.init (an error), nvml.early (an event wait that returns at once)
  *   gpuN.KEY, gpuN.migM.KEY: uuid name arch pci total reserved used util mem_util power limit temperature margin
- *     slowdown clock_sm clock_mem reasons supported_reasons mig gi ci gpm event_types lost (seconds)
+ *     slowdown clock_sm clock_mem reasons supported_reasons mig gi ci gpm event_types lost (seconds), lost_error
  *   gpuN.field.ID.SCOPE      "TYPE BASE RATE": a counter that has BASE at the start and rises by RATE per second
  *   gpuN.gpm.ID              "VALUE": the value of a metric from now on; a sample pair gives the mean over its time
  *   gpuN.processes           "PID:BYTES ..."
@@ -128,7 +128,10 @@ static int begin(Handle *h, const char *function) {
   if (h->gpu < 0) return OK;
   Handle whole = {h->gpu, -1};
   Entry *lost = value(&whole, "lost");
-  if (lost && now() - start >= atof(lost->text)) return LOST;
+  if (lost && now() - start >= atof(lost->text)) {
+    Entry *instead = value(&whole, "lost_error");
+    return instead ? atoi(instead->text) : LOST;
+  }
   Entry *error = get(h, "error.%s", function, 0);
   return error ? atoi(error->text) : OK;
 }
@@ -430,6 +433,6 @@ int nvmlEventSetWait_v2(Events *set, Event *out, unsigned milliseconds) {
     if (next_event(out)) return done(OK);
     done(OK);
     if (early || now() >= until) return TIMEOUT;
-    nanosleep(&(struct timespec){0, 10000000}, NULL);
+    nanosleep(&(struct timespec){0, 100000000}, NULL);
   }
 }
