@@ -39,7 +39,7 @@ _HOMES = {
 
 _ELSEWHERE = {
     **dict.fromkeys(("Checkpointer", "SlurmoptReader", "SlurmoptWriter", "rng_state"), "slurmopt.checkpoint"),
-    **dict.fromkeys(("MicroBatch", "ResumableSampler", "count_flops"), "slurmopt.training"),
+    **dict.fromkeys(("Flops", "MicroBatch", "ResumableSampler", "count_flops"), "slurmopt.training"),
 }
 """Names that are looked for here, and the module that has them."""
 

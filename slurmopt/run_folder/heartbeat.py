@@ -63,7 +63,7 @@ class Heartbeat:
     """What the training has counted since the attempt began; a name is missing where it was not measured. Sums: steps,
     tokens, samples, flops (of the model), hardware_flops (with what is computed twice); of DistributedDataParallel the
     number of its samples, `ddp_sampled` (0 where torch gave none), and their seconds: ddp_forward, ddp_backward (its
-    end does not wait for other ranks: the slow rank has the largest), ddp_communication, and of that ddp_exposed, during
+    end does not wait for other ranks: the slow rank has the largest), ddp_communication, and of that ddp_exposed, in
     which nothing was computed. Maxima, in bytes of GPU memory: memory_allocated_peak, memory_reserved_peak (by torch).
     """
     gpus: list[str] = field(default_factory=list)

@@ -35,8 +35,8 @@ class Flops:
 def count_flops(
     model: torch.nn.Module, *inputs: Any, loss: Callable[[Any], torch.Tensor] | None = None, **named: Any
 ) -> Flops:
-    """The operations of one call of `model` with `inputs`, and of the backward of `loss(output)` (without `loss`: of the
-    sum of the output's tensors). Logs what was not counted.
+    """The operations of one call of `model` with `inputs`, and of the backward of `loss(output)` (without `loss`: of
+    the sum of the output's tensors). Logs what was not counted.
 
         flops = count_flops(model, torch.zeros(1, 1024, dtype=torch.long))
         slurmopt.flops_per_token(flops.model / 1024, hardware=flops.hardware / 1024)
@@ -57,7 +57,7 @@ def count_flops(
             f"{first}); tell the number yourself: slurmopt.flops_per_token, slurmopt.flops_per_sample"
         ) from error
     if counted.not_counted:
-        calls = ", ".join(f"{name} ({count}×)" for name, count in counted.not_counted.items())
+        calls = ", ".join(f"{name} ({count} calls)" for name, count in counted.not_counted.items())
         log.warning(f"count_flops: no formula for {calls}: they count 0")
     return counted
 

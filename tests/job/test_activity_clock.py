@@ -41,10 +41,10 @@ class Model:
 SECONDS = st.integers(0, 1000)  # whole numbers: their sums are exact
 NAMES = st.sampled_from(["input", "checkpoint", "evaluation", "restoring", "epoch", "a", "b"])
 # A number is seconds of work, None a step, a pair an activity with what happens inside it.
-BLOCKS = st.recursive(
-    st.none() | SECONDS, lambda inside: st.tuples(NAMES, st.lists(inside, max_size=4)), max_leaves=30
+BLOCKS = st.recursive(st.none() | SECONDS, lambda inside: st.tuples(NAMES, st.lists(inside, max_size=4)), max_leaves=30)
+PHASES = st.lists(
+    st.tuples(st.sampled_from(["checking", "importing", "waiting", RUNNING]), st.lists(BLOCKS)), max_size=5
 )
-PHASES = st.lists(st.tuples(st.sampled_from(["checking", "importing", "waiting", RUNNING]), st.lists(BLOCKS)), max_size=5)
 
 
 def run(block: object, activity: str, clock: ActivityClock, model: Model) -> None:

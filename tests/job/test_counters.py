@@ -42,7 +42,7 @@ def test_operations_follow_a_model_that_changes() -> None:
 
 @pytest.mark.parametrize("flops", [0, -1.0, float("nan"), float("inf"), "1e9", None])
 def test_a_wrong_number_of_operations_is_refused(flops: Any) -> None:
-    with pytest.raises(JobError, match="flops_per_token: .* valid: a number above 0"):
+    with pytest.raises(JobError, match=r"flops_per_token: .* valid: a number above 0"):
         flops_per_token(flops)
 
 

@@ -64,7 +64,9 @@ def test_a_slow_loader_shows_as_input(runner: Runner, task: tuple[str, ...]) -> 
 
 @pytest.mark.parametrize("task", [FUNCTION, COMMAND], ids=["function", "command"])
 def test_what_never_reports_a_step_is_running(runner: Runner, task: tuple[str, ...]) -> None:
-    runner.module("train", "import time\ndef main(config=None):\n    time.sleep(0.5)\nif __name__ == '__main__': main()\n")
+    runner.module(
+        "train", "import time\ndef main(config=None):\n    time.sleep(0.5)\nif __name__ == '__main__': main()\n"
+    )
     assert runner.run(1, *task) == 0
     beat = ended(runner)
     assert beat.spent["running"] >= 0.5

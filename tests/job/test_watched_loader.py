@@ -113,7 +113,9 @@ def test_waits_are_input_and_the_work_between_them_is_not(live: HeartbeatWriter)
     assert live.meter.clock.activity == "running"
 
 
-def test_a_phase_inside_the_loader_is_that_phase_and_a_watched_loader_in_a_phase_is_input(live: HeartbeatWriter) -> None:
+def test_a_phase_inside_the_loader_is_that_phase_and_a_watched_loader_in_a_phase_is_input(
+    live: HeartbeatWriter,
+) -> None:
     def downloading() -> Iterator[int]:
         with slurmopt.phase("download"):
             time.sleep(0.05)

@@ -67,7 +67,7 @@ def uuids(words: list[str]) -> list[str]:
     """`words` with the UUID in place of each number that NVML knows. The numbers of two ranks may be of the same GPU or
     not, as Slurm may show each rank its own GPU alone. A driver may take seconds to answer."""
     module = nvml()
-    if not hasattr(module, "nvmlDeviceGetUUID") or not any(map(str.isdigit, words)):
+    if module is None or not hasattr(module, "nvmlDeviceGetUUID") or not any(map(str.isdigit, words)):
         return words
     try:
         module.nvmlInit()

@@ -69,7 +69,8 @@ class ActivityClock:
     def stepped(self) -> None:
         """Notes a step of this process. The thread that calls it is the training's."""
         self._thread = threading.get_ident()
-        self.end_first_step()
+        if not self.has_stepped:
+            self.end_first_step()
 
     def end_first_step(self) -> None:
         """Notes that there was a step, which ends the activity `first step`."""

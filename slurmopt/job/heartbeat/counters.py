@@ -27,13 +27,15 @@ class Counters:
     def stepped(self, step: int) -> None:
         """Counts the steps since the last call; the first call counts one, for a training may continue at any step."""
         with self._lock:
-            if self._step is None or step > self._step:
-                self.add(STEPS, 1 if self._step is None else step - self._step)
+            if self._step is None:
+                self._totals[STEPS], self._step = 1.0, step
+            elif step > self._step:
+                self._totals[STEPS] += step - self._step
                 self._step = step
 
     def add(self, name: str, value: float) -> None:
         """Adds to a sum, and to the operations where they were told for it. What is no amount is left out."""
-        if not (math.isfinite(value) and value >= 0):
+        if not 0 <= value < math.inf:
             return
         with self._lock:
             self._totals[name] = self._totals.get(name, 0.0) + value

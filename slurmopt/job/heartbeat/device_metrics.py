@@ -19,6 +19,7 @@ _SLOTS = 256
 _UNKNOWN = 0x7FF8_5107_0B7A_11ED
 """The bits of a NaN that no computation produces. A slot holds them until its number has arrived."""
 _PAUSE = 0.005
+_NUMBERS = (float, int)
 
 
 class DeviceMetrics:
@@ -91,7 +92,7 @@ class DeviceMetrics:
 def _is_on_gpu(value: Any) -> bool:
     """Whether `value` is a tensor of one number on a GPU. Not a DTensor, such as FSDP2's gradient norm: `float()` reads
     it."""
-    if type(value) is float or hasattr(value, "full_tensor") or not hasattr(value, "detach"):
+    if type(value) in _NUMBERS or hasattr(value, "full_tensor") or not hasattr(value, "detach"):
         return False
     return getattr(getattr(value, "device", None), "type", None) == "cuda" and bool(value.numel() == 1)
 
