@@ -20,9 +20,8 @@ from pathlib import Path
 
 from slurmopt.errors import InputError, one_line
 from slurmopt.runs import options
-from slurmopt.runs.find import find
 from slurmopt.runs.metrics.files import write_csv, write_json, write_parquet
-from slurmopt.runs.metrics.query import load
+from slurmopt.runs.metrics.query import find_measured, load
 from slurmopt.runs.metrics.table import page
 from slurmopt.runs.text_table import terminal_width
 from slurmopt.units import seconds
@@ -31,7 +30,7 @@ from slurmopt.units import seconds
 def main(argv: list[str]) -> int:
     """Runs the command and returns its exit status."""
     args = parser().parse_args(argv)
-    found = load(find(args.run, args.folder), args.attempt, args.node, args.gpu, args.since)
+    found = load(find_measured(args.run, args.folder), args.attempt, args.node, args.gpu, args.since)
     if args.json:
         write_json(found, sys.stdout)
     elif args.csv:

@@ -140,15 +140,28 @@ def read(
         return None
     series = Series(header.node, header.attempt, absent=header.absent, facts=header.facts)
     series.events = [*merged.events, *(fine.events if fine is not None else ())]
-    tables = list(merged.tables(since, wanted))
-    last = tables[-1].ends[-1] if tables else since
-    newer = [] if fine is None else list(fine.tables(since if detail else last, wanted))
-    if detail:
-        tables, newer = _joined(tables, newer)
-    for table in (*tables, *newer):
+    for table in _tables(merged, fine, detail, since, wanted):
         _append(series, table)
     _straighten(series, since)
     return series
+
+
+def _tables(
+    merged: SeriesFile,
+    fine: SeriesFile | None,
+    detail: bool,
+    since: float | None,
+    wanted: Callable[[str], bool] | None,
+) -> list[Table]:
+    """The rows to take, oldest first. Some may be older than `since`."""
+    if fine is None:
+        return list(merged.tables(since, wanted))
+    if not detail:
+        tables = list(merged.tables(since, wanted))
+        return [*tables, *fine.tables(tables[-1].ends[-1] if tables else since, wanted)]
+    if since is not None and fine.first_end <= since:
+        return list(fine.tables(since, wanted))
+    return _joined(list(merged.tables(None, wanted)), list(fine.tables(None, wanted)))
 
 
 def newest(path: Path, recent: Path) -> float | None:
@@ -169,7 +182,7 @@ def columns(path: Path, recent: Path) -> tuple[list[str], dict[str, str]]:
     return list(dict.fromkeys(name for file in files for name in file.columns)), headers[-1].absent if headers else {}
 
 
-def _joined(merged: list[Table], fine: list[Table]) -> tuple[list[Table], list[Table]]:
+def _joined(merged: list[Table], fine: list[Table]) -> list[Table]:
     """The merged rows before the fine ones, and the fine rows after those. They meet where a row of both ends at the
     same time, whatever the clock did; where they meet nowhere, the merged ones come first."""
     lengths = [seconds for table in fine for seconds in table.seconds]
@@ -179,8 +192,8 @@ def _joined(merged: list[Table], fine: list[Table]) -> tuple[list[Table], list[T
             if end in places:
                 start = _covering(lengths, places[end], table.seconds[row])
                 row, first = (row + 1, places[end] + 1) if start is None else (row, start)
-                return [*merged[:number], table.part(slice(row))], _from(fine, first)
-    return merged, fine
+                return [*merged[:number], table.part(slice(row)), *_from(fine, first)]
+    return [*merged, *fine]
 
 
 def _covering(lengths: list[float], last: int, seconds: float) -> int | None:

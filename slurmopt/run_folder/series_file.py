@@ -19,10 +19,9 @@ from slurmopt.errors import StorageError
 from slurmopt.run_folder import events
 from slurmopt.run_folder.access.files import TooLarge
 from slurmopt.run_folder.json_values import as_int, number, text
-from slurmopt.run_folder.series_format import ABSENT, FORMAT, KEY
+from slurmopt.run_folder.series_format import ABSENT, FORMAT, KEY, LONGEST_NAME
 
 _MOST_COLUMNS = 20_000
-_LONGEST_NAME = 128
 _MOST_VALUES = 20_000_000
 """Of a file. A node with 16 GPUs has a tenth of it after a month."""
 _MOST_EVENTS = 10_000
@@ -119,6 +118,12 @@ class SeriesFile:
         """The columns of all rows, in the order in which they appear."""
         return list(dict.fromkeys(name for columns, _ in self._parts for name in columns))
 
+    @property
+    def first_end(self) -> float:
+        """When the first row ended; infinity where there is none."""
+        found = (end_of(data.partition(b"\n")[0]) for _, data in self._parts)
+        return next((end for end in found if end > float("-inf")), float("inf"))
+
     def tables(self, after: float | None = None, wanted: Callable[[str], bool] | None = None) -> Iterator[Table]:
         """All rows; or those behind the row that ended at `after`, and where there is none, those that ended later.
         `wanted`: which columns. Raises TooLarge where they are more than any sampler writes."""
@@ -157,7 +162,7 @@ def _table(columns: list[str], rows: list[_Row], wanted: Callable[[str], bool] |
 
 
 def _is_name(name: object) -> bool:
-    return isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable()
+    return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
 
 
 def _columns(names: object) -> list[str]:

@@ -9,3 +9,5 @@ ABSENT = (NOT_SUPPORTED, NOT_ALLOWED, NOT_MEASURED)
 """Why a column has no values."""
 PEAK, LAST = "_peak", ".step"
 """Endings of columns of which intervals have the maximum, and the last value, instead of the mean."""
+LONGEST_NAME = 128
+"""Characters of a column's name, all of them printable."""

@@ -1,4 +1,4 @@
-"""Commands on a Slurm that tracks processes by cgroups: its signals go to what slurmstepd started, and no further."""
+"""On a Slurm with cgroups: its signals go to what slurmstepd started and no further, and the sampler reads the step's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from launching.conftest import Project
 from private_cluster import PrivateCluster, new_folder, require_slurm, script, unprivileged_user, wait_until
 
-from slurmopt.run_folder import attempts, events
+from slurmopt.run_folder import attempts, events, series
 from slurmopt.run_folder.layout import RunFolder
 
 PROGRAM = """
@@ -88,3 +88,47 @@ def test_a_command_is_told_once_of_a_requeue_and_saves(project: Project) -> None
         assert [one.cause for one in attempts.attempts(folder)] == ["requeued", "finished"], _journal(folder)
         assert _log(folder).count("told by 15") == 1, _journal(folder)
         assert (project.path / name).exists(), "it was left the time to save"
+
+
+HOLDS = """
+import sys, time
+data = bytearray(60 << 20)
+for at in range(0, len(data), 4096):
+    data[at] = 1
+open("file", "wb").write(bytes(20 << 20))
+open("file", "rb").read()
+while True:
+    sum(range(100_000))
+    time.sleep(0.01)
+"""
+
+
+def test_the_sampler_reads_the_steps_cgroup_and_sees_who_the_kernel_killed(project: Project) -> None:
+    (project.path / "holds.py").write_text(HOLDS)
+    shutil.chown(project.path / "holds.py", project.user)
+    allocate = f"{sys.executable} -c 'x = bytearray(10**9); x[::4096] = bytes(len(x[::4096]))'"
+    words = ["bash", "-c", f"{allocate}; exec {sys.executable} holds.py"]
+    quiet = ("health.enabled=false", "monitor.every=1s", "resources.memory=200MB", "resources.time=5m")
+    answer = project.submit(f"task.command={json.dumps(words)}", "launch.name=measured", *quiet)
+    folder = RunFolder(Path(answer["run"]))
+
+    def measured() -> series.Series | None:
+        names = folder.nodes_with_series(0)
+        return (
+            series.read(folder.series(0, names[0]), folder.recent_series(0, names[0]), detail=True) if names else None
+        )
+
+    def has_memory() -> bool:
+        found = measured()
+        return found is not None and any((value or 0) > 60 << 20 for value in found.values.get("node.memory", []))
+
+    wait_until(has_memory, 120, "a row with the memory of the step", partial(_journal, folder))
+    found = measured()
+    assert found is not None
+    assert found.facts["memory_limit"] == 200 << 20
+    assert found.values["node.page_cache"][-1] is not None
+    assert 60 << 20 < (found.values["node.memory"][-1] or 0) < 150 << 20
+    assert (found.values["node.charged_peak"][-1] or 0) > 150 << 20, "of the process that was killed"
+    assert (found.values["node.cpu"][-1] or 0) > 0.01
+    assert [event["count"] for event in found.events if event["event"] == "oom_kill"] == [1]
+    project.slurmopt("cancel", str(folder.path))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
 from slurmopt.run_folder import layout
 from slurmopt.run_folder.json_values import from_json
@@ -50,9 +49,8 @@ class Here:
 
     def to_json_arg(self) -> str:
         """It as one argument; environment and roots are not told."""
-        told: dict[str, Any] = asdict(self)
-        del told["environ"], told["roots"]
-        return json.dumps(told, separators=(",", ":"))
+        names = [item.name for item in fields(self) if item.name not in ("environ", "roots")]
+        return json.dumps({name: getattr(self, name) for name in names}, separators=(",", ":"))
 
 
 def from_word(word: str) -> Here:

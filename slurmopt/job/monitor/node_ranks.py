@@ -12,7 +12,8 @@ from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int
 
 _EVERY = 8.0
-"""Seconds. A heartbeat is written every ten seconds by default, and lies on a shared file system."""
+_PER_SECOND = 100
+"""Heartbeats that all nodes of a job read together; they lie on a shared file system."""
 
 
 class NodeRanks:
@@ -25,13 +26,23 @@ class NodeRanks:
         self._lock = threading.Lock()
 
     def beats(self) -> dict[int, Heartbeat]:
-        """Rank → its heartbeat, a few seconds old at most."""
+        """Rank → its heartbeat, some seconds old at most."""
         with self._lock:
-            if self._read is None or time.monotonic() - self._read >= min(_EVERY, self._here.every):
+            if self._read is None or time.monotonic() - self._read >= self._every():
                 for rank in self._here.ranks:
                     self._look(rank)
                 self._read = time.monotonic()
             return dict(self._beats)
+
+    def forget(self) -> None:
+        """The next `beats` reads them again, however recent they are."""
+        with self._lock:
+            self._read = None
+
+    def _every(self) -> float:
+        """Seconds between two readings: more in a large job."""
+        ranks = max((as_int(beat.world_size) or 1 for beat in self._beats.values()), default=1)
+        return max(min(_EVERY, self._here.every), ranks / _PER_SECOND if ranks > _PER_SECOND else 0.0)
 
     def _look(self, rank: int) -> None:
         path = self._here.run.heartbeat(self._here.attempt, rank)

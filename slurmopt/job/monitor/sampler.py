@@ -10,10 +10,11 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from slurmopt.job.monitor.here import Here
+from slurmopt.job.monitor.node_ranks import NodeRanks
 from slurmopt.job.monitor.reader import Reader
 from slurmopt.job.monitor.rows import Merged
 from slurmopt.job.monitor.series_writer import SeriesWriter
@@ -42,20 +43,26 @@ def run(here: Here) -> None:
     with contextlib.suppress(OSError):
         os.nice(_NICE)
     take_over(here.handed)
-    readers = [Reader(name, opener, max(_SLOW_SECONDS, here.every)) for name, opener in openers(here).items()]
-    Sampler(here, readers, SeriesWriter(here.run, here.attempt, here.node)).run()
+    ranks = NodeRanks(here)
+    slow_after = max(_SLOW_SECONDS, here.every)
+    readers = [Reader(name, opener, slow_after) for name, opener in openers(here, ranks).items()]
+    Sampler(here, readers, SeriesWriter(here.run, here.attempt, here.node), ranks.forget).run()
 
 
 class Sampler:
     """The readers of a node, and the row that is being made."""
 
-    def __init__(self, here: Here, readers: Sequence[Reader], writer: SeriesWriter) -> None:
+    def __init__(
+        self, here: Here, readers: Sequence[Reader], writer: SeriesWriter, before_last: Callable[[], None]
+    ) -> None:
+        """`before_last` is called before the last reading."""
         self._here, self._readers, self._writer = here, readers, writer
         self._row_seconds = max(ROW_SECONDS, here.every)
         self._row = Merged()
         self._began = time.monotonic()
         self._wall = time.time()
         self._facts = {"started": round(self._wall, 2)}
+        self._before_last = before_last
         self._is_open = True
 
     def run(self) -> None:
@@ -72,6 +79,7 @@ class Sampler:
         self._finish()
 
     def _finish(self) -> None:
+        self._before_last()
         deadline = time.monotonic() + _LAST_SECONDS
         self._read(deadline)
         if time.monotonic() - self._began >= _LEAST_ROW:

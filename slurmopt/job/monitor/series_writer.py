@@ -7,6 +7,7 @@ system that is away, did not take are written with the next ones.
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from slurmopt.job.monitor.line_file import LineFile, padded
 from slurmopt.job.monitor.rows import Merged
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series_format import FORMAT, KEY, LAST
+from slurmopt.run_folder.series_format import FORMAT, KEY, LAST, LONGEST_NAME
 
 MERGED_SECONDS = 600.0
 """The length of a merged row."""
@@ -60,8 +61,8 @@ class SeriesWriter:
     ) -> None:
         """Writes a row, and a merged one if that is due. `end`: by the wall clock."""
         for column in values:
-            if len(self._columns) < MOST_COLUMNS:
-                self._columns.setdefault(column)
+            if column not in self._columns and len(self._columns) < MOST_COLUMNS and _is_name(column):
+                self._columns[column] = None
         absent = {column: why for column, why in absent.items() if column not in self._columns}
         self._head = {"absent": absent, "facts": facts}
         self._end, seconds = round(end, 2), round(seconds, 3)
@@ -131,6 +132,11 @@ class SeriesWriter:
         self._recent_file.replace(header, self._kept, len(self._columns))
 
 
+def _is_name(column: str) -> bool:
+    """Whether readers take it for a column. A part of it may be a phase that the training named."""
+    return column.isprintable() and 0 < len(column) <= LONGEST_NAME
+
+
 def _line(end: float, seconds: float, values: Mapping[str, float], columns: Mapping[str, None]) -> bytes:
     return f"[{end},{seconds},{','.join(_text(column, values.get(column)) for column in columns)}]".encode()
 
@@ -147,7 +153,7 @@ def _merge(lines: list[bytes], columns: Mapping[str, None]) -> bytes:
 
 def _text(column: str, value: float | None) -> str:
     """A value with five significant digits; a step is exact."""
-    if value is None:
+    if value is None or not math.isfinite(value):
         return "null"
     if value == int(value) and (abs(value) < 10**_DIGITS or column.endswith(LAST)):
         return str(int(value))

@@ -16,10 +16,9 @@ GPUS = (f"{_MONITOR}.nvidia", f"{_MONITOR}.amd", f"{_MONITOR}.other_gpus")
 """Each has `open_source() -> Source | None`; the first that finds GPUs measures them."""
 
 
-def openers(here: Here) -> dict[str, Opener]:
+def openers(here: Here, ranks: NodeRanks) -> dict[str, Opener]:
     """What opens the sources of `here.sources`, by their words. None of it may be called in the main thread: a driver
     may not return. Words that only another version knows are left out."""
-    ranks = NodeRanks(here)
     table: dict[str, Opener] = {
         "gpu": open_gpus,
         "node": lambda: _module("node").open_source(here, ranks),

@@ -6,12 +6,16 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from slurmopt.errors import RunError, StorageError, one_line
 from slurmopt.grid.point_ranges import Ranges
+from slurmopt.grid.records import Records
 from slurmopt.run_folder import series
+from slurmopt.run_folder.archive import Archived
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.series import Series
+from slurmopt.runs.find import Selection, find, select, started_point
 
 _GPU = re.compile(r"gpu(\d{1,9})\.")
 
@@ -72,7 +76,6 @@ def load(
 ) -> AttemptSeries:
     """The series of an attempt; of the latest that has some where `attempt` is None. `since`: only rows of so many
     seconds before the newest one. Raises RunError that says what would be valid."""
-    run = _measured(run)
     attempt = _attempt(run, attempt)
     names = run.nodes_with_series(attempt)
     if node is not None and node not in names:
@@ -96,11 +99,22 @@ def _newest(found: AttemptSeries) -> float:
     return max((end for end in ends if end is not None), default=0.0)
 
 
-def _measured(run: RunFolder) -> RunFolder:
-    """The run with the series: those of a packed point are in the folder of its array task."""
-    if run.records is None or run.path.parent.name != "points" or len(run.records.parents) < 2:
-        return run
-    return run if _attempts(run) else RunFolder(run.records.parents[1])
+def find_measured(name: str | None, folder: Path) -> RunFolder:
+    """The run that `name` names; of a packed point its array task. Raises RunError as `find` does."""
+    selected = select(name, folder)
+    if isinstance(selected, RunFolder) or selected.point is None:
+        return find(name, folder)
+    return of_point(selected)
+
+
+def of_point(selected: Selection) -> RunFolder:
+    """The run with the series of a point: its array task, where that ran several, for one sampler measures them all."""
+    assert selected.point is not None
+    records = Records(selected.sweep).latest(selected.point)
+    if isinstance(records, Archived):
+        return records.archive.task
+    run = started_point(selected)
+    return run if run.records is None else RunFolder(run.records.parents[1])
 
 
 def _attempts(run: RunFolder) -> list[int]:
