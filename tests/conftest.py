@@ -83,6 +83,8 @@ SLOW_FILES = frozenset(
         "ledger/findings/test_real_trainings.py",
         "launching/test_local.py",
         "launching/test_supervisor_file.py",
+        "report/test_page.py",
+        "report/test_report_command.py",
         "runs/test_earlier_version.py",
         "runs/test_long_journals.py",
         "runs/test_retry.py",

@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -79,6 +79,7 @@ def _run(run: RunFolder, sampling: str, command: list[str], given: Allocation) -
         signal.signal(number, pass_on)
     with _other_nodes(run, sampling, given):
         children.append(subprocess.Popen(words))
+        _noted(lambda: foreign.begin(run, given, children[0].pid))
         for came in early:
             children[0].send_signal(came)
         status = children[0].wait()
@@ -95,7 +96,7 @@ def _other_nodes(run: RunFolder, sampling: str, given: Allocation) -> Iterator[N
         return
     step = [
         "srun", "--overlap", "--quiet", f"--nodes={len(others)}", f"--ntasks={len(others)}", "--ntasks-per-node=1",
-        f"--nodelist={','.join(others)}", "--cpu-bind=none", "--kill-on-bad-exit=0", "--output=none", "--export=ALL",
+        f"--nodelist={','.join(others)}", "--kill-on-bad-exit=0", "--output=none", "--export=ALL",
     ]  # fmt: skip
     words = [*step, sys.executable, *module_words("slurmopt.job.monitor.on_node"), str(run.path), sampling]
     environ = {name: value for name, value in os.environ.items() if name not in _OF_THE_JOBS_STEPS}
@@ -135,10 +136,18 @@ def _end(samplers: subprocess.Popen[bytes]) -> None:
     samplers.kill()
 
 
+def _noted(note: Callable[[], None]) -> None:
+    """Writes to the journal; where that fails, a line says so, and the command runs on."""
+    try:
+        note()
+    except OSError as error:
+        print(f"slurmopt: {one_line(with_place(error))}", file=sys.stderr, flush=True)
+
+
 def _conclude(run: RunFolder, status: int) -> None:
     """Notes the end and writes the report; what goes wrong with that is told, and changes nothing."""
+    _noted(lambda: foreign.end(run, status))
     try:
-        foreign.end(run, status)
         words = [sys.executable, *module_words("slurmopt.report.at_end"), str(run.path)]
         subprocess.run(words, stdin=subprocess.DEVNULL, timeout=_REPORT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -44,12 +44,14 @@ from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import options
 from slurmopt.runs.all_runs import all_runs, created
-from slurmopt.runs.find import select, started_point
+from slurmopt.runs.find import Selection, by_job, select, started_point
 from slurmopt.runs.ownership import owner_of
 from slurmopt.units import TIME_FORMS, seconds
 
 _JOB = re.compile(r"\d+(_\d+)?")
 """Also of a job that slurmopt did not launch."""
+_DATE = len("20261124")
+"""The digits with which the ID of a run begins."""
 
 
 def main(argv: list[str]) -> int:
@@ -88,12 +90,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _of_run(name: str | None, folder: Path) -> RunReport | RollUp:
-    try:
-        selected = select(name, folder)
-    except RunError:
-        if name is None or not _JOB.fullmatch(name):
-            raise
-        return foreign_job.report_on_job(name)
+    selected = _selected(name, folder)
+    if isinstance(selected, str):
+        return foreign_job.report_on_job(selected)
     if isinstance(selected, RunFolder):
         return build.report_on(selected)
     if selected.point is not None:
@@ -101,6 +100,18 @@ def _of_run(name: str | None, folder: Path) -> RunReport | RollUp:
     if selected.points is not None:
         raise InputError(f"{selected.label} are {len(selected.points)} points; name one of them, or the whole sweep")
     return of_sweep(gather_sweep(selected.sweep))
+
+
+def _selected(name: str | None, folder: Path) -> RunFolder | Selection | str:
+    """What `name` selects; a job id that is of no run here."""
+    if name is None or not _JOB.fullmatch(name):
+        return select(name, folder)
+    if len(name) < _DATE:  # `select` would take a short number for the start of a date
+        return by_job(name, folder) or name
+    try:
+        return select(name, folder)
+    except RunError:
+        return name
 
 
 def _of_user(folder: Path, since: str | None) -> RollUp:

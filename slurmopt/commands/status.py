@@ -47,7 +47,7 @@ import argparse
 import json
 import sys
 
-from slurmopt.report.live import Live
+from slurmopt.report.live import Live, Moment
 from slurmopt.report.terminal import plain, styled
 from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.run_folder.layout import RunFolder
@@ -115,7 +115,7 @@ def _show_runs(args: argparse.Namespace, folders: list[RunFolder]) -> int:
 
 
 def _watch_runs(folders: list[RunFolder]) -> int:
-    live: dict[str, Live] = {}
+    live: dict[str, tuple[Live, Moment]] = {}
 
     def draw() -> tuple[str, list[str], bool]:
         statuses, problem = gather(folders, details=True)
@@ -132,15 +132,16 @@ def _watch_runs(folders: list[RunFolder]) -> int:
         return redraw(draw)
 
 
-def _now(status: Status, live: dict[str, Live]) -> str:
-    """What the GPUs of a running attempt do now, below its page; "" where nothing was measured."""
+def _now(status: Status, live: dict[str, tuple[Live, Moment]]) -> str:
+    """What the GPUs of a running attempt do now, and what it wastes, below its page; "" where nothing was measured."""
     attempt = status.journal.attempt
     if not status.alive or attempt is None or attempt.end is not None:
         return ""
     shown = live.get("shown")
-    if shown is None or shown.attempt != attempt.number:
-        shown = live["shown"] = Live(status.folder, attempt.number)
-    lines = shown.lines(status.now)
+    if shown is None or shown[0].attempt != attempt.number:
+        shown = live["shown"] = Live(status.folder, attempt.number), Moment(status.folder)
+    lines = shown[0].lines(status.now)
+    lines += shown[1].lines(status.now) if lines else []
     return "\n\n" + (styled(lines) if sys.stdout.isatty() else plain(lines)) if lines else ""
 
 

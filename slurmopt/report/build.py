@@ -8,7 +8,7 @@ from typing import Any
 from slurmopt.errors import one_line
 from slurmopt.ledger.gpu_peaks import dense_bf16_tflops
 from slurmopt.ledger.ledger import Account, Ledger
-from slurmopt.report import curves, diagnoses, measures
+from slurmopt.report import costs, curves, diagnoses, measures
 from slurmopt.report.fine_series import refine
 from slurmopt.report.gather import gather
 from slurmopt.report.measures import NodeSeries
@@ -165,12 +165,22 @@ def _add_measures(report: RunReport, record: RunRecord) -> None:
     nodes = node_series(record)
     report.device = device_name(nodes) if report.unit == "GPU" else None
     _add_utilisation(report)
-    report.usage = measures.usage(nodes)
+    _add_cost(report, record, nodes)
     report.panels = curves.panels(nodes)
-    rows = [
-        NodeRow(node.node, _devices(record, node), _ranks(record, node.node), measures.readings(node)) for node in nodes
-    ]
+    report.usage = measures.usage(nodes)
+    rows = [NodeRow(node.node, _devices(record, node), _ranks(record, node.node), node.readings) for node in nodes]
     report.node_rows = measures.with_remarks(rows, _slowest(record.ledger))
+
+
+def _add_cost(report: RunReport, record: RunRecord, nodes: Sequence[NodeSeries]) -> None:
+    prices, notes = costs.known_prices()
+    resources = record.config.get("resources")
+    kind = text(resources.get("gpu_type")) if isinstance(resources, dict) else None
+    when = record.attempts[-1].start if record.attempts else report.created
+    cost, more = costs.cost_of(prices, report.device or kind, report.unit, report.device_seconds, when)
+    series = [one for node in nodes for one in node.series]
+    report.cost, of_energy = costs.with_energy(cost, prices, series, report.device_seconds)
+    report.notes += [*notes, *more, *of_energy]
 
 
 def _add_utilisation(report: RunReport) -> None:

@@ -28,6 +28,11 @@ def diagnosis(record: RunRecord) -> Diagnosis:
     return diagnose_run([_evidence(record, attempt) for attempt in record.attempts])
 
 
+def newest(record: RunRecord) -> Diagnosis:
+    """The findings on the newest attempt alone."""
+    return diagnose_run([_evidence(record, attempt) for attempt in record.attempts[-1:]])
+
+
 def _evidence(record: RunRecord, attempt: AttemptRecord) -> AttemptEvidence:
     number, facts = attempt.number, record.facts[attempt.number]
     ledger = next((one for one in record.ledger.attempts if one.number == number), None)
@@ -65,10 +70,11 @@ def run_before(run: RunFolder) -> RunFolder | None:
     older = [one for one in runs_of_name(run.path.parent) if one.path != run.path and created(one) < this]
     own = [one for one in older if owner_of(one) is None and not (one.path / "points.json").exists()]
     before = max(own, key=created, default=None)
-    return None if before is None or _series_bytes(before) > _MOST_BYTES else before
+    return None if before is None or series_bytes(before) > _MOST_BYTES else before
 
 
-def _series_bytes(run: RunFolder) -> int:
+def series_bytes(run: RunFolder) -> int:
+    """The size of all series of a run."""
     paths: list[Path] = [
         path
         for attempt in run.attempts()

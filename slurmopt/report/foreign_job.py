@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
-from slurmopt.report import jobstats
+from slurmopt.report import costs, jobstats
 from slurmopt.report.jobstats import NodeStats
-from slurmopt.report.run_report import AttemptRow, Cost, NodeRow, RunReport, Usage
+from slurmopt.report.run_report import AttemptRow, NodeRow, RunReport, Usage
 from slurmopt.run_folder.series import NOT_MEASURED
 from slurmopt.slurm.job_usage import JobUsage, job_usage
 from slurmopt.slurm.states import is_over, plain_state
@@ -38,12 +39,14 @@ def of_usage(usage: JobUsage, now: float) -> RunReport:
         report.queued = max(0.0, usage.started - usage.submitted)
         report.wall = report.queued + usage.elapsed
     report.device_seconds = usage.elapsed * (usage.gpus or usage.cpus)
-    report.cost = Cost(energy=usage.energy)
+    prices, unknown = costs.known_prices()
+    report.cost, notes = costs.cost_of(prices, report.device, report.unit, report.device_seconds, usage.started)
+    report.cost = replace(report.cost, energy=usage.energy)
     stats = jobstats.parse(usage.admin_comment)
     report.usage = _of_jobstats(stats, usage) if stats else _of_slurm(usage)
     report.node_rows = [_row(node, usage.elapsed) for node in stats or ()]
     report.attempts = [_attempt(usage, over)] if usage.started is not None else []
-    report.notes = [*usage.notes, _NO_LEDGER, *_missing(usage, stats)]
+    report.notes = [*usage.notes, _NO_LEDGER, *unknown, *notes, *_missing(usage, stats)]
     return report
 
 
@@ -72,7 +75,7 @@ def _of_slurm(usage: JobUsage) -> list[Usage]:
         if usage.gpu_memory is not None:
             found.append(Usage("GPU memory", NOT_MEASURED, f"{human_bytes(usage.gpu_memory)} of a task, at most"))
     found.append(_cpu(usage.cpu_seconds, usage.cpus, usage.elapsed))
-    found.append(_memory(usage.used_memory, usage.memory, usage.largest_task_node))
+    found.append(_memory(usage.used_memory, usage.memory))
     return found
 
 
@@ -83,13 +86,12 @@ def _cpu(used: float | None, cpus: float, elapsed: float) -> Usage:
     return Usage("CPU", used / most, f"{used / elapsed:.3g} of {cpus:g} cores, mean")
 
 
-def _memory(used: float | None, most: float | None, node: str | None) -> Usage:
+def _memory(used: float | None, most: float | None) -> Usage:
     if used is None:
         return Usage("host memory", NOT_MEASURED, NOT_MEASURED)
-    where = f"; the largest task on {node}" if node else ""
     if not most:
-        return Usage("host memory", NOT_MEASURED, f"{human_bytes(used)} at most{where}")
-    return Usage("host memory", used / most, f"{human_bytes(used)} at most, of {human_bytes(most)}{where}")
+        return Usage("host memory", NOT_MEASURED, f"{human_bytes(used)} at most")
+    return Usage("host memory", used / most, f"{human_bytes(used)} at most, of {human_bytes(most)}")
 
 
 def _of_jobstats(stats: list[NodeStats], usage: JobUsage) -> list[Usage]:
@@ -109,7 +111,7 @@ def _of_jobstats(stats: list[NodeStats], usage: JobUsage) -> list[Usage]:
     found.append(_cpu(sum(cpu) if cpu else None, sum(node.cpus or 0.0 for node in stats), usage.elapsed))
     host = [node.used_memory for node in stats if node.used_memory is not None]
     most = [node.memory for node in stats if node.memory is not None]
-    found.append(_memory(sum(host) if host else None, sum(most) if most else None, None))
+    found.append(_memory(sum(host) if host else None, sum(most) if most else None))
     return found
 
 

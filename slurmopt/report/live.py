@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from dataclasses import dataclass
 
 from slurmopt.errors import StorageError, one_line
-from slurmopt.report import measures, words
+from slurmopt.report import diagnoses, measures, words
+from slurmopt.report.gather import gather
 from slurmopt.report.terminal import StyledLine
 from slurmopt.run_folder import series as node_series
 from slurmopt.run_folder.access.open_folders import held
@@ -23,6 +25,8 @@ _POINTS = 24
 """Rows that a sparkline shows."""
 _LARGEST = 8 << 20
 """Bytes of a file of newest rows; larger ones are not read at every redraw."""
+_EVERY, _PATIENCE = 30.0, 50.0
+"""Seconds between two looks for findings; and the multiple of what a look takes."""
 _STALE = 120.0
 """Seconds after which the newest row is no longer what a GPU does now."""
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -156,7 +160,31 @@ def _aligned(rows: list[list[str]]) -> list[StyledLine]:
     ]
 
 
-def of_moment(finding: str, cost: float | None, unit: str) -> StyledLine:
-    """The line of the finding that costs most now."""
-    costs = f" ({words.device_time(cost * 3600, unit)} so far)" if cost is not None else ""
-    return [("  ", ""), ("finding  ", "bold yellow"), (one_line(finding), ""), (costs, "bright_black")]
+class Moment:
+    """The finding that costs most now. It is drawn anew every half a minute, and less often where that takes long."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self._due, self._line = float("-inf"), list[StyledLine]()
+
+    def lines(self, now: float) -> list[StyledLine]:
+        """Its line; [] where there is no finding, and for runs with too much to read."""
+        if now >= self._due:
+            began = time.monotonic()
+            self._line = self._drawn()
+            self._due = now + max(_EVERY, _PATIENCE * (time.monotonic() - began))
+        return self._line
+
+    def _drawn(self) -> list[StyledLine]:
+        try:
+            if diagnoses.series_bytes(self._run) > _LARGEST:
+                return []
+            record = gather(self._run)
+        except (OSError, StorageError):  # the page of the status has told
+            return []
+        found = diagnoses.newest(record)
+        if not found.findings:
+            return []
+        first = found.findings[0]
+        costs = "" if first.cost is None else f" ({words.device_time(first.cost * 3600, found.unit)} so far)"
+        return [[("  ", ""), ("finding  ", "bold yellow"), (one_line(first.summary), ""), (costs, "bright_black")]]

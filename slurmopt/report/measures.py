@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from operator import mul
 
 from slurmopt.report import words
@@ -27,6 +28,11 @@ class NodeSeries:
         self.node = node
         self.series = list(series)
         self.gpus = max((len(gpus_of(one)) for one in self.series), default=0)
+
+    @cached_property
+    def readings(self) -> dict[str, Reading]:
+        """A key of COLUMNS → its reading; of a node without GPUs those of GPUs are missing."""
+        return {key: read(self) for key, read in _READINGS.items() if self.gpus or key not in _OF_GPUS}
 
     def columns(self, kind: str) -> Iterable[tuple[Series, str]]:
         """The columns of a kind: `gpu.util` finds gpu0.util, gpu1.util of each series."""
@@ -114,12 +120,6 @@ _READINGS: dict[str, Callable[[NodeSeries], Reading]] = {
 _OF_GPUS = ("util", "sm", "tensor", "memory", "power", "temperature", "throttled")
 
 
-def readings(node: NodeSeries) -> dict[str, Reading]:
-    """The readings of a node; of a node without GPUs those of GPUs are missing."""
-    found = {key: read(node) for key, read in _READINGS.items() if node.gpus or key not in _OF_GPUS}
-    return found
-
-
 def with_remarks(rows: list[NodeRow], named: Mapping[str, str]) -> list[NodeRow]:
     """The rows, the odd ones first, with what is odd about them. `named`: node → what is known of it already."""
     judged = [(*_oddity(row, rows), row) for row in rows]
@@ -169,20 +169,20 @@ def usage(nodes: list[NodeSeries]) -> list[Usage]:
     found: list[Usage] = []
     if with_gpus:
         found += [
-            _share("GPU activity", with_gpus, _READINGS["util"], "in kernels, of the time"),
-            _share("SM activity", with_gpus, _READINGS["sm"], "of the multiprocessors, mean"),
-            _share("tensor activity", with_gpus, _READINGS["tensor"], "of the tensor cores, mean"),
-            _of("GPU memory", _READINGS["memory"], lambda node: node.of_gpus("memory"), with_gpus, human_bytes, max),
-            _of("GPU power", _READINGS["power"], lambda node: node.of_gpus("power_limit"), with_gpus, _watts, _middle),
+            _share("GPU activity", with_gpus, "util", "in kernels, of the time"),
+            _share("SM activity", with_gpus, "sm", "of the multiprocessors, mean"),
+            _share("tensor activity", with_gpus, "tensor", "of the tensor cores, mean"),
+            _of("GPU memory", "memory", lambda node: node.of_gpus("memory"), with_gpus, human_bytes, max),
+            _of("GPU power", "power", lambda node: node.of_gpus("power_limit"), with_gpus, _watts, _middle),
         ]
     if nodes:
-        found.append(_of("CPU", _READINGS["cpu"], lambda node: node.fact("cpus"), nodes, _cores, _middle))
-        found.append(_of("host memory", _READINGS["host_memory"], _host_memory, nodes, human_bytes, max))
+        found.append(_of("CPU", "cpu", lambda node: node.fact("cpus"), nodes, _cores, _middle))
+        found.append(_of("host memory", "host_memory", _host_memory, nodes, human_bytes, max))
     return found
 
 
-def _share(name: str, nodes: list[NodeSeries], read: Callable[[NodeSeries], Reading], of: str) -> Usage:
-    found = [read(node) for node in nodes]
+def _share(name: str, nodes: list[NodeSeries], key: str, of: str) -> Usage:
+    found = [node.readings[key] for node in nodes]
     known = [value for value in found if not isinstance(value, str)]
     if not known:
         return Usage(name, found[0], str(found[0]))
@@ -192,14 +192,14 @@ def _share(name: str, nodes: list[NodeSeries], read: Callable[[NodeSeries], Read
 
 def _of(
     name: str,
-    read: Callable[[NodeSeries], Reading],
+    key: str,
     most: Callable[[NodeSeries], float | None],
     nodes: list[NodeSeries],
     shown: Callable[[float], str],
     of_all: Callable[[list[float]], float],
 ) -> Usage:
     """A reading of what a node or GPU has, over all nodes; `of_all` is the largest of a peak, the mean of a mean."""
-    found = [read(node) for node in nodes]
+    found = [node.readings[key] for node in nodes]
     known = [value for value in found if not isinstance(value, str)]
     if not known:
         return Usage(name, found[0], str(found[0]))

@@ -19,7 +19,8 @@ from itertools import pairwise
 
 from slurmopt.ledger import buckets
 from slurmopt.ledger.ledger import AttemptLedger, total
-from slurmopt.report import build
+from slurmopt.ledger.prices import Prices
+from slurmopt.report import build, costs
 from slurmopt.report.run_record import RunRecord
 from slurmopt.report.run_report import Cost, Share
 from slurmopt.report.sweep_record import SweepRecord
@@ -136,7 +137,13 @@ def _problems(records: Iterable[RunRecord]) -> list[str]:
 
 
 def _add(rollup: RollUp, named: Sequence[tuple[str, RunRecord]], groups: Sequence[str]) -> None:
-    members = [_member(label, record, group) for (label, record), group in zip(named, groups, strict=True)]
+    prices, unknown = costs.known_prices()
+    members = [_member(label, record, group, prices) for (label, record), group in zip(named, groups, strict=True)]
+    rollup.cost = _total_cost(members, prices)
+    unpriced = sum(member.device_seconds > 0 and member.cost is None for member in members)
+    if rollup.cost.amount is not None and unpriced:
+        unknown.append(f"of {unpriced:,} runs no price is known: the cost is that of the others")
+    rollup.notes += unknown
     attempts = [record.ledger.attempts for _, record in named]
     rollup.members = sorted(members, key=lambda member: -member.device_seconds)
     rollup.groups = _groups(members)
@@ -149,18 +156,33 @@ def _add(rollup: RollUp, named: Sequence[tuple[str, RunRecord]], groups: Sequenc
     rollup.restart_wait = spread(one.queue_seconds for each in attempts for one in each[1:])
 
 
-def _member(label: str, record: RunRecord, group: str) -> Member:
+def _member(label: str, record: RunRecord, group: str, prices: Prices | None) -> Member:
     ledger = record.ledger
+    seconds = ledger.allocated / _MILLISECONDS
+    device = costs.device_of(record.folder) if prices is not None and ledger.unit == "GPU" and seconds else None
+    when = record.attempts[-1].start if record.attempts else None
+    cost, _ = costs.cost_of(prices, device, ledger.unit, seconds, when)
     return Member(
         label=label,
         group=group,
         state=record.state,
         created=record.status.journal.created,
         unit=ledger.unit,
-        device_seconds=ledger.allocated / _MILLISECONDS,
+        device_seconds=seconds,
         compute=ledger.share(buckets.COMPUTE),
         attempts=len(ledger.attempts),
+        cost=cost.amount,
     )
+
+
+def _total_cost(members: Sequence[Member], prices: Prices | None) -> Cost:
+    known = _sum(member.cost for member in members)
+    return Cost() if known is None or prices is None else Cost(known, prices.currency)
+
+
+def _sum(amounts: Iterable[float | None]) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None
 
 
 def _groups(members: Sequence[Member]) -> list[Group]:
@@ -174,7 +196,8 @@ def _group(name: str, members: Sequence[Member]) -> Group:
     seconds = sum(member.device_seconds for member in members)
     compute = sum(member.compute * member.device_seconds for member in members)
     finished = sum(member.state == "finished" for member in members)
-    return Group(name, len(members), finished, seconds, compute / seconds if seconds else 0.0)
+    cost = _sum(member.cost for member in members)
+    return Group(name, len(members), finished, seconds, compute / seconds if seconds else 0.0, cost)
 
 
 def _recoveries(attempts: Sequence[AttemptLedger]) -> Iterable[float]:

@@ -100,7 +100,7 @@ def select(name: str | None, folder: Path) -> RunFolder | Selection:
         return points
     if (run := _by_id(name, folder)) is not None:
         return _as_selection(run)
-    return _by_job(name, folder) or _as_selection(_by_prefix(name, folder))
+    return by_job(name, folder) or _as_selection(_by_prefix(name, folder))
 
 
 def _as_selection(run: RunFolder) -> RunFolder | Selection:
@@ -198,7 +198,8 @@ def _by_id(run_id: str, folder: Path) -> RunFolder | None:
     return matches[0] if matches else None
 
 
-def _by_job(job_id: str, folder: Path) -> RunFolder | Selection | None:
+def by_job(job_id: str, folder: Path) -> RunFolder | Selection | None:
+    """The latest run, sweep or points with that Slurm job id; None where there is none."""
     if not _JOB.fullmatch(job_id):
         return None
     # Job ids and process ids are used again: the latest run counts.

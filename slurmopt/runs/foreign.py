@@ -68,7 +68,7 @@ def _listed(environ: Mapping[str, str]) -> int | None:
 
 
 def make(folder: Path, name: str, command: Sequence[str], given: Allocation) -> RunFolder:
-    """Makes the folder, with its journal up to the start of the attempt. FolderError where that cannot be."""
+    """Makes the folder. FolderError where that cannot be."""
     path = (
         folder.expanduser().absolute() / folder_name(name) / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
     )
@@ -79,15 +79,21 @@ def make(folder: Path, name: str, command: Sequence[str], given: Allocation) -> 
         replace_text(run.config, json.dumps(_config(name, command, given), indent=1) + "\n")
         replace_text(run.overrides, "[]\n")
         events.append(run.events, "created", name=name, id=run.id, cwd=os.getcwd(), backend=FOREIGN)
-        process = {"pid": os.getpid(), "pid_started": started_at(os.getpid())}
-        place = {"host": socket.gethostname(), "machine": machine()}
-        events.append(run.events, "submitted", backend=FOREIGN, job=given.job, **process, **place)
         run.attempt_logs(0).mkdir(mode=0o700)
         run.heartbeat(0, 0).parent.mkdir(mode=0o700)
-        counted = {"gpus": given.gpus, "cpus": given.cpus}
-        told = {name: count for name, count in counted.items() if count is not None}
-        events.append(run.events, "attempt", attempt=0, job=given.job, nodes=given.nodes, **told)
     return run
+
+
+def begin(run: RunFolder, given: Allocation, pid: int) -> None:
+    """Notes that the attempt has started. `pid`: of the process that runs the command, whose arguments name the folder:
+    outside of Slurm it tells whether the run is alive. OSError."""
+    process: dict[str, Any] = {}
+    if given.job.startswith("local-"):
+        process = {"pid": pid, "pid_started": started_at(pid), "host": socket.gethostname(), "machine": machine()}
+    events.append(run.events, "submitted", backend=FOREIGN, job=given.job, **process)
+    counted = {"gpus": given.gpus, "cpus": given.cpus}
+    told = {name: count for name, count in counted.items() if count is not None}
+    events.append(run.events, "attempt", attempt=0, job=given.job, nodes=given.nodes, **told)
 
 
 def _config(name: str, command: Sequence[str], given: Allocation) -> dict[str, Any]:

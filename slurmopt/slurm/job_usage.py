@@ -15,8 +15,8 @@ from slurmopt.slurm.queue_entry import without_placeholder
 _TIMEOUT = 30.0
 _FIELDS = (
     "JobID", "JobName", "User", "Account", "Partition", "State", "ExitCode", "Submit", "Start", "End", "ElapsedRaw",
-    "TimelimitRaw", "NNodes", "NodeList", "AllocTRES", "AllocCPUS", "TotalCPU", "MaxRSS", "MaxRSSNode", "TRESUsageInTot",
-    "TRESUsageInAve", "TRESUsageInMax", "ConsumedEnergyRaw", "AdminComment",
+    "TimelimitRaw", "NNodes", "NodeList", "AllocTRES", "AllocCPUS", "TotalCPU", "MaxRSS", "MaxRSSNode",
+    "TRESUsageInTot", "TRESUsageInAve", "TRESUsageInMax", "ConsumedEnergyRaw", "AdminComment",
 )  # fmt: skip
 _LIVE_FIELDS = (
     "JobID",

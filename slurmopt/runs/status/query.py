@@ -185,6 +185,8 @@ def without_foreign_job(journal: Journal, slurm: Slurm) -> Slurm:
     """`slurm` without a job that has the run's job id but belongs to something else: a rebuilt cluster counts from 1,
     and journals are edited."""
     entry = slurm.jobs.get(journal.job or "")
+    if journal.backend == journals.FOREIGN:  # the script is somebody's own
+        return slurm
     if entry is None or entry.runs(str(journal.folder.script)):
         return slurm
     if journal.token is None and not entry.command:  # nothing tells whose job it is

@@ -1,0 +1,17 @@
+"""The browser of the tests of pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from report.browser import PROGRAM, Browser, browser
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A real headless Chromium."""
+    if PROGRAM is None:
+        pytest.skip("no Chromium here: apt-get install chromium-headless-shell")
+    with browser() as started:
+        yield started
