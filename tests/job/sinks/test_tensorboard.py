@@ -81,6 +81,25 @@ def test_the_measurements_of_a_node_are_a_run_of_their_own(runner: Runner) -> No
     assert tags(hardware) == ["gpu0/power", "node/cpu", "rank0/step"]
 
 
+@pytest.mark.slow
+def test_of_another_node_there_are_measurements_alone(runner: Runner) -> None:
+    """The first rank of the second node of two: what it gives to progress is not the training's."""
+    node = os.uname().nodename
+    write_series(runner.folder, node, [{"gpu0.power": 300.0, "rank1.step": 7.0}])
+    runner.module("train", "import slurmopt\nfor step in range(10):\n    slurmopt.progress(step, loss=step)\n")
+    words = {"RANK": 1, "LOCAL_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 1, "NODE_RANK": 1, "NNODES": 2}
+    runner.environment = {name: str(value) for name, value in words.items()}
+    runner.make_folders()
+    options = sinks(tensorboard={"folder": "auto"}, wandb={"project": "mine"})
+    process = runner._python(
+        sys.executable, "slurmopt.job", str(runner.folder.path), *options, "--", sys.executable, "train.py"
+    )
+    assert process.communicate(timeout=60)[0] == ""
+    assert process.returncode == 0
+    assert [path.name for path in runner.folder.tensorboard.iterdir()] == ["hardware"]
+    assert scalars(runner.folder.tensorboard / "hardware" / node, "gpu0/power") == {7: 300.0}
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     folder = RunFolder(tmp_path / "runs" / "test" / "one")
