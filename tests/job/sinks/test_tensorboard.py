@@ -17,7 +17,7 @@ from slurmopt.job.sinks.record import NotWritten, Place, Record
 from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
 
-accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+accumulator = pytest.importorskip("tensorboard.backend.event_processing.plugin_event_accumulator")
 
 TRAIN = """
 import slurmopt
@@ -29,15 +29,19 @@ def main(config):
 
 def scalars(folder: Path, tag: str) -> dict[int, float]:
     """Step → value, as TensorBoard shows the tag."""
-    reader = accumulator.EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    from tensorboard.util import tensor_util
+
+    reader = accumulator.EventAccumulator(str(folder), tensor_size_guidance={"scalars": 0})
     reader.Reload()
-    return {event.step: event.value for event in reader.Scalars(tag)}
+    points = [(event.step, tensor_util.make_ndarray(event.tensor_proto).item()) for event in reader.Tensors(tag)]
+    assert len(dict(points)) == len(points), "a step is there twice"
+    return dict(points)
 
 
 def tags(folder: Path) -> list[str]:
     reader: Any = accumulator.EventAccumulator(str(folder))
     reader.Reload()
-    return sorted(reader.Tags()["scalars"])
+    return sorted(reader.Tags()["tensors"])
 
 
 @pytest.mark.slow
