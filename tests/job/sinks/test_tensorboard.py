@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -131,7 +133,6 @@ def test_a_folder_of_the_users_has_one_folder_for_each_run(place: Place, tmp_pat
 
 @pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root can mount a small disk")
 def test_what_fills_a_disk_is_written_whole_once_there_is_space(place: Place, tmp_path: Path) -> None:
-    import subprocess
 
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -150,3 +151,16 @@ def test_what_fills_a_disk_is_written_whole_once_there_is_space(place: Place, tm
         assert len(scalars(disk / "test" / "one", "loss")) == 500
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.slow
+def test_a_launch_leads_to_an_event_file(project: Path) -> None:
+    (project / "train.py").write_text(TRAIN.format(first=1, last=11, scale=1))
+    words = ["launch.backend=local", "launch.json=true", "task._target_=train.main", "resources.tasks_per_node=2"]
+    command = [sys.executable, "-m", "slurmopt.launch", *words, f"metrics.tensorboard.folder='{project}/a b'"]
+    ended = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    run = RunFolder(Path(json.loads(ended.stdout)["run"]))
+    assert "slurmopt: " not in run.rank_log(0, 0).read_text()
+    folder = project / "a b" / run.name / run.id
+    assert scalars(folder, "rate") == dict.fromkeys(range(1, 11), 0.5)
