@@ -10,6 +10,7 @@ end. What a sink cannot do is one line on standard error, the rank's log; the ex
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import select
@@ -41,6 +42,8 @@ MODULES = {
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _SECOND = 1.0
 _NICE = 5
+_OOM_SCORE = "800"
+"""Makes the kernel's OOM killer choose this process and not the training."""
 _BEFORE_THE_RANK_LEAVES = 1.0
 
 
@@ -50,6 +53,8 @@ def main(argv: list[str]) -> int:
     for number in _IGNORED:  # Slurm's signals are for the training, which ends this process
         signal.signal(number, signal.SIG_IGN)
     os.nice(_NICE)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(_OOM_SCORE)
     args = _parser().parse_args(argv)
     folder = run_folder(args.folder.absolute(), os.environ)
     try:

@@ -99,10 +99,10 @@ class Feed:
 
 
 def start(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> Feed | None:
-    """Starts the sinks of this node, and gives them what `live` gets; None where there are none, or another rank of the
-    node starts them."""
+    """Starts the sinks of this node; None where there are none, or another rank of the node starts them. Rank 0 gives
+    them what `live` gets."""
     feed = _start(call, attempt, facts)
-    if feed is not None:
+    if feed is not None and facts.rank == 0:
         live.feed(feed)
     return feed
 

@@ -4,8 +4,9 @@ A rank needs no package for it, and a command's Python may have none. The files 
 records of TFRecord with `Event` messages of protocol buffers, of which four fields are needed (`encode_*` below).
 
 All attempts write to one folder. TensorBoard reads its files in the order of their names, which begin with the attempt.
-An attempt that goes on from step S begins with a SessionLog START at S + 1: TensorBoard then hides what earlier
-attempts wrote at that step and later ones, as with `purge_step` of torch's SummaryWriter.
+Each begins with a SessionLog START: of an attempt that goes on from step S, at S + 1. TensorBoard then hides what
+earlier attempts wrote at that step and later ones, as with `purge_step` of torch's SummaryWriter, but not at the first
+START of a folder. Its faster loader looks at the steps of the points alone, and hides from the first that is written again.
 """
 
 from __future__ import annotations
@@ -81,10 +82,8 @@ class EventFiles:
             ]
         )
 
-    def _first_step(self, step: int) -> int | None:
-        """The step from which on earlier attempts are to be hidden; None in a first attempt."""
-        if self._place.attempt == 0:
-            return None
+    def _first_step(self, step: int) -> int:
+        """The step from which on earlier attempts are to be hidden. `step`: that of the first record."""
         restored = [
             as_int(event.get("step"))
             for event in events.read(self._place.folder.events, "restored")
@@ -111,14 +110,13 @@ class EventFile:
     def is_open(self) -> bool:
         return self._descriptor is not None
 
-    def open(self, first_step: int | None) -> None:
+    def open(self, first_step: int) -> None:
         """Makes the file, and hides the steps of earlier attempts from `first_step` on. Raises NotWritten."""
         now = time.time()
-        head = [encode_version(now)] + ([] if first_step is None else [encode_start(now, first_step)])
         try:
             held(self._path.parent).mkdir(mode=0o750, parents=True, exist_ok=True)
             self._descriptor = open_append(self._path)
-            self.append(head)
+            self.append([encode_version(now), encode_start(now, first_step)])
         except (OSError, NotWritten) as error:
             self.close()
             raise NotWritten(str(error)) from error

@@ -31,7 +31,8 @@ def open_sink(options: Wandb, place: Place) -> WandbRun:
         resume="allow",
         mode=options.mode,
         dir=str(place.folder.path),
-        settings=wandb.Settings(silent=True, console="off", init_timeout=_INIT_SECONDS),
+        # Its own measurements would read the GPUs a second time.
+        settings=wandb.Settings(silent=True, console="off", init_timeout=_INIT_SECONDS, x_disable_stats=True),
     )
     run.define_metric("*", step_metric=_STEP)
     return WandbRun(run)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from slurmopt.job.sinks.record import NotWritten, Place, Record
 from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
 
-accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+accumulator = pytest.importorskip("tensorboard.backend.event_processing.plugin_event_accumulator")
 
 TRAIN = """
 import slurmopt
@@ -29,15 +31,19 @@ def main(config):
 
 def scalars(folder: Path, tag: str) -> dict[int, float]:
     """Step → value, as TensorBoard shows the tag."""
-    reader = accumulator.EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    from tensorboard.util import tensor_util
+
+    reader = accumulator.EventAccumulator(str(folder), tensor_size_guidance={"scalars": 0})
     reader.Reload()
-    return {event.step: event.value for event in reader.Scalars(tag)}
+    points = [(event.step, tensor_util.make_ndarray(event.tensor_proto).item()) for event in reader.Tensors(tag)]
+    assert len(dict(points)) == len(points), "a step is there twice"
+    return dict(points)
 
 
 def tags(folder: Path) -> list[str]:
     reader: Any = accumulator.EventAccumulator(str(folder))
     reader.Reload()
-    return sorted(reader.Tags()["scalars"])
+    return sorted(reader.Tags()["tensors"])
 
 
 @pytest.mark.slow
@@ -81,6 +87,25 @@ def test_the_measurements_of_a_node_are_a_run_of_their_own(runner: Runner) -> No
     assert tags(hardware) == ["gpu0/power", "node/cpu", "rank0/step"]
 
 
+@pytest.mark.slow
+def test_of_another_node_there_are_measurements_alone(runner: Runner) -> None:
+    """The first rank of the second node of two: what it gives to progress is not the training's."""
+    node = os.uname().nodename
+    write_series(runner.folder, node, [{"gpu0.power": 300.0, "rank1.step": 7.0}])
+    runner.module("train", "import slurmopt\nfor step in range(10):\n    slurmopt.progress(step, loss=step)\n")
+    words = {"RANK": 1, "LOCAL_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 1, "NODE_RANK": 1, "NNODES": 2}
+    runner.environment = {name: str(value) for name, value in words.items()}
+    runner.make_folders()
+    options = sinks(tensorboard={"folder": "auto"}, wandb={"project": "mine"})
+    process = runner._python(
+        sys.executable, "slurmopt.job", str(runner.folder.path), *options, "--", sys.executable, "train.py"
+    )
+    assert process.communicate(timeout=60)[0] == ""
+    assert process.returncode == 0
+    assert [path.name for path in runner.folder.tensorboard.iterdir()] == ["hardware"]
+    assert scalars(runner.folder.tensorboard / "hardware" / node, "gpu0/power") == {7: 300.0}
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     folder = RunFolder(tmp_path / "runs" / "test" / "one")
@@ -108,7 +133,6 @@ def test_a_folder_of_the_users_has_one_folder_for_each_run(place: Place, tmp_pat
 
 @pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root can mount a small disk")
 def test_what_fills_a_disk_is_written_whole_once_there_is_space(place: Place, tmp_path: Path) -> None:
-    import subprocess
 
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -127,3 +151,16 @@ def test_what_fills_a_disk_is_written_whole_once_there_is_space(place: Place, tm
         assert len(scalars(disk / "test" / "one", "loss")) == 500
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.slow
+def test_a_launch_leads_to_an_event_file(project: Path) -> None:
+    (project / "train.py").write_text(TRAIN.format(first=1, last=11, scale=1))
+    words = ["launch.backend=local", "launch.json=true", "task._target_=train.main", "resources.tasks_per_node=2"]
+    command = [sys.executable, "-m", "slurmopt.launch", *words, f"metrics.tensorboard.folder='{project}/a b'"]
+    ended = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    run = RunFolder(Path(json.loads(ended.stdout)["run"]))
+    assert "slurmopt: " not in run.rank_log(0, 0).read_text()
+    folder = project / "a b" / run.name / run.id
+    assert scalars(folder, "rate") == dict.fromkeys(range(1, 11), 0.5)
