@@ -60,6 +60,15 @@ def test_a_child_that_was_started_again_is_counted_with_the_first() -> None:
     assert children.counted({"steps": 1.0}) == {"steps": 9.0, "tokens": 11.0, "memory_allocated_peak": 7.0}
 
 
+def test_workers_at_the_same_time_share_the_rank_s_time_and_make_its_steps_together() -> None:
+    children = ChildMeasurements()
+    own = {RUNNING: 100.0}
+    for child in "abcd":
+        children.take(message(child, {"input": 40, RUNNING: 60}, steps=10, tokens=7), own)
+    assert children.spent(own) == {"input": 40.0, RUNNING: 60.0}
+    assert children.counted({}) == {"steps": 10, "tokens": 28}
+
+
 def test_a_lost_message_loses_nothing() -> None:
     lossy, whole = ChildMeasurements(), ChildMeasurements()
     for step in range(1, 11):

@@ -105,15 +105,16 @@ def test_stages_of_a_shell_script_are_added_up(runner: Runner) -> None:
 FORKS = """
 import multiprocessing, os, time
 from torch.utils.data import DataLoader, Dataset
-from slurmopt import progress, watch
+from slurmopt import phase, progress, watch
 
 class Slow(Dataset):
     def __len__(self):
         return 8
 
     def __getitem__(self, index):
-        for _ in watch(iter([1])):  # in the workers
-            time.sleep(0.05)
+        with phase("decoding"):  # in the workers
+            for _ in watch(iter([1])):
+                time.sleep(0.05)
         return index
 
 def helper():
@@ -142,6 +143,7 @@ def test_workers_and_forked_helpers_are_not_counted(runner: Runner, task: tuple[
     beat = ended(runner)
     assert beat.counted == {"steps": 16, "samples": 16}
     assert beat.spent["input"] >= 0.3  # two workers, 0.8 s of work each
+    assert "decoding" not in beat.spent
     assert "Error" not in runner.log(0)
 
 

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from slurmopt.job.heartbeat.activity_clock import FIRST_STEP, LONGEST_NAME, MOST_NAMES, OTHERS, RUNNING
-from slurmopt.job.heartbeat.counters import PEAK
+from slurmopt.job.heartbeat.counters import PEAK, STEPS
 from slurmopt.run_folder.json_values import number, text
 
 _MOST_CHILDREN = 64
@@ -27,6 +27,7 @@ class ChildMeasurements:
         self._counted: dict[str, dict[str, float]] = {}
         self._now: str | None = None
         self._before = 0.0
+        self._share = 1.0
 
     def take(self, message: Any, own: dict[str, float]) -> None:
         """Takes in a child's message. `own`: the rank's own activities at this moment."""
@@ -49,7 +50,8 @@ class ChildMeasurements:
         if not self._spent:
             return own
         available, told = _of_children(own), _sum(self._spent)
-        share = min(1.0, available / told) if told else 1.0  # below 1 where several measure at the same time
+        share = min(1.0, available / told) if told else 1.0
+        self._share = share  # a half where two measure at the same time
         joined = {name: value for name, value in own.items() if name not in (RUNNING, FIRST_STEP)}
         for spent in self._spent.values():
             for name, value in spent.items():
@@ -61,10 +63,10 @@ class ChildMeasurements:
         return {name: value for name, value in joined.items() if value > 0}
 
     def counted(self, own: dict[str, float]) -> dict[str, float]:
-        """The rank's sums with those of its children."""
+        """The rank's sums with those of its children. Children that work at the same time make the same steps."""
         joined = dict(own)
         for counted in self._counted.values():
-            _join(joined, counted)
+            _join(joined, {**counted, STEPS: round(counted[STEPS] * self._share)} if STEPS in counted else counted)
         return joined
 
     def _fold(self) -> None:

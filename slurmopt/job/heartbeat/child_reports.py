@@ -12,12 +12,13 @@ import os
 import select
 import socket
 import struct
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from slurmopt.job.heartbeat.activity_clock import RUNNING
+from slurmopt.job.heartbeat.activity_clock import FIRST_STEP, RUNNING
 from slurmopt.job.heartbeat.training_meter import TrainingMeter
 
 PROGRESS = "SLURMOPT_PROGRESS"
@@ -79,6 +80,13 @@ def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:
     return None
 
 
+def _is_helper() -> bool:
+    """Whether `multiprocessing` started this process, as it does a DataLoader's workers: without steps of its own it is
+    not the training, though what it loads data with may have phases."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
 class ChildReports:
     """The child's end: sends steps to the rank's process, a few times a second at most, and the last one at exit."""
 
@@ -92,8 +100,7 @@ class ChildReports:
         self._sent = float("-inf")
         self._id = os.urandom(8).hex()
         self.phase = RUNNING
-        self.meter = TrainingMeter()
-        self.meter.clock.enter(RUNNING)
+        self.meter = TrainingMeter(FIRST_STEP)
         self._waiting: tuple[Any, ...] | None = None
         self._last: tuple[int, int | None] | None = None
         self._steps: deque[str] = deque(maxlen=_MOST_STEPS)
@@ -138,6 +145,8 @@ class ChildReports:
     def _tell_measured(self, timeout: float, has_ended: bool = False) -> None:
         """Sends all that was measured so far: what is lost on the way, the next message makes good. In a message of its
         own, for a rank of an earlier version would take no longer form of a step's."""
+        if self._last is None and _is_helper():
+            return
         clock = self.meter.clock
         measured = {
             "id": self._id,

@@ -59,7 +59,6 @@ class CommandTask:
         self._deliver()  # what arrived before the process id was known
         self._live.meter.clock.end_first_step()  # most commands report no steps; a child that does tells of its first
         self._live.enter("running")
-        self._live.name_gpus()
         if self._facts.rank == 0:
             environment_info.note(self._call.folder, self._attempt, self._facts)
         process_tree.wait(process.pid)

@@ -41,7 +41,6 @@ class FunctionTask:
                 self._group.join()
             ddp_timings.find_models()
             self._live.enter("running")
-            self._live.name_gpus()
             if self._facts.rank == 0:
                 environment_info.note(self._call.folder, self._attempt, self._facts)
             return failures.finished(_storable(function(config)))

@@ -151,6 +151,7 @@ def run_rank(argv: list[str]) -> Outcome:
             call = of_point(call, facts.rank)
         except UNPREPARED as error:
             return unprepared(error, live)
+        live.name_gpus()  # not for packed points, which take milliseconds
         return run_task(call, attempt, facts, live)
 
 
