@@ -156,5 +156,5 @@ def _rows(
             str(step) if column.endswith(".step") else f"{value + (number % 9) / 100:.5g}"
             for column, value in zip(columns, at, strict=True)
         ]
-        rows.append(f"[{end:.2f},{every:.3f},{','.join(values)}]")
+        rows.append(f"[{end:.2f},{every + number % 5 / 1000:.3f},{','.join(values)}]")
     return rows

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from slurmopt.report.run_record import RunRecord
 from slurmopt.run_folder import events, time_spent
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.process import machine, started_at
 from slurmopt.run_folder.series import Series
 
 T = 1_790_000_000.0
@@ -141,6 +146,54 @@ def test_a_run_that_came_back(run: Run, tmp_path: Path) -> None:
     assert (record.attempts[0].durable_step, record.attempts[1].restored_step) == (80, 80)
     (brief,), _ = gather_many([again.folder])
     assert brief.ledger.attempts[0][buckets.LOST] == pytest.approx(first[buckets.LOST], abs=10)
+
+
+def test_a_run_that_hung(run: Run, tmp_path: Path) -> None:
+    """Its last step was 30 s before the watchdog found that it hangs, and 40 s before its end."""
+    hung = Run(tmp_path / "runs" / "mine" / "hung")
+    hung.begin(0, T + 60)
+    spent = {**LIFE, "running": 80.0}
+    beats = [
+        hung.beat(0, rank, T + 60, outcome=None, spent=spent, time=T + 185, step_time=T + 160) for rank in range(4)
+    ]
+    hung.note(T + 190, "hang", attempt=0, rank=1, node="node1", step=100, seconds=30.0)
+    hung.end(0, T + 200, beats, outcome="killed", cause="hang", next="requeue")
+    record = read(hung)
+    assert record.attempts[0].stalled_since == T + 160
+    assert record.ledger[buckets.STALLED] == pytest.approx(4 * 40_000, abs=8)
+
+
+@pytest.fixture
+def live(run: Run, tmp_path: Path) -> Iterator[Run]:
+    """A run of the local backend, whose runner lives."""
+    made = Run(tmp_path / "runs" / "mine" / "live")
+    argv = [sys.executable, "-c", "input()", str(made.folder.path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as runner:
+        pid = runner.pid
+        facts = {"pid": pid, "pid_started": started_at(pid), "host": socket.gethostname(), "machine": machine()}
+        made.note(time.time() - 130, "submitted", token="t8", backend="local", job=f"local-{pid}", **facts)
+        yield made
+
+
+def test_a_run_that_runs(live: Run) -> None:
+    now = time.time()
+    live.begin(0, now - 120, job="local-1", nodes="node1")
+    for rank in range(2):
+        live.beat(
+            0, rank, now - 115, world_size=2, outcome=None, phase="running", spent=LIFE, started=now - 110,
+            time=now - 10, step_time=now - 11,
+        )  # fmt: skip
+    record = gather(live.folder)
+    assert (record.state, record.attempts[0].alive) == ("running", True)
+    ledger = record.ledger
+    assert ledger[buckets.COMPUTE] >= 2 * 69_000  # as it goes on since the heartbeats
+    assert ledger[buckets.UNKNOWN] == 0
+    assert ledger.provisional
+    assert ledger.attempts[0].at_risk is None  # no durable step is known
+    live.note(now - 60, "checkpoint", attempt=0, step=50, tier="shared", checkpoint="step-50", bytes=10, seconds=0.1)
+    at_risk = gather(live.folder).ledger.attempts[0].at_risk
+    assert at_risk is not None
+    assert 0 < at_risk < ledger[buckets.COMPUTE] + ledger[buckets.INPUT]
 
 
 def test_a_run_that_never_started(run: Run, tmp_path: Path) -> None:

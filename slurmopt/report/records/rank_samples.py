@@ -10,14 +10,16 @@ from slurmopt.ledger.record import Sample
 from slurmopt.run_folder.series import Series
 
 _SHARE = re.compile(r"rank(\d{1,7})\.(.+)\.share")
-_FEWEST = 4
-"""Of a rank."""
+_FEWEST = 40
+"""Of a rank; where there are too many ranks for that, only the first ones of each node have samples."""
 
 
 def rank_samples(series: Series, most: int) -> dict[int, tuple[Sample, ...]]:
     """Rank → its samples, oldest first; about `most` of all ranks of the node. Of long attempts not every row becomes
     one: half of them are the newest rows, where an attempt's end is looked at, and half are spread over the others."""
     columns = _columns(series)
+    while len(columns) > 1 and most < _FEWEST * len(columns):  # the ranks of a node make their steps together
+        columns.popitem()
     of_each = max(_FEWEST, most // max(1, len(columns)))
     return {rank: tuple(_samples(series, rank, names, of_each)) for rank, names in columns.items()}
 
