@@ -23,13 +23,11 @@ from slurmopt.run_folder.json_values import as_int, text
 from slurmopt.units import human_bytes, human_seconds
 
 HARDWARE_XIDS = {
-    46: "the GPU stopped processing", 48: "double-bit ECC error", 54: "auxiliary power is not connected",
-    62: "internal micro-controller halt", 64: "row remapping failed", 74: "NVLink error", 79: "fell off the bus",
-    92: "high single-bit ECC error rate", 95: "uncontained ECC error", 110: "security fault",
+    46: "the GPU stopped processing", 48: "double-bit ECC error", 62: "internal micro-controller halt",
+    64: "row remapping failed", 74: "NVLink error", 79: "fell off the bus", 95: "uncontained ECC error",
     119: "GSP does not answer", 120: "GSP error", 136: "ALI training failure", 140: "unrecovered ECC error",
-    143: "GPU initialization failure",
 }  # fmt: skip
-"""XIDs after which NVIDIA's catalog has the GPU reset or the node looked at."""
+"""XIDs after which NVIDIA's catalog has the GPU reset or the node looked at. After 63 and 94 a restart is enough."""
 PROGRAM_XIDS = {
     13: "graphics engine exception, mostly an index out of bounds", 31: "memory page fault, an illegal address",
     68: "video decoder exception", 69: "graphics engine class error",
@@ -38,6 +36,10 @@ PROGRAM_XIDS = {
 FOREIGN_SHARE = 0.2
 """Processes of others on the GPU, on average. What the job before left is gone after seconds."""
 MORE_MEMORY = 1.5
+LONG_HANG = 900.0
+"""Seconds after which it is worth to be told earlier."""
+_LOG_OF_CONNECTIONS = "+environment.variables.TORCH_CPP_LOG_LEVEL=INFO"
+"""torch then logs which other rank it waits for."""
 
 
 def hangs(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
@@ -76,7 +78,7 @@ def _signature(evidence: AttemptEvidence, hang: HangFacts) -> tuple[str, str, st
     if hang.phase == "input":
         return "input", f"{who} waited for its loader, which delivered nothing", "DataLoader(dataset, timeout=300)"
     if hang.step is None:
-        change = "restart.hang_after=10m"
+        change = "restart.hang_after=10m" if hang.seconds > LONG_HANG else _LOG_OF_CONNECTIONS
         return "before the first step", f"{who} never made a step (phase {hang.phase or 'unknown'})", change
     change = "+environment.variables.TORCH_DISTRIBUTED_DEBUG=DETAIL"
     return "collective", f"{who} stopped at step {hang.step}, and the others waited for it in a collective", change

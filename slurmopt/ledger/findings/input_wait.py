@@ -89,7 +89,7 @@ def _cause(evidence: AttemptEvidence, share: float) -> _Cause:
     node = _busiest(evidence)
     if node is None or "cpu" not in node.means or not node.cpus:
         absent = "what it waits for is unknown: CPU and I/O of the node were not measured"
-        return _Cause(None, finding.LIKELY, "for what is unknown", (absent,), _workers(_cpus_per_rank(evidence, node)))
+        return _Cause(None, finding.LIKELY, "the cause is unknown", (absent,), _workers(_cpus_per_rank(evidence, node)))
     used = node.means["cpu"]
     cores = f"{node.node}: {used:.1f} of {node.cpus:.0f} CPUs in use"
     if (throttled := node.share("cpu_quota_throttled")) >= QUOTA_SHARE:
@@ -120,7 +120,7 @@ def _with_free_cpus(evidence: AttemptEvidence, node: NodeEvidence, cores: str, s
         sure = finding.LIKELY if disk >= DISK_READS or disk >= reads / 2 else finding.POSSIBLE
         return _Cause("storage", sure, "the storage delivers it too slowly", (cores, read), _workers(2 * cpus, 4))
     unknown = "it neither computes nor reads files: it may wait for the network, a lock or another process"
-    return _Cause(None, finding.POSSIBLE, "for what is unknown", (cores, read, unknown), _workers(cpus))
+    return _Cause(None, finding.POSSIBLE, "the cause is unknown", (cores, read, unknown), _workers(cpus))
 
 
 def _busiest(evidence: AttemptEvidence) -> NodeEvidence | None:

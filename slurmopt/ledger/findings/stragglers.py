@@ -124,7 +124,7 @@ def _found(evidence: AttemptEvidence, worst: _Straggler, same: Sequence[RankEvid
     rank, share = worst.rank, worst.excess / worst.step
     nodes = {other.node for other in same}
     whole_node = len(same) > 1 and len(nodes) == 1 and len(same) == len(evidence.ranks_of(rank.node))
-    who = f"All ranks of {rank.node}" if whole_node else f"Rank {rank.rank} on {rank.node}"
+    who = f"Node {rank.node}" if whole_node else f"Rank {rank.rank} on {rank.node}"
     lines = worst.lines
     if len(same) > 1 and not whole_node:
         lines += ("also slow: " + named([f"rank {other.rank}" for other in same if other is not rank]),)
@@ -157,6 +157,8 @@ def _change(evidence: AttemptEvidence, worst: _Straggler) -> str:
     if worst.cause == "input":
         workers = evidence.config.cpus_per_task or 4
         return f"DataLoader(dataset, num_workers={max(2, workers)})"
+    if worst.cause == "backward" and not evidence.has_gpus:
+        return f"torch.profiler.profile()  # around some steps of rank {worst.rank.rank} and of another one"
     if worst.cause == "backward":
         return exclude(evidence, worst.rank.node)
     return f"if step % 100 == 0:  # around what rank {worst.rank.rank} alone does in each step"
