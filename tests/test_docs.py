@@ -297,10 +297,10 @@ def test_the_configs_of_the_frameworks_page_run_as_often_as_it_says(
 
 
 def documented_files() -> list[re.Pattern[str]]:
-    """The first column of the run folder's table, as patterns: K, R and JOBID stand for anything."""
+    """The first column of the run folder's table, as patterns: K, R, JOBID and NODE stand for anything."""
     names = re.findall(r"^\| `([^`]+)` \|", text("docs/run-folder.md").split("## The journal")[0], re.MULTILINE)
     escaped = [re.escape(name) + (".*" if name.endswith("/") else "") for name in names]
-    return [re.compile(re.sub(r"(?<=-)(K|R|JOBID)\b", "[^/]+", name)) for name in escaped]
+    return [re.compile(re.sub(r"(?<=[-/])(K|R|JOBID|NODE)\b", "[^/]+", name)) for name in escaped]
 
 
 @needs_torch
@@ -314,7 +314,14 @@ def test_every_file_that_the_layout_names_is_documented() -> None:
     run = RunFolder(Path("/runs/name/id"))
     named = [getattr(run, name) for name, kind in vars(RunFolder).items() if isinstance(kind, property)]
     named += [run.job_log("7"), run.rank_log(0, 1), run.heartbeat(0, 1), run.stop_request(0)]
-    named += [run.hang(0), run.stacks_request(0), run.slurm_said(0), run.requeue_wish()]
+    named += [
+        run.series(0, "n1"),
+        run.recent_series(0, "n1"),
+        run.hang(0),
+        run.stacks_request(0),
+        run.slurm_said(0),
+        run.requeue_wish(),
+    ]
     table = text("docs/run-folder.md")
     for path in (path.relative_to(run.path) for path in named if isinstance(path, Path) and path != run.path):
         known = any(pattern.fullmatch(str(path)) for pattern in documented_files())

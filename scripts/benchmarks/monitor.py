@@ -109,8 +109,8 @@ def sampler(run: Path) -> Sample:
 
     with ranks() as pids:
         here = Here(
-            folder=str(run), attempt=0, node="n", pid=pids[0], pid_started=started_at(pids[0]), ranks=list(range(RANKS)),
-            every=5.0, sources=("gpu", "node", "network", "ranks"),
+            folder=str(run), attempt=0, node="n", pid=pids[0], pid_started=started_at(pids[0]),
+            ranks=list(range(RANKS)), every=5.0, sources=("gpu", "node", "network", "ranks"),
         )  # fmt: skip
         words = [sys.executable, "-m", "slurmopt.job.monitor", here.to_json_arg()]
         process = subprocess.Popen(words, stdin=subprocess.PIPE)

@@ -42,6 +42,8 @@ class Monitor:
         readable(self.every, seconds, "monitor.every")
         if self.every is None or not 1 <= seconds(self.every) <= _MOST_SECONDS:
             raise ConfigError(f"{self.every!r} is not valid; valid: 1s to 5m", "monitor.every")
+        if not self.sources:
+            raise ConfigError(f"has no words; valid: {', '.join(SOURCES)}, or monitor.sampler=false", "monitor.sources")
         for source in self.sources:
             one_of(source, SOURCES, "monitor.sources")
 

@@ -1,4 +1,4 @@
-"""On a Slurm with cgroups: its signals go to what slurmstepd started and no further, and the sampler reads the step's."""
+"""On a Slurm with cgroups: its signals go to what slurmstepd started, and no further; the sampler reads the step's."""
 
 from __future__ import annotations
 

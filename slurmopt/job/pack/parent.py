@@ -14,7 +14,7 @@ from slurmopt.job.facts import environment_info, open_files, process_tree
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.health.check import check
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
-from slurmopt.job.monitor.start import start
+from slurmopt.job.monitor.start import Sampler, start
 from slurmopt.job.pack.archiving import Archiving
 from slurmopt.job.pack.attempts import Attempts
 from slurmopt.job.pack.journal import TaskJournal
@@ -53,12 +53,10 @@ def main(argv: list[str]) -> NoReturn:
     except (OSError, SlurmoptError) as error:
         outcome = failures.outcome_of(error)
         say(outcome.error or outcome.outcome)
-    if sampler is not None:
-        sampler.close()
-    _end(live, outcome, loop.archiving if loop is not None and outcome.outcome != REQUEUE else None)
+    _end(live, sampler, outcome, loop.archiving if loop is not None and outcome.outcome != REQUEUE else None)
 
 
-def _end(live: HeartbeatWriter, outcome: Outcome, archiving: Archiving | None) -> NoReturn:
+def _end(live: HeartbeatWriter, sampler: Sampler | None, outcome: Outcome, archiving: Archiving | None) -> NoReturn:
     """Ends all processes of the points, reports the outcome, and ends this process. `archiving`: to be finished; None
     where the next attempt archives the points."""
     # A batch that was killed while it deletes the records of a point would leave a part of them behind.
@@ -66,6 +64,8 @@ def _end(live: HeartbeatWriter, outcome: Outcome, archiving: Archiving | None) -
     if (who := signals.asked()) is not None:
         live.note_asked(who)
     live.end(outcome)
+    if sampler is not None:
+        sampler.close()
     if outcome.outcome not in (FINISHED, REQUEUE):
         print(f"slurmopt: {outcome.error}", file=sys.stderr, flush=True)
     if archiving is not None:
