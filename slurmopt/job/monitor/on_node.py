@@ -19,7 +19,7 @@ from slurmopt.run_folder import private
 from slurmopt.run_folder.layout import RunFolder
 
 
-class _Told(Exception):  # noqa: N818  it is no error
+class _Told(Exception):
     """SIGTERM has come."""
 
 
