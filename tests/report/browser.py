@@ -114,6 +114,11 @@ class Browser:
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(shot["data"]))
 
+    def picture(self, width: int, height: int) -> bytes:
+        """The upper part of the page as a PNG."""
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        return base64.b64decode(self.call("Page.captureScreenshot", clip=clip)["data"])
+
     def pdf(self) -> bytes:
         """The page as it prints."""
         return base64.b64decode(self.call("Page.printToPDF", preferCSSPageSize=True)["data"])

@@ -26,7 +26,7 @@ STATS = {
 
 
 def packed(value: Any) -> str:
-    return "JS1:" + base64.b64encode(gzip.compress(json.dumps(value).encode())).decode()
+    return "JS1:" + base64.b64encode(gzip.compress(json.dumps(value).encode(), mtime=0)).decode()
 
 
 USAGE = JobUsage(
