@@ -6,7 +6,8 @@ records of TFRecord with `Event` messages of protocol buffers, of which four fie
 All attempts write to one folder. TensorBoard reads its files in the order of their names, which begin with the attempt.
 Each begins with a SessionLog START: of an attempt that goes on from step S, at S + 1. TensorBoard then hides what
 earlier attempts wrote at that step and later ones, as with `purge_step` of torch's SummaryWriter, but not at the first
-START of a folder. Its faster loader looks at the steps of the points alone, and hides from the first that is written again.
+START of a folder. Its faster loader looks at the steps of the points alone, and hides from the first that is written
+again.
 """
 
 from __future__ import annotations
