@@ -135,6 +135,8 @@ class ChildReports:
     def flush(self, timeout: float = 0.0) -> None:
         """Sends the waiting report. A step does not wait for the queue, which another user of the node may keep full;
         the next step tries again."""
+        if self._waiting is None and not self._steps:
+            return
         self._sent = time.monotonic()
         if self._waiting is not None and self._send(json.dumps(self._waiting).encode(), timeout):
             self._waiting = None

@@ -11,8 +11,8 @@ from slurmopt.job.sinks.record import Record
 from slurmopt.run_folder import series
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.series import Series
-from slurmopt.run_folder.series_format import LAST
 
+_STEP = ".step"
 _EVERY = 5.0
 """Seconds between two looks; a row comes each ten."""
 
@@ -51,5 +51,5 @@ class Rows:
 
 
 def _step(row: dict[str, float]) -> int | None:
-    steps = [value for name, value in row.items() if name.startswith("rank") and name.endswith(LAST)]
+    steps = [value for name, value in row.items() if name.startswith("rank") and name.endswith(_STEP)]
     return int(max(steps)) if steps else None
