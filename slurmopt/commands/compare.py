@@ -19,10 +19,10 @@ from pathlib import Path
 
 from slurmopt.commands.report import to_json
 from slurmopt.errors import InputError
-from slurmopt.report import comparison_text, terminal
 from slurmopt.report.comparison import compared
-from slurmopt.report.fine_series import refine
 from slurmopt.report.gather import gather
+from slurmopt.report.output import comparison_text, terminal
+from slurmopt.report.run.fine_series import refine
 from slurmopt.report.run_record import RunRecord
 from slurmopt.runs import options
 from slurmopt.runs.find import find

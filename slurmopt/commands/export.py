@@ -16,13 +16,13 @@ def main(argv: list[str]) -> int:
     """Runs the command and returns its exit status."""
     args = parser().parse_args(argv)
     if args.target == "grafana":
-        from slurmopt.report import grafana
+        from slurmopt.report.dashboards import grafana
 
         if given := [name for name in ("alarms", "dimension", "region") if getattr(args, name)]:
             raise InputError(f"export: --{given[0]} is for cloudwatch")
         print(json.dumps(grafana.dashboard(), indent=2))
         return 0
-    from slurmopt.report import cloudwatch
+    from slurmopt.report.dashboards import cloudwatch
 
     dimensions = dict(args.dimension or [])
     if not dimensions:

@@ -1,8 +1,8 @@
 """`slurmopt report`: where the GPU-hours of a run went, and what to change.
 
-`--json` prints one object, the fields of `slurmopt.report.run_report.RunReport`: durations are seconds, times seconds
-since the epoch, sizes bytes, shares 0 to 1, energy joules. Unknown values are null. A reading is a number, or a word
-that tells why there is none: `not supported`, `not allowed`, `not measured`.
+`--json` prints one object, the fields of `slurmopt.report.run.run_report.RunReport`: durations are seconds, times
+seconds since the epoch, sizes bytes, shares 0 to 1, energy joules. Unknown values are null. A reading is a number, or a
+word that tells why there is none: `not supported`, `not allowed`, `not measured`.
 
     label state detail experiment folder owner backend jobs created now
     unit               GPU, or CPU where no GPU was allocated; `device` is its name
@@ -36,10 +36,12 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt.errors import ConfigError, InputError, RunError
-from slurmopt.report import build, foreign_job, page, rollup_text, terminal, text
+from slurmopt.report.foreign import foreign_job
 from slurmopt.report.gather import gather_many, gather_sweep
+from slurmopt.report.output import page, rollup_text, terminal, text
 from slurmopt.report.rollup import RollUp, of_sweep, of_user
-from slurmopt.report.run_report import RunReport
+from slurmopt.report.run import build
+from slurmopt.report.run.run_report import RunReport
 from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import options

@@ -48,7 +48,7 @@ import json
 import sys
 
 from slurmopt.report.live import Live, Moment
-from slurmopt.report.terminal import plain, styled
+from slurmopt.report.output.terminal import plain, styled
 from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series.series import Series
 
 _JOULES = 3.6e6
 """Of a kilowatt-hour."""

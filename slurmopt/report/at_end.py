@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from slurmopt.errors import SlurmoptError, one_line, with_place
-from slurmopt.report import build, page
+from slurmopt.report.output import page
+from slurmopt.report.run import build
 from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.access.open_folders import HELD
 from slurmopt.run_folder.layout import RunFolder

@@ -16,11 +16,11 @@ from typing import Any
 
 from slurmopt.errors import RunError
 from slurmopt.ledger.ledger import Account
-from slurmopt.report import build
+from slurmopt.report.run import build
+from slurmopt.report.run.run_report import Share
 from slurmopt.report.run_record import RunRecord
-from slurmopt.report.run_report import Share
 from slurmopt.run_folder.json_values import number, text
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series.series import Series
 from slurmopt.runs.status.progress import from_heartbeat
 
 _BATCHES, _FEWEST = 10, 4

@@ -9,14 +9,14 @@ import time
 from dataclasses import dataclass
 
 from slurmopt.errors import StorageError, one_line
-from slurmopt.report import diagnoses, measures, words
 from slurmopt.report.gather import gather
-from slurmopt.report.terminal import StyledLine
-from slurmopt.run_folder import series as node_series
+from slurmopt.report.output.terminal import StyledLine
+from slurmopt.report.run import diagnoses, measures, words
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series import series as node_series
+from slurmopt.run_folder.series.series import Series
 from slurmopt.units import human_bytes
 
 _MOST_NODES = 24

@@ -20,9 +20,9 @@ from itertools import pairwise
 from slurmopt.ledger import buckets
 from slurmopt.ledger.ledger import AttemptLedger, total
 from slurmopt.ledger.prices import Prices
-from slurmopt.report import build, costs
+from slurmopt.report.run import build, costs
+from slurmopt.report.run.run_report import Cost, Share
 from slurmopt.report.run_record import RunRecord
-from slurmopt.report.run_report import Cost, Share
 from slurmopt.report.sweep_record import SweepRecord
 
 ENDED = ("finished", "failed", "killed", "cancelled", "lost")

@@ -12,7 +12,7 @@ from slurmopt.ledger.record import AttemptRecord
 from slurmopt.run_folder.attempts import Attempt
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series.series import Series
 from slurmopt.runs.status.query import Status
 
 Place = tuple[str, int]

@@ -202,7 +202,7 @@ class RunFolder:
         return self.heartbeats / f"attempt-{attempt}" / "rendezvous"
 
     def series(self, attempt: int, node: str) -> Path:
-        """What the sampler of a node measured: see `slurmopt.run_folder.series`."""
+        """What the sampler of a node measured: see `slurmopt.run_folder.series.series`."""
         return self.kept / "series" / f"attempt-{attempt}" / f"{folder_name(node)}.jsonl"
 
     def recent_series(self, attempt: int, node: str) -> Path:

@@ -16,7 +16,7 @@ from slurmopt.config.schema import Settings
 from slurmopt.config.task import Task
 from slurmopt.errors import ConfigError
 from slurmopt.launching.metrics_price import price_line
-from slurmopt.run_folder.measurements import cloudwatch_names
+from slurmopt.run_folder.series.measurements import cloudwatch_names
 from slurmopt.slurm.script.step import task_arguments
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from private_cluster import wait_until
 
-from slurmopt.run_folder import heartbeat, series
+from slurmopt.run_folder import heartbeat
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.series import series
 
 STEPS = """
 import time

@@ -14,8 +14,9 @@ import pytest
 from launching.conftest import Project
 from private_cluster import PrivateCluster, new_folder, require_slurm, script, unprivileged_user, wait_until
 
-from slurmopt.run_folder import attempts, events, series
+from slurmopt.run_folder import attempts, events
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.series import series
 
 PROGRAM = """
 import os, signal, sys, time

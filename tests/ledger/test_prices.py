@@ -10,8 +10,8 @@ import pytest
 from slurmopt.errors import ConfigError
 from slurmopt.ledger.energy import energy
 from slurmopt.ledger.prices import parse
-from slurmopt.report.price_file import read_prices
-from slurmopt.run_folder.series import Series
+from slurmopt.report.run.price_file import read_prices
+from slurmopt.run_folder.series.series import Series
 
 GOOD = {
     "currency": "EUR",

@@ -6,7 +6,7 @@ import math
 
 from slurmopt.ledger import buckets
 from slurmopt.ledger.finding import CERTAIN, LIKELY, Abstention, Finding
-from slurmopt.report.run_report import AttemptRow, Cost, Line, NodeRow, Panel, RunReport, Share, Usage
+from slurmopt.report.run.run_report import AttemptRow, Cost, Line, NodeRow, Panel, RunReport, Share, Usage
 
 START = 1_763_000_000.0
 HOUR = 3600.0

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from slurmopt.report import foreign_job, jobstats, terminal, text
+from slurmopt.report.foreign import foreign_job, jobstats
+from slurmopt.report.output import terminal, text
 from slurmopt.slurm.job_usage import JobUsage, clock, gpus_of, size, tres
 
 STATS = {

@@ -23,7 +23,7 @@ from slurmopt.run_folder import events, time_spent
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.process import machine, started_at
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series.series import Series
 
 T = 1_790_000_000.0
 LIFE = {"starting": 4.0, "checking": 1.0, "waiting": 5.0, "first step": 10.0, "running": 60.0, "input": 20.0}

@@ -8,15 +8,16 @@ from random import Random
 
 import pytest
 
-from slurmopt.report import curves, measures, pictures
 from slurmopt.report.comparison import differing, flat, speed
-from slurmopt.report.fine_series import joined
 from slurmopt.report.live import Live, spark
-from slurmopt.report.measures import NodeSeries
-from slurmopt.report.run_report import Line, NodeRow, Panel
-from slurmopt.report.terminal import plain
+from slurmopt.report.output import pictures
+from slurmopt.report.output.terminal import plain
+from slurmopt.report.run import curves, measures
+from slurmopt.report.run.fine_series import joined
+from slurmopt.report.run.measures import NodeSeries
+from slurmopt.report.run.run_report import Line, NodeRow, Panel
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series import NOT_ALLOWED, NOT_MEASURED, NOT_SUPPORTED, Series
+from slurmopt.run_folder.series.series import NOT_ALLOWED, NOT_MEASURED, NOT_SUPPORTED, Series
 
 GPUS = {"gpus": [{"index": 0, "name": "NVIDIA H100 80GB HBM3", "memory": 80 * 2**30, "power_limit": 700}], "cpus": 16}
 

@@ -11,9 +11,9 @@ from report.browser import Browser
 from report.sample_reports import report
 
 from slurmopt.ledger.finding import Finding
-from slurmopt.report import page
+from slurmopt.report.output import page
 from slurmopt.report.rollup import Group, Member, RollUp
-from slurmopt.report.run_report import RunReport, Share
+from slurmopt.report.run.run_report import RunReport, Share
 
 
 def opened(browser: Browser, folder: Path, of: RunReport | RollUp, width: int = 1100, dark: bool = False) -> str:

@@ -9,8 +9,8 @@ import pytest
 from report.sample_reports import HOUR, report
 
 from slurmopt.ledger import buckets
-from slurmopt.report import terminal, text
-from slurmopt.report.run_report import RunReport, Share, Usage
+from slurmopt.report.output import terminal, text
+from slurmopt.report.run.run_report import RunReport, Share, Usage
 
 
 def shown(of: RunReport, width: int = 80) -> str:

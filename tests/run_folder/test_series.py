@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from slurmopt.errors import StorageError
-from slurmopt.run_folder import series, series_file
 from slurmopt.run_folder.access.files import NotRegular, TooLarge
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series import series, series_file
+from slurmopt.run_folder.series.series import Series
 
 START = 1_800_000_000.0
 

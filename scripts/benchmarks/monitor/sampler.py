@@ -30,7 +30,7 @@ time.sleep(1000)
 READ = """
 import sys, time, resource
 from pathlib import Path
-from slurmopt.run_folder import series
+from slurmopt.run_folder.series import series
 from slurmopt.run_folder.layout import RunFolder
 run, since = RunFolder(Path(sys.argv[1])), time.process_time()
 for node in run.nodes_with_series(0):

@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 from slurmopt.errors import one_line
-from slurmopt.job.monitor.source import Source
-from slurmopt.job.monitor.sources import Opener
+from slurmopt.job.monitor.sources.source import Source
+from slurmopt.job.monitor.sources.table import Opener
 
 _LONGEST_ERROR = 200
 _OPEN_AGAIN_SECONDS = 60.0
@@ -91,6 +91,9 @@ class Reader:
                 self._done.set()
         if self._source is not None:
             self._source.close()
+            events = self._source.events()  # of the whole attempt
+            with self._lock:
+                self._events += events
 
     def _is_open(self) -> bool:
         """Opens the source, where that is due."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from slurmopt.run_folder.series_format import LAST, PEAK
+from slurmopt.run_folder.series.series_format import LAST, PEAK
 
 
 class Merged:
-    """One value for each column of several intervals. It is the arithmetic of `slurmopt.run_folder.series.merge`, one
-    interval after the other."""
+    """One value for each column of several intervals. It is the arithmetic of `merge` in
+    `slurmopt.run_folder.series.series`, one interval after the other."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}

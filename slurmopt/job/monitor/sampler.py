@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from slurmopt.job.monitor.here import Here
-from slurmopt.job.monitor.node_ranks import NodeRanks
 from slurmopt.job.monitor.reader import Reader
 from slurmopt.job.monitor.rows import Merged
 from slurmopt.job.monitor.series_writer import SeriesWriter
-from slurmopt.job.monitor.sources import openers
+from slurmopt.job.monitor.sources.node_ranks import NodeRanks
+from slurmopt.job.monitor.sources.table import openers
 from slurmopt.job.monitor.start import LEAVE
 from slurmopt.run_folder.access.open_folders import take_over
 from slurmopt.run_folder.process import started_at
@@ -84,9 +84,11 @@ class Sampler:
         self._read(deadline)
         if time.monotonic() - self._began >= _LEAST_ROW:
             self._write_row()
-        self._writer.finish()
         for reader in self._readers:
             reader.close(deadline)
+            for event in reader.take()[1]:
+                self._writer.event(event)
+        self._writer.finish()
 
     def _read(self, deadline: float) -> None:
         """Asks for readings, and takes those that come before `deadline`. Others come into a later row."""

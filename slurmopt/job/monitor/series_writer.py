@@ -15,7 +15,7 @@ from typing import Any
 from slurmopt.job.monitor.line_file import LineFile, padded
 from slurmopt.job.monitor.rows import Merged
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series_format import FORMAT, KEY, LAST, LONGEST_NAME
+from slurmopt.run_folder.series.series_format import FORMAT, KEY, LAST, LONGEST_NAME
 
 MERGED_SECONDS = 600.0
 """The length of a merged row."""

@@ -33,8 +33,8 @@ from slurmopt.run_folder.private import hold_run
 
 MODULES = {
     "tensorboard": "slurmopt.job.sinks.tensorboard",
-    "prometheus": "slurmopt.job.sinks.prometheus",
-    "cloudwatch": "slurmopt.job.sinks.cloudwatch",
+    "prometheus": "slurmopt.job.sinks.prometheus.sink",
+    "cloudwatch": "slurmopt.job.sinks.cloudwatch.sink",
     "wandb": "slurmopt.job.sinks.wandb",
     "mlflow": "slurmopt.job.sinks.mlflow",
 }

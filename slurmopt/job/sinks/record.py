@@ -31,7 +31,7 @@ class Record:
     step: int | None
     """The training's step; of a measurement, the last one that a rank of the node reported, if any."""
     values: Mapping[str, float]
-    """Name → value: what `progress` was given, or a row of `slurmopt.run_folder.series`."""
+    """Name → value: what `progress` was given, or a row of `slurmopt.run_folder.series.series`."""
     hardware: bool = False
     """Whether it is a row of the node's series."""
 

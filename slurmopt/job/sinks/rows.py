@@ -8,9 +8,9 @@ from pathlib import Path
 
 from slurmopt.errors import StorageError
 from slurmopt.job.sinks.record import Record
-from slurmopt.run_folder import series
 from slurmopt.run_folder.access.open_folders import held
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series import series
+from slurmopt.run_folder.series.series import Series
 
 _STEP = ".step"
 _EVERY = 5.0

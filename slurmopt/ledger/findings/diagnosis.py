@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from slurmopt.ledger import finding
 from slurmopt.ledger.finding import Abstention, Diagnosis, Finding
-from slurmopt.ledger.findings import (
+from slurmopt.ledger.findings.evidence import AttemptEvidence
+from slurmopt.ledger.findings.rules import (
     communication,
     failures,
     hardware,
@@ -19,7 +20,6 @@ from slurmopt.ledger.findings import (
     time_shares,
     trends,
 )
-from slurmopt.ledger.findings.evidence import AttemptEvidence
 
 Rule = Callable[[AttemptEvidence], Iterator[Finding | Abstention]]
 

@@ -90,7 +90,7 @@ class RankEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was measured of a GPU or node. Columns are named as in `slurmopt.run_folder.series`, without `gpuN.`."""
+    """What was measured of a GPU or node. Columns are named as in a series of the run folder, without `gpuN.`."""
 
     means: Mapping[str, float] = field(default_factory=dict)
     """Column → its mean while steps were made."""

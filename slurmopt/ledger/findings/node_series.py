@@ -9,7 +9,7 @@ from typing import Any
 
 from slurmopt.ledger.findings.evidence import GpuEvidence, NodeEvidence, Points, RankEvidence
 from slurmopt.run_folder.json_values import as_int, number, text
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series.series import Series
 
 Column = Sequence[float | None]
 STEPPING = ("running", "input", "communication")

@@ -16,7 +16,7 @@ from slurmopt.ledger.findings.node_series import NodeSeries
 from slurmopt.ledger.record import AttemptRecord, RankRecord
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, number, text
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series.series import Series
 
 
 def evidence_of(

@@ -9,9 +9,9 @@ from slurmopt.errors import StorageError, one_line, with_place
 from slurmopt.ledger.record import Sample
 from slurmopt.report.records.rank_samples import rank_samples
 from slurmopt.report.records.thin_series import thinned
-from slurmopt.run_folder import series as node_series
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series import series as node_series
+from slurmopt.run_folder.series.series import Series
 from slurmopt.sweeps.status.parallel import parallel_map
 
 _MOST_VALUES = 2_000_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurmopt.run_folder.json_values import as_int, text
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series.series import Series
 from slurmopt.slurm.hostlist import expand
 
 _MOST = 65536

@@ -11,7 +11,7 @@ from slurmopt.report.records.rank_records import Ranks, of_summary, rank_records
 from slurmopt.run_folder.attempts import Attempt, Event
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, number, text
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series.series import Series
 from slurmopt.run_folder.time_spent import TimeSpent
 
 _LATEST = 1e11

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from slurmopt.ledger.record import Sample
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series.series import Series
 
 _SHARE = re.compile(r"rank(\d{1,7})\.(.+)\.share")
 _FEWEST = 40

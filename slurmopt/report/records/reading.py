@@ -18,7 +18,7 @@ from slurmopt.run_folder.attempts import Attempt, Event
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, text
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series.series import Series
 from slurmopt.run_folder.time_spent import TimeSpent
 from slurmopt.runs import stored_config
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import accumulate
 from operator import mul
 
-from slurmopt.run_folder.series import Series, merge
-from slurmopt.run_folder.series_format import LAST, PEAK
+from slurmopt.run_folder.series.series import Series, merge
+from slurmopt.run_folder.series.series_format import LAST, PEAK
 
 _Group = tuple[int, int, float]
 """Rows that follow each other and become one: the first, the one behind the last, and their length together."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from slurmopt.errors import InputError
-from slurmopt.run_folder.series import NOT_MEASURED, Series
+from slurmopt.run_folder.series.series import NOT_MEASURED, Series
 from slurmopt.runs.metrics.query import AttemptSeries
 
 _FIXED = ("node", "time", "seconds")

@@ -11,10 +11,10 @@ from pathlib import Path
 from slurmopt.errors import RunError, StorageError, one_line
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records
-from slurmopt.run_folder import series
 from slurmopt.run_folder.archive import Archived
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series import series
+from slurmopt.run_folder.series.series import Series
 from slurmopt.runs.find import Selection, find, select, started_point
 
 _GPU = re.compile(r"gpu(\d{1,9})\.")

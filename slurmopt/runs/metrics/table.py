@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from slurmopt.errors import one_line
-from slurmopt.run_folder.series import NOT_MEASURED, Series
-from slurmopt.run_folder.series_format import LAST, PEAK
+from slurmopt.run_folder.series.series import NOT_MEASURED, Series
+from slurmopt.run_folder.series.series_format import LAST, PEAK
 from slurmopt.runs.metrics.query import AttemptSeries
 from slurmopt.runs.text_table import table
 from slurmopt.units import human_bytes, human_seconds

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from job.monitor.laid_out import here, lay_out
 
-from slurmopt.job.monitor import network
-from slurmopt.job.monitor.kernel_files import number
-from slurmopt.job.monitor.network import NetworkSource
+from slurmopt.job.monitor.sources import network
+from slurmopt.job.monitor.sources.kernel_files import number
+from slurmopt.job.monitor.sources.network import NetworkSource
 
 
 def laid_out(tmp_path: Path, count: int) -> None:

@@ -17,8 +17,8 @@ from job.harness import wait_for
 from job.monitor.laid_out import here, lay_out
 
 from slurmopt.job.monitor.here import Here, Roots
-from slurmopt.job.monitor.node import NodeSource
-from slurmopt.job.monitor.node_ranks import NodeRanks
+from slurmopt.job.monitor.sources.node import NodeSource
+from slurmopt.job.monitor.sources.node_ranks import NodeRanks
 
 STEP1 = "slurm_node1/uid_1000/job_7/step_0"
 STEP2 = "system.slice/slurmstepd.scope/job_7/step_0"

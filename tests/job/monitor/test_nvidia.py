@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -15,10 +14,10 @@ from typing import Any
 import pytest
 from job.monitor.nvml_stub import SCENARIOS, Process, Stub
 
-from slurmopt.job.monitor.nvidia.source import COLUMNS
+from slurmopt.job.monitor.sources.nvidia.source import COLUMNS
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series import ABSENT, NOT_ALLOWED, NOT_MEASURED, NOT_SUPPORTED
-from slurmopt.run_folder.series import read as read_series
+from slurmopt.run_folder.series.series import ABSENT, NOT_ALLOWED, NOT_MEASURED, NOT_SUPPORTED
+from slurmopt.run_folder.series.series import read as read_series
 
 pytestmark = pytest.mark.filterwarnings("error")
 Nvml = Callable[..., Stub]
@@ -327,8 +326,6 @@ def test_memory_use_of_the_source(nvml: Nvml) -> None:
 @pytest.mark.parametrize("name", ["h100", "denied", "no_driver", "lost", "hanging"])
 def test_the_sampler_writes_what_the_source_reads(nvml: Nvml, tmp_path: Path, name: str) -> None:
     """The whole sampler, as a rank starts it, and the series that the login side reads."""
-    if importlib.util.find_spec("slurmopt.job.monitor.sampler") is None:
-        pytest.skip("NOT TESTED: this slurmopt has no sampler yet")
     folder = RunFolder(tmp_path / "runs" / "test" / "one")
     folder.make()
     here = {"folder": str(folder.path), "attempt": 0, "node": "node1", "pid": os.getpid(), "pid_started": None,
@@ -350,6 +347,8 @@ def test_the_sampler_writes_what_the_source_reads(nvml: Nvml, tmp_path: Path, na
         assert series.absent["gpu0.util"] == NOT_MEASURED
         return
     assert series.facts["gpus"][0]["index"] == 0
+    if name == "h100":
+        assert [event["gpu"] for event in series.events if event["event"] == "whole"] == [0, 1]
     assert series.mean("gpu0.memory") or name == "hanging"
     for column in GPM:
         assert (series.mean(f"gpu0.{column}") is None) == (series.absent.get(f"gpu0.{column}") is not None)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from job.monitor.nvml_stub import Stub
 
-from slurmopt.job.monitor.nvidia.devices import granted
-from slurmopt.job.monitor.nvidia.processes import job_in
-from slurmopt.run_folder.series import NOT_MEASURED
+from slurmopt.job.monitor.sources.nvidia.devices import granted
+from slurmopt.job.monitor.sources.nvidia.processes import job_in
+from slurmopt.run_folder.series.series import NOT_MEASURED
 
 Nvml = Callable[..., Stub]
 
@@ -218,8 +218,8 @@ def test_the_job_of_a_process(cgroups: str, job: str | None) -> None:
 
 def show(stub: Stub, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "slurmopt.job.monitor.nvidia", *words], capture_output=True, text=True, check=False,
-        env={**os.environ, **stub.environment, **environment}, cwd="/",
+        [sys.executable, "-m", "slurmopt.job.monitor.sources.nvidia", *words],
+        capture_output=True, text=True, check=False, env={**os.environ, **stub.environment, **environment}, cwd="/",
     )  # fmt: skip
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from slurmopt.job.monitor import amd
-from slurmopt.job.monitor.other_gpus import OtherGpus, intel_gpus
-from slurmopt.run_folder.series import NOT_ALLOWED, NOT_MEASURED, NOT_SUPPORTED
+from slurmopt.job.monitor.sources import amd
+from slurmopt.job.monitor.sources.other_gpus import OtherGpus, intel_gpus
+from slurmopt.run_folder.series.series import NOT_ALLOWED, NOT_MEASURED, NOT_SUPPORTED
 
 
 class SimulatedError(Exception):

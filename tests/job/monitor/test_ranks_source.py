@@ -9,8 +9,8 @@ import pytest
 from job.monitor.laid_out import here
 
 from slurmopt.job.monitor.here import Here
-from slurmopt.job.monitor.node_ranks import NodeRanks
-from slurmopt.job.monitor.ranks import RanksSource
+from slurmopt.job.monitor.sources.node_ranks import NodeRanks
+from slurmopt.job.monitor.sources.ranks import RanksSource
 from slurmopt.run_folder.access.files import replace_json
 
 START = 1_800_000_000.0

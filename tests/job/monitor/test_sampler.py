@@ -19,9 +19,9 @@ from slurmopt.job.monitor import sampler as loop
 from slurmopt.job.monitor.reader import Reader
 from slurmopt.job.monitor.sampler import Sampler
 from slurmopt.job.monitor.series_writer import SeriesWriter
-from slurmopt.run_folder import series
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series import series
+from slurmopt.run_folder.series.series import Series
 
 MONITOR = ("--monitor", '{"every":1}', "--heartbeat", "0.3")
 STEPS = """

@@ -17,9 +17,9 @@ from job.harness import REPOSITORY, wait_for
 
 from slurmopt.job.monitor import series_writer
 from slurmopt.job.monitor.series_writer import SeriesWriter
-from slurmopt.run_folder import series
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series import series
+from slurmopt.run_folder.series.series import Series
 
 START = 1_800_000_000.0
 DAY = 86_400

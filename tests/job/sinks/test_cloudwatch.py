@@ -17,13 +17,13 @@ from job.harness import Runner, wait_for
 from job.sinks.conftest import sinks, write_series
 
 from slurmopt.job.rendezvous.ports import free_port
-from slurmopt.job.sinks import cloudwatch
-from slurmopt.job.sinks.collected import MOST_NAMES, Collected, Values
-from slurmopt.job.sinks.emf import documents
+from slurmopt.job.sinks.cloudwatch import sink as cloudwatch
+from slurmopt.job.sinks.cloudwatch.collected import MOST_NAMES, Collected, Values
+from slurmopt.job.sinks.cloudwatch.emf import documents
 from slurmopt.job.sinks.record import Place, Record
-from slurmopt.report import cloudwatch as exported
-from slurmopt.run_folder import measurements
+from slurmopt.report.dashboards import cloudwatch as exported
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.series import measurements
 
 boto3 = pytest.importorskip("boto3")
 pytest.importorskip("moto")

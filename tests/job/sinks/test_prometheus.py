@@ -21,12 +21,12 @@ from job.sinks.conftest import sinks, write_series
 
 from slurmopt.config.metrics import Prometheus
 from slurmopt.job.rendezvous.ports import free_port
-from slurmopt.job.sinks import prometheus
-from slurmopt.job.sinks.latest import MOST_NAMES
+from slurmopt.job.sinks.prometheus import sink as prometheus
+from slurmopt.job.sinks.prometheus.latest import MOST_NAMES
 from slurmopt.job.sinks.record import Place, Record, SinkError, Unusable
-from slurmopt.report.grafana import dashboard
-from slurmopt.run_folder import measurements
+from slurmopt.report.dashboards.grafana import dashboard
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.series import measurements
 
 SERIES = re.compile(r"^(slurmopt_[a-z_]+)(\{[^}]*\})? (\S+)$")
 ROW = {
@@ -103,7 +103,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from slurmopt.config.metrics import Prometheus
-from slurmopt.job.sinks import prometheus
+from slurmopt.job.sinks.prometheus import sink as prometheus
 from slurmopt.job.sinks.record import Place
 from slurmopt.run_folder.layout import RunFolder
 prometheus.open_sink(Prometheus(textfile=sys.argv[1]), Place(RunFolder(Path(sys.argv[2])), 0, "node1", 0, {}))
@@ -160,7 +160,7 @@ def test_a_client_that_says_nothing_holds_up_others_for_seconds_only(
 ) -> None:
     import socket
 
-    from slurmopt.job.sinks import http_server
+    from slurmopt.job.sinks.prometheus import http_server
 
     monkeypatch.setattr(http_server._Handler, "timeout", 0.2)
     sink = prometheus.open_sink(Prometheus(http="127.0.0.1:0"), place(tmp_path))

@@ -12,7 +12,7 @@ from slurmopt.ledger.findings.evidence import AttemptEvidence
 from slurmopt.ledger.findings.records import evidence_of
 from slurmopt.ledger.record import AttemptRecord, RankRecord
 from slurmopt.run_folder.heartbeat import Heartbeat
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series.series import Series
 
 START = 1000.0
 

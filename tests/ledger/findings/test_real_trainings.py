@@ -18,9 +18,9 @@ from slurmopt.ledger.findings.config_facts import config_facts
 from slurmopt.ledger.findings.diagnosis import diagnose_run
 from slurmopt.ledger.findings.records import evidence_of
 from slurmopt.report.gather import gather
-from slurmopt.run_folder import series
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series import Series
+from slurmopt.run_folder.series import series
+from slurmopt.run_folder.series.series import Series
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
 DEADLINE = 280

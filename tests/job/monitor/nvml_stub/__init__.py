@@ -163,7 +163,7 @@ class Process:
     """The sampler's source of GPUs in a process of its own: `read`, `events`, `absent`, `facts`, `close`."""
 
     def __init__(self, before: list[str], environment: dict[str, str]) -> None:
-        command = [*before, sys.executable, str(HERE / "drive.py"), "slurmopt.job.monitor.nvidia"]
+        command = [*before, sys.executable, str(HERE / "drive.py"), "slurmopt.job.monitor.sources.nvidia"]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -1,0 +1,1 @@
+"""The sources of the sampler: what each measures on a node."""

@@ -1,0 +1,1 @@
+"""The metric sink for Prometheus."""

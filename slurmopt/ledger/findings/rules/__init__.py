@@ -1,0 +1,1 @@
+"""The rules of the findings, one module for each kind of waste."""

@@ -1,0 +1,1 @@
+"""Dashboards and alarms for the names that the metric sinks expose."""

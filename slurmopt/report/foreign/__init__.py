@@ -1,0 +1,1 @@
+"""Reports on jobs that slurmopt did not launch."""

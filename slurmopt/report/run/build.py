@@ -1,0 +1,238 @@
+"""Makes the report on a run of what was read of it: ledger, measurements, attempts, findings, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from slurmopt.errors import one_line
+from slurmopt.ledger.gpu_peaks import dense_bf16_tflops
+from slurmopt.ledger.ledger import Account, Ledger
+from slurmopt.report.gather import gather
+from slurmopt.report.run import costs, curves, diagnoses, measures
+from slurmopt.report.run.fine_series import refine
+from slurmopt.report.run.measures import NodeSeries
+from slurmopt.report.run.run_report import AttemptRow, NodeRow, RunReport, Share
+from slurmopt.report.run_record import RunRecord
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.json_values import number, text
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs.history import timeline
+from slurmopt.runs.history.timeline import Entry
+from slurmopt.runs.status.progress import from_heartbeat
+
+_MILLISECONDS = 1000.0
+_MOST_PROBLEMS = 20
+
+
+def report_on(run: RunFolder) -> RunReport:
+    """The report on a run, or on a point of a sweep."""
+    record = gather(run)
+    refine(record)
+    return built(record)
+
+
+def built(record: RunRecord) -> RunReport:
+    """The report of what was read."""
+    ledger, status = record.ledger, record.status
+    report = RunReport(record.label, record.state, now=record.now, unit=ledger.unit)
+    report.detail, report.owner = status.detail, status.owner
+    report.experiment = experiment(record)
+    report.folder = str(record.folder.told(record.folder.path))
+    report.backend, report.jobs, report.created = (
+        status.journal.backend,
+        list(status.journal.jobs),
+        status.journal.created,
+    )
+    _add_ledger(report, ledger)
+    _add_progress(report, record)
+    _add_attempts(report, record)
+    _add_measures(report, record)
+    _add_findings(report, record)
+    report.notes += notes(record)
+    return report
+
+
+def _add_findings(report: RunReport, record: RunRecord) -> None:
+    found = diagnoses.diagnosis(record)
+    report.findings, report.abstentions = list(found.findings), list(found.abstentions)
+    report.notes += found.notes
+    report.helped = diagnoses.helped(record, found)
+    if report.step_rate is None:
+        report.step_rate = found.steps_per_second
+
+
+def experiment(record: RunRecord) -> str | None:
+    """The name under which runs of the same kind are known: `launch.name` of the config, else the folder's."""
+    launch = record.config.get("launch")
+    named = text(launch.get("name")) if isinstance(launch, dict) else None
+    return named if named and "$" not in named else record.name
+
+
+def shares(account: Account) -> list[Share]:
+    """The buckets of an account that are not empty, in their order."""
+    return [Share(name, amount / _MILLISECONDS, account.share(name)) for name, amount in account.in_order()]
+
+
+def _add_ledger(report: RunReport, ledger: Ledger) -> None:
+    report.device_seconds = ledger.allocated / _MILLISECONDS
+    report.shares = shares(ledger)
+    report.provisional = ledger.provisional
+
+
+def _add_progress(report: RunReport, record: RunRecord) -> None:
+    beats = next(
+        (record.heartbeats[number] for number in sorted(record.heartbeats, reverse=True) if record.heartbeats[number]),
+        {},
+    )
+    progress = from_heartbeat(beats[min(beats)]) if beats else record.status.progress
+    report.step, report.total_steps, report.step_rate = progress.step, progress.total_steps, progress.steps_per_second
+    report.rates = rates(list(beats.values()))
+
+
+def rates(beats: Sequence[Heartbeat]) -> dict[str, float]:
+    """Tokens, samples and FLOP per second of all ranks of an attempt, from its first reported step on; those that were
+    counted."""
+    found: dict[str, float] = {}
+    for name in ("tokens", "samples", "flops", "hardware_flops"):
+        each = [rate for beat in beats if (rate := _rate(beat, name)) is not None]
+        if each:
+            found[name] = sum(each)
+    return found
+
+
+def _rate(beat: Heartbeat, name: str) -> float | None:
+    counted = number(beat.counted.get(name)) if isinstance(beat.counted, dict) else None
+    since, until = number(beat.first_step_time), number(beat.step_time)
+    if counted is None or since is None or until is None or until <= since:
+        return None
+    return counted / (until - since)
+
+
+def _add_attempts(report: RunReport, record: RunRecord) -> None:
+    attempts = [record.facts[number].attempt for number in sorted(record.facts)]
+    alive = record.status.alive or record.state == "unknown"
+    entries = timeline.entries(record.folder, attempts, record.now, alive)
+    report.attempts = [_attempt(entry, record) for entry in entries]
+    known = [entry.seconds for entry in entries if entry.seconds is not None]
+    queues = [entry.queue for entry in entries if entry.queue is not None]
+    report.ran, report.queued = (sum(known) if known else None), (sum(queues) if queues else None)
+    ended = record.now if record.status.alive or not entries else entries[-1].ended
+    if report.created is not None and ended is not None:
+        report.wall = max(0.0, ended - report.created)
+    if entries:
+        report.nodes = report.attempts[-1].node_count
+        report.devices = report.attempts[-1].devices
+    if report.step is None:
+        report.step = max((row.last_step for row in report.attempts if row.last_step is not None), default=None)
+
+
+def _attempt(entry: Entry, record: RunRecord) -> AttemptRow:
+    attempt = entry.attempt
+    found = next((one for one in record.attempts if one.number == attempt.number), None)
+    accounts = next((one for one in record.ledger.attempts if one.number == attempt.number), None)
+    error = text((attempt.end or {}).get("error"))
+    return AttemptRow(
+        number=attempt.number,
+        job=attempt.job,
+        nodes=attempt.nodes,
+        node_count=len(found.gpus) if found is not None else entry.nodes,
+        devices=sum(found.gpus.values()) if found is not None else 0.0,
+        start=entry.started,
+        end=entry.ended,
+        queued=entry.queue,
+        restart=entry.restart,
+        first_step=entry.base,
+        last_step=entry.last,
+        steps_lost=entry.lost,
+        cause=entry.cause,
+        error=None if error is None or entry.cause == "finished" else one_line(error)[:300],
+        seconds=entry.seconds,
+        device_seconds=None if accounts is None else accounts.allocated / _MILLISECONDS,
+    )
+
+
+def node_series(record: RunRecord) -> list[NodeSeries]:
+    """The series of each node over all attempts."""
+    by_node: dict[str, list[Any]] = {}
+    for attempt in sorted(record.series):
+        for node, series in record.series[attempt].items():
+            by_node.setdefault(node, []).append(series)
+    return [NodeSeries(node, by_node[node]) for node in by_node]
+
+
+def _add_measures(report: RunReport, record: RunRecord) -> None:
+    nodes = node_series(record)
+    report.device = device_name(nodes) if report.unit == "GPU" else None
+    _add_utilisation(report)
+    _add_cost(report, record, nodes)
+    report.panels = curves.panels(nodes)
+    report.usage = measures.usage(nodes)
+    rows = [NodeRow(node.node, _devices(record, node), _ranks(record, node.node), node.readings) for node in nodes]
+    report.node_rows = measures.with_remarks(rows, _slowest(record.ledger))
+
+
+def _add_cost(report: RunReport, record: RunRecord, nodes: Sequence[NodeSeries]) -> None:
+    prices, notes = costs.known_prices()
+    resources = record.config.get("resources")
+    kind = text(resources.get("gpu_type")) if isinstance(resources, dict) else None
+    when = record.attempts[-1].start if record.attempts else report.created
+    cost, more = costs.cost_of(prices, report.device or kind, report.unit, report.device_seconds, when)
+    series = [one for node in nodes for one in node.series]
+    report.cost, of_energy = costs.with_energy(cost, prices, series, report.device_seconds)
+    report.notes += [*notes, *more, *of_energy]
+
+
+def _add_utilisation(report: RunReport) -> None:
+    """MFU and HFU: FLOP per second of the peak of all GPUs, where the training counted FLOP and the peak is known."""
+    if "flops" not in report.rates or report.device is None or not report.devices:
+        return
+    peak = dense_bf16_tflops(report.device)
+    if peak is None:
+        report.notes.append(f"MFU is unknown: the arithmetic peak of {report.device} is not known")
+        return
+    for name, counted in (("mfu", "flops"), ("hfu", "hardware_flops")):
+        if counted in report.rates:
+            report.rates[name] = report.rates[counted] / (peak * 1e12 * report.devices)
+
+
+def device_name(nodes: Sequence[NodeSeries]) -> str | None:
+    """The name of the GPUs; of several kinds all names."""
+    names = {text(gpu.get("name")) for node in nodes for one in node.series for gpu in measures.gpus_of(one)}
+    return ", ".join(sorted(filter(None, names))[:3]) or None
+
+
+def _devices(record: RunRecord, node: NodeSeries) -> int:
+    allocated = [attempt.gpus[node.node] for attempt in record.attempts if node.node in attempt.gpus]
+    return round(allocated[-1]) if allocated else node.gpus
+
+
+def _ranks(record: RunRecord, node: str) -> tuple[int, ...]:
+    latest = record.attempts[-1].ranks if record.attempts else ()
+    return tuple(sorted({rank.rank for rank in latest if rank.node == node}))
+
+
+def _slowest(ledger: Ledger) -> dict[str, str]:
+    """Node → that it has the rank that the others waited for, in how many attempts."""
+    found: dict[str, list[int]] = {}
+    for attempt in ledger.attempts:
+        if attempt.slowest_node is not None and attempt.slowest_rank is not None:
+            found.setdefault(attempt.slowest_node, []).append(attempt.slowest_rank)
+    return {
+        node: f"the others wait for rank {ranks[-1]}" + (f", in {len(ranks)} attempts" if len(ranks) > 1 else "")
+        for node, ranks in found.items()
+    }
+
+
+def notes(record: RunRecord) -> list[str]:
+    """What is missing, estimated or provisional."""
+    found = [*record.problems, *record.ledger.notes]
+    if record.ledger.provisional:
+        found.append("the ledger may still change: the run may lose its last steps, which only its next attempt shows")
+    if not any(record.series.values()) and record.attempts:
+        found.append(
+            "there are no series: the sampler was off (monitor.sampler), could not write, or is of an older version"
+        )
+    if len(found) > _MOST_PROBLEMS:
+        found = [*found[:_MOST_PROBLEMS], f"and {len(found) - _MOST_PROBLEMS} more"]
+    return found

@@ -1,0 +1,13 @@
+"""The words of the file format of a series: see `slurmopt.run_folder.series.series`."""
+
+from __future__ import annotations
+
+FORMAT = 1
+KEY = "slurmopt_series"
+NOT_SUPPORTED, NOT_ALLOWED, NOT_MEASURED = "not supported", "not allowed", "not measured"
+ABSENT = (NOT_SUPPORTED, NOT_ALLOWED, NOT_MEASURED)
+"""Why a column has no values."""
+PEAK, LAST = "_peak", ".step"
+"""Endings of columns of which intervals have the maximum, and the last value, instead of the mean."""
+LONGEST_NAME = 128
+"""Characters of a column's name, all of them printable."""
