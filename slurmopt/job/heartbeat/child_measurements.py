@@ -64,9 +64,12 @@ class ChildMeasurements:
 
     def counted(self, own: dict[str, float]) -> dict[str, float]:
         """The rank's sums with those of its children. Children that work at the same time make the same steps."""
-        joined = dict(own)
+        joined: dict[str, float] = {}
         for counted in self._counted.values():
-            _join(joined, {**counted, STEPS: round(counted[STEPS] * self._share)} if STEPS in counted else counted)
+            _join(joined, counted)
+        if STEPS in joined:
+            joined[STEPS] = float(round(joined[STEPS] * self._share))
+        _join(joined, own)
         return joined
 
     def _fold(self) -> None:
