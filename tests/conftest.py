@@ -66,7 +66,7 @@ SLOW_FILES = frozenset(
         "checkpoint/test_sharded_optimizers.py",
         "checkpoint/test_storage_kinds.py",
         "hydra_app/test_composed_configs.py",
-        "job/monitor/test_sampler.py",
+        "job/monitor/test_sampler_loop.py",
         "job/monitor/test_sampler_of_a_pack.py",
         "job/monitor/test_series_writer.py",
         "job/test_children.py",

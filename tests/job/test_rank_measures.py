@@ -26,6 +26,12 @@ def ended(runner: Runner, rank: int = 0) -> Heartbeat:
     return beat
 
 
+ENDLESS = """
+    time.sleep(0.3)  # a child tells of its steps five times a second at most
+    progress(11)
+    print("now", flush=True)
+    time.sleep(600)
+"""
 LOOP = """
 import time
 from slurmopt import phase, progress, watch
@@ -81,7 +87,7 @@ def test_what_fails_before_its_first_step_is_not(runner: Runner) -> None:
 
 
 def test_what_a_killed_command_had_measured_is_kept(runner: Runner) -> None:
-    runner.module("train", LOOP + "    progress(11)\n    print('now', flush=True)\n    time.sleep(600)\n")
+    runner.module("train", LOOP + ENDLESS)
     process = runner.start(1, "--heartbeat", "0.3", *COMMAND)
     runner.wait_for_log(0, "now")
     wait_for(lambda: (beat := runner.beat(0)) and beat.step == 11, "the last step")

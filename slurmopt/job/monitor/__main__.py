@@ -12,5 +12,6 @@ import sys  # noqa: E402
 from slurmopt.job.monitor.here import from_word  # noqa: E402
 from slurmopt.job.monitor.sampler import run  # noqa: E402
 
+os.umask(os.umask(0o077) | 0o027)  # what it makes is nobody else's to write, whatever the training's umask
 run(from_word(sys.argv[1]))
 os._exit(0)  # a source that hangs in a driver would keep a thread, and the node's step, alive

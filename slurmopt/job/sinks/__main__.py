@@ -49,6 +49,7 @@ _BEFORE_THE_RANK_LEAVES = 1.0
 
 def main(argv: list[str]) -> int:
     """Runs until nothing more comes; returns the exit status."""
+    os.umask(os.umask(0o077) | 0o022)  # what it makes is nobody else's to write, whatever the training's umask
     parent = os.getppid()
     for number in _IGNORED:  # Slurm's signals are for the training, which ends this process
         signal.signal(number, signal.SIG_IGN)

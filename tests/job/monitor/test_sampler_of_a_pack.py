@@ -41,6 +41,7 @@ def packer(tmp_path: Path) -> Packer:
     return Packer(sweep, code)
 
 
+@pytest.mark.speed(reason="the sampler has 0.4 s for its last reading")
 def test_an_array_task_has_one_sampler_from_its_first_point_to_its_last(packer: Packer) -> None:
     packer.points(4)
     packer.module(POINT)
