@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.monitor import ranks, sampler
+from benchmarks.monitor import ranks, sampler, throughput
 from benchmarks.report import Report
 from benchmarks.workbench import Workbench
 
 
 def bench(bench: Workbench, report: Report, runs: int) -> None:
-    """Prints the costs of the sampler, of reading series, and of each call."""
+    """Prints the costs of the sampler, of reading series, of each call, and of all of it to a training."""
     sampler.bench(bench, report, runs)
     ranks.bench(bench, report, runs)
+    throughput.bench(bench, report, runs)

@@ -1,0 +1,175 @@
+"""What measuring takes from a training whose steps of 5 ms keep all cores busy: sampler and ranks together.
+
+Two trainings with a rank for each core take turns of some seconds in one run: the one whose turn it is not is stopped
+(SIGSTOP), its sampler included. One is plain Python; the ranks of the other write heartbeats, call `progress` with
+metrics and tokens in each step, and watch their loader; a sampler measures the node beside them.
+
+    throughput.py plain|measured FOLDER RANK ROUNDS      one rank: its count of steps is in a file, all the time
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.report import Report
+from benchmarks.workbench import Workbench
+
+STEP = 0.005
+TURN = 1.5
+TURNS, TRAININGS = 5, 8
+"""Turns of each training, after one that is not counted; pairs of trainings."""
+AT_MOST = 1.0
+"""Per cent of the throughput."""
+RANKS = len(os.sched_getaffinity(0))
+ROUNDS_OF_WORK = 20_000
+
+
+def work(rounds: int) -> int:
+    """The fixed work of a step."""
+    total = 0
+    for number in range(rounds):
+        total += number & 7
+    return total
+
+
+def rounds_of_a_step() -> int:
+    """The rounds that take a step's time on one idle core."""
+    took = min(_timed(ROUNDS_OF_WORK) for _ in range(20))
+    return max(1, round(ROUNDS_OF_WORK * STEP / took))
+
+
+def _timed(rounds: int) -> float:
+    began = time.perf_counter()
+    work(rounds)
+    return time.perf_counter() - began
+
+
+def rank(how: str, folder: Path, number: int, rounds: int) -> None:
+    """Makes steps until it is ended, and writes their number to a file after each."""
+    loader: Iterator[int] = itertools.repeat(0)
+    step_done: Callable[[int], None] = _nothing
+    if how == "measured":
+        loader, step_done = _measured(folder, number)
+    with open(folder / f"{how}-{number}", "wb", buffering=0) as counter:
+        for step, _ in enumerate(loader, 1):
+            work(rounds)
+            step_done(step)
+            counter.seek(0)
+            counter.write(b"%12d" % step)
+
+
+def _nothing(step: int) -> None:
+    """What a plain training reports."""
+
+
+def _measured(folder: Path, number: int) -> tuple[Iterator[int], Callable[[int], None]]:
+    from slurmopt import progress, watch
+    from slurmopt.job.facts.rank_facts import facts_from
+    from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
+    from slurmopt.job.worker import current_run
+
+    words = {"RANK": number, "WORLD_SIZE": RANKS, "LOCAL_RANK": number, "SLURMD_NODENAME": "n"}
+    facts = facts_from({name: str(word) for name, word in words.items()})
+    live = HeartbeatWriter(folder / "heartbeat" / "attempt-0" / f"rank-{number}.json", facts, 10.0, lambda: None)
+    live.start()
+    current_run.become(live)
+    live.enter("running")
+
+    def step_done(step: int) -> None:
+        progress(step, 10**9, loss=0.5, tokens=4096, samples=2)
+
+    return iter(watch(itertools.repeat(0))), step_done
+
+
+class Training:
+    """The processes of one training."""
+
+    def __init__(self, how: str, folder: Path, rounds: int) -> None:
+        self._how, self._folder = how, folder
+        words = [sys.executable, "-m", "benchmarks.monitor.throughput", how, str(folder)]
+        path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+        self._processes: list[subprocess.Popen[bytes]] = [
+            subprocess.Popen([*words, str(number), str(rounds)], env={**os.environ, "PYTHONPATH": path}, cwd=folder)
+            for number in range(RANKS)
+        ]
+        if how == "measured":
+            self._processes.append(_sampler(folder, self._processes[0].pid))
+
+    def steps(self) -> int:
+        """The steps of all ranks so far."""
+        files = [self._folder / f"{self._how}-{number}" for number in range(RANKS)]
+        return sum(int(file.read_bytes() or 0) for file in files if file.exists())
+
+    def turn(self, seconds: float) -> float:
+        """Steps per second of a turn."""
+        self._send(signal.SIGCONT)
+        before, began = self.steps(), time.perf_counter()
+        time.sleep(seconds)
+        rate = (self.steps() - before) / (time.perf_counter() - began)
+        self._send(signal.SIGSTOP)
+        return rate
+
+    def end(self) -> None:
+        self._send(signal.SIGKILL)
+        for process in self._processes:
+            process.wait()
+
+    def _send(self, number: signal.Signals) -> None:
+        for process in self._processes:
+            process.send_signal(number)
+
+
+def _sampler(folder: Path, pid: int) -> subprocess.Popen[bytes]:
+    from slurmopt.job.monitor.here import Here
+    from slurmopt.run_folder.process import started_at
+
+    here = Here(
+        folder=str(folder), attempt=0, node="n", pid=pid, pid_started=started_at(pid), ranks=list(range(RANKS)),
+        every=5.0, sources=("gpu", "node", "network", "ranks"),
+    )  # fmt: skip
+    words = [sys.executable, "-m", "slurmopt.job.monitor", here.to_json_arg()]
+    return subprocess.Popen(words, stdin=subprocess.PIPE)
+
+
+def bench(bench: Workbench, report: Report, runs: int) -> None:
+    """Prints how much throughput measuring takes: the mean over pairs of trainings, and its standard error."""
+    rounds = rounds_of_a_step()
+    losses = [_loss(bench.place(f"monitor-throughput-{number}"), rounds, number) for number in range(TRAININGS)]
+    error = statistics.stdev(losses) / len(losses) ** 0.5
+    print(f"\nthroughput of steps of {1000 * STEP:g} ms on {RANKS} cores, {TRAININGS} pairs of trainings")
+    print(f"  measuring takes {statistics.mean(losses):.2f} % (± {error:.2f}) of it")
+    if error > AT_MOST / 2:
+        report.skip("a verdict on the throughput: the trainings differ too much; measure on a quiet machine")
+        return
+    report.target("throughput that measuring takes", statistics.mean(losses), AT_MOST, "%", binding=False)
+
+
+def _loss(folder: Path, rounds: int, number: int) -> float:
+    """Per cent that the measured one of two trainings loses. Processes of the same code differ by some per cent, as
+    their memory lies elsewhere: only several pairs show what measuring takes."""
+    (folder / "heartbeat" / "attempt-0").mkdir(parents=True)
+    plain, measured = Training("plain", folder, rounds), Training("measured", folder, rounds)
+    losses: list[float] = []
+    try:
+        for training in (plain, measured):
+            training.turn(2 * TURN)
+        for turn in range(TURNS):
+            pair = (plain, measured) if (turn + number) % 2 else (measured, plain)
+            rates = {training: training.turn(TURN) for training in pair}
+            losses.append(100 * (1 - rates[measured] / rates[plain]))
+    finally:
+        plain.end()
+        measured.end()
+    return statistics.median(losses)
+
+
+if __name__ == "__main__":
+    rank(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
