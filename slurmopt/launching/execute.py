@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 from slurmopt.launching.check import check
-from slurmopt.launching.metrics_price import price_line
+from slurmopt.launching.cloudwatch_price import price_line
 
 
 def launch(plan: Plan) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from slurmopt.ledger import buckets
-from slurmopt.ledger.finding import CERTAIN, LIKELY, Abstention, Finding
+from slurmopt.ledger.findings.finding import CERTAIN, LIKELY, Abstention, Finding
 from slurmopt.report.run.run_report import AttemptRow, Cost, Line, NodeRow, Panel, RunReport, Share, Usage
 
 START = 1_763_000_000.0

@@ -10,7 +10,7 @@ import pytest
 from report.browser import Browser
 from report.sample_reports import report
 
-from slurmopt.ledger.finding import Finding
+from slurmopt.ledger.findings.finding import Finding
 from slurmopt.report.output import page
 from slurmopt.report.rollup import Group, Member, RollUp
 from slurmopt.report.run.run_report import RunReport, Share

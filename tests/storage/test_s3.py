@@ -17,7 +17,7 @@ from slurmopt.errors import ConfigError, StorageError
 
 pytest.importorskip("boto3")
 
-from slurmopt.storage.s3 import upload
+from slurmopt.storage.s3 import parts
 from slurmopt.storage.s3.store import S3Store
 
 MIB = 1 << 20
@@ -49,7 +49,7 @@ def store(server: S3Server, prefix: str) -> S3Store:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "PART", MIB)
+    monkeypatch.setattr(parts, "PART", MIB)
 
 
 def noise(size: int, seed: int = 0) -> bytes:
@@ -117,11 +117,10 @@ def test_pieces_are_taken_only_when_there_is_room(store: S3Store, server: S3Serv
 
 
 def test_part_numbers_stay_below_the_limit_of_s3() -> None:
-    from slurmopt.storage.s3.parts import part_size
 
-    sizes = [part_size(number, upload.PART) for number in range(1, 10_001)]
+    sizes = [parts.part_size(number) for number in range(1, 10_001)]
     assert sum(sizes) > 5 * 2**40  # S3's largest object
-    assert sizes[:1000] == [upload.PART] * 1000
+    assert sizes[:1000] == [parts.PART] * 1000
     reached = next(number for number in range(10_000) if sum(sizes[:number]) > 5 * 2**40)
     assert max(sizes[:reached]) <= 5 * 2**30  # S3's largest part
 

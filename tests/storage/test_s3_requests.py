@@ -14,7 +14,7 @@ pytest.importorskip("boto3")
 
 import boto3
 
-from slurmopt.storage.s3 import upload
+from slurmopt.storage.s3 import parts
 from slurmopt.storage.s3.store import S3Store
 
 MIB = 1 << 20
@@ -51,7 +51,7 @@ def put(store: S3Store, kind: str, data: bytes) -> None:
 def test_tags_key_and_class_go_with_every_object(
     client: Any, moto_endpoint: str, bucket: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload, "PART", 5 * MIB)
+    monkeypatch.setattr(parts, "PART", 5 * MIB)
     store = S3Store(f"s3://{bucket}/run", endpoint=moto_endpoint, region="us-east-1", **EVERYTHING)
     put(store, kind, b"x" * (12 * MIB if kind == "multipart" else 100))
     head = client.head_object(Bucket=bucket, Key="run/key")
@@ -74,7 +74,7 @@ def test_the_checksum_is_kept_beside_the_object(client: Any, moto_endpoint: str,
 def test_parts_are_what_was_written(
     client: Any, moto_endpoint: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload, "PART", 5 * MIB)
+    monkeypatch.setattr(parts, "PART", 5 * MIB)
     data = bytes(range(256)) * (48 * 1024)
     put(S3Store(f"s3://{bucket}", endpoint=moto_endpoint, region="us-east-1"), "multipart", data)
     digests = b"".join(md5(data[start : start + 5 * MIB]).digest() for start in range(0, len(data), 5 * MIB))

@@ -12,7 +12,7 @@ from slurmopt.grid.points import Points
 from slurmopt.job import failures, signals
 from slurmopt.job.facts import environment_info, open_files, process_tree
 from slurmopt.job.facts.rank_facts import RankFacts
-from slurmopt.job.health.check import check
+from slurmopt.job.health.run_checks import check
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.monitor.start import Sampler, start
 from slurmopt.job.pack.archiving import Archiving

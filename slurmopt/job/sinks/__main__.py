@@ -28,17 +28,10 @@ from slurmopt.job.sinks.incoming import Incoming
 from slurmopt.job.sinks.lane import Lane
 from slurmopt.job.sinks.record import Place, Sink
 from slurmopt.job.sinks.rows import Rows
+from slurmopt.job.sinks.table import MODULES
 from slurmopt.run_folder.layout import run_folder
 from slurmopt.run_folder.private import hold_run
 
-MODULES = {
-    "tensorboard": "slurmopt.job.sinks.tensorboard",
-    "prometheus": "slurmopt.job.sinks.prometheus.sink",
-    "cloudwatch": "slurmopt.job.sinks.cloudwatch.sink",
-    "wandb": "slurmopt.job.sinks.wandb",
-    "mlflow": "slurmopt.job.sinks.mlflow",
-}
-"""Name of a sink, as in `metrics.NAME` → the module with its `open_sink(options, place)`."""
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _SECOND = 1.0
 _NICE = 5

@@ -14,7 +14,7 @@ from slurmopt.errors import JobError
 from slurmopt.job import failures
 from slurmopt.job.facts import environment_info
 from slurmopt.job.facts.rank_facts import RankFacts
-from slurmopt.job.health.check import check_gpu
+from slurmopt.job.health.run_checks import check_gpu
 from slurmopt.job.heartbeat import ddp_timings
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.rank_args import RankArgs

@@ -23,7 +23,7 @@ from slurmopt.job.facts.rank_facts import (
     ranks_of_torchrun,
     torchrun_exports,
 )
-from slurmopt.job.health.check import check
+from slurmopt.job.health.run_checks import check
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.monitor.start import sampled
 from slurmopt.job.rank_args import COMMAND, NO_VERDICT, OF_POINT, RankArgs, parse

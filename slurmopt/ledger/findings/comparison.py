@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurmopt.ledger.finding import Diagnosis, Finding
+from slurmopt.ledger.findings.finding import Diagnosis, Finding
 from slurmopt.ledger.findings.wording import percent
 
 GONE, SMALLER, SAME, LARGER, NEW, UNKNOWN = "gone", "smaller", "same", "larger", "new", "unknown"

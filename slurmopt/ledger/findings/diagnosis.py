@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from slurmopt.ledger import finding
-from slurmopt.ledger.finding import Abstention, Diagnosis, Finding
+from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence
+from slurmopt.ledger.findings.finding import Abstention, Diagnosis, Finding
 from slurmopt.ledger.findings.rules import (
     communication,
     failures,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurmopt.run_folder.series.measurements import GPU, INTERFACE, NODE, RANK, TRAINING_METRIC, TRAINING_STEP, sample
+from slurmopt.run_folder.series.export_names import GPU, INTERFACE, NODE, RANK, TRAINING_METRIC, TRAINING_STEP, sample
 
 _JOIN = ' * on (instance, node, slot) group_left (run) slurmopt_run_info{run=~"$run"}'
 _ACTIVITY = sample("rank0.input.share")

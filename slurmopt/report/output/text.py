@@ -8,7 +8,7 @@ from typing import Protocol
 
 from slurmopt.errors import one_line
 from slurmopt.ledger import buckets
-from slurmopt.ledger.finding import Finding
+from slurmopt.ledger.findings.finding import Finding
 from slurmopt.report.output.terminal import Span, StyledLine
 from slurmopt.report.run import words
 from slurmopt.report.run.run_report import COLUMNS, AttemptRow, RunReport, Share, Usage

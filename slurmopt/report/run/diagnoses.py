@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from slurmopt.ledger.finding import Diagnosis
 from slurmopt.ledger.findings.comparison import GONE, NEW, SMALLER, UNKNOWN, compare_findings, speed_line
 from slurmopt.ledger.findings.config_facts import config_facts
 from slurmopt.ledger.findings.diagnosis import diagnose_run
 from slurmopt.ledger.findings.evidence import AttemptEvidence
+from slurmopt.ledger.findings.finding import Diagnosis
 from slurmopt.ledger.findings.records import evidence_of
 from slurmopt.ledger.record import AttemptRecord
 from slurmopt.report.gather import gather

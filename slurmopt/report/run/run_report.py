@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from slurmopt.ledger.finding import Abstention, Finding
+from slurmopt.ledger.findings.finding import Abstention, Finding
 from slurmopt.run_folder.series.series import NOT_MEASURED
 
 Reading = float | str

@@ -10,21 +10,19 @@ from typing import Any
 
 from slurmopt.errors import StorageError
 from slurmopt.storage.s3 import parallel
-from slurmopt.storage.s3.body import MIB, Body
+from slurmopt.storage.s3.body import Body
 from slurmopt.storage.s3.bucket import S3Bucket
 from slurmopt.storage.s3.errors import code_of
 from slurmopt.storage.s3.parts import parts
 from slurmopt.storage.s3.transport import Operation
 
-PART = 32 * MIB
-"""Bytes of the first parts; see `parts.part_size`."""
 ABORT_SHARE, ABORT_SECONDS = 0.2, 30.0
 """Time limit for the cleanup after a failure: a share of the deadline, and seconds."""
 
 
 def upload(store: S3Bucket, current: Operation, key: str, pieces: Iterable[memoryview]) -> None:
     """Uploads `pieces` as one object; aborts the upload where it fails."""
-    upload_parts = parts(pieces, PART)
+    upload_parts = parts(pieces)
     first = next(upload_parts)
     second = next(upload_parts, None)
     if second is None:

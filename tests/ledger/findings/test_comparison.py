@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ledger.findings.attempts import Attempt, attempt, evidence, without_series
 
-from slurmopt.ledger.finding import Diagnosis
 from slurmopt.ledger.findings.comparison import compare_findings, speed_line
 from slurmopt.ledger.findings.diagnosis import diagnose
+from slurmopt.ledger.findings.finding import Diagnosis
 
 
 def of(made: Attempt) -> Diagnosis:

@@ -27,9 +27,9 @@ from ledger.findings.attempts import (
 )
 
 from slurmopt.config.composition import override
-from slurmopt.ledger import finding
-from slurmopt.ledger.finding import KINDS, Diagnosis, Finding
+from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.diagnosis import diagnose, diagnose_run
+from slurmopt.ledger.findings.finding import KINDS, Diagnosis, Finding
 
 PAGE = Path(__file__).parents[3] / "docs" / "findings.md"
 OVERRIDE = re.compile(r"\+?[a-z_]+(\.\w+)+=")

@@ -15,8 +15,8 @@ import pytest
 from ledger.findings import healthy, wasteful
 from ledger.findings.attempts import evidence
 
-from slurmopt.ledger.finding import KINDS, Diagnosis, Finding
 from slurmopt.ledger.findings.diagnosis import diagnose_run
+from slurmopt.ledger.findings.finding import KINDS, Diagnosis, Finding
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = [*wasteful.SCENARIOS, *healthy.SCENARIOS]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from slurmopt.ledger import finding
-from slurmopt.ledger.finding import Diagnosis, Finding
+from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.config_facts import config_facts
 from slurmopt.ledger.findings.diagnosis import diagnose_run
+from slurmopt.ledger.findings.finding import Diagnosis, Finding
 from slurmopt.ledger.findings.records import evidence_of
 from slurmopt.report.gather import gather
 from slurmopt.run_folder.layout import RunFolder

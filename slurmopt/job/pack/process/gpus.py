@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from slurmopt.job.facts.rank_facts import RankFacts, visible_gpus
-from slurmopt.job.health.check import check_gpu
 from slurmopt.job.health.gpu_kernel import kind_of
+from slurmopt.job.health.run_checks import check_gpu
 from slurmopt.job.pack.process.fork import forked, release_signals
 from slurmopt.job.rank_args import RankArgs
 from slurmopt.run_folder.outcome import Outcome

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurmopt.job.sinks.record import Place, Record
-from slurmopt.run_folder.series.measurements import Sample, sample
+from slurmopt.run_folder.series.export_names import Sample, sample
 
 MOST_NAMES = 100
 """Names of `progress` that are sent: a name with a step in it would be billed each time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from slurmopt.run_folder.series.measurements import Measurement
+from slurmopt.run_folder.series.export_names import Measurement
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from slurmopt.job.sinks.prometheus.exposition import Line
 from slurmopt.job.sinks.record import Place, Record
-from slurmopt.run_folder.series.measurements import RUN_INFO, TRAINING_METRIC, TRAINING_STEP, UPDATED, sample
+from slurmopt.run_folder.series.export_names import RUN_INFO, TRAINING_METRIC, TRAINING_STEP, UPDATED, sample
 
 MOST_NAMES = 200
 """Names of `progress` that are exposed: each is a series that Prometheus keeps."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurmopt.ledger import finding
-from slurmopt.ledger.finding import Abstention, Finding
+from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence
+from slurmopt.ledger.findings.finding import Abstention, Finding
 from slurmopt.ledger.findings.wording import bytes_per_second, milliseconds, percent
 
 LEAST_SHARE = 0.15

@@ -13,10 +13,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from slurmopt.ledger import finding
 from slurmopt.ledger.buckets import STALLED
-from slurmopt.ledger.finding import Abstention, Finding
+from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence, HangFacts
+from slurmopt.ledger.findings.finding import Abstention, Finding
 from slurmopt.ledger.findings.rules.throttling import exclude
 from slurmopt.ledger.findings.wording import named
 from slurmopt.run_folder.json_values import as_int, text

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from slurmopt.ledger import finding
 from slurmopt.ledger.buckets import COMPUTE
-from slurmopt.ledger.finding import Abstention, Finding
+from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence, GpuEvidence, mean
+from slurmopt.ledger.findings.finding import Abstention, Finding
 from slurmopt.ledger.findings.rules import communication
 from slurmopt.ledger.findings.rules.input_wait import LEAST_SHARE, input_share
 from slurmopt.ledger.findings.wording import percent

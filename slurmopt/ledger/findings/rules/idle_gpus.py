@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from slurmopt.ledger import finding
 from slurmopt.ledger.buckets import UNUSED
-from slurmopt.ledger.finding import Abstention, Finding
+from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence, GpuEvidence
+from slurmopt.ledger.findings.finding import Abstention, Finding
 from slurmopt.ledger.findings.wording import named
 
 IDLE_MEAN, IDLE_PEAK = 0.5, 5.0

@@ -15,10 +15,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slurmopt.ledger import finding
 from slurmopt.ledger.buckets import INPUT
-from slurmopt.ledger.finding import Abstention, Finding
+from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence, NodeEvidence, RankEvidence, mean
+from slurmopt.ledger.findings.finding import Abstention, Finding
 from slurmopt.ledger.findings.wording import bytes_per_second, percent
 
 LEAST_SHARE = 0.10

@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from slurmopt.ledger import finding
-from slurmopt.ledger.finding import Abstention, Finding
+from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence, GpuEvidence
+from slurmopt.ledger.findings.finding import Abstention, Finding
 from slurmopt.ledger.findings.rules.hardware import BUSY_TENSOR, average
 from slurmopt.units import human_bytes
 

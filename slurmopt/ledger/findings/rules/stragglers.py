@@ -21,10 +21,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from slurmopt.ledger import finding
 from slurmopt.ledger.buckets import COMMUNICATION, COMPUTE
-from slurmopt.ledger.finding import Abstention, Finding
+from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence, RankEvidence
+from slurmopt.ledger.findings.finding import Abstention, Finding
 from slurmopt.ledger.findings.robust import spread
 from slurmopt.ledger.findings.rules.throttling import exclude
 from slurmopt.ledger.findings.wording import milliseconds, named, percent

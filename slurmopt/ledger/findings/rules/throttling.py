@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from slurmopt.ledger import finding
 from slurmopt.ledger.buckets import COMMUNICATION, COMPUTE
-from slurmopt.ledger.finding import Abstention, Finding
+from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence, GpuEvidence
+from slurmopt.ledger.findings.finding import Abstention, Finding
 from slurmopt.ledger.findings.wording import named, percent
 
 LEAST_HEAT = 0.05

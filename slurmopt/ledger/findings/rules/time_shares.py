@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from slurmopt.ledger import finding
 from slurmopt.ledger.buckets import CHECKPOINT, FIRST_STEPS, HEALTH, LOST, RENDEZVOUS, RESTORE, STARTUP
-from slurmopt.ledger.finding import Abstention, Finding
+from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence, mean
+from slurmopt.ledger.findings.finding import Abstention, Finding
 from slurmopt.ledger.findings.wording import percent
 from slurmopt.units import human_seconds
 

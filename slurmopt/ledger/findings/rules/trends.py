@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from slurmopt.ledger import finding
 from slurmopt.ledger.buckets import COMMUNICATION, COMPUTE, INPUT
-from slurmopt.ledger.finding import Abstention, Finding
-from slurmopt.ledger.findings import robust
+from slurmopt.ledger.findings import finding, robust
 from slurmopt.ledger.findings.evidence import AttemptEvidence, Points
+from slurmopt.ledger.findings.finding import Abstention, Finding
 from slurmopt.ledger.findings.wording import percent
 from slurmopt.units import human_bytes, human_seconds
 

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from slurmopt.job.monitor.sources.nvidia.counters import NAMES, Field, Fields
 from slurmopt.job.monitor.sources.nvidia.devices import Device, facts, find
-from slurmopt.job.monitor.sources.nvidia.fields import NAMES, Field, Fields
 from slurmopt.job.monitor.sources.nvidia.gauges import Gauges
 from slurmopt.job.monitor.sources.nvidia.gpm import ACTIVITY, Gpm
 from slurmopt.job.monitor.sources.nvidia.library import GPU_IS_LOST, Library, NoValue, NvmlUnusableError, load

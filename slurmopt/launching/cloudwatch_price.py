@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurmopt.config.schema import Settings
-from slurmopt.run_folder.series.measurements import cloudwatch_names
+from slurmopt.run_folder.series.export_names import cloudwatch_names
 
 PRICE, DATE = 0.30, "2026-11"
 """US dollars for a custom metric and month, of the first 10,000 of an account in us-east-1, and when that was read. A
