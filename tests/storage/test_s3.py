@@ -117,7 +117,6 @@ def test_pieces_are_taken_only_when_there_is_room(store: S3Store, server: S3Serv
 
 
 def test_part_numbers_stay_below_the_limit_of_s3() -> None:
-
     sizes = [parts.part_size(number) for number in range(1, 10_001)]
     assert sum(sizes) > 5 * 2**40  # S3's largest object
     assert sizes[:1000] == [parts.PART] * 1000

@@ -23,7 +23,7 @@ from slurmopt.job.sinks.cloudwatch.emf import documents
 from slurmopt.job.sinks.record import Place, Record
 from slurmopt.report.dashboards import cloudwatch as exported
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series import measurements
+from slurmopt.run_folder.series import export_names
 
 boto3 = pytest.importorskip("boto3")
 pytest.importorskip("moto")
@@ -101,7 +101,7 @@ def test_a_runs_metrics_arrive_in_few_metrics(runner: Runner, server: str, of_gp
     assert "nothing" not in found
     own = [{"Experiment": "test", "GPU": str(gpu), "Node": node} for gpu in range(8)]
     assert sorted(found["GpuPower"], key=str) == (sorted(own, key=str) if of_gpu else [{"Experiment": "test"}])
-    assert set(found) <= {"loss", *measurements.cloudwatch_names()}
+    assert set(found) <= {"loss", *export_names.cloudwatch_names()}
 
 
 def values(count: int, name: str = "loss", of_values: int = 1, dimensions: int = 2) -> list[Values]:
@@ -209,7 +209,7 @@ def test_dashboard_and_alarms_name_only_what_is_sent(server: str) -> None:
     assert all(metric[0] == "slurmopt" and metric[2:] == ["Experiment", "gpt"] for metric in metrics)
     alarms = exported.alarms("slurmopt", dimensions)
     named = {metric[1] for metric in metrics} | {alarm["MetricName"] for alarm in alarms}
-    assert named <= set(measurements.cloudwatch_names())
+    assert named <= set(export_names.cloudwatch_names())
     client = boto3.client(
         "cloudwatch", endpoint_url=server, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
     )

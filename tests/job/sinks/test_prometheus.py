@@ -26,7 +26,7 @@ from slurmopt.job.sinks.prometheus.latest import MOST_NAMES
 from slurmopt.job.sinks.record import Place, Record, SinkError, Unusable
 from slurmopt.report.dashboards.grafana import dashboard
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series import measurements
+from slurmopt.run_folder.series import export_names
 
 SERIES = re.compile(r"^(slurmopt_[a-z_]+)(\{[^}]*\})? (\S+)$")
 ROW = {
@@ -187,7 +187,7 @@ def test_jobs_add_one_series_each_however_much_is_measured(tmp_path: Path) -> No
     found = [set(series(text)) for text in texts]
     assert {len(one) for one in found} == {len(ROW) + MOST_NAMES + 3}
     assert all(len(one - found[0]) == 1 for one in found[1:])
-    assert names(texts[0]) == measurements.prometheus_names()
+    assert names(texts[0]) == export_names.prometheus_names()
 
 
 def test_hostile_names_are_text(tmp_path: Path) -> None:
@@ -305,10 +305,10 @@ def test_a_real_prometheus_with_a_wrong_token_gets_nothing(runner: Runner, serve
 
 def test_the_dashboard_names_only_what_is_exposed() -> None:
     text = json.dumps(dashboard())
-    assert set(re.findall(r"slurmopt_[a-z_]+", text)) <= measurements.prometheus_names()
+    assert set(re.findall(r"slurmopt_[a-z_]+", text)) <= export_names.prometheus_names()
 
 
 def test_every_name_is_documented() -> None:
     page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
-    names = {*measurements.prometheus_names(), *measurements.cloudwatch_names()}
+    names = {*export_names.prometheus_names(), *export_names.cloudwatch_names()}
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []
