@@ -30,7 +30,7 @@ pytest.importorskip("moto")
 
 STAMP = datetime(2026, 1, 1, tzinfo=timezone.utc)
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
-ROW = {f"gpu{gpu}.{name}": 10.0 * gpu for gpu in range(8) for name in measurements.GPU} | {"rank0.input.share": 0.25}
+ROW = {f"gpu{gpu}.{name}": 10.0 * gpu for gpu in range(8) for name in export_names.GPU} | {"rank0.input.share": 0.25}
 
 
 @pytest.fixture(scope="module")

@@ -30,10 +30,10 @@ from slurmopt.run_folder.series import export_names
 
 SERIES = re.compile(r"^(slurmopt_[a-z_]+)(\{[^}]*\})? (\S+)$")
 ROW = {
-    **{f"gpu{gpu}.{name}": 50.0 for gpu in range(8) for name in measurements.GPU},
-    **{f"node.{name}": 1.0 for name in measurements.NODE},
-    **{f"{device}.{name}": 1e6 for device in ("net.eth0.100", "ib.mlx5_0") for name in measurements.INTERFACE},
-    **{f"rank{rank}.{name}": 2.0 for rank in range(8) for name in (*measurements.RANK, "input.share", "my eval.share")},
+    **{f"gpu{gpu}.{name}": 50.0 for gpu in range(8) for name in export_names.GPU},
+    **{f"node.{name}": 1.0 for name in export_names.NODE},
+    **{f"{device}.{name}": 1e6 for device in ("net.eth0.100", "ib.mlx5_0") for name in export_names.INTERFACE},
+    **{f"rank{rank}.{name}": 2.0 for rank in range(8) for name in (*export_names.RANK, "input.share", "my eval.share")},
 }
 
 
