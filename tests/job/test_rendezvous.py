@@ -132,6 +132,29 @@ def test_the_store_answers_while_rank_0_cannot(runner: Runner) -> None:
     assert runner.result()["result"] == {"early": "True"}
 
 
+def test_no_rank_destroys_its_group_while_another_still_creates_it(runner: Runner) -> None:
+    """gloo failed in the slower rank, if the function of the faster one took milliseconds."""
+    runner.module(
+        "late",
+        "import os, pathlib, time, torch.distributed as dist\n"
+        "create, destroy, created = dist.init_process_group, dist.destroy_process_group, pathlib.Path('created')\n"
+        "def slowly(*words, **options):\n"
+        "    create(*words, **options)\n"
+        "    time.sleep(1.0)  # this rank takes longer than the function of the other\n"
+        "    created.touch()\n"
+        "def told():\n"
+        "    print('destroyed', 'after' if created.exists() else 'before')\n"
+        "    destroy()\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    dist.init_process_group = slowly\n"
+        "else:\n"
+        "    dist.destroy_process_group = told\n",
+    )
+    runner.module("train", "def main(config):\n    return 1\n")
+    assert runner.run(2, "--import", "late", "--function", "train.main") == 0, runner.log(0)
+    assert "destroyed after" in runner.log(1)
+
+
 def test_the_store_lives_as_long_as_who_started_it_whatever_signals_come() -> None:
     client, process, life = store_process()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):

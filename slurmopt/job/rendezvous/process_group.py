@@ -22,6 +22,8 @@ from slurmopt.run_folder import heartbeat
 from slurmopt.run_folder.layout import RunFolder
 
 _ALL_HERE = "all"
+_JOINED, _GONE = "joined", "gone"
+"""The store's keys for the number of ranks that have created the group, and of those that have left it."""
 _LACKS_FILES = "lacks-files"
 """The store's key for the number of ranks whose limit on open files is too low for all connections."""
 _NAMED = 8
@@ -59,6 +61,7 @@ class ProcessGroup:
             timeout=timedelta(seconds=self._timeout),
             device_id=device if backend == "nccl" else None,
         )
+        self._store.add(_JOINED, 1)
 
     def _chosen(self, device: Any) -> str:
         """`auto`: nccl, which refuses two ranks on one GPU, where each rank has a GPU of its own; else gloo."""
@@ -74,8 +77,17 @@ class ProcessGroup:
         dist = _distributed()
 
         if dist.is_initialized():
+            self._wait_for_late_ranks()
             dist.destroy_process_group()
         self._say_goodbye()
+
+    def _wait_for_late_ranks(self) -> None:
+        """Waits until all ranks have created the group: gloo fails in a rank that is still connecting to one that has
+        ended, which happens if the function takes only milliseconds."""
+        try:
+            _wait_until(lambda: signals.terms() or self._have_all(_JOINED), self._timeout)
+        except RuntimeError:  # rank 0 is gone
+            return
 
     def _go_without(self) -> None:
         if self._facts.world_size > 1:
@@ -170,15 +182,16 @@ class ProcessGroup:
 
     def _say_goodbye(self) -> None:
         try:
-            self._store.add("gone", 1)
+            self._store.add(_GONE, 1)
             if self._facts.rank == 0:
                 # After a SIGTERM nobody is waited for: another rank has failed, or all are to end.
-                _wait_until(lambda: signals.terms() or self._all_gone(), self._timeout)
+                _wait_until(lambda: signals.terms() or self._have_all(_GONE), self._timeout)
         except RuntimeError:  # rank 0 is gone already; everything is done, so it does not matter
             return
 
-    def _all_gone(self) -> bool:
-        return bool(self._store.add("gone", 0) >= self._facts.world_size)
+    def _have_all(self, key: str) -> bool:
+        """Whether each rank has counted itself under the key."""
+        return bool(self._store.add(key, 0) >= self._facts.world_size)
 
 
 def _gpus_of_node() -> int:
