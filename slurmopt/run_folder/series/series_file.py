@@ -146,10 +146,9 @@ class SeriesFile:
         kept = [(columns, list(compress(lines, islice(keeps, len(lines))))) for columns, lines in parts]
         return [(columns, b"\n".join(lines)) for columns, lines in kept if lines]
 
-
     def _behind_row(self, after: float) -> list[tuple[list[str], bytes]] | None:
-        """The lines behind the last row that ended at `after`, looked for from the end: it is among the newest, and most
-        of the file is older. None where there is no such row."""
+        """The lines behind the last row that ended at `after`, looked for from the end: it is among the newest, most
+        of the file being older. None where there is no such row."""
         found: list[tuple[list[str], bytes]] = []
         for columns, data in reversed(self._parts):
             stop = len(data)

@@ -118,9 +118,7 @@ def _lines(worst: _Straggler, ranks: Sequence[RankEvidence], timed: bool) -> lis
     return [*lines, f"a step takes {milliseconds(worst.step)}"]
 
 
-def _found(
-    evidence: AttemptEvidence, worst: _Straggler, same: Sequence[RankEvidence], lines: list[str]
-) -> Finding:
+def _found(evidence: AttemptEvidence, worst: _Straggler, same: Sequence[RankEvidence], lines: list[str]) -> Finding:
     rank, share = worst.rank, worst.excess / worst.step
     nodes = {other.node for other in same}
     whole_node = len(same) > 1 and len(nodes) == 1 and len(same) == len(evidence.ranks_of(rank.node))

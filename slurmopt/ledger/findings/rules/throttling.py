@@ -100,9 +100,7 @@ def _by_name(devices: Sequence[GpuEvidence]) -> dict[str, _Name]:
     }
 
 
-def _found(
-    evidence: AttemptEvidence, cause: str, slow: Sequence[GpuEvidence], count: int, names: _Names
-) -> Finding:
+def _found(evidence: AttemptEvidence, cause: str, slow: Sequence[GpuEvidence], count: int, names: _Names) -> Finding:
     worst = max(slow, key=lambda device: (_loss(device, names) or 0.0, device.share(*CAUSES[cause])))
     lost = _loss(worst, names)
     lines = [f"{worst.node} GPU {worst.index}: throttled for {percent(worst.share(*CAUSES[cause]))} of the time"]
