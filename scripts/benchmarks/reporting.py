@@ -1,4 +1,4 @@
-"""What a report takes, of a large run of four days and of a thousand runs of one user: reading, and the whole command."""
+"""What reading and the whole command of a report take: a large run of four days, and a thousand runs of one user."""
 
 from __future__ import annotations
 
