@@ -46,9 +46,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
 
-from slurmopt.report.live import Live, Moment
-from slurmopt.report.output.terminal import plain, styled
 from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import options
@@ -60,6 +59,9 @@ from slurmopt.runs.status.view import page, rows
 from slurmopt.runs.status.watch import redraw
 from slurmopt.runs.text_table import terminal_width
 from slurmopt.sweeps.status.overview import overview, redrawn_overview
+
+if TYPE_CHECKING:
+    from slurmopt.report.live import Live, Moment
 
 
 def main(argv: list[str]) -> int:
@@ -137,6 +139,12 @@ def _now(status: Status, live: dict[str, tuple[Live, Moment]]) -> str:
     attempt = status.journal.attempt
     if not status.alive or attempt is None or attempt.end is not None:
         return ""
+    if not status.folder.nodes_with_series(attempt.number):
+        return ""
+    # Both import the whole report, and msgspec: half as much again as this command needs.
+    from slurmopt.report.live import Live, Moment
+    from slurmopt.report.output.terminal import plain, styled
+
     shown = live.get("shown")
     if shown is None or shown[0].attempt != attempt.number:
         shown = live["shown"] = Live(status.folder, attempt.number), Moment(status.folder)

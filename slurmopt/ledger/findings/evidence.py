@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from slurmopt.ledger.buckets import COMMUNICATION, COMPUTE, bucket_of
@@ -236,7 +237,14 @@ class AttemptEvidence:
         ]
 
     def ranks_of(self, node: str) -> list[RankEvidence]:
-        return [rank for rank in self.ranks if rank.node == node]
+        return self._by_node.get(node, [])
+
+    @cached_property
+    def _by_node(self) -> dict[str, list[RankEvidence]]:
+        found: dict[str, list[RankEvidence]] = {}
+        for rank in self.ranks:
+            found.setdefault(rank.node, []).append(rank)
+        return found
 
 
 def mean(values: Sequence[float], weights: Sequence[float] | None = None) -> float | None:

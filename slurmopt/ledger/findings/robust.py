@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 
@@ -17,6 +18,41 @@ def spread(values: Sequence[float]) -> float:
         return 0.0
     middle = median(values)
     return MAD_TO_SIGMA * median(abs(value - middle) for value in values)
+
+
+class Others:
+    """Median and spread of all values but one, for each of them. The time grows with the number of values (their sort
+    apart), where computing both anew for each value would make it grow with the square."""
+
+    def __init__(self, values: Iterable[float]) -> None:
+        self._values = sorted(values)
+        self._deviations: dict[float, list[float]] = {}
+        """Median of the others → the deviations of all values from it: there are three such medians at most."""
+
+    def __len__(self) -> int:
+        """How many others each value has."""
+        return len(self._values) - 1
+
+    def median(self, value: float) -> float:
+        """The median of all values but one that is `value`. At least two values."""
+        return _median_without(self._values, value)
+
+    def spread(self, value: float) -> float:
+        """`spread` of all values but one that is `value`."""
+        if len(self) < 2:
+            return 0.0
+        middle = self.median(value)
+        if middle not in self._deviations:
+            self._deviations[middle] = sorted(abs(other - middle) for other in self._values)
+        return MAD_TO_SIGMA * _median_without(self._deviations[middle], abs(value - middle))
+
+
+def _median_without(ordered: Sequence[float], value: float) -> float:
+    """The median of sorted values without one that is `value`."""
+    left, count = bisect_left(ordered, value), len(ordered) - 1
+    low, high = (count - 1) // 2, count // 2
+    lower, upper = ordered[low + (low >= left)], ordered[high + (high >= left)]
+    return lower if low == high else (lower + upper) / 2
 
 
 def slope(points: Sequence[tuple[float, float]], z: float = 2.58) -> tuple[float, float, float]:

@@ -46,9 +46,9 @@ def _merged(name: str, values: list[float | None], seconds: list[float], groups:
 
 
 def _of_known(name: str, values: list[float], seconds: list[float], groups: list[_Group]) -> list[float | None]:
-    sums = list(accumulate(map(mul, values, seconds), initial=0.0))
     if name.endswith(PEAK):
         return [max(values[start:end]) for start, end, _ in groups]
     if name.endswith(LAST):
         return [values[end - 1] for _, end, _ in groups]
+    sums = list(accumulate(map(mul, values, seconds), initial=0.0))
     return [(sums[end] - sums[start]) / length if length else values[end - 1] for start, end, length in groups]

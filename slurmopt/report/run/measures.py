@@ -36,11 +36,17 @@ class NodeSeries:
 
     def columns(self, kind: str) -> Iterable[tuple[Series, str]]:
         """The columns of a kind: `gpu.util` finds gpu0.util, gpu1.util of each series."""
-        of, _, ending = kind.partition(".")
+        return self._columns.get(kind, ())
+
+    @cached_property
+    def _columns(self) -> dict[str, list[tuple[Series, str]]]:
+        """Kind → its columns; looked up for each reading and curve, of thousands of columns."""
+        found: dict[str, list[tuple[Series, str]]] = {}
         for series in self.series:
-            for column in series.columns(ending):
-                if column[: -len(ending) - 1].rstrip("0123456789") == of:
-                    yield series, column
+            for column in series.values:
+                of, _, ending = column.partition(".")
+                found.setdefault(f"{of.rstrip('0123456789')}.{ending}", []).append((series, column))
+        return found
 
     def mean(self, kind: str, scale: float = 1.0) -> Reading:
         """The mean over time, and over all GPUs or ranks that have such a column."""

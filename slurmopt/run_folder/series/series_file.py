@@ -137,12 +137,29 @@ class SeriesFile:
                 yield _table(columns, rows, wanted)
 
     def _behind(self, after: float) -> list[tuple[list[str], bytes]]:
+        if (rest := self._behind_row(after)) is not None:
+            return rest
         parts = [(columns, data.split(b"\n")) for columns, data in self._parts]
         ends = [end_of(line) for _, lines in parts for line in lines]
         place = len(ends) - ends[::-1].index(after) if after in ends else None
         keeps = iter([end > after if place is None else at >= place for at, end in enumerate(ends)])
         kept = [(columns, list(compress(lines, islice(keeps, len(lines))))) for columns, lines in parts]
         return [(columns, b"\n".join(lines)) for columns, lines in kept if lines]
+
+    def _behind_row(self, after: float) -> list[tuple[list[str], bytes]] | None:
+        """The lines behind the last row that ended at `after`, looked for from the end: it is among the newest, most
+        of the file being older. None where there is no such row."""
+        found: list[tuple[list[str], bytes]] = []
+        for columns, data in reversed(self._parts):
+            stop = len(data)
+            while stop >= 0:
+                start = data.rfind(b"\n", 0, stop) + 1
+                if end_of(data[start:stop]) == after:
+                    left = data[stop + 1 :]
+                    return [(columns, left), *reversed(found)] if left else found[::-1]
+                stop = start - 1
+            found.append((columns, data))
+        return None
 
 
 def end_of(line: bytes) -> float:

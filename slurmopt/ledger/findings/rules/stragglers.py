@@ -25,7 +25,7 @@ from slurmopt.ledger.buckets import COMMUNICATION, COMPUTE
 from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence, RankEvidence
 from slurmopt.ledger.findings.finding import Abstention, Finding
-from slurmopt.ledger.findings.robust import spread
+from slurmopt.ledger.findings.robust import Others
 from slurmopt.ledger.findings.rules.throttling import exclude
 from slurmopt.ledger.findings.wording import milliseconds, named, percent
 
@@ -47,7 +47,6 @@ class _Straggler:
     excess: float
     """Seconds of each step."""
     step: float
-    lines: tuple[str, ...]
 
 
 def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
@@ -61,16 +60,17 @@ def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
         "backward": _outlier(ranks, [rank.compute or 0.0 for rank in ranks]) if timed else [],
         "outside": _outlier(ranks, [-(rank.exposed or 0.0) for rank in ranks]) if timed else [],
     }
+    waits = Others(rank.exposed or 0.0 for rank in ranks)
     found = [
-        straggler
+        _Straggler(rank, cause, excess, rank.step_seconds or 0.0)
         for cause, outliers in by_cause.items()
         for rank, excess in outliers
-        if (straggler := _straggler(cause, rank, excess, ranks, timed)) is not None
+        if not timed or cause == "input" or _others_wait(rank, waits)
     ]
     if found:
         worst = max(found, key=lambda item: (item.cause != "outside", item.excess))
         same = [item.rank for item in found if item.cause == worst.cause]
-        yield _found(evidence, worst, same)
+        yield _found(evidence, worst, same, _lines(worst, ranks, timed))
     elif not timed:
         yield Abstention(finding.STRAGGLER, ("DDP's timings of each rank (DistributedDataParallel only)",))
 
@@ -82,31 +82,30 @@ def _input_seconds(rank: RankEvidence) -> float:
 def _outlier(ranks: Sequence[RankEvidence], values: Sequence[float]) -> list[tuple[RankEvidence, float]]:
     """The ranks whose value exceeds that of the others, and by how many seconds of a step. Less than half of them: the
     median of the others must be that of healthy ranks."""
-    found, least = [], min(values)
-    for at, (rank, value) in enumerate(zip(ranks, values, strict=True)):
+    found, least, all_of_them = [], min(values), Others(values)
+    for rank, value in zip(ranks, values, strict=True):
         if value - least < LEAST_SHARE * (rank.step_seconds or 0.0):
-            continue  # so that a thousand ranks are not compared with a thousand
-        others = [*values[:at], *values[at + 1 :]]
-        excess = value - median(others)
-        if excess > MAD_FACTOR * spread(others) and excess >= LEAST_SHARE * (rank.step_seconds or 0.0):
+            continue
+        excess = value - all_of_them.median(value)
+        if excess > MAD_FACTOR * all_of_them.spread(value) and excess >= LEAST_SHARE * (rank.step_seconds or 0.0):
             found.append((rank, excess))
     return found if 2 * len(found) <= len(ranks) else []
 
 
-def _straggler(
-    cause: str, rank: RankEvidence, excess: float, ranks: Sequence[RankEvidence], timed: bool
-) -> _Straggler | None:
-    step, others = rank.step_seconds or 0.0, [other for other in ranks if other is not rank]
-    waits = [other.exposed or 0.0 for other in others]
-    if timed and cause != "input" and (rank.exposed or 0.0) > median(waits):
-        return None  # it is slower, and others do not wait for it
+def _others_wait(rank: RankEvidence, waits: Others) -> bool:
+    """Whether the others wait for a rank that is slower."""
+    return (rank.exposed or 0.0) <= waits.median(rank.exposed or 0.0)
+
+
+def _lines(worst: _Straggler, ranks: Sequence[RankEvidence], timed: bool) -> list[str]:
+    rank, others = worst.rank, [other for other in ranks if other is not worst.rank]
     lines = []
-    if cause == "backward":
+    if worst.cause == "backward":
         lines.append(
             f"forward and backward: {milliseconds(rank.compute or 0.0)} on rank {rank.rank}, "
             f"{milliseconds(median(other.compute or 0.0 for other in others))} on the others"
         )
-    if cause == "input":
+    if worst.cause == "input":
         lines.append(
             f"waiting for input: {milliseconds(_input_seconds(rank))} of each step on rank {rank.rank}, "
             f"{milliseconds(median(map(_input_seconds, others)))} on the others"
@@ -114,27 +113,25 @@ def _straggler(
     if timed:
         lines.append(
             f"waiting for the other ranks: {milliseconds(rank.exposed or 0.0)} of each step on rank {rank.rank}, "
-            f"{milliseconds(median(waits))} on the others"
+            f"{milliseconds(median(other.exposed or 0.0 for other in others))} on the others"
         )
-    lines.append(f"a step takes {milliseconds(step)}")
-    return _Straggler(rank, cause, excess, step, tuple(lines))
+    return [*lines, f"a step takes {milliseconds(worst.step)}"]
 
 
-def _found(evidence: AttemptEvidence, worst: _Straggler, same: Sequence[RankEvidence]) -> Finding:
+def _found(evidence: AttemptEvidence, worst: _Straggler, same: Sequence[RankEvidence], lines: list[str]) -> Finding:
     rank, share = worst.rank, worst.excess / worst.step
     nodes = {other.node for other in same}
     whole_node = len(same) > 1 and len(nodes) == 1 and len(same) == len(evidence.ranks_of(rank.node))
     who = f"Node {rank.node}" if whole_node else f"Rank {rank.rank} on {rank.node}"
-    lines = worst.lines
     if len(same) > 1 and not whole_node:
-        lines += ("also slow: " + named([f"rank {other.rank}" for other in same if other is not rank]),)
+        lines.append("also slow: " + named([f"rank {other.rank}" for other in same if other is not rank]))
     critical = share >= CRITICAL_SHARE and worst.cause != "outside"
     return Finding(
         kind=finding.STRAGGLER,
         cause=worst.cause,
         summary=f"{who} delays all others by {percent(share)} of each step: {_SLOW[worst.cause]}",
         sure=finding.CERTAIN if critical else finding.LIKELY,
-        evidence=lines,
+        evidence=tuple(lines),
         cost=_cost(evidence, worst),
         change=_change(evidence, worst),
         node=rank.node,

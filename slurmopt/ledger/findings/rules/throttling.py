@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from slurmopt.ledger.buckets import COMMUNICATION, COMPUTE
 from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence, GpuEvidence
 from slurmopt.ledger.findings.finding import Abstention, Finding
+from slurmopt.ledger.findings.robust import Others
 from slurmopt.ledger.findings.wording import named, percent
 
 LEAST_HEAT = 0.05
@@ -41,11 +41,14 @@ WORDS = {"brake": "the node's power supply slows it", "heat": "it is too hot", "
 
 
 @dataclass(frozen=True)
-class _Best:
-    """The highest clock and power limit of the GPUs of one name."""
+class _Name:
+    """The GPUs of one name: the highest power limit, and their clocks."""
 
-    clock: float
     limit: float
+    clocks: Others
+
+
+_Names = Mapping[str, _Name]
 
 
 def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
@@ -57,55 +60,49 @@ def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
             finding.THROTTLED, (f"throttling ({devices[0].absent.get('throttle_power', 'not measured')})",)
         )
     told: set[tuple[str, int]] = set()
-    best = _best(devices)
+    names = _by_name(devices)
     for cause in CAUSES:
-        slow = [device for device in devices if _throttled(device, cause, devices, best)]
+        slow = [device for device in devices if _throttled(device, cause, names)]
         slow = [device for device in slow if (device.node, device.index) not in told]
         told |= {(device.node, device.index) for device in slow}
         if slow:
-            yield _found(evidence, cause, slow, devices)
+            yield _found(evidence, cause, slow, len(devices), names)
 
 
-def loss(device: GpuEvidence, devices: Sequence[GpuEvidence]) -> float | None:
+def _loss(device: GpuEvidence, names: _Names) -> float | None:
     """How much slower than the median of the others its clock is, as a share; None where that is not known."""
-    others = [
-        other.means["clock_sm"]
-        for other in devices
-        if other is not device and other.name == device.name and "clock_sm" in other.means
-    ]
-    if not others or "clock_sm" not in device.means or not (middle := median(others)):
+    clock, clocks = device.means.get("clock_sm"), names[device.name].clocks
+    if clock is None or len(clocks) < 1 or not (middle := clocks.median(clock)):
         return None
-    return max(0.0, 1 - device.means["clock_sm"] / middle)
+    return max(0.0, 1 - clock / middle)
 
 
-def _throttled(device: GpuEvidence, cause: str, devices: Sequence[GpuEvidence], best: Mapping[str, _Best]) -> bool:
+def _throttled(device: GpuEvidence, cause: str, names: _Names) -> bool:
     if device.share(*CAUSES[cause]) < LEAST[cause]:
         return False
     if cause != "power":
         return True
-    of_name = best[device.name]
-    if device.power_limit and device.power_limit < LOWER_LIMIT * of_name.limit:
+    if device.power_limit and device.power_limit < LOWER_LIMIT * names[device.name].limit:
         return True
-    # Not slower than the fastest: so that a thousand GPUs are not compared with a thousand.
-    if device.means.get("clock_sm", 0.0) >= SLOWER_CLOCK * of_name.clock:
-        return False
-    return (loss(device, devices) or 0.0) > 1 - SLOWER_CLOCK
+    return (_loss(device, names) or 0.0) > 1 - SLOWER_CLOCK
 
 
-def _best(devices: Sequence[GpuEvidence]) -> dict[str, _Best]:
-    best: dict[str, _Best] = {}
+def _by_name(devices: Sequence[GpuEvidence]) -> dict[str, _Name]:
+    groups: dict[str, list[GpuEvidence]] = {}
     for device in devices:
-        before = best.get(device.name, _Best(0.0, 0.0))
-        clock, limit = device.means.get("clock_sm", 0.0), device.power_limit or 0.0
-        best[device.name] = _Best(max(before.clock, clock), max(before.limit, limit))
-    return best
+        groups.setdefault(device.name, []).append(device)
+    return {
+        name: _Name(
+            max(device.power_limit or 0.0 for device in group),
+            Others(device.means["clock_sm"] for device in group if "clock_sm" in device.means),
+        )
+        for name, group in groups.items()
+    }
 
 
-def _found(
-    evidence: AttemptEvidence, cause: str, slow: Sequence[GpuEvidence], devices: Sequence[GpuEvidence]
-) -> Finding:
-    worst = max(slow, key=lambda device: (loss(device, devices) or 0.0, device.share(*CAUSES[cause])))
-    lost = loss(worst, devices)
+def _found(evidence: AttemptEvidence, cause: str, slow: Sequence[GpuEvidence], count: int, names: _Names) -> Finding:
+    worst = max(slow, key=lambda device: (_loss(device, names) or 0.0, device.share(*CAUSES[cause])))
+    lost = _loss(worst, names)
     lines = [f"{worst.node} GPU {worst.index}: throttled for {percent(worst.share(*CAUSES[cause]))} of the time"]
     if lost is not None:
         lines.append(f"its clock is {worst.means['clock_sm']:.0f} MHz, {percent(lost)} below that of the others")
@@ -116,7 +113,7 @@ def _found(
     if len(slow) > 1:
         lines.append("also " + named([f"{other.node} GPU {other.index}" for other in slow if other is not worst]))
     compute = evidence.bucket(COMPUTE, COMMUNICATION)
-    ours = compute if len(evidence.ranks) > 1 else compute / max(1, len(devices))
+    ours = compute if len(evidence.ranks) > 1 else compute / max(1, count)
     return Finding(
         kind=finding.THROTTLED,
         cause=cause,
