@@ -27,7 +27,7 @@ _NEXT = {
     "running": "slurmopt logs {run} --follow",
     "stopping": "slurmopt status {run} --watch",
     "requeued": "slurmopt status {run} --watch",
-    "finished": "slurmopt logs {run}",
+    "finished": "slurmopt report {run}; slurmopt logs {run}",
     "failed": "slurmopt logs {run} --errors, then slurmopt retry {run}{more}",
     "killed": "slurmopt logs {run} --errors, then slurmopt retry {run}{more}",
     "cancelled": "slurmopt retry {run} goes on with it",
