@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,3 +88,14 @@ def test_a_report_says_why_gpus_were_not_measured_and_that_no_steps_were_reporte
     notes = built(gather(run.folder)).notes
     assert f"node1, node2: {why}" in notes
     assert "no rank reported steps (slurmopt.progress): all of its time after the start counts as compute" in notes
+
+
+def test_a_config_of_a_hundred_thousand_brackets_ends_no_command(run: Run, tmp_path: Path) -> None:
+    run.folder.config.write_text("a: " + "[" * 100_000)
+    for command in (["history", "mine"], ["report", "mine"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "slurmopt", *command], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, "libyaml would end the process with SIGSEGV"
+        assert "mine/one" in done.stdout
+    assert "it is nested too deeply" in done.stdout
