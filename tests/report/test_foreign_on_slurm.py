@@ -123,7 +123,7 @@ def test_of_a_running_job_sstat_tells_what_it_uses(on: PrivateCluster, tmp_path:
         return isinstance(used.get("CPU"), float) and used["CPU"] > 0
 
     try:
-        wait_until(cpu, 60)
+        wait_until(cpu, 60, "CPU time of a running job")
         assert "sstat" not in " ".join(_report(job)["notes"])  # type: ignore[arg-type]
     finally:
         subprocess.run(["scancel", job], check=True)
