@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from slurmopt.run_folder.access.files import NotRegular, make_folders, next_data, open_held, open_regular
-from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder
 
 LINES, LOG, RETURN = "points.jsonl", "points.log", "points.return"

@@ -1,4 +1,4 @@
-"""Reports on run folders that somebody else has filled: with numbers that no clock shows, and with text that is code."""
+"""Reports on run folders that somebody else has filled: numbers that no clock shows, text that is code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slurmopt.report.output.page import page_of
 from slurmopt.report.output.text import lines
 from slurmopt.report.run.build import built, report_on
 
-CODE = "\x1b[2J</script><script>alert(1)</script>\" onload=\"x"
+CODE = '\x1b[2J</script><script>alert(1)</script>" onload="x'
 
 
 @pytest.fixture
@@ -36,7 +36,9 @@ def heartbeats(run: Run) -> None:
         path = run.folder.heartbeat(0, rank)
         beat = json.loads(path.read_text())
         spent = dict.fromkeys([*beat["spent"], "checkpoint", "input"], 1e308)
-        path.write_text(json.dumps({**beat, **dict.fromkeys(huge, 1e308), "spent": spent, "counted": {"tokens": 1e308}}))
+        path.write_text(
+            json.dumps({**beat, **dict.fromkeys(huge, 1e308), "spent": spent, "counted": {"tokens": 1e308}})
+        )
 
 
 def journal(sign: float) -> Callable[[Run], None]:
@@ -50,7 +52,7 @@ def journal(sign: float) -> Callable[[Run], None]:
 
 def series(run: Run) -> None:
     rows = [[T + 70, 10.0, 1e308], [T + 80, 10.0, 1e308], [1e308, 1e308, 1.0], [-1e308, 0.0, 1.0]]
-    run.series(0, "node1", rows, ["gpu0.util"])  # type: ignore[arg-type]
+    run.series(0, "node1", rows, ["node.memory"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("change", [heartbeats, journal(1), journal(-1), series])
@@ -73,10 +75,12 @@ def test_text_of_a_run_is_neither_run_nor_obeyed(run: Run) -> None:
     report = report_on(run.folder)
     text = "\n".join("".join(text for text, _ in line) for line in lines(report, 80))
     page = page_of(report)
-    assert "alert(1)" in text and "alert(1)" in page
+    assert "alert(1)" in text
+    assert "alert(1)" in page
     assert all(line.isprintable() for line in text.splitlines())
     assert "\x1b" not in page
-    assert "<script>alert" not in page and 'onload="' not in page
+    assert "<script>alert" not in page
+    assert 'onload="' not in page
 
 
 def test_a_report_says_why_gpus_were_not_measured_and_that_no_steps_were_reported(run: Run) -> None:
@@ -98,4 +102,14 @@ def test_a_config_of_a_hundred_thousand_brackets_ends_no_command(run: Run, tmp_p
         )
         assert done.returncode == 0, "libyaml would end the process with SIGSEGV"
         assert "mine/one" in done.stdout
-    assert "it is nested too deeply" in done.stdout
+
+
+def test_curves_of_a_short_run_are_of_its_fine_rows(run: Run) -> None:
+    """The lengths of rows are of another clock than their ends: the merged row begins some milliseconds earlier."""
+    run.series(0, "node1", [[T + 160, 100.004, 5.0]], ["node.cpu"])
+    fine = [[T + 70 + 10 * at, 10.0, float(at)] for at in range(10)]
+    recent = run.folder.recent_series(0, "node1")
+    head = run.folder.series(0, "node1").read_text().splitlines()[0]
+    recent.write_text("\n".join([head, *map(json.dumps, fine)]) + "\n")
+    (cores,) = (panel for panel in report_on(run.folder).panels if "CPU" in panel.title)
+    assert len({value for value in cores.lines[0].values if value is not None}) > 5, "not one flat line"

@@ -45,7 +45,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "conf" / "experiment").mkdir(parents=True)
     (folder / "conf" / "experiment" / "mine.yaml").write_text(CONFIG)
     (folder / "train.py").write_text(TRAIN)
-    launch = ("launch", "+experiment=mine", "launch.backend=local", "launch.wait=true", "metrics.tensorboard.folder=auto")
+    options = ("launch.backend=local", "launch.wait=true", "metrics.tensorboard.folder=auto")
+    launch = ("launch", "+experiment=mine", *options)
     slurmopt(*launch, "launch.id=slow", folder=folder)
     slurmopt(*launch, "launch.id=quick", "pause=0.02", folder=folder)
     return folder

@@ -57,9 +57,9 @@ def parse(text: str, exact: bool = True) -> Any:
 
 
 def _refuse_deep(text: str) -> None:
-    """Raises YAMLError if the text is nested too deeply. libyaml's composer calls itself for each level, without a limit:
-    a text of 100,000 brackets ends the process with SIGSEGV. Each level takes an indicator, so that most texts need not
-    be looked at."""
+    """Raises YAMLError if the text is nested too deeply. libyaml's composer calls itself for each level, without a
+    limit: a text of 100,000 brackets ends the process with SIGSEGV. Each level takes an indicator, so that most texts
+    need not be looked at."""
     if sum(map(text.count, _INDICATORS)) < _HARMLESS_DEPTH:
         return
     depth = 0

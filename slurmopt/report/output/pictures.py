@@ -117,7 +117,7 @@ class Picture:
 
 def picture(panel: Panel) -> Picture:
     """The curves of a panel that was thinned already."""
-    values = [value for line in panel.lines for value in line.values if value is not None]
+    values = [value for line in panel.lines for value in line.values if value is not None and math.isfinite(value)]
     highest = max(values, default=0.0)
     binary = 1024.0 ** int(math.log(highest, 1024)) if panel.unit == "bytes" and highest >= 1 else 1.0
     top = max(panel.top, highest) if panel.top is not None else binary * nice_top(highest / binary)

@@ -116,7 +116,8 @@ def _add_attempts(report: RunReport, record: RunRecord) -> None:
     attempts = [record.facts[number].attempt for number in sorted(record.facts)]
     alive = record.status.alive or record.state == "unknown"
     entries = timeline.entries(record.folder, attempts, record.now, alive)
-    records, ledgers = ({one.number: one for one in found} for found in (record.attempts, record.ledger.attempts))
+    records = {one.number: one for one in record.attempts}
+    ledgers = {one.number: one for one in record.ledger.attempts}
     report.attempts = [
         _attempt(entry, records.get(entry.attempt.number), ledgers.get(entry.attempt.number)) for entry in entries
     ]

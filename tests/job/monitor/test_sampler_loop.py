@@ -303,7 +303,8 @@ def test_a_clock_that_is_set_changes_no_length_and_is_an_event(tmp_path: Path, m
 
 def test_the_sampler_imports_little() -> None:
     code = (
-        "import sys; from slurmopt.job.monitor import sampler; from slurmopt.job.monitor.sources import network, node, ranks\n"
+        "import sys; from slurmopt.job.monitor import sampler\n"
+        "from slurmopt.job.monitor.sources import network, node, ranks\n"
         "print([name for name in ('asyncio', 'logging', 'msgspec', 'torch', 'numpy', 'hydra') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
