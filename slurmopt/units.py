@@ -111,3 +111,8 @@ def human_seconds(total: float) -> str:
     if total < 86400:
         return f"{total // 3600}h{total % 3600 // 60:02d}m"
     return f"{total // 86400}d{total % 86400 // 3600:02d}h"
+
+
+def human_count(value: float) -> str:
+    """Three digits and no exponent: `1,300,000`, `123`, `0.62`."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 import time
@@ -159,4 +158,4 @@ def _write(path: Path, page: str) -> None:
         sys.stdout.write(page)
         return
     replace_text(path.absolute(), page, mode=0o600)
-    print(os.path.relpath(path))
+    print(path)

@@ -17,7 +17,7 @@ from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.series import series as node_series
 from slurmopt.run_folder.series.series import Series
-from slurmopt.units import human_bytes
+from slurmopt.units import human_bytes, human_count
 
 _MOST_NODES = 24
 """Nodes that are read; the others are counted."""
@@ -111,7 +111,7 @@ def _row(series: Series, name: str, places: list[str], most: float | None) -> li
 
 def _steps(series: Series) -> str:
     ranks = sorted({column.partition(".")[0] for column in series.columns("steps")})
-    return _shown(_last(series, ranks, "steps"), lambda value: f"{value:.3g} steps/s")
+    return _shown(_last(series, ranks, "steps"), lambda value: f"{human_count(value)} steps/s")
 
 
 def _shown(value: float | str, how: object) -> str:

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from slurmopt.run_folder.access.files import NotRegular, next_data, open_held, open_regular
-from slurmopt.run_folder.access.open_folders import held
+from slurmopt.run_folder.access.files import NotRegular, make_folders, next_data, open_held, open_regular
 from slurmopt.run_folder.layout import RunFolder
 
 LINES, LOG, RETURN = "points.jsonl", "points.log", "points.return"
@@ -63,7 +62,7 @@ class Archived:
     def fill_logs(self, run: RunFolder) -> None:
         """Writes the logs of all attempts into `run`. Raises OSError."""
         for attempt in self.attempts:
-            held(run.attempt_logs(attempt)).mkdir(mode=0o750, parents=True, exist_ok=True)
+            make_folders(run.attempt_logs(attempt))
         for attempt, rank, place, size in self.logs:
             log = open_held(run.rank_log(attempt, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o640)
             with os.fdopen(log, "wb") as file:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -13,6 +12,8 @@ from slurmopt.errors import one_line
 _Fields = TypeVar("_Fields")
 _LARGEST = 2**53
 """Up to this value a float represents every integer."""
+_MOST = 1e100
+"""No measurement is as large; sums and products of such numbers stay finite."""
 
 
 def from_json(kind: type[_Fields], text: str) -> _Fields:
@@ -31,13 +32,10 @@ def from_fields(kind: type[_Fields], value: Mapping[str, Any]) -> _Fields:
 
 
 def number(value: Any) -> float | None:
-    """`value`, if it is a finite number."""
+    """`value`, if it is a number, and no absurdly large one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
+    return float(value) if -_MOST <= value <= _MOST else None
 
 
 def as_int(value: Any) -> int | None:

@@ -97,9 +97,10 @@ def _of_steps(row: Mapping[str, str], job: str) -> tuple[str, ...]:
 
 def _rows(command: str, fields: tuple[str, ...], *options: str) -> list[dict[str, str]]:
     mark = f"<{os.urandom(8).hex()}>"
-    if command == "sstat":  # it knows no other delimiter than one character in some releases
-        mark = "\x1f"
-    argv = [command, "--noheader", "--parsable", f"--delimiter={mark}", f"--format={','.join(fields)}", *options]
+    marked = [f"--delimiter={mark}"]
+    if command == "sstat":  # it cannot be told another one; its fields are numbers and names of nodes
+        mark, marked = "|", []
+    argv = [command, "--noheader", "--parsable", *marked, f"--format={','.join(fields)}", *options]
     text = client.run(argv, _TIMEOUT, clean_environment(os.environ), time_format="%s")
     cells = text.split(mark)
     rows = zip(*[iter(cells)] * len(fields), strict=False)

@@ -34,6 +34,12 @@ sys.exit(3)
 """
 
 
+RUNNING = """#!/bin/bash
+#SBATCH --mem=300 --output=/dev/null
+srun --overlap --mem=200 sh -c 'while :; do :; done'
+"""
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PrivateCluster]:
     require_slurm(accounting=True)
@@ -107,3 +113,17 @@ def test_monitor_measures_all_nodes_of_a_foreign_job(on: PrivateCluster, tmp_pat
     seconds = sum(share["seconds"] for share in report["shares"])  # type: ignore[attr-defined]
     assert seconds == pytest.approx(report["device_seconds"], abs=0.01)
     assert list(tmp_path.glob("runs/theirs/*/report.html"))
+
+
+def test_of_a_running_job_sstat_tells_what_it_uses(on: PrivateCluster, tmp_path: Path) -> None:
+    job = _submit(tmp_path / "running.sh", RUNNING)
+
+    def cpu() -> bool:
+        used = {usage["name"]: usage["share"] for usage in _report(job)["usage"]}  # type: ignore[attr-defined]
+        return isinstance(used.get("CPU"), float) and used["CPU"] > 0
+
+    try:
+        wait_until(cpu, 60, "CPU time of a running job")
+        assert "sstat" not in " ".join(_report(job)["notes"])  # type: ignore[arg-type]
+    finally:
+        subprocess.run(["scancel", job], check=True)

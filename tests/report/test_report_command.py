@@ -45,7 +45,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "conf" / "experiment").mkdir(parents=True)
     (folder / "conf" / "experiment" / "mine.yaml").write_text(CONFIG)
     (folder / "train.py").write_text(TRAIN)
-    launch = ("launch", "+experiment=mine", "launch.backend=local", "launch.wait=true")
+    options = ("launch.backend=local", "launch.wait=true", "metrics.tensorboard.folder=auto")
+    launch = ("launch", "+experiment=mine", *options)
     slurmopt(*launch, "launch.id=slow", folder=folder)
     slurmopt(*launch, "launch.id=quick", "pause=0.02", folder=folder)
     return folder
@@ -68,6 +69,15 @@ def test_the_end_of_a_run_writes_a_page_and_status_names_it(runs: Path) -> None:
     assert not re.search(r"(?:src|href)=\"(?!data:)", html), "it needs nothing else"
     assert f"report     {page}" in slurmopt("status", "mine/slow", folder=runs).stdout
     assert "Traceback" not in (next((page.parent / "logs").glob("job-*.log"))).read_text()
+
+
+def test_nothing_in_a_run_folder_is_open_to_other_users(runs: Path) -> None:
+    run = runs / "runs" / "mine" / "slow"
+    paths = [run, *run.rglob("*")]
+    assert {"series", "tensorboard", "heartbeat", "logs"} <= {path.name for path in paths}
+    assert [str(path) for path in paths if path.stat().st_mode & 0o027] == []
+    folders = [path for path in paths if path.is_dir()]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}, "as docs/security.md says"
 
 
 def test_text_in_a_pipe_has_no_escapes(runs: Path) -> None:

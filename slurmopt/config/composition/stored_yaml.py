@@ -19,6 +19,8 @@ _MOST_NODES = 1_000_000
 _MOST_WRITTEN = 200_000
 _DEEPEST = 100
 _TOO_DEEP = "it is nested too deeply"
+_INDICATORS = "[{-?:"
+_HARMLESS_DEPTH = 1000
 _LONGEST = 40
 _MOST_DIGITS = 4300
 """Python's own limit. The time to parse a base 60 number, such as 1:30:00, is quadratic in the number of digits."""
@@ -46,11 +48,28 @@ def parse(text: str, exact: bool = True) -> Any:
     if text.count("\n") + text.count(",") > _MOST_WRITTEN:  # parsing would take minutes and gigabytes
         raise yaml.YAMLError(f"it has more than {_MOST_WRITTEN:,} lines and commas")
     try:
+        _refuse_deep(text)
         value = yaml.load(text, Loader=_loader(exact))  # noqa: S506 - a safe one
         _unfolded(value, {}, set())
     except RecursionError as error:
         raise yaml.YAMLError(_TOO_DEEP) from error
     return value
+
+
+def _refuse_deep(text: str) -> None:
+    """Raises YAMLError if the text is nested too deeply. libyaml's composer calls itself for each level, without a
+    limit: a text of 100,000 brackets ends the process with SIGSEGV. Each level takes an indicator, so that most texts
+    need not be looked at."""
+    if sum(map(text.count, _INDICATORS)) < _HARMLESS_DEPTH:
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=_loader(False)):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _HARMLESS_DEPTH:
+            raise yaml.YAMLError(_TOO_DEEP)
 
 
 def not_allowed(node: yaml.Node) -> ConstructorError:

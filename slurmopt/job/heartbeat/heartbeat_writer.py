@@ -22,7 +22,7 @@ from slurmopt.job.heartbeat.child_measurements import ChildMeasurements
 from slurmopt.job.heartbeat.child_reports import EVERY_STEP, LAST_METRICS, MEASURED, PROGRESS, STOP_NOTICED, Inbox
 from slurmopt.job.heartbeat.training_meter import TrainingMeter
 from slurmopt.job.watchdog.stacks import Stacks
-from slurmopt.run_folder.access.open_folders import held
+from slurmopt.run_folder.access.files import make_folders
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
 
@@ -298,7 +298,7 @@ class HeartbeatWriter:
         with self._complaining("the heartbeat cannot be written"):
             try:
                 if not self._has_folder:
-                    held(self._path.parent).mkdir(mode=0o750, parents=True, exist_ok=True)
+                    make_folders(self._path.parent)
                     self._has_folder = True
                 beat.write(self._path)
                 self.unwritten = None

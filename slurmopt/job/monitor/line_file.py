@@ -12,8 +12,7 @@ from pathlib import Path
 
 from slurmopt.errors import one_line
 from slurmopt.run_folder import events
-from slurmopt.run_folder.access.files import open_append, replace_bytes
-from slurmopt.run_folder.access.open_folders import held
+from slurmopt.run_folder.access.files import make_folders, open_append, replace_bytes
 
 _MOST_WAITING = 1000
 """Lines that are kept while they cannot be written: those of some hours."""
@@ -65,7 +64,7 @@ class LineFile:
         try:
             return open_append(self._path)
         except FileNotFoundError:
-            held(self._path.parent).mkdir(mode=0o750, parents=True, exist_ok=True)
+            make_folders(self._path.parent)
             return open_append(self._path)
 
     def replace(self, header: bytes, lines: Iterable[bytes], columns: int) -> bool:

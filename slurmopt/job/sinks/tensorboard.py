@@ -22,8 +22,7 @@ from pathlib import Path
 from slurmopt.config.metrics import TensorBoard
 from slurmopt.job.sinks.record import NotWritten, Place, Record, Unusable
 from slurmopt.run_folder import events
-from slurmopt.run_folder.access.files import open_append
-from slurmopt.run_folder.access.open_folders import held
+from slurmopt.run_folder.access.files import make_folders, open_append
 from slurmopt.run_folder.json_values import as_int
 
 _MASK_DELTA = 0xA282EAD8
@@ -115,7 +114,7 @@ class EventFile:
         """Makes the file, and hides the steps of earlier attempts from `first_step` on. Raises NotWritten."""
         now = time.time()
         try:
-            held(self._path.parent).mkdir(mode=0o750, parents=True, exist_ok=True)
+            make_folders(self._path.parent)
             self._descriptor = open_append(self._path)
             self.append([encode_version(now), encode_start(now, first_step)])
         except (OSError, NotWritten) as error:

@@ -19,8 +19,7 @@ from slurmopt.job.rank_args import RankArgs, parse
 from slurmopt.job.rendezvous.ports import free_port
 from slurmopt.job.worker.rank import SUPERVISOR
 from slurmopt.run_folder import heartbeat
-from slurmopt.run_folder.access.files import open_append
-from slurmopt.run_folder.access.open_folders import held
+from slurmopt.run_folder.access.files import make_folders, open_append
 from slurmopt.run_folder.process import module_start
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT, signal.SIGINT)
@@ -41,7 +40,7 @@ class Ranks:
     def start(self, words: list[str]) -> None:
         """Starts the ranks, each in its own session, so that Ctrl-C in a terminal reaches only this process. The
         signals to forward are blocked meanwhile, or those to come would reach only the ranks that are started."""
-        held(self._call.folder.attempt_logs(self._attempt)).mkdir(mode=0o750, parents=True, exist_ok=True)
+        make_folders(self._call.folder.attempt_logs(self._attempt))
         for rank in range(self._count):
             self._running[self._start_one(rank, words)] = rank
 

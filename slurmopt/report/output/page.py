@@ -19,6 +19,8 @@ from slurmopt.report.run.run_report import COLUMNS, Panel, RunReport
 if TYPE_CHECKING:
     import jinja2
 
+MOST_ATTEMPTS = 256
+"""On the page; the others are in `--json`."""
 MOST_NODES = 256
 """Rows of the table of nodes; the others are in `--json`."""
 _TABLE_ROWS = 25
@@ -53,7 +55,7 @@ def run_page(report: RunReport) -> str:
         facts=text.facts(report),
         notes=text.notes(report),
         shares=[share for share in report.shares if share.seconds > 0],
-        time_line=pictures.time_line(report.attempts, report.now),
+        time_line=pictures.time_line(report.attempts[-MOST_ATTEMPTS:], report.now),
         pictures=[pictures.picture(panel) for panel in panels],
         axis=pictures.ticks(panels[0].times[0], panels[0].times[-1]) if panels else (),
         cursor=[_cursor(panel) for panel in panels],

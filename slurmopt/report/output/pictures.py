@@ -14,6 +14,8 @@ WIDTH, HEIGHT = 1000.0, 100.0
 _MARGIN = 20.0
 """Above the top of the scale, for its label."""
 MOST_POINTS = 400
+_LATEST = 1e11
+"""Seconds since the epoch: the year 5138. A clock that says more is no clock."""
 _TICKS = (60, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 345600, 604800, 1209600, 2592000)
 
 
@@ -49,11 +51,12 @@ class TimeLine:
 
 def time_line(attempts: Sequence[AttemptRow], now: float) -> TimeLine | None:
     """The attempts whose start is known; None where there is none."""
-    known = [(row, row.start) for row in attempts if row.start is not None]
+    known = [(row, row.start) for row in attempts if row.start is not None and 0 <= row.start <= _LATEST]
     if not known:
         return None
-    first = min(start - (row.queued or 0.0) for row, start in known)
-    last = max([row.end if row.end is not None else now for row, _ in known] + [first + 1.0])
+    first = max(0.0, min(start - (row.queued or 0.0) for row, start in known))
+    last = min(_LATEST, max(row.end if row.end is not None else now for row, _ in known))
+    last = max(last, first + 1.0)
 
     def place(when: float) -> float:
         return round(100 * min(1.0, max(0.0, (when - first) / (last - first))), 3)
@@ -114,7 +117,7 @@ class Picture:
 
 def picture(panel: Panel) -> Picture:
     """The curves of a panel that was thinned already."""
-    values = [value for line in panel.lines for value in line.values if value is not None]
+    values = [value for line in panel.lines for value in line.values if value is not None and math.isfinite(value)]
     highest = max(values, default=0.0)
     binary = 1024.0 ** int(math.log(highest, 1024)) if panel.unit == "bytes" and highest >= 1 else 1.0
     top = max(panel.top, highest) if panel.top is not None else binary * nice_top(highest / binary)

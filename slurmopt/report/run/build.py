@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from slurmopt.errors import one_line
+from slurmopt.ledger.buckets import COMPUTE
 from slurmopt.ledger.gpu_peaks import dense_bf16_tflops
-from slurmopt.ledger.ledger import Account, Ledger
+from slurmopt.ledger.ledger import Account, AttemptLedger, Ledger
+from slurmopt.ledger.record import AttemptRecord
 from slurmopt.report.gather import gather
 from slurmopt.report.run import costs, curves, diagnoses, measures
 from slurmopt.report.run.fine_series import refine
@@ -23,6 +25,7 @@ from slurmopt.runs.status.progress import from_heartbeat
 
 _MILLISECONDS = 1000.0
 _MOST_PROBLEMS = 20
+_LONGEST_REASON = 200
 
 
 def report_on(run: RunFolder) -> RunReport:
@@ -113,7 +116,11 @@ def _add_attempts(report: RunReport, record: RunRecord) -> None:
     attempts = [record.facts[number].attempt for number in sorted(record.facts)]
     alive = record.status.alive or record.state == "unknown"
     entries = timeline.entries(record.folder, attempts, record.now, alive)
-    report.attempts = [_attempt(entry, record) for entry in entries]
+    records = {one.number: one for one in record.attempts}
+    ledgers = {one.number: one for one in record.ledger.attempts}
+    report.attempts = [
+        _attempt(entry, records.get(entry.attempt.number), ledgers.get(entry.attempt.number)) for entry in entries
+    ]
     known = [entry.seconds for entry in entries if entry.seconds is not None]
     queues = [entry.queue for entry in entries if entry.queue is not None]
     report.ran, report.queued = (sum(known) if known else None), (sum(queues) if queues else None)
@@ -127,10 +134,8 @@ def _add_attempts(report: RunReport, record: RunRecord) -> None:
         report.step = max((row.last_step for row in report.attempts if row.last_step is not None), default=None)
 
 
-def _attempt(entry: Entry, record: RunRecord) -> AttemptRow:
+def _attempt(entry: Entry, found: AttemptRecord | None, accounts: AttemptLedger | None) -> AttemptRow:
     attempt = entry.attempt
-    found = next((one for one in record.attempts if one.number == attempt.number), None)
-    accounts = next((one for one in record.ledger.attempts if one.number == attempt.number), None)
     error = text((attempt.end or {}).get("error"))
     return AttemptRow(
         number=attempt.number,
@@ -145,7 +150,7 @@ def _attempt(entry: Entry, record: RunRecord) -> AttemptRow:
         first_step=entry.base,
         last_step=entry.last,
         steps_lost=entry.lost,
-        cause=entry.cause,
+        cause=None if entry.cause is None else one_line(entry.cause),
         error=None if error is None or entry.cause == "finished" else one_line(error)[:300],
         seconds=entry.seconds,
         device_seconds=None if accounts is None else accounts.allocated / _MILLISECONDS,
@@ -233,6 +238,26 @@ def notes(record: RunRecord) -> list[str]:
         found.append(
             "there are no series: the sampler was off (monitor.sampler), could not write, or is of an older version"
         )
+    found += [*_without_gpus(record), *_without_steps(record)]
     if len(found) > _MOST_PROBLEMS:
         found = [*found[:_MOST_PROBLEMS], f"and {len(found) - _MOST_PROBLEMS} more"]
     return found
+
+
+def _without_gpus(record: RunRecord) -> list[str]:
+    """Why GPUs were not measured, as their sampler says, and on which nodes."""
+    nodes: dict[str, list[str]] = {}
+    latest = {node: series for by_node in record.series.values() for node, series in by_node.items()}
+    for node, series in sorted(latest.items()):
+        if why := text(series.facts.get("gpu_error")):
+            nodes.setdefault(why[:_LONGEST_REASON], []).append(one_line(node))
+    return [
+        f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}: {why}"
+        for why, names in nodes.items()
+    ]
+
+
+def _without_steps(record: RunRecord) -> list[str]:
+    if not record.ledger[COMPUTE] or any(rank.step is not None for one in record.attempts for rank in one.ranks):
+        return []
+    return ["no rank reported steps (slurmopt.progress): all of its time after the start counts as compute"]

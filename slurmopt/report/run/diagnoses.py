@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from slurmopt.ledger.findings.comparison import GONE, NEW, SMALLER, UNKNOWN, compare_findings, speed_line
 from slurmopt.ledger.findings.config_facts import config_facts
 from slurmopt.ledger.findings.diagnosis import diagnose_run
-from slurmopt.ledger.findings.evidence import AttemptEvidence
+from slurmopt.ledger.findings.evidence import AttemptEvidence, ConfigFacts
 from slurmopt.ledger.findings.finding import Diagnosis
 from slurmopt.ledger.findings.records import evidence_of
+from slurmopt.ledger.ledger import AttemptLedger
 from slurmopt.ledger.record import AttemptRecord
 from slurmopt.report.gather import gather
 from slurmopt.report.run_record import RunRecord
@@ -25,22 +27,29 @@ _MOST_BYTES = 64 << 20
 
 def diagnosis(record: RunRecord) -> Diagnosis:
     """The findings on all attempts of a run."""
-    return diagnose_run([_evidence(record, attempt) for attempt in record.attempts])
+    return diagnose_run(_evidence(record, record.attempts))
 
 
 def newest(record: RunRecord) -> Diagnosis:
     """The findings on the newest attempt alone."""
-    return diagnose_run([_evidence(record, attempt) for attempt in record.attempts[-1:]])
+    return diagnose_run(_evidence(record, record.attempts[-1:]))
 
 
-def _evidence(record: RunRecord, attempt: AttemptRecord) -> AttemptEvidence:
+def _evidence(record: RunRecord, attempts: Sequence[AttemptRecord]) -> list[AttemptEvidence]:
+    ledgers = {one.number: one for one in record.ledger.attempts}
+    config = config_facts(record.config, sweep=record.folder.in_sweep)
+    return [_of_attempt(record, attempt, ledgers.get(attempt.number), config) for attempt in attempts]
+
+
+def _of_attempt(
+    record: RunRecord, attempt: AttemptRecord, ledger: AttemptLedger | None, config: ConfigFacts
+) -> AttemptEvidence:
     number, facts = attempt.number, record.facts[attempt.number]
-    ledger = next((one for one in record.ledger.attempts if one.number == number), None)
     return evidence_of(
         attempt,
         record.heartbeats.get(number, {}),
         list(record.series.get(number, {}).values()),
-        config=config_facts(record.config, sweep=record.folder.in_sweep),
+        config=config,
         buckets=None if ledger is None else {name: amount / 1000 for name, amount in ledger.buckets.items()},
         hang=facts.attempt.hang,
         saves=facts.checkpoints or None,

@@ -12,8 +12,9 @@ from slurmopt.run_folder.series.series import Series
 
 _MOST = 32
 """Series that are read in detail; of larger runs the merged rows must do."""
-_CLOSE = 1e-3
-"""Seconds: times in a series are rounded."""
+_CLOSE = 0.5
+"""Seconds: lengths are of another clock than ends, so that the starts of a merged row and of its first fine one differ
+by some milliseconds. No row is as short as this, but the last."""
 
 
 def refine(record: RunRecord) -> None:

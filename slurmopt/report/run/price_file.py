@@ -9,6 +9,7 @@ from pathlib import Path
 
 from slurmopt.errors import ConfigError, one_line, with_place
 from slurmopt.ledger.prices import Prices, parse
+from slurmopt.run_folder.access.files import read_whole
 
 VARIABLE = "SLURMOPT_PRICES"
 SHIPPED = "prices.yaml"
@@ -25,7 +26,7 @@ def read_prices(environ: Mapping[str, str] | None = None) -> Prices:
         text = resources.files("slurmopt.report.run").joinpath(SHIPPED).read_text(encoding="utf-8")
         return parse(stored_yaml.parse(text), SHIPPED)
     try:
-        value = stored_yaml.load(Path(named))
+        value = stored_yaml.parse(read_whole(Path(named)).decode("utf-8", "replace"))
     except OSError as error:
         raise ConfigError(f"cannot be read: {one_line(with_place(error))}", VARIABLE) from error
     except YAMLError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from slurmopt.report.run.run_report import COLUMNS, Cost, Reading, RunReport
-from slurmopt.units import human_bytes, human_seconds
+from slurmopt.units import human_bytes, human_count, human_seconds
 
 _HOUR = 3600.0
 
@@ -20,7 +20,7 @@ def hours(seconds: float) -> str:
 
 def count(value: float) -> str:
     """Three digits and no exponent: `1,300,000`, `123`, `0.62`."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return human_count(value)
 
 
 def percent(share: float) -> str:
@@ -58,7 +58,7 @@ def quantity(value: float, unit: str) -> str:
         return human_bytes(value)
     if unit == "seconds":
         return span(value)
-    return {"watts": f"{value:.0f} W", "celsius": f"{value:.0f} °C"}.get(unit) or f"{value:.3g}"
+    return {"watts": f"{value:.0f} W", "celsius": f"{value:.0f} °C"}.get(unit) or count(value)
 
 
 def money(amount: float, currency: str | None) -> str:

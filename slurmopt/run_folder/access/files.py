@@ -81,6 +81,15 @@ def open_append(path: Path, mode: int = 0o640) -> int:
     return descriptor
 
 
+def make_folders(path: Path) -> None:
+    """Makes a folder and those that are missing above it. Each is closed to all but the user, or readable for the group
+    where the folder above it is: `mkdir` with `parents` makes those above readable for everybody."""
+    if held(path).is_dir():
+        return
+    make_folders(path.parent)
+    held(path).mkdir(mode=0o700 | held(path.parent).stat().st_mode & 0o050, exist_ok=True)
+
+
 def _leave_to_owner(descriptor: int, path: Path) -> None:
     """Changes the owner of an empty file of root to that of the file at `path`, else of the folder: that user's jobs
     must read it, as after `slurmopt cancel` by an administrator. Not if the file has another hard link."""

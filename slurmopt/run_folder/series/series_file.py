@@ -27,6 +27,8 @@ _MOST_VALUES = 20_000_000
 _MOST_EVENTS = 10_000
 _LONGEST_LINE = 1 << 20
 _LONGEST_NUMBER = 64
+_LATEST = 1e11
+"""Seconds since the epoch: the year 5138."""
 
 _Row = list[Any]
 
@@ -207,7 +209,13 @@ def _one(line: bytes) -> list[_Row]:
 
 
 def _is_row(row: _Row, length: int) -> bool:
-    return len(row) == length and row[0] is not None and row[1] is not None and row[1] >= 0
+    return (
+        len(row) == length
+        and row[0] is not None
+        and row[1] is not None
+        and 0 <= row[0] <= _LATEST
+        and 0 <= row[1] <= _LATEST
+    )
 
 
 def _odd(line: bytes) -> _Row | None:

@@ -17,7 +17,7 @@ from slurmopt.runs.status.progress import Progress, silent_after, silent_ranks
 from slurmopt.runs.status.query import Status
 from slurmopt.runs.status.state import FAILED, age
 from slurmopt.runs.text_table import cut, table
-from slurmopt.units import human_seconds
+from slurmopt.units import human_count, human_seconds
 
 _LONGEST_RESULT = 300
 HEADER = ["RUN", "STATE", "STEP", "LEFT", "TIME", ""]
@@ -27,7 +27,7 @@ _NEXT = {
     "running": "slurmopt logs {run} --follow",
     "stopping": "slurmopt status {run} --watch",
     "requeued": "slurmopt status {run} --watch",
-    "finished": "slurmopt logs {run}",
+    "finished": "slurmopt report {run}; slurmopt logs {run}",
     "failed": "slurmopt logs {run} --errors, then slurmopt retry {run}{more}",
     "killed": "slurmopt logs {run} --errors, then slurmopt retry {run}{more}",
     "cancelled": "slurmopt retry {run} goes on with it",
@@ -123,7 +123,7 @@ def _why_final(status: Status) -> str:
 
 def _progress(status: Status) -> str:
     progress = status.progress
-    rate = f"{progress.steps_per_second:.3g} steps/s" if progress.steps_per_second is not None else ""
+    rate = f"{human_count(progress.steps_per_second)} steps/s" if progress.steps_per_second is not None else ""
     remaining = (
         f"about {human_seconds(progress.eta_seconds)} left" if progress.eta_seconds is not None and status.alive else ""
     )

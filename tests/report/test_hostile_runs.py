@@ -1,0 +1,115 @@
+"""Reports on run folders that somebody else has filled: numbers that no clock shows, text that is code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from report.test_gather import Run, T
+
+from slurmopt.report.gather import gather
+from slurmopt.report.output.page import page_of
+from slurmopt.report.output.text import lines
+from slurmopt.report.run.build import built, report_on
+
+CODE = '\x1b[2J</script><script>alert(1)</script>" onload="x'
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    made = Run(tmp_path / "runs" / "mine" / "one")
+    made.begin(0, T + 60)
+    made.end(0, T + 175, [made.beat(0, rank, T + 60) for rank in range(4)])
+    rows = [[T + 60 + 10 * at, 10.0, 50.0] for at in range(10)]
+    made.series(0, "node1", rows, ["gpu0.util"])  # type: ignore[arg-type]
+    return made
+
+
+def heartbeats(run: Run) -> None:
+    huge = ("time", "started", "step_time", "first_step_time", "interval")
+    for rank in range(4):
+        path = run.folder.heartbeat(0, rank)
+        beat = json.loads(path.read_text())
+        spent = dict.fromkeys([*beat["spent"], "checkpoint", "input"], 1e308)
+        path.write_text(
+            json.dumps({**beat, **dict.fromkeys(huge, 1e308), "spent": spent, "counted": {"tokens": 1e308}})
+        )
+
+
+def journal(sign: float) -> Callable[[Run], None]:
+    def change(run: Run) -> None:
+        told = [json.loads(line) for line in run.folder.events.read_text().splitlines()]
+        run.folder.events.write_text("".join(json.dumps({**one, "time": sign * 1e308}) + "\n" for one in told))
+        run.note(sign * 1e99, "attempt", attempt=1, job="8", nodes="node1", gpus=2)
+
+    return change
+
+
+def series(run: Run) -> None:
+    rows = [[T + 70, 10.0, 1e308], [T + 80, 10.0, 1e308], [1e308, 1e308, 1.0], [-1e308, 0.0, 1.0]]
+    run.series(0, "node1", rows, ["node.memory"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("change", [heartbeats, journal(1), journal(-1), series])
+def test_absurd_numbers_end_no_report(run: Run, change: Callable[[Run], None]) -> None:
+    change(run)
+    report = report_on(run.folder)
+    assert page_of(report).rstrip().endswith("</html>")
+    assert any("mine/one" in text for line in lines(report, 80) for text, _ in line)
+
+
+def test_text_of_a_run_is_neither_run_nor_obeyed(run: Run) -> None:
+    told = [json.loads(line) for line in run.folder.events.read_text().splitlines()]
+    words = ("job", "nodes", "cause", "error", "reason", "name")
+    changed = [{**one, **{word: CODE for word in words if word in one or one["event"] == "end"}} for one in told]
+    run.folder.events.write_text("".join(json.dumps(one) + "\n" for one in changed))
+    gpu = {"index": 0, "name": CODE, "uuid": CODE}
+    run.series(0, "node1", [[T + 70, 10.0, 5.0]], ["gpu0.util"], facts={"gpus": [gpu], "gpu_error": CODE})
+    path = run.folder.series(0, "node1")
+    path.write_text(path.read_text().replace('"node": "node1"', f'"node": {json.dumps(CODE)}'))
+    report = report_on(run.folder)
+    text = "\n".join("".join(text for text, _ in line) for line in lines(report, 80))
+    page = page_of(report)
+    assert "alert(1)" in text
+    assert "alert(1)" in page
+    assert all(line.isprintable() for line in text.splitlines())
+    assert "\x1b" not in page
+    assert "<script>alert" not in page
+    assert 'onload="' not in page
+
+
+def test_a_report_says_why_gpus_were_not_measured_and_that_no_steps_were_reported(run: Run) -> None:
+    for rank in range(4):
+        run.beat(0, rank, T + 60, step=None, step_time=None, first_step=None, first_step_time=None)
+    why = "GPUs are not measured: this Python does not have nvidia-ml-py (pip install 'slurmopt[gpu]')"
+    for node in ("node1", "node2"):
+        run.series(0, node, [], [], facts={"gpus": [{"index": 0, "uuid": None}], "gpu_error": why})
+    notes = built(gather(run.folder)).notes
+    assert f"node1, node2: {why}" in notes
+    assert "no rank reported steps (slurmopt.progress): all of its time after the start counts as compute" in notes
+
+
+def test_a_config_of_a_hundred_thousand_brackets_ends_no_command(run: Run, tmp_path: Path) -> None:
+    run.folder.config.write_text("a: " + "[" * 100_000)
+    for command in (["history", "mine"], ["report", "mine"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "slurmopt", *command], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, "libyaml would end the process with SIGSEGV"
+        assert "mine/one" in done.stdout
+
+
+def test_curves_of_a_short_run_are_of_its_fine_rows(run: Run) -> None:
+    """The lengths of rows are of another clock than their ends: the merged row begins some milliseconds earlier."""
+    run.series(0, "node1", [[T + 160, 100.004, 5.0]], ["node.cpu"])
+    fine = [[T + 70 + 10 * at, 10.0, float(at)] for at in range(10)]
+    recent = run.folder.recent_series(0, "node1")
+    head = run.folder.series(0, "node1").read_text().splitlines()[0]
+    recent.write_text("\n".join([head, *map(json.dumps, fine)]) + "\n")
+    (cores,) = (panel for panel in report_on(run.folder).panels if "CPU" in panel.title)
+    assert len({value for value in cores.lines[0].values if value is not None}) > 5, "not one flat line"
