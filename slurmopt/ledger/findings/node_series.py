@@ -36,7 +36,7 @@ class NodeSeries:
     def evidence(self) -> NodeEvidence:
         facts = self._series.facts
         means, peaks = self._of("node")
-        means |= self._traffic()
+        means |= self._traffic() | self._sustained_reads(means)
         limit = number(facts.get("memory_limit")) or number(facts.get("host_memory"))
         full = [peaks[name] for name in ("memory_peak", "memory") if name in peaks]
         return NodeEvidence(
@@ -49,6 +49,12 @@ class NodeSeries:
             absent=self._absent("node"),
             memory_points=self._points("node.memory"),
         )
+
+    def _sustained_reads(self, means: Mapping[str, float]) -> dict[str, float]:
+        """Bytes per second that are read in at least half of the intervals: what a start reads, such as libraries, is
+        none of the loader's, and ends in the first interval with steps."""
+        middles = {name: self.middle(f"node.{name}") for name in ("io_read", "disk_read")}
+        return {name: min(means[name], rate) for name, rate in middles.items() if rate is not None and name in means}
 
     def _traffic(self) -> dict[str, float]:
         """Bytes per second of all interfaces of a kind: net.rx, ib.tx."""

@@ -47,6 +47,14 @@ def test_means_leave_out_evaluations() -> None:
     assert found.devices[1].means["sm"] == pytest.approx(0.8)
 
 
+def test_what_a_start_reads_is_none_of_the_loaders() -> None:
+    rows = series(node__io_read=[9e7, 9e7, 4e7, 0.0, 1e3, 0.0], node__cpu=[1.0, 1.0, 1.0, 0.1, 0.1, 0.1])
+    rows.times, rows.seconds = [START + 50 * (row + 1) for row in range(6)], [50.0] * 6
+    means = made(rows).nodes[0].means
+    assert means["io_read"] < 1e4
+    assert means["cpu"] == pytest.approx(0.325), "of CPUs the mean counts"
+
+
 def test_what_was_not_measured_is_no_zero() -> None:
     found = made(series(gpu1__sm=[None, None, 0.6], gpu1__dram=[None, None, None]))
     assert found.devices[1].means == {"sm": pytest.approx(0.6)}
