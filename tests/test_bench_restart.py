@@ -36,6 +36,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, A
         timeout=600,
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr  # 1: a target is missed, as it may on a busy machine
+    assert raw.exists(), done.stdout + done.stderr
     found = json.loads(raw.read_text())
     raw.unlink()
     return done.stdout, found

@@ -62,6 +62,12 @@ def until(capsys, name: str, *states: str, timeout: float = 60) -> dict:
     return status(capsys, name)
 
 
+def until_begun(capsys, name: str) -> None:
+    """Slurm calls a job running before its batch shell has started; what comes then would meet no attempt."""
+    until(capsys, name, "running")
+    wait_until(lambda: status(capsys, name)["heartbeat"] is not None, 60, f"a heartbeat of {name}")
+
+
 def test_a_waiting_run_says_why_and_can_be_cancelled(folder: Path, capsys) -> None:
     launch("first", "sleep 600", "resources.nodes=2", "resources.exclusive=true")
     until(capsys, "first", "running")
@@ -79,7 +85,7 @@ def test_a_waiting_run_says_why_and_can_be_cancelled(folder: Path, capsys) -> No
 def test_what_slurm_requeues_has_not_ended(folder: Path, capsys, cluster: PrivateCluster) -> None:
     held = 'until [ -e "$SLURMOPT_RUN_FOLDER/go" ]; do sleep 0.1; done; echo "attempt $SLURMOPT_ATTEMPT"'
     job = launch("mine", held)
-    until(capsys, "mine", "running")
+    until_begun(capsys, "mine")
     cluster.run(["scontrol", "requeue", job])
     (run,) = folder.glob("runs/mine/*")
     # Its verdict, unless KillWait was too short for one; then its next start.
@@ -97,14 +103,14 @@ def test_what_slurm_requeues_has_not_ended(folder: Path, capsys, cluster: Privat
 
 def test_scancel_by_hand_is_a_cancel_too(folder: Path, capsys, cluster: PrivateCluster) -> None:
     job = launch("mine", "sleep 600")
-    until(capsys, "mine", "running")
+    until_begun(capsys, "mine")
     cluster.run(["scancel", job])
     until(capsys, "mine", "cancelled")
 
 
 def test_a_controller_that_is_down(folder: Path, capsys, cluster: PrivateCluster) -> None:
     launch("mine", "sleep 600")
-    until(capsys, "mine", "running")
+    until_begun(capsys, "mine")
     cluster.stop_controller()
     try:
         assert main(["cancel"]) == 1
