@@ -2,13 +2,16 @@
 
 Two trainings with a rank for each core take turns of some seconds in one run: the one whose turn it is not is stopped
 (SIGSTOP), its sampler included. One is plain Python; the ranks of the other write heartbeats, call `progress` with
-metrics and tokens in each step, and watch their loader; a sampler measures the node beside them.
+metrics and tokens in each step, and watch their loader; a sampler measures the node beside them. A rank of the one and
+that of the other are forks of one process: processes that were started apart differ by some per cent, as their memory
+lies elsewhere.
 
-    throughput.py plain|measured FOLDER RANK ROUNDS      one rank: its count of steps is in a file, all the time
+    throughput.py FOLDER RANK ROUNDS     such a pair: prints the two process ids; each writes its count of steps to a file
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -16,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,16 +32,17 @@ TURNS, TRAININGS = 5, 8
 """Turns of each training, after one that is not counted; pairs of trainings."""
 AT_MOST = 1.0
 """Per cent of the throughput."""
+KINDS = ("plain", "measured")
 RANKS = len(os.sched_getaffinity(0))
-ROUNDS_OF_WORK = 20_000
+ROUNDS_OF_WORK = 100
+BLOCK = bytes(65536)
 
 
-def work(rounds: int) -> int:
-    """The fixed work of a step."""
-    total = 0
-    for number in range(rounds):
-        total += number & 7
-    return total
+def work(rounds: int) -> None:
+    """The fixed work of a step. It makes no objects: what that costs depends on where the others of the process lie,
+    and differs by some per cent between two trainings."""
+    for _ in range(rounds):
+        zlib.crc32(BLOCK)
 
 
 def rounds_of_a_step() -> int:
@@ -50,6 +55,23 @@ def _timed(rounds: int) -> float:
     began = time.perf_counter()
     work(rounds)
     return time.perf_counter() - began
+
+
+def pair(folder: Path, number: int, rounds: int) -> None:
+    """Makes a rank of each training, and waits until both are ended."""
+    from slurmopt import progress, watch  # before they part  # noqa: F401
+    from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter  # noqa: F401
+
+    for _ in range(100):
+        work(rounds)
+    ranks = []
+    for how in KINDS:
+        ranks.append(os.fork())
+        if not ranks[-1]:
+            rank(how, folder, number, rounds)
+    print(*ranks, flush=True)
+    for process in ranks:
+        os.waitpid(process, 0)
 
 
 def rank(how: str, folder: Path, number: int, rounds: int) -> None:
@@ -92,16 +114,10 @@ def _measured(folder: Path, number: int) -> tuple[Iterator[int], Callable[[int],
 class Training:
     """The processes of one training."""
 
-    def __init__(self, how: str, folder: Path, rounds: int) -> None:
+    def __init__(self, how: str, folder: Path, ranks: list[int]) -> None:
         self._how, self._folder = how, folder
-        words = [sys.executable, "-m", "benchmarks.monitor.throughput", how, str(folder)]
-        path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-        self._processes: list[subprocess.Popen[bytes]] = [
-            subprocess.Popen([*words, str(number), str(rounds)], env={**os.environ, "PYTHONPATH": path}, cwd=folder)
-            for number in range(RANKS)
-        ]
-        if how == "measured":
-            self._processes.append(_sampler(folder, self._processes[0].pid))
+        self._sampler = _sampler(folder, ranks[0]) if how == "measured" else None
+        self._processes = ranks + ([self._sampler.pid] if self._sampler else [])
 
     def steps(self) -> int:
         """The steps of all ranks so far."""
@@ -119,12 +135,35 @@ class Training:
 
     def end(self) -> None:
         self._send(signal.SIGKILL)
-        for process in self._processes:
-            process.wait()
+        if self._sampler:
+            self._sampler.wait()
 
     def _send(self, number: signal.Signals) -> None:
         for process in self._processes:
-            process.send_signal(number)
+            os.kill(process, number)
+
+
+@contextlib.contextmanager
+def trainings(folder: Path, rounds: int) -> Iterator[list[Training]]:
+    """The plain one and the measured one."""
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    words = [sys.executable, "-m", "benchmarks.monitor.throughput", str(folder)]
+    parents = [
+        subprocess.Popen(
+            [*words, str(number), str(rounds)], stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": path}, cwd=folder,
+        )
+        for number in range(RANKS)
+    ]  # fmt: skip
+    pairs = [[int(pid) for pid in parent.stdout.readline().split()] for parent in parents]
+    both = [Training(how, folder, list(ranks)) for how, ranks in zip(KINDS, zip(*pairs, strict=True), strict=True)]
+    try:
+        yield both
+    finally:
+        for training in both:
+            training.end()
+        for parent in parents:
+            parent.communicate()
 
 
 def _sampler(folder: Path, pid: int) -> subprocess.Popen[bytes]:
@@ -153,23 +192,18 @@ def bench(bench: Workbench, report: Report, runs: int) -> None:
 
 
 def _loss(folder: Path, rounds: int, number: int) -> float:
-    """Per cent that the measured one of two trainings loses. Processes of the same code differ by some per cent, as
-    their memory lies elsewhere: only several pairs show what measuring takes."""
+    """Per cent that the measured one of two trainings loses."""
     (folder / "heartbeat" / "attempt-0").mkdir(parents=True)
-    plain, measured = Training("plain", folder, rounds), Training("measured", folder, rounds)
     losses: list[float] = []
-    try:
+    with trainings(folder, rounds) as (plain, measured):
         for training in (plain, measured):
             training.turn(2 * TURN)
         for turn in range(TURNS):
-            pair = (plain, measured) if (turn + number) % 2 else (measured, plain)
-            rates = {training: training.turn(TURN) for training in pair}
+            order = (plain, measured) if (turn + number) % 2 else (measured, plain)
+            rates = {training: training.turn(TURN) for training in order}
             losses.append(100 * (1 - rates[measured] / rates[plain]))
-    finally:
-        plain.end()
-        measured.end()
     return statistics.median(losses)
 
 
 if __name__ == "__main__":
-    rank(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    pair(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

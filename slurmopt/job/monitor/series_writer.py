@@ -87,8 +87,9 @@ class SeriesWriter:
             self._more_events += 1
 
     def finish(self) -> None:
-        """Writes what has not been merged yet."""
-        if self._merged_seconds > 0:
+        """Writes what has not been merged yet. Where the other file has all of it, one file is enough: a sweep may have
+        thousands of attempts that take less than ten minutes."""
+        if self._merged_seconds > 0 and (self._merged_lines or self._event_lines):
             self._write_merged()
 
     def _append_event(self, line: bytes) -> None:

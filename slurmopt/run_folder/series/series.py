@@ -4,7 +4,8 @@ An attempt has two files for each node in `series/attempt-K/`:
 
     NODE.recent.jsonl   a row for each interval (10 s by default); only the newest rows are kept
     NODE.jsonl          a row for each ten minutes: exact means of the rows of the other file; rows that are older than
-                        16 to 32 hours are merged again, to a row for each hour; all are kept
+                        16 to 32 hours are merged again, to a row for each hour; all are kept. It does not exist for an
+                        attempt of less than ten minutes without events
 
 Each line is a JSON value:
 
