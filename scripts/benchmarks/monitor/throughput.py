@@ -79,7 +79,7 @@ def rank(how: str, folder: Path, number: int, rounds: int) -> None:
     loader: Iterator[int] = itertools.repeat(0)
     step_done: Callable[[int], None] = _nothing
     if how == "measured":
-        loader, step_done = _measured(folder, number)
+        loader, step_done = measured_calls(folder, number)
     with open(folder / f"{how}-{number}", "wb", buffering=0) as counter:
         for step, _ in enumerate(loader, 1):
             work(rounds)
@@ -92,7 +92,7 @@ def _nothing(step: int) -> None:
     """What a plain training reports."""
 
 
-def _measured(folder: Path, number: int) -> tuple[Iterator[int], Callable[[int], None]]:
+def measured_calls(folder: Path, number: int) -> tuple[Iterator[int], Callable[[int], None]]:
     from slurmopt import progress, watch
     from slurmopt.job.facts.rank_facts import facts_from
     from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
@@ -116,7 +116,7 @@ class Training:
 
     def __init__(self, how: str, folder: Path, ranks: list[int]) -> None:
         self._how, self._folder = how, folder
-        self._sampler = _sampler(folder, ranks[0]) if how == "measured" else None
+        self._sampler = start_sampler(folder, ranks[0]) if how == "measured" else None
         self._processes = ranks + ([self._sampler.pid] if self._sampler else [])
 
     def steps(self) -> int:
@@ -166,7 +166,7 @@ def trainings(folder: Path, rounds: int) -> Iterator[list[Training]]:
             parent.communicate()
 
 
-def _sampler(folder: Path, pid: int) -> subprocess.Popen[bytes]:
+def start_sampler(folder: Path, pid: int) -> subprocess.Popen[bytes]:
     from slurmopt.job.monitor.here import Here
     from slurmopt.run_folder.process import started_at
 
