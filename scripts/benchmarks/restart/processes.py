@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -27,7 +28,7 @@ def below(pid: int) -> list[int]:
     children = defaultdict(list)
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(*_GONE):
-            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            state, parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
             if state != "Z":
                 children[int(parent)].append(int(path.parent.name))
                 children.setdefault(int(path.parent.name), [])
@@ -39,7 +40,14 @@ def below(pid: int) -> list[int]:
 
 def cpu_seconds(pids: Iterable[int]) -> float:
     """What all threads of these processes have had of the processors."""
-    return sum(map(_spent, (path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))))
+    return sum(cpu_seconds_of_threads(pid, _threads(pid)) for pid in pids)
+
+
+def _threads(pid: int) -> list[int]:
+    """None where the process has ended."""
+    with contextlib.suppress(*_GONE):
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    return []
 
 
 def cpu_seconds_of_threads(pid: int, threads: Iterable[int]) -> float:
@@ -58,6 +66,6 @@ def peak_mib(pids: Iterable[int]) -> list[float]:
     peaks = []
     for pid in pids:
         with contextlib.suppress(*_GONE):
-            text = Path(f"/proc/{pid}/status").read_text()
+            text = Path(f"/proc/{pid}/status").read_text(errors="replace")
             peaks += [int(line.split()[1]) / 1024 for line in text.splitlines() if line.startswith("VmHWM:")]
     return peaks

@@ -147,7 +147,7 @@ def _is_python(pid: int) -> bool:
 def _answers(pid: int) -> bool:
     """Whether the process writes its stacks at SIGNAL: ranks and their forked children do, unless they are stopped."""
     try:
-        text = Path(f"/proc/{pid}/status").read_text()
+        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
         return False
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

@@ -235,7 +235,7 @@ def _lives(pid: int) -> bool:
 
 def _is_srun(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip() == "srun"
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip() == "srun"
     except FileNotFoundError:
         return False
 
