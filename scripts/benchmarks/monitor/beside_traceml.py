@@ -20,9 +20,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from benchmarks.monitor.throughput import RANKS, TURN, TURNS, measured_calls, rounds_of_a_step, start_sampler, work
+from benchmarks.monitor.throughput import (
+    RANKS,
+    TURN,
+    TURNS,
+    measured_calls,
+    nothing,
+    rounds_of_a_step,
+    start_sampler,
+    work,
+)
 
 KINDS = ("plain", "slurmopt", "traceml")
 
@@ -41,12 +51,12 @@ def rank(how: str, folder: Path, rounds: int) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.ones(16, 64)
     loader: Iterator[int] = itertools.repeat(0)
-    step_done: Callable[[int], None] = lambda step: None  # noqa: E731
+    step_done: Callable[[int], None] = nothing
     traced: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     if how == "slurmopt":
         loader, step_done = measured_calls(folder, number)
     elif how == "traceml":
-        traced = lambda: traceml_ai.trace_step(model)  # noqa: E731
+        traced = partial(traceml_ai.trace_step, model)
     with open(folder / f"{how}-{number}", "wb", buffering=0) as counter:
         for step, _ in enumerate(loader, 1):
             with traced():
@@ -69,8 +79,9 @@ class Training:
         words = [__file__, how, str(folder), str(rounds)]
         if how == "traceml":
             traceml = str(Path(sys.executable).with_name("traceml"))
-            commands = [[traceml, "run", "--mode", "summary", "--logs-dir", str(folder / "traceml"), "--run-name", "run",
-                         "--nproc-per-node", str(RANKS), words[0], "--args", *words[1:]]]  # fmt: skip
+            options = ["--mode", "summary", "--logs-dir", str(folder / "traceml"), "--run-name", "run"]
+            ranks = ["--nproc-per-node", str(RANKS)]
+            commands = [[traceml, "run", *options, *ranks, words[0], "--args", *words[1:]]]
         else:
             commands = [[sys.executable, *words]] * RANKS
         self._started = [
@@ -149,7 +160,9 @@ def main(repeats: int) -> None:
     for how in KINDS[1:]:
         each = [one[how] for one in found]
         error = statistics.stdev(each) / len(each) ** 0.5 if len(each) > 1 else float("nan")
-        print(f"{how} takes {statistics.mean(each):.2f} % (± {error:.2f}) of the throughput; {repeats} times 3 trainings")
+        print(
+            f"{how} takes {statistics.mean(each):.2f} % (± {error:.2f}) of the throughput; {repeats} times 3 trainings"
+        )
 
 
 if __name__ == "__main__":

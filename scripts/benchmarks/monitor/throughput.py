@@ -6,12 +6,13 @@ metrics and tokens in each step, and watch their loader; a sampler measures the 
 that of the other are forks of one process: processes that were started apart differ by some per cent, as their memory
 lies elsewhere.
 
-    throughput.py FOLDER RANK ROUNDS     such a pair: prints the two process ids; each writes its count of steps to a file
+    throughput.py FOLDER RANK ROUNDS     such a pair: prints its process ids; each writes its count of steps to a file
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import os
 import signal
@@ -77,7 +78,7 @@ def pair(folder: Path, number: int, rounds: int) -> None:
 def rank(how: str, folder: Path, number: int, rounds: int) -> None:
     """Makes steps until it is ended, and writes their number to a file after each."""
     loader: Iterator[int] = itertools.repeat(0)
-    step_done: Callable[[int], None] = _nothing
+    step_done: Callable[[int], None] = nothing
     if how == "measured":
         loader, step_done = measured_calls(folder, number)
     with open(folder / f"{how}-{number}", "wb", buffering=0) as counter:
@@ -88,7 +89,7 @@ def rank(how: str, folder: Path, number: int, rounds: int) -> None:
             counter.write(b"%12d" % step)
 
 
-def _nothing(step: int) -> None:
+def nothing(step: int) -> None:
     """What a plain training reports."""
 
 
@@ -155,7 +156,7 @@ def trainings(folder: Path, rounds: int) -> Iterator[list[Training]]:
         )
         for number in range(RANKS)
     ]  # fmt: skip
-    pairs = [[int(pid) for pid in parent.stdout.readline().split()] for parent in parents]
+    pairs = [[int(pid) for pid in (parent.stdout or io.StringIO()).readline().split()] for parent in parents]
     both = [Training(how, folder, list(ranks)) for how, ranks in zip(KINDS, zip(*pairs, strict=True), strict=True)]
     try:
         yield both

@@ -27,7 +27,7 @@ slurmopt.slurm.cluster.estimate slurmopt.slurm.cluster.limits slurmopt.runs.subm
 slurmopt.runs.recovery.missing_end slurmopt.runs.recovery.resubmit slurmopt.runs.submit.resume
 slurmopt.runs.submit.code_snapshot slurmopt.commands.status slurmopt.commands.cancel slurmopt.commands.throttle
 slurmopt.commands.tend slurmopt.sweeps.submit.submission slurmopt.sweeps.submit.resubmit
-slurmopt.sweeps.submit.capacity slurmopt.sweeps.definition.compose slurmopt.sweeps.submit.dependencies
+slurmopt.sweeps.submit.capacity slurmopt.sweeps.definition.hydra_compositions slurmopt.sweeps.submit.dependencies
 """
 
 

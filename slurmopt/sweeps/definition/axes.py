@@ -16,7 +16,7 @@ from slurmopt.grid.axes import Column, Interval, Steps
 from slurmopt.grid.override_syntax import is_text, override_value
 
 if TYPE_CHECKING:
-    from slurmopt.sweeps.definition.compose import Composer
+    from slurmopt.sweeps.definition.hydra_compositions import Composer
 
 _LONGEST = 10_000_000
 """More values than this on one axis are taken for a mistake."""

@@ -18,9 +18,9 @@ from slurmopt.grid.base_configs import Base, override_dirname
 from slurmopt.grid.points import Points
 from slurmopt.grid.resolvers import hydra_answers
 from slurmopt.sweeps.definition.axes import Fixed
-from slurmopt.sweeps.definition.compose import Composer, composer
 from slurmopt.sweeps.definition.duplicates import refuse_equal_values
 from slurmopt.sweeps.definition.group_choices import base_of, combinations
+from slurmopt.sweeps.definition.hydra_compositions import Composer, composer
 from slurmopt.sweeps.definition.options import options, sweeper_params
 from slurmopt.sweeps.definition.parsed_sweep import ParsedSweep, parse_sweep
 from slurmopt.sweeps.definition.shared_config import (

@@ -12,7 +12,7 @@ from slurmopt.grid.axes import Axis, Column, Interval
 from slurmopt.grid.resolvers import import_modules
 from slurmopt.sweeps.definition.axes import Fixed, parse_overrides
 from slurmopt.sweeps.definition.axis_conflicts import Part, make_axes, merge_parts
-from slurmopt.sweeps.definition.compose import Composer
+from slurmopt.sweeps.definition.hydra_compositions import Composer
 from slurmopt.sweeps.definition.options import Options, options, sweeper_params
 from slurmopt.sweeps.definition.points_from_file import KEY, read_points
 

@@ -81,6 +81,22 @@ def test_old_rows_become_hours_and_the_means_stay(run: RunFolder) -> None:
     assert len(found.times) < 300
 
 
+def test_a_short_attempt_has_one_file_until_something_happens(run: RunFolder) -> None:
+    writer = SeriesWriter(run, 0, "n1")
+    fill(writer, 6)
+    writer.finish()
+    assert not run.series(0, "n1").exists(), "a sweep has thousands of such attempts"
+    assert (sum(read(run).seconds), read(run).mean("gpu0.c0")) == (60, 2.5)
+    writer = SeriesWriter(run, 1, "n1")
+    fill(writer, 3)
+    writer.event({"event": "xid", "time": START, "gpu": 0, "xid": 79})
+    fill(writer, 3, first=3)
+    writer.finish()
+    found = series.read(run.series(1, "n1"), run.recent_series(1, "n1"))
+    assert found is not None
+    assert (sum(found.seconds), len(found.events)) == (60, 1)
+
+
 def test_values_keep_five_digits_zeros_stay_zeros_and_steps_are_exact(run: RunFolder) -> None:
     writer = SeriesWriter(run, 0, "n1")
     values = {"a": 123_456_789_012, "b": 0.0, "c": 1 / 3, "rank0.step": 123_456_789, "d": 99_999, "e": float("nan")}
