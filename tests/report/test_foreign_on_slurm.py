@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import shutil
 import subprocess
@@ -89,6 +91,17 @@ def test_report_of_a_job_that_sacct_knows(on: PrivateCluster, tmp_path: Path) ->
     assert usage["host memory"]["share"] > 0.15, "60 of 300 MiB at least"
     assert report["attempts"][0]["seconds"] >= 1  # type: ignore[index]
     assert any("slurmopt monitor" in note for note in report["notes"])  # type: ignore[attr-defined]
+
+
+def test_what_jobstats_has_written_into_slurms_accounting_is_read(on: PrivateCluster, tmp_path: Path) -> None:
+    job = _submit(tmp_path / "plain.sh", PLAIN.format(python=sys.executable))
+    node = {"cpus": 1, "total_time": 2, "gpu_utilization": {"0": 80, "1": 0}}
+    packed = gzip.compress(json.dumps({"gpus": 2, "total_time": 4, "nodes": {"node1": node}}).encode())
+    comment = f"AdminComment=JS1:{base64.b64encode(packed).decode()}"
+    subprocess.run(["scontrol", "update", f"JobId={job}", comment], check=True)
+    wait_until(lambda: _state(job) == "COMPLETED", 60, "the end of the job", lambda: _state(job))
+    usage = {item["name"]: item for item in _report(job)["usage"]}  # type: ignore[attr-defined]
+    assert usage["GPU activity"]["share"] == pytest.approx(0.4)
 
 
 def test_a_job_that_nobody_knows_is_one_line(on: PrivateCluster, tmp_path: Path) -> None:
