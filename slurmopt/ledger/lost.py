@@ -48,6 +48,8 @@ def lost_since(attempt: AttemptRecord, kept: int | None) -> float | None:
     base = base_step(attempt)
     if base is not None and kept <= base:
         return FROM_THE_FIRST_STEP
+    if kept == attempt.durable_step and attempt.durable_since is not None:
+        return min(max(attempt.durable_since, attempt.start), attempt.end)
     times = [_when_done(rank, kept) for rank in _some(attempt.ranks)]
     known = [time for time in times if time is not None]
     return median(known) if known else None

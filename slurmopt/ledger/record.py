@@ -71,6 +71,8 @@ class AttemptRecord:
     """The step that it continued from; None if it restored nothing."""
     durable_step: int | None = None
     """The newest step of it that is durable."""
+    durable_since: float | None = None
+    """When the save of that step began; None where that is not known."""
     unit: str = "GPU"
     """What is counted: GPU, or CPU where none was allocated."""
     queued: float | None = None

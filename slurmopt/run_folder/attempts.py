@@ -19,7 +19,6 @@ _ON_SHARED, _ON_NODE = ("|".join(tiers).encode() for tiers in (shared_kinds(), _
 _DURABLE = re.compile(
     rb'"event": "checkpoint", "attempt": (\d{1,9}), "step": (\d{1,15}), "tier": "(?:' + _ON_SHARED + rb')"'
 )
-_NEWEST = b'{"event": "checkpoint", "attempt": %%d, "step": %%d, "tier": "%s"}' % shared_kinds()[0].encode()
 _PASSED_OVER = re.compile(
     rb'"event": "checkpoint(?:-pruned"|", "attempt": \d{1,9}, "step": \d{1,15}, "tier": "(?:' + _ON_NODE + rb')")'
 )
@@ -44,6 +43,8 @@ class Attempt:
     durable: int | None = None
     """The newest step of it that is durable where any node finds it: on a storage that is not node-local, or by a
     command's word."""
+    durable_since: float | None = None
+    """When the save of that step began: it was durable later. None where that is not known."""
     hang: Event | None = None
     requeue: Event | None = None
     """Its own wish to be requeued, noted before Slurm is asked."""
@@ -112,7 +113,17 @@ def lines_on_attempts(path: Path) -> Iterator[bytes]:
                 yield line
         for attempt in dict.fromkeys(attempt for attempt, _ in durable):
             newest = max(int(step) for one, step in durable if one == attempt)
-            yield _NEWEST % (int(attempt), newest)
+            yield _line_of_checkpoint(block, int(attempt), newest)
+
+
+def _line_of_checkpoint(block: bytes, attempt: int, step: int) -> bytes:
+    """The first line of the block that tells of that checkpoint on shared storage; what is needed of it, where the line
+    is torn."""
+    start = b'"event": "checkpoint", "attempt": %d, "step": %d, "tier": "' % (attempt, step)
+    places = [block.find(start + kind.encode() + b'"') for kind in shared_kinds()]
+    first = min((place for place in places if place >= 0), default=-1)
+    line = block[block.rfind(b"\n", 0, first) + 1 :].partition(b"\n")[0] if first >= 0 else b""
+    return line if line.endswith(b"}") else b"{" + start + shared_kinds()[0].encode() + b'"}'
 
 
 def of_events(journal: Iterable[Event]) -> list[Attempt]:
@@ -169,8 +180,10 @@ def _restored(attempt: Attempt, event: Event) -> None:
 def _checkpoint(attempt: Attempt, event: Event) -> None:
     """What lies on a node's own disk alone is lost with the node: counted, it would hide what later attempts add."""
     step = as_int(event.get("step"))
-    if step is not None and event.get("tier") not in _NODE_LOCAL:
-        attempt.durable = max(step, attempt.durable or 0)
+    if step is None or event.get("tier") in _NODE_LOCAL or (attempt.durable is not None and step <= attempt.durable):
+        return
+    when, took = _time(event), number(event.get("seconds"))
+    attempt.durable, attempt.durable_since = step, None if when is None or took is None else when - took
 
 
 def _hang(attempt: Attempt, event: Event) -> None:
@@ -189,8 +202,9 @@ def _end(attempt: Attempt, event: Event) -> None:
     """The first word counts, but for one that says more: a late verdict never overrules an attempt's own."""
     if attempt.end is None or "by" not in event:
         attempt.end = event
-    if (durable := as_int(event.get("durable"))) is not None:  # a command's own word in its requeue file
-        attempt.durable = max(durable, attempt.durable or 0)
+    durable = as_int(event.get("durable"))  # a command's own word in its requeue file
+    if durable is not None and (attempt.durable is None or durable > attempt.durable):
+        attempt.durable, attempt.durable_since = durable, None
 
 
 _TAKE = {

@@ -26,6 +26,7 @@ from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep, point_number
 from slurmopt.runs import journal
 from slurmopt.runs.all_runs import all_folders, created, is_run_folder, latest, runs_of_name, shown_path
 from slurmopt.runs.journal import point_count
+from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.unreadable_folders import refuse_unreadable
 
 _POINTS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
@@ -199,11 +200,14 @@ def _by_id(run_id: str, folder: Path) -> RunFolder | None:
 
 
 def by_job(job_id: str, folder: Path) -> RunFolder | Selection | None:
-    """The latest run, sweep or points with that Slurm job id; None where there is none."""
+    """The latest run, sweep or points with that Slurm job id, of this user's own first; None where there is none.
+
+    Job ids and process ids are used again, so the latest counts. Anybody may write any job id into a journal of theirs.
+    """
     if not _JOB.fullmatch(job_id):
         return None
-    # Job ids and process ids are used again: the latest run counts.
-    for run in sorted(all_folders(folder), key=created, reverse=True):
+    latest_first = sorted(all_folders(folder), key=created, reverse=True)
+    for run in sorted(latest_first, key=lambda run: owner_of(run) is not None):
         if is_sweep(run.path):
             if (selection := _of_array(SweepFolder(run.path), job_id)) is not None:
                 return selection

@@ -98,6 +98,18 @@ def test_the_steps_that_the_next_attempt_does_again_are_lost() -> None:
     )
 
 
+def test_what_came_after_the_save_that_the_next_attempt_continued_from_is_lost() -> None:
+    """The save of step 75 began at second 60: the journal knows that better than reports of steps do."""
+    told = {"cause": "preemption", "durable_step": 75, "durable_since": T + 60}
+    first = attempt(rank(ended=False, spent=LIFE, seen=T + 100), **told)
+    second = attempt(rank(started=T + 205, seen=T + 305), number=1, start=T + 200, end=T + 310, restored_step=75)
+    ledger = account([first, second])
+    check(ledger)
+    assert ledger.attempts[0][buckets.LOST] == 40_000
+    earlier = attempt(rank(started=T + 205, seen=T + 305), number=1, start=T + 200, end=T + 310, restored_step=50)
+    assert account([first, earlier]).attempts[0][buckets.LOST] < 40_000, "its time is not that of step 50"
+
+
 def test_samples_tell_when_a_step_was_done() -> None:
     """The steps became slow after the fiftieth."""
     spent = {**LIFE, "running": 75.0, "input": 0.0}

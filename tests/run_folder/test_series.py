@@ -102,6 +102,18 @@ def test_a_value_that_is_no_finite_number_is_not_measured(path: Path, value: str
 
 
 @pytest.mark.usefixtures("decoder")
+@pytest.mark.usefixtures("decoder")
+def test_values_that_no_hardware_has_are_not_measured(path: Path) -> None:
+    rows = (row(10, -1, -1.5, 1e19, 1e99), row(20, 2, -1e308, 1e18, 12), row(30, 1e-05, -0.0, 10**19, 13))
+    write(path, header("node.cpu", "gpu0.margin", "net.eth0.rx", "rank0.step"), *rows)
+    assert read(path).values == {
+        "node.cpu": [None, 2, 1e-05],
+        "gpu0.margin": [-1.5, None, 0],
+        "net.eth0.rx": [None, 1e18, None],
+        "rank0.step": [None, 12, 13],
+    }
+
+
 def test_a_torn_last_line_costs_that_line(path: Path) -> None:
     whole = "\n".join([header("a", "b"), *(row(10 * at, at, None) for at in range(1, 20))])
     for length in range(len(whole) - 60, len(whole)):

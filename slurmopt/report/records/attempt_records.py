@@ -66,6 +66,7 @@ def attempt_record(sources: Sources, queued: float | None, now: float | None) ->
         stalled_seconds=max(0.0, stalled),
         restored_step=as_int((attempt.restored or {}).get("step")),
         durable_step=_durable(attempt),
+        durable_since=_time(attempt.durable_since) if _durable(attempt) == attempt.durable else None,
         unit=had.unit,
         queued=queued,
         began=None if attempt.end is None or "began" not in attempt.end else attempt.began,

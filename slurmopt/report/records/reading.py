@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -13,19 +11,16 @@ from slurmopt.ledger.record import Sample
 from slurmopt.report.records.all_series import AttemptSeries, read_all
 from slurmopt.report.run_record import RunRecord
 from slurmopt.run_folder import heartbeat, time_spent
-from slurmopt.run_folder.access.files import read_start
 from slurmopt.run_folder.attempts import Attempt, Event
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, text
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series.series import Series
+from slurmopt.run_folder.series.series import Series, first_facts
 from slurmopt.run_folder.time_spent import TimeSpent
 from slurmopt.runs import stored_config
 
 _MOST_HEARTBEATS = 32
 """Of one attempt, in a report on many runs."""
-_HEADER = 1 << 18
-"""Bytes; the header of a node with 16 GPUs has a tenth of it."""
 _LONGEST_NAME = 100
 
 
@@ -82,8 +77,7 @@ class InBrief:
 
     def begin(self, run: RunFolder, attempts: Sequence[int], record: RunRecord) -> None:
         nodes = run.nodes_with_series(attempts[-1]) if attempts else []
-        header = _header(run, attempts[-1], nodes[0]) if nodes else None
-        name = None if header is None else gpu_name({header.node: header})
+        name = _gpu_of_node(run, attempts[-1], nodes[0]) if nodes else None
         record.gpu = name or text(stored_config.quick_group(run, "resources").get("gpu_type"))
 
     def of_attempt(self, run: RunFolder, attempt: Attempt, event: Event, record: RunRecord) -> Read:
@@ -108,6 +102,11 @@ class InBrief:
         )
 
 
+def _gpu_of_node(run: RunFolder, attempt: int, node: str) -> str | None:
+    facts = first_facts(run.series(attempt, node), run.recent_series(attempt, node))
+    return None if facts is None else gpu_name({node: Series(node, attempt, facts=facts)})
+
+
 def gpu_name(series: Mapping[str, Series]) -> str | None:
     """The name of the GPUs, as NVML tells it to the sampler of the first node that has one."""
     for one in series.values():
@@ -115,15 +114,6 @@ def gpu_name(series: Mapping[str, Series]) -> str | None:
         for gpu in gpus if isinstance(gpus, list) else ():
             if isinstance(gpu, dict) and (name := text(gpu.get("name"))):
                 return name[:_LONGEST_NAME]
-    return None
-
-
-def _header(run: RunFolder, attempt: int, node: str) -> Series | None:
-    """The series of a node without its rows."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        header = json.loads(read_start(run.series(attempt, node), _HEADER).partition(b"\n")[0])
-        if isinstance(header, dict) and isinstance(header.get("facts"), dict):
-            return Series(node, attempt, facts=header["facts"])
     return None
 
 

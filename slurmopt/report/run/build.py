@@ -94,8 +94,8 @@ def _add_progress(report: RunReport, record: RunRecord) -> None:
 
 
 def rates(beats: Sequence[Heartbeat]) -> dict[str, float]:
-    """Tokens, samples and FLOP per second of all ranks of an attempt, from its first reported step on; those that were
-    counted."""
+    """Tokens, samples and FLOP per second of all ranks of an attempt, from its first reported step to its last; those
+    that were counted. What the first step did came before, and its share of the count is left out."""
     found: dict[str, float] = {}
     for name in ("tokens", "samples", "flops", "hardware_flops"):
         each = [rate for beat in beats if (rate := _rate(beat, name)) is not None]
@@ -105,11 +105,12 @@ def rates(beats: Sequence[Heartbeat]) -> dict[str, float]:
 
 
 def _rate(beat: Heartbeat, name: str) -> float | None:
-    counted = number(beat.counted.get(name)) if isinstance(beat.counted, dict) else None
+    counts = beat.counted if isinstance(beat.counted, dict) else {}
+    counted, steps = number(counts.get(name)), number(counts.get("steps"))
     since, until = number(beat.first_step_time), number(beat.step_time)
-    if counted is None or since is None or until is None or until <= since:
+    if counted is None or steps is None or steps <= 1 or since is None or until is None or until <= since:
         return None
-    return counted / (until - since)
+    return counted * (steps - 1) / steps / (until - since)
 
 
 def _add_attempts(report: RunReport, record: RunRecord) -> None:
@@ -126,7 +127,7 @@ def _add_attempts(report: RunReport, record: RunRecord) -> None:
     report.ran, report.queued = (sum(known) if known else None), (sum(queues) if queues else None)
     ended = record.now if record.status.alive or not entries else entries[-1].ended
     if report.created is not None and ended is not None:
-        report.wall = max(0.0, ended - report.created)
+        report.wall = max(0.0, report.ran or 0.0, ended - report.created)  # a point is noted after its task has started
     if entries:
         report.nodes = report.attempts[-1].node_count
         report.devices = report.attempts[-1].devices

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,14 +11,10 @@ from slurmopt.ledger.energy import energy
 from slurmopt.ledger.prices import Prices
 from slurmopt.report.run.price_file import read_prices
 from slurmopt.report.run.run_report import Cost
-from slurmopt.run_folder.access.files import read_start
 from slurmopt.run_folder.json_values import text
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.series import series as node_series
-from slurmopt.run_folder.series.series import Series
+from slurmopt.run_folder.series.series import Series, first_facts
 
-_HEADER = 1 << 18
-"""Bytes at the start of a series in which its header is."""
 _JOULES = 3.6e6
 _MOST_MEASURED = 0.99
 
@@ -73,20 +67,16 @@ def with_energy(
 
 
 def device_of(run: RunFolder) -> str | None:
-    """The name of a run's GPUs, from the header of a series of its latest attempt that has one."""
+    """The name of a run's GPUs, from the first header of a series of its latest attempt that has one."""
     for attempt in reversed(run.attempts()):
         for node in run.nodes_with_series(attempt)[:1]:
-            name: str | None = None
-            with contextlib.suppress(OSError, ValueError, RecursionError):
-                header = json.loads(read_start(run.series(attempt, node), _HEADER).partition(b"\n")[0])
-                name = _name(header)
+            name = _name(first_facts(run.series(attempt, node), run.recent_series(attempt, node)) or {})
             if name is not None:
                 return name
     return None
 
 
-def _name(header: object) -> str | None:
-    facts = header.get("facts") if isinstance(header, dict) and node_series.KEY in header else None
-    gpus = facts.get("gpus") if isinstance(facts, dict) else None
+def _name(facts: dict[str, object]) -> str | None:
+    gpus = facts.get("gpus")
     first = gpus[0] if isinstance(gpus, list) and gpus else None
     return text(first.get("name")) if isinstance(first, dict) else None

@@ -32,13 +32,14 @@ are of a monotonic clock: a row that starts before its predecessor ended shows t
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import mul
 from pathlib import Path
 from typing import Any
 
-from slurmopt.run_folder.access.files import read_end
+from slurmopt.run_folder.access.files import read_end, read_start
 from slurmopt.run_folder.series.series_file import SeriesFile, Table, end_of
 from slurmopt.run_folder.series.series_format import (
     ABSENT,
@@ -66,6 +67,8 @@ __all__ = [
 
 _SET_BACK = 1.0
 """Seconds by which a row starts before the end of its predecessor where the clock was set back, at the least."""
+_FIRST_BYTES = 1 << 18
+"""At the start of a file, in which its first header is."""
 _LAST_BYTES = 1 << 18
 
 
@@ -172,6 +175,18 @@ def newest(path: Path, recent: Path) -> float | None:
             for line in reversed(read_end(file, _LAST_BYTES).splitlines()):
                 if line.startswith(b"[") and (end := end_of(line)) > float("-inf"):
                     return end
+    return None
+
+
+def first_facts(path: Path, recent: Path) -> dict[str, Any] | None:
+    """The facts of the first header of a node, such as its GPUs; None where there is none. Reads only the start of a
+    file."""
+    for file in (path, recent):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            header = json.loads(read_start(file, _FIRST_BYTES).partition(b"\n")[0])
+            if isinstance(header, dict) and KEY in header and isinstance(header.get("facts"), dict):
+                facts: dict[str, Any] = header["facts"]
+                return facts
     return None
 
 

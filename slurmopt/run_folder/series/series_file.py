@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import compress, islice
@@ -27,6 +28,12 @@ _MOST_VALUES = 20_000_000
 _MOST_EVENTS = 10_000
 _LONGEST_LINE = 1 << 20
 _LONGEST_NUMBER = 64
+_LARGEST = 1e18
+"""No measured value is larger: bytes per second of all links of a node are below 10^14."""
+_BELOW_ZERO = (".temperature", ".margin")
+"""The ends of columns that may be negative: °C."""
+_PERHAPS_IMPOSSIBLE = re.compile(rb"[\[,]\s*-|[eE]\+?(?:1[89]|[2-9]\d|\d{3})|\d{19}")
+"""Found in lines that may have a value below zero or above the largest: few need a look at each value."""
 _LATEST = 1e11
 """Seconds since the epoch: the year 5138."""
 
@@ -136,7 +143,8 @@ class SeriesFile:
             if left < 0:
                 raise TooLarge(errno.EFBIG, f"it has more than {_MOST_VALUES} values", str(self._path))
             if rows:
-                yield _table(columns, rows, wanted)
+                table = _table(columns, rows, wanted)
+                yield _bounded(table) if _PERHAPS_IMPOSSIBLE.search(data) else table
 
     def _behind(self, after: float) -> list[tuple[list[str], bytes]]:
         if (rest := self._behind_row(after)) is not None:
@@ -178,6 +186,14 @@ def _table(columns: list[str], rows: list[_Row], wanted: Callable[[str], bool] |
         values = [kept for name, kept in zip(columns, values, strict=True) if wanted(name)]
         columns = [name for name in columns if wanted(name)]
     return Table(columns, ends, seconds, values)
+
+
+def _bounded(table: Table) -> Table:
+    """Without the values that no sampler writes: they count as missing."""
+    for place, (name, values) in enumerate(zip(table.columns, table.values, strict=True)):
+        least = -_LARGEST if name.endswith(_BELOW_ZERO) else 0.0
+        table.values[place] = [value if value is not None and least <= value <= _LARGEST else None for value in values]
+    return table
 
 
 def _is_name(name: object) -> bool:

@@ -36,7 +36,9 @@ def test_shares_add_up_to_one_and_counters_are_rates(place: Here) -> None:
     source = opened(place)
     spent = {"starting": 5.0, "running": 10.0, "input": 2.0}
     beat(place, 2, 17, step=100, spent=spent, counted={"tokens": 1000.0, "ddp_sampled": 1, "ddp_backward": 0.5})
-    assert source.read() == {"rank2.step": 100}
+    first = {"rank2.step": 100, "rank2.tokens": 1000 / 17, "rank2.ddp_backward": 0.5}
+    first |= {f"rank2.{name}.share": seconds / 17 for name, seconds in spent.items()}
+    assert source.read() == pytest.approx(first), "since the rank has started"
     later = {"starting": 5.0, "running": 16.0, "input": 5.0, "checkpoint": 1.0}
     counted = {"tokens": 6000.0, "steps": 70.0, "ddp_sampled": 3, "ddp_backward": 0.7, "ddp_exposed": 0.4}
     beat(place, 2, 27, step=150, spent=later, counted=counted)

@@ -28,7 +28,7 @@ class NodeRanks:
     def beats(self) -> dict[int, Heartbeat]:
         """Rank → its heartbeat, some seconds old at most."""
         with self._lock:
-            if self._read is None or time.monotonic() - self._read >= self._every():
+            if self._read is None or time.monotonic() - self._read >= self._every() / 2:  # in time for the next row
                 for rank in self._here.ranks:
                     self._look(rank)
                 self._read = time.monotonic()
@@ -40,7 +40,7 @@ class NodeRanks:
             self._read = None
 
     def _every(self) -> float:
-        """Seconds between two readings: more in a large job."""
+        """Seconds between the readings of a source, which several sources share; more in a large job."""
         ranks = max((as_int(beat.world_size) or 1 for beat in self._beats.values()), default=1)
         return max(min(_EVERY, self._here.every), ranks / _PER_SECOND if ranks > _PER_SECOND else 0.0)
 

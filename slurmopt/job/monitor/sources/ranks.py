@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from slurmopt.job.monitor.sources.node_ranks import NodeRanks
@@ -46,12 +47,16 @@ class RanksSource:
             step = as_int(beat.step)
             if step is not None:
                 values[f"rank{rank}.step"] = step
-            before = self._last.get(rank)
-            if before is None or before.time != beat.time:
+            before = self._last.get(rank) or _at_start(beat)
+            if before.time != beat.time:
                 self._last[rank] = beat
-                if before is not None:
-                    values |= {f"rank{rank}.{name}": value for name, value in _since(before, beat).items()}
+                values |= {f"rank{rank}.{name}": value for name, value in _since(before, beat).items()}
         return values
+
+
+def _at_start(beat: Heartbeat) -> Heartbeat:
+    """What the rank would have said when it started: it had spent and counted nothing."""
+    return replace(beat, time=beat.started, spent={}, counted={}, step=None)
 
 
 def _since(before: Heartbeat, beat: Heartbeat) -> dict[str, float]:
