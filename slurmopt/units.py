@@ -26,8 +26,10 @@ def seconds(text: str | int | float) -> int:
     total = _slurm_time(text)
     if total is None:
         total = _words_time(text)
-    if total is None or not 0 < total <= _LONGEST:
+    if total is None:
         raise ValueError(f"not a time: {text!r}; valid are {TIME_FORMS}")
+    if not 0 < total <= _LONGEST:
+        raise ValueError(f"not a time: {text!r}; valid are 1 second to ten years")
     return total
 
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 import time
@@ -34,7 +35,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from slurmopt.errors import ConfigError, InputError, RunError
+from slurmopt.errors import ConfigError, InputError, RunError, one_line
 from slurmopt.report.foreign import foreign_job
 from slurmopt.report.gather import gather_many, gather_sweep
 from slurmopt.report.output import page, rollup_text, terminal, text
@@ -47,7 +48,7 @@ from slurmopt.runs import options
 from slurmopt.runs.all_runs import all_runs, created
 from slurmopt.runs.find import Selection, by_job, select, started_point
 from slurmopt.runs.ownership import owner_of
-from slurmopt.units import TIME_FORMS, seconds
+from slurmopt.units import seconds
 
 _JOB = re.compile(r"\d+(_\d+)?")
 """Also of a job that slurmopt did not launch."""
@@ -130,7 +131,7 @@ def _span(since: str) -> int:
     try:
         return seconds(since)
     except (ValueError, ConfigError) as error:
-        raise InputError(f"report: --since {since!r} is no time; valid are {TIME_FORMS}") from error
+        raise InputError(f"report: --since: {error}") from error
 
 
 def _file_name(report: RunReport | RollUp) -> str:
@@ -157,5 +158,9 @@ def _write(path: Path, page: str) -> None:
     if str(path) == "-":
         sys.stdout.write(page)
         return
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError(f"report: --html {one_line(str(path))} is no regular file; `--html -` prints the page")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"report: --html {one_line(str(path))}: there is no folder {one_line(str(path.parent))}")
     replace_text(path.absolute(), page, mode=0o600)
     print(path)

@@ -76,7 +76,8 @@ def _of_attempt(attempt: AttemptRecord, kept: int | None, newest: bool) -> Attem
     if slowest is not None:
         ledger.slowest_rank, ledger.slowest_node = slowest.rank, slowest.node
     # A later attempt that told nothing yet leaves the earlier ones open too.
-    ledger.provisional = kept is None and attempt.cause != FINISHED and (newest or last_step(attempt) is not None)
+    may_lose = last_step(attempt) is not None or (newest and attempt.alive)
+    ledger.provisional = kept is None and attempt.cause != FINISHED and may_lose
     if ledger.provisional:
         ledger.at_risk = _at_risk(attempt)
     return ledger

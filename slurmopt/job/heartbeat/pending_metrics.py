@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from slurmopt.errors import one_line
+
 _SLOTS = 256
 _UNKNOWN = 0x7FF8_5107_0B7A_11ED
 """The bits of a NaN that no computation produces. A slot holds them until its number has arrived."""
@@ -35,6 +37,13 @@ class _Coming(NamedTuple):
 
 Arrived = Callable[[float, int, dict[str, float]], None]
 """Takes numbers once they are there: when `progress` was called, with which step, and what it got."""
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"slurmopt.progress: {one_line(name)[:100]} is no number: {one_line(str(error))}") from None
 
 
 class PendingMetrics:
@@ -62,7 +71,7 @@ class PendingMetrics:
                 if len(self._coming) < _SLOTS:
                     self._copy(name, value, step, at)
                 continue
-            here[name] = float(value)
+            here[name] = _number(name, value)
             if name in self._counted:
                 self._counted[name](name, here[name])
         if self._coming:

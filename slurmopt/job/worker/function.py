@@ -98,29 +98,35 @@ def load_config(call: RankArgs) -> Any:
     """The run's config with everything resolved, `oc.env` included."""
     try:
         from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
     except ImportError as error:
         raise JobError(f"{sys.executable} lacks omegaconf, which task._target_ needs: pip install omegaconf") from error
     from slurmopt.config.composition.stored_yaml import load
 
     held = load(call.folder.config, mine=True) if call.config is None else call.config
     config = OmegaConf.create(held if isinstance(held, (dict, list)) else {})
-    try:
-        OmegaConf.resolve(config)
-    except OmegaConfBaseException as error:
-        raise JobError(f"config.yaml: {_unresolved(config) or str(error).splitlines()[0]}") from None
+    problem = _resolve(config)
+    if problem is not None and problem.startswith("metrics."):
+        config.metrics = None  # a sink that lacks its token has told so, and the training goes on
+        problem = _resolve(config)
+    if problem is not None:
+        raise JobError(f"config.yaml: {problem}")
     return config
 
 
-def _unresolved(config: Any) -> str | None:
-    """What cannot be resolved, with its key, which `to_container` reports and `OmegaConf.resolve` does not."""
+def _resolve(config: Any) -> str | None:
+    """Resolves the config in place; returns what cannot be resolved, with its key, which `to_container` reports and
+    `OmegaConf.resolve` does not."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        OmegaConf.to_container(config, resolve=True)
+        OmegaConf.resolve(config)
     except OmegaConfBaseException as error:
-        return f"{error.full_key}: {str(error).splitlines()[0]}"
+        try:
+            OmegaConf.to_container(config, resolve=True)
+        except OmegaConfBaseException as named:
+            return f"{named.full_key}: {str(named).splitlines()[0]}"
+        return str(error).splitlines()[0]
     return None
 
 

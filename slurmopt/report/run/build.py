@@ -22,6 +22,7 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.history import timeline
 from slurmopt.runs.history.timeline import Entry
 from slurmopt.runs.status.progress import from_heartbeat
+from slurmopt.runs.status.state import ENDED
 
 _MILLISECONDS = 1000.0
 _MOST_PROBLEMS = 20
@@ -48,6 +49,7 @@ def built(record: RunRecord) -> RunReport:
         status.journal.created,
     )
     _add_ledger(report, ledger)
+    report.provisional = ledger.provisional and record.state not in ENDED
     _add_progress(report, record)
     _add_attempts(report, record)
     _add_measures(report, record)
@@ -80,7 +82,6 @@ def shares(account: Account) -> list[Share]:
 def _add_ledger(report: RunReport, ledger: Ledger) -> None:
     report.device_seconds = ledger.allocated / _MILLISECONDS
     report.shares = shares(ledger)
-    report.provisional = ledger.provisional
 
 
 def _add_progress(report: RunReport, record: RunRecord) -> None:
@@ -234,7 +235,7 @@ def notes(record: RunRecord) -> list[str]:
     """What is missing, estimated or provisional."""
     found = [*record.problems, *record.ledger.notes]
     if record.ledger.provisional:
-        found.append("the ledger may still change: the run may lose its last steps, which only its next attempt shows")
+        found.append("steps after the last checkpoint count as lost once another attempt has done them again")
     if not any(record.series.values()) and record.attempts:
         found.append(
             "there are no series: the sampler was off (monitor.sampler), could not write, or is of an older version"

@@ -130,6 +130,18 @@ def test_a_wrong_token_is_one_line_without_the_token(runner: Runner) -> None:
     assert "s3cret" not in runner.log(0)
 
 
+def test_a_sink_whose_token_is_not_set_is_one_line(runner: Runner) -> None:
+    """Also in the config that the function gets."""
+    runner.module("train", "def main(config): return {'lr': config.lr, 'metrics': config.metrics}")
+    token = "${oc.env:A_TOKEN_THAT_NOBODY_SET}"
+    runner.folder.config.write_text(f"lr: 0.1\nmetrics: {{prometheus: {{token: '{token}'}}}}\n")
+    words = sinks(prometheus={"http": "127.0.0.1:0", "token": token})
+    assert runner.run(1, *words, "--function", "train.main") == 0
+    (line,) = told(runner)
+    assert "A_TOKEN_THAT_NOBODY_SET" in line
+    assert line.endswith("(the training goes on)")
+
+
 @pytest.mark.slow
 def test_an_endpoint_where_nobody_listens_is_one_line(runner: Runner) -> None:
     pytest.importorskip("boto3")
