@@ -169,6 +169,27 @@ def test_processes_that_may_not_be_looked_at_are_not_allowed_and_zero_is_zero(tm
     }
 
 
+def test_without_cgroups_what_srun_started_for_this_job_counts_on_this_node(tmp_path: Path) -> None:
+    """Real processes that are below no rank: one of a step of this job, one of another job."""
+    work = "import time\nkept = bytearray(60 << 20)\nwhile True: time.sleep(9)"
+    job = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}
+    environments = [{**job, "SLURM_STEP_ID": "0"}, {**job, "SLURM_JOB_ID": "8", "SLURM_STEP_ID": "0"}, job]
+    rank = subprocess.Popen(["sleep", "60"])
+    started = [
+        subprocess.Popen([sys.executable, "-c", work], env={**os.environ, **variables}) for variables in environments
+    ]
+    try:
+        place = here(tmp_path, pid=rank.pid, **job)
+        source = NodeSource(place, NodeRanks(place))
+        source._processes._roots = Roots()  # of the real processes
+        wait_for(lambda: source.read()["node.memory"] > 55 << 20, "the step of this job")
+        assert source.read()["node.memory"] < 100 << 20
+    finally:
+        for process in (rank, *started):
+            process.kill()
+            process.wait()
+
+
 @pytest.mark.parametrize("text", ["", "nonsense\n", "0::/\n", "0::/user.slice/session-1.scope\n", "1:name=systemd:/\n"])
 def test_outside_of_a_step_the_processes_below_the_ranks_count(tmp_path: Path, text: str) -> None:
     """Real processes: this test is the rank, and a child reads and computes."""

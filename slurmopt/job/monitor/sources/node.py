@@ -6,7 +6,6 @@ import os
 import time
 from typing import Any
 
-from slurmopt.job.facts.rank_facts import in_slurm_step
 from slurmopt.job.monitor.here import Here
 from slurmopt.job.monitor.rates import Rates
 from slurmopt.job.monitor.sources import step_cgroup
@@ -37,7 +36,7 @@ class NodeSource:
         self._here = here
         self._cgroup = step_cgroup.find(here.pid, here.roots)
         of_cgroup = self._cgroup.processes if self._cgroup is not None else lambda: None
-        self._processes = Processes(here.roots, of_cgroup, ranks.pids)
+        self._processes = Processes(here.roots, of_cgroup, ranks.pids, here.environ)
         self._rates = Rates()
         self._periods: dict[str, tuple[int, int]] = {}
         self._oom_kills: int | None = None
@@ -52,7 +51,8 @@ class NodeSource:
 
     def _cpus(self) -> int:
         own = None if self._cgroup is None else self._cgroup.cpus()
-        told = self._here.environ.get("SLURM_CPUS_ON_NODE", "") if in_slurm_step(self._here.environ) else ""
+        on_node = "SLURMD_NODENAME" in self._here.environ
+        told = self._here.environ.get("SLURM_CPUS_ON_NODE", "") if on_node else ""
         return own or (int(told) if told.isdecimal() else 0) or len(os.sched_getaffinity(0))
 
     def absent(self) -> dict[str, str]:
