@@ -83,7 +83,7 @@ def test_of_many_nodes_and_attempts_the_table_shows_a_few() -> None:
 
 def test_findings_have_evidence_cost_and_one_change() -> None:
     findings = shown(report()).split("Findings")[1]
-    assert "certain: the GPUs wait for the data loader" in findings
+    assert "input-bound, certain: the GPUs wait for the data loader" in findings
     assert "costs 702.4\n" in findings or "702.4 GPU-hours" in findings.replace("\n    ", " ")
     assert "→ +data.num_workers=24" in findings
 

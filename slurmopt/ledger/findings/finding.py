@@ -58,6 +58,11 @@ class Finding:
     cause: str | None = None
     """What is behind it, a word of docs/findings.md such as `storage`; None where that is not told apart."""
 
+    @property
+    def name(self) -> str:
+        """Its kind and what is behind it: `input-bound (storage)`."""
+        return self.kind if self.cause is None else f"{self.kind} ({self.cause})"
+
 
 @dataclass(frozen=True)
 class Abstention:

@@ -234,8 +234,8 @@ def _findings(report: RunReport, width: int) -> Iterator[StyledLine]:
 
 
 def _finding(finding: Finding, unit: str, width: int) -> Iterator[StyledLine]:
-    sure: list[Span] = [("  ", ""), (finding.sure, _SURE.get(finding.sure, "yellow"))]
-    yield from wrapped(sure, one_line(finding.summary) + finding_cost(finding, unit), width, 4, joint=": ")
+    head: list[Span] = [(f"  {one_line(finding.name)}, ", ""), (finding.sure, _SURE.get(finding.sure, "yellow"))]
+    yield from wrapped(head, one_line(finding.summary) + finding_cost(finding, unit), width, 4, joint=": ")
     for evidence in finding.evidence:
         yield from wrapped([("    · ", "bright_black")], one_line(evidence), width, 6)
     if finding.change:
