@@ -16,7 +16,8 @@ from slurmopt.run_folder import process
 
 NAMES = (
     "amdsmi", "argparse", "boto3", "contextlib", "json", "logging", "msgspec", "pynvml", "queue", "random", "runpy",
-    "select", "signal", "socket", "subprocess", "tempfile", "token", "types", "typing", "yaml",
+    "select", "signal", "socket", "subprocess", "tempfile",
+    "token", "types", "typing", "warnings", "yaml",
 )  # fmt: skip
 TRAP = """
 import sys
