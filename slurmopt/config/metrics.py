@@ -132,7 +132,7 @@ class CloudWatch:
             )
         _no_credentials(self.endpoint, "metrics.cloudwatch.endpoint")
         if self.endpoint is not None and "${" not in self.endpoint and not self.endpoint.lower().startswith(_WEB):
-            raise ConfigError(f"{self.endpoint!r} is no URL; valid: https://HOST, or null", "metrics.cloudwatch.endpoint")
+            raise ConfigError(f"{self.endpoint!r} is no URL; valid: https://…, or null", "metrics.cloudwatch.endpoint")
         readable(self.every, seconds, "metrics.cloudwatch.every")
         if seconds(self.every) < 10:
             raise ConfigError(f"{self.every!r} is too short; valid: 10s or more", "metrics.cloudwatch.every")

@@ -57,7 +57,7 @@ def test_a_word_of_a_later_version_is_understood() -> None:
         (Prometheus, {"token": "${oc.env:T}"}, "metrics.prometheus.token: needs metrics.prometheus.http"),
         (CloudWatch, {"namespace": "AWS/EC2"}, "metrics.cloudwatch.namespace: 'AWS/EC2' is no namespace"),
         (CloudWatch, {"every": "1s"}, "metrics.cloudwatch.every: '1s' is too short; valid: 10s or more"),
-        (CloudWatch, {"endpoint": "monitoring"}, "'monitoring' is no URL; valid: https://HOST, or null"),
+        (CloudWatch, {"endpoint": "monitoring"}, "'monitoring' is no URL; valid: https://…, or null"),
         (CloudWatch, {"every": "often"}, "metrics.cloudwatch.every"),
         (CloudWatch, {"dimensions": {"GPU": "0"}}, "metrics.cloudwatch.dimensions.GPU: is no name"),
         (CloudWatch, {"dimensions": {f"d{i}": "x" for i in range(29)}}, "has 29 entries; valid: up to 28"),

@@ -1,4 +1,4 @@
-"""Files of the user's that are named like modules stand in for these in the training alone, in no process of slurmopt's.
+"""Files of the user's with the names of modules stand in for these in the training alone, not in slurmopt's processes.
 
 Real runs on this machine, with such files in the folder that they are launched from.
 """

@@ -88,7 +88,7 @@ _VALID = (
     (
         "Cannot merge DictConfig with ListConfig",  # OmegaConf says so both ways
         False,
-        "is a list in place of a mapping, or the other way round; valid: [one, two] for a list, {key: value} for a mapping",
+        "is a list in place of a mapping, or the other way round; valid: [one, two], or {key: value} for a mapping",
     ),
     ("is not Optional", False, "null is not valid; without the key its default counts"),
     ("Incompatible value 'None'", False, "null is not valid; without the key its default counts"),

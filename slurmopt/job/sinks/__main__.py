@@ -3,8 +3,9 @@
 python -m slurmopt.job.sinks FOLDER ATTEMPT --node NODE --rank R --sinks JSON
 
 On standard input come lines of JSON: [time, step, {name: number}] for each step, {"dropped": N} where the rank had to
-drop steps, and at the end {"outcome": word, "seconds": N}: the rank waits so long. The end of standard input, or of the process that started this one, is the
-end. What a sink cannot do is one line on standard error, the rank's log; the exit status is 0.
+drop steps, and at the end {"outcome": word, "seconds": N}: the rank waits so long. The end of standard input, or of the
+process that started this one, is the end. What a sink cannot do is one line on standard error, the rank's log; the exit
+status is 0.
 """
 
 from __future__ import annotations

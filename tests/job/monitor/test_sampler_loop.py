@@ -144,9 +144,7 @@ def test_a_killed_rank_leaves_no_sampler(runner: Runner, who: str) -> None:
     ("number", "said"),
     [(signal.SIGKILL, "has ended before the rank"), (signal.SIGSTOP, "has not ended after 1 s, and is not waited for")],
 )
-def test_a_sampler_that_is_killed_or_stopped_does_not_matter(
-    runner: Runner, number: signal.Signals, said: str
-) -> None:
+def test_a_sampler_that_is_killed_or_stopped_does_not_matter(runner: Runner, number: signal.Signals, said: str) -> None:
     process = start(runner, 2)
     pid = sampler(runner)
     os.kill(pid, number)
