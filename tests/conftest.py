@@ -85,6 +85,7 @@ SLOW_FILES = frozenset(
         "job/test_watchdog.py",
         "ledger/findings/test_real_trainings.py",
         "launching/test_local.py",
+        "launching/test_project_modules.py",
         "launching/test_supervisor_file.py",
         "report/test_page.py",
         "report/test_report_command.py",

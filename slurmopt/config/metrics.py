@@ -19,6 +19,7 @@ MOST_DIMENSIONS = 28
 """CloudWatch takes 30 of a metric; with `gpu`, two are the node and the GPU."""
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 _SECRET = re.compile(r"\$\{oc\.env:[A-Za-z_][A-Za-z0-9_]*\}")
+_WEB = ("http://", "https://")
 _NAMESPACE = re.compile(r"(?!AWS/)[A-Za-z0-9._/#][A-Za-z0-9._/#:-]{0,254}")
 
 
@@ -130,6 +131,8 @@ class CloudWatch:
                 "metrics.cloudwatch.namespace",
             )
         _no_credentials(self.endpoint, "metrics.cloudwatch.endpoint")
+        if self.endpoint is not None and "${" not in self.endpoint and not self.endpoint.lower().startswith(_WEB):
+            raise ConfigError(f"{self.endpoint!r} is no URL; valid: https://…, or null", "metrics.cloudwatch.endpoint")
         readable(self.every, seconds, "metrics.cloudwatch.every")
         if seconds(self.every) < 10:
             raise ConfigError(f"{self.every!r} is too short; valid: 10s or more", "metrics.cloudwatch.every")
@@ -234,8 +237,11 @@ def _folder(value: Any, key: str, valid: str = "an absolute path, or null") -> N
 
 
 def _no_credentials(url: str | None, key: str) -> None:
-    if url is not None and "@" in url:  # not shown in the message: the part before it may be a secret
+    """Raises ConfigError, without the value, which may be a secret."""
+    if url is not None and "@" in url:
         raise ConfigError("has credentials in it; the client finds them in the environment", key)
+    if url is not None and url.lower().startswith(_WEB) and "?" in url:
+        raise ConfigError("has a query, which may be a secret; valid: a URL without ?, or null", key)
 
 
 def _check_dimensions(dimensions: Any) -> None:

@@ -18,8 +18,8 @@ _FIRST_SPACE = "pid:[4026531836]"
 
 
 _WITHOUT_CWD = (
-    "import runpy, sys; sys.path[:] = filter(None, sys.path); "
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+    "import sys; sys.path[:] = filter(None, sys.path); "  # before all that a file could stand in for
+    "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 )
 
 

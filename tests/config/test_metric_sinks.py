@@ -57,6 +57,7 @@ def test_a_word_of_a_later_version_is_understood() -> None:
         (Prometheus, {"token": "${oc.env:T}"}, "metrics.prometheus.token: needs metrics.prometheus.http"),
         (CloudWatch, {"namespace": "AWS/EC2"}, "metrics.cloudwatch.namespace: 'AWS/EC2' is no namespace"),
         (CloudWatch, {"every": "1s"}, "metrics.cloudwatch.every: '1s' is too short; valid: 10s or more"),
+        (CloudWatch, {"endpoint": "monitoring"}, "'monitoring' is no URL; valid: https://…, or null"),
         (CloudWatch, {"every": "often"}, "metrics.cloudwatch.every"),
         (CloudWatch, {"dimensions": {"GPU": "0"}}, "metrics.cloudwatch.dimensions.GPU: is no name"),
         (CloudWatch, {"dimensions": {f"d{i}": "x" for i in range(29)}}, "has 29 entries; valid: up to 28"),
@@ -77,7 +78,9 @@ def test_what_cannot_be_meant_is_refused_at_launch(kind: Any, options: dict[str,
         (Prometheus, {"http": "127.0.0.1:1", "token": "s3cret"}),
         (Prometheus, {"http": "127.0.0.1:1", "token": "x${oc.env:T}s3cret"}),
         (Mlflow, {"tracking_uri": "https://me:s3cret@example.org"}),
+        (Mlflow, {"tracking_uri": "https://example.org/?token=s3cret"}),
         (CloudWatch, {"endpoint": "https://me:s3cret@example.org"}),
+        (CloudWatch, {"endpoint": "HTTPS://example.org?key=s3cret"}),
     ],
 )
 def test_a_secret_in_the_config_is_refused_and_not_repeated(kind: Any, options: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from slurmopt.job.heartbeat.activity_clock import FIRST_STEP, MOST_NAMES, RUNNING
 from slurmopt.job.heartbeat.child_measurements import ChildMeasurements
+from slurmopt.job.heartbeat.child_reports import ChildReports, Inbox
 
 AMOUNTS = st.dictionaries(st.sampled_from([RUNNING, FIRST_STEP, "input", "evaluation", "a"]), st.integers(0, 500))
 CHILDREN = st.lists(st.tuples(st.sampled_from("abc"), AMOUNTS, st.sampled_from([RUNNING, "evaluation", None])))
@@ -110,3 +112,13 @@ def test_nonsense_changes_nothing_that_matters(told: Any) -> None:
     assert sum(joined.values()) == 60.0
     assert all(len(name) <= 64 for name in joined)
     assert children.counted({}) == {}
+
+
+def test_a_step_with_thousands_of_metrics_arrives() -> None:
+    inbox = Inbox()
+    inbox.open()
+    child = ChildReports(inbox.name)
+    child.report(7, 10, {f"layer{number}.norm": float(number) for number in range(10_000)})
+    step, total, metrics = json.loads(next(inbox.reports()))
+    assert (step, total) == (7, 10)
+    assert metrics["layer0.norm"] == 0

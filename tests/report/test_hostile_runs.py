@@ -94,6 +94,17 @@ def test_a_report_says_why_gpus_were_not_measured_and_that_no_steps_were_reporte
     assert "no rank reported steps (slurmopt.progress): all of its time after the start counts as compute" in notes
 
 
+@pytest.mark.parametrize(
+    ("per", "why"), [("job", "task.per=job: slurmopt starts no process there"), ("auto", "they have no series")]
+)
+def test_a_report_names_the_nodes_that_were_not_measured(run: Run, per: str, why: str) -> None:
+    run.folder.config.write_text(f"task: {{per: {per}}}\n")
+    run.series(0, "node1", [[T + 70, 10.0, 5.0]], ["gpu0.util"])
+    assert f"not measured: node2: {why}" in report_on(run.folder).notes
+    run.series(0, "node2", [[T + 70, 10.0, 5.0]], ["gpu0.util"])
+    assert not [note for note in report_on(run.folder).notes if note.startswith("not measured")]
+
+
 def test_a_config_of_a_hundred_thousand_brackets_ends_no_command(run: Run, tmp_path: Path) -> None:
     run.folder.config.write_text("a: " + "[" * 100_000)
     for command in (["history", "mine"], ["report", "mine"]):

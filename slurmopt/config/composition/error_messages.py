@@ -85,7 +85,13 @@ def _explain(error: OmegaConfBaseException, key: str | None) -> str:
 _VALID = (
     ("is not a ListConfig, list or tuple", False, "is not a list; valid: [one, two]"),
     ("Invalid value assigned", False, "is not a list; valid: [one, two]"),
-    ("Cannot merge DictConfig with ListConfig", False, "is not a mapping; valid: {key: value}"),
+    (
+        "Cannot merge DictConfig with ListConfig",  # OmegaConf says so both ways
+        False,
+        "is a list in place of a mapping, or the other way round; valid: [one, two], or {key: value} for a mapping",
+    ),
+    ("is not Optional", False, "null is not valid; without the key its default counts"),
+    ("Incompatible value 'None'", False, "null is not valid; without the key its default counts"),
     ("could not be converted to Integer", True, "; valid: a whole number"),
     ("could not be converted to Float", True, "; valid: a number"),
     ("is not a valid bool", True, "; valid: true, false"),

@@ -16,6 +16,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from slurmopt.job.heartbeat.activity_clock import FIRST_STEP, RUNNING
@@ -80,6 +81,13 @@ def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:
     return None
 
 
+def _in_one(step: int, total: int | None, numbers: dict[str, float]) -> bytes:
+    """A step as one datagram; of thousands of metrics the first ones, as the step itself must arrive."""
+    while len(data := json.dumps((step, total, numbers)).encode()) > _LARGEST and numbers:
+        numbers = dict(islice(numbers.items(), len(numbers) // 2))
+    return data
+
+
 def _is_helper() -> bool:
     """Whether `multiprocessing` started this process, as it does a DataLoader's workers: without steps of its own it is
     not the training, though what it loads data with may have phases."""
@@ -138,7 +146,7 @@ class ChildReports:
         if self._waiting is None and not self._steps:
             return
         self._sent = time.monotonic()
-        if self._waiting is not None and self._send(json.dumps(self._waiting).encode(), timeout):
+        if self._waiting is not None and self._send(_in_one(*self._waiting), timeout):
             self._waiting = None
             self._tell_measured(timeout)
         while self._steps and self._send_steps(timeout):

@@ -34,7 +34,7 @@ class Sampler:
 
     def __init__(self, here: Here) -> None:
         """Raises OSError if it cannot be started."""
-        self._pid = os.getpid()
+        self._pid, self._node = os.getpid(), here.node
         told, self._tell = os.pipe()
         self._gone, gone = os.pipe()
         try:
@@ -48,20 +48,34 @@ class Sampler:
             os.close(told)
             os.close(gone)
         self._ends = {end: _identity(end) for end in (self._tell, self._gone)}
+        self._measures_from = time.monotonic() + here.every
 
     def close(self) -> None:
         """Asks the sampler to write its last row and to leave, and waits for that for a second at most. Does nothing in
         a forked child, and where the training has closed the pipe."""
         if os.getpid() != self._pid or any(_identity(end) != known for end, known in self._ends.items()):
             return
-        with contextlib.suppress(OSError):  # it is gone
+        why = self._left()
+        if why is not None and time.monotonic() - _SECONDS >= self._measures_from:  # else it may only have begun
+            log.warning(f"the sampler of {self._node} {why}: the last measurements are missing")
+
+    def _left(self) -> str | None:
+        """Ends the sampler; what is wrong with it if it did not leave when it was asked to."""
+        try:
             os.write(self._tell, LEAVE)
-        os.close(self._tell)
+        except OSError:
+            os.close(self._gone)
+            return "has ended before the rank"
+        finally:
+            os.close(self._tell)
         deadline = time.monotonic() + _SECONDS
-        while (left := deadline - time.monotonic()) > 0 and select.select([self._gone], [], [], left)[0]:
-            if not os.read(self._gone, 1024):
-                break
-        os.close(self._gone)
+        try:
+            while (left := deadline - time.monotonic()) > 0 and select.select([self._gone], [], [], left)[0]:
+                if not os.read(self._gone, 1024):
+                    return None
+        finally:
+            os.close(self._gone)
+        return f"has not ended after {_SECONDS:g} s, and is not waited for"
 
 
 def _identity(descriptor: int) -> tuple[int, int] | None:

@@ -3,8 +3,9 @@
 python -m slurmopt.job.sinks FOLDER ATTEMPT --node NODE --rank R --sinks JSON
 
 On standard input come lines of JSON: [time, step, {name: number}] for each step, {"dropped": N} where the rank had to
-drop steps, and at the end {"outcome": word}. The end of standard input, or of the process that started this one, is the
-end. What a sink cannot do is one line on standard error, the rank's log; the exit status is 0.
+drop steps, and at the end {"outcome": word, "seconds": N}: the rank waits so long. The end of standard input, or of the
+process that started this one, is the end. What a sink cannot do is one line on standard error, the rank's log; the exit
+status is 0.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _SECOND = 1.0
 _NICE = 5
 _OOM_SCORE = "800"
 """Makes the kernel's OOM killer choose this process and not the training."""
-_BEFORE_THE_RANK_LEAVES = 1.0
+_OF_THE_LAST_SECONDS = 0.7
+"""Share of the time that the rank waits for this process in which the sinks may finish: lines in the log come after."""
 
 
 def main(argv: list[str]) -> int:
@@ -60,7 +62,7 @@ def main(argv: list[str]) -> int:
     lanes = _lanes(args.sinks, place)
     incoming = Incoming(0)
     _run(lanes, incoming, Rows(folder.recent_series(args.attempt, args.node)), parent)
-    _finish(lanes, incoming.outcome)
+    _finish(lanes, incoming)
     sys.stderr.flush()
     os._exit(0)  # a client's thread that hangs is not waited for
 
@@ -99,10 +101,10 @@ def _run(lanes: list[Lane], incoming: Incoming, rows: Rows, parent: int) -> None
         say(f"metrics: {incoming.dropped:,} steps came faster than they could be taken, and were dropped")
 
 
-def _finish(lanes: list[Lane], outcome: str | None) -> None:
-    deadline = time.monotonic() + LAST_SECONDS - _BEFORE_THE_RANK_LEAVES
+def _finish(lanes: list[Lane], incoming: Incoming) -> None:
+    deadline = time.monotonic() + (incoming.seconds or LAST_SECONDS) * _OF_THE_LAST_SECONDS
     for lane in lanes:
-        lane.close(outcome)
+        lane.close(incoming.outcome)
     for lane in lanes:
         lane.join(deadline)
 

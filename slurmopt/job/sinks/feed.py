@@ -26,9 +26,10 @@ from slurmopt.run_folder.process import module_words
 
 MOST_WAITING = 20_000
 """Steps that wait for the process of the sinks."""
-LAST_SECONDS = 10.0
-"""The time in which the sinks may send the last metrics once the training has ended."""
-_LAST_FEED = 2.0
+LAST_SECONDS = 5.0
+"""The time in which the sinks may send the last metrics once the training has ended for good."""
+HURRIED_SECONDS = 1.5
+"""The same where the job is about to end, or another attempt waits for this one."""
 _PIPE_BYTES = 1 << 20
 _AT_ONCE = 500
 
@@ -42,6 +43,8 @@ class Feed:
         self._waiting: deque[tuple[float, int, dict[str, float]]] = deque(maxlen=MOST_WAITING)
         self._dropped = 0
         self._rest = b""
+        self._seconds = LAST_SECONDS
+        self._deadline = float("inf")
         self._lock = threading.Lock()
         os.set_blocking(self._pipe.fileno(), False)
         with contextlib.suppress(OSError):  # the user's pipes have used up their share
@@ -60,20 +63,29 @@ class Feed:
                 self._pipe.close()
                 log.warning("the process of the metric sinks has ended: metrics are sent nowhere from now on")
 
-    def end(self, outcome: Outcome) -> None:
-        """Sends what waits and how the training ended: the last that the sinks get."""
-        deadline = time.monotonic() + _LAST_FEED
+    def end(self, outcome: Outcome, hurried: bool) -> None:
+        """Sends what waits and how the training ended: the last that the sinks get. They may take LAST_SECONDS from now
+        on; if `hurried`, HURRIED_SECONDS."""
+        self._seconds = HURRIED_SECONDS if hurried else LAST_SECONDS
+        now = time.monotonic()
+        self._deadline = now + self._seconds
+        last = {"outcome": outcome.outcome, "seconds": self._seconds}
         with self._lock:
-            self._rest += self._lines(MOST_WAITING) + json.dumps({"outcome": outcome.outcome}).encode() + b"\n"
-            while not self._pipe.closed and self._write() and self._rest and time.monotonic() < deadline:
+            self._rest += self._lines(MOST_WAITING) + json.dumps(last).encode() + b"\n"
+            while not self._pipe.closed and self._write() and self._rest and time.monotonic() < now + self._seconds / 2:
                 select.select([], [self._pipe], [], 0.1)
             self._pipe.close()
 
     def wait(self) -> None:
-        """Lets the sinks finish for up to LAST_SECONDS after `end`. A process that has not finished then goes on by
-        itself, as long as Slurm lets it."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(LAST_SECONDS)
+        """Lets the sinks finish until the time that `end` gave them is over. A process that has not finished then is
+        left to itself."""
+        try:
+            self._process.wait(max(0.0, self._deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            log.warning(
+                f"the process of the metric sinks has not ended after {self._seconds:g} s, and is not waited for: "
+                "the last metrics may be missing"
+            )
 
     def _write(self) -> bool:
         """False if nobody reads the pipe any more."""

@@ -25,6 +25,8 @@ class Incoming:
         """Steps that the rank had to drop."""
         self.outcome: str | None = None
         """How the rank ended, once it has said so."""
+        self.seconds: float | None = None
+        """How long it waits for the sinks from then on."""
 
     def fileno(self) -> int:
         """The descriptor to wait for."""
@@ -46,6 +48,7 @@ class Incoming:
         if isinstance(value, dict):
             self.dropped += as_int(value.get("dropped")) or 0
             self.outcome = text(value.get("outcome")) or self.outcome
+            self.seconds = number(value.get("seconds")) or self.seconds
             return None
         at, step, numbers = value
         return Record(number(at) or 0.0, as_int(step), {str(name): float(each) for name, each in numbers.items()})

@@ -65,7 +65,8 @@ class Lane:
         while self._thread.is_alive() and not self._hung and time.monotonic() < deadline:
             self._thread.join(0.1)
             self.look()
-        if self._waiting and self._thread.is_alive():
+        if self._thread.is_alive():
+            self._complain("did not finish in the time that it has at the end")
             self._lost += len(self._waiting)
         if self._lost:
             self._say(f"metrics.{self.name}: {self._lost:,} records were not sent")

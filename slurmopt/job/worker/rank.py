@@ -35,7 +35,7 @@ from slurmopt.job.worker import current_run as run
 from slurmopt.job.worker import whole_job
 from slurmopt.job.worker.point import of_point
 from slurmopt.run_folder.access.open_folders import held
-from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
+from slurmopt.run_folder.outcome import FINISHED, REQUEUE, USER_ERROR, Outcome
 
 SUPERVISOR = "SLURMOPT_SUPERVISOR"
 """Environment variable: the process id of `slurmopt.job.worker.spawn`, if it started this rank."""
@@ -164,7 +164,7 @@ def run_task(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWrit
         live.note_asked(who)
     live.end(outcome)
     if sinks is not None:
-        sinks.end(outcome)
+        sinks.end(outcome, hurried=signals.requested() or outcome.outcome not in (FINISHED, USER_ERROR))
     if outcome.outcome in (FINISHED, REQUEUE) and not outcome.pruned and not _is_alone(call, facts):
         task.leave()  # where rank 0 prunes, the others know nothing of that: no goodbye
     if sinks is not None:

@@ -27,6 +27,8 @@ from slurmopt.runs.status.state import ENDED
 _MILLISECONDS = 1000.0
 _MOST_PROBLEMS = 20
 _LONGEST_REASON = 200
+_MEASURED_BY = 60.0
+"""Seconds after which a node has a series: its first row comes after ten, or after `monitor.every`."""
 
 
 def report_on(run: RunFolder) -> RunReport:
@@ -240,10 +242,23 @@ def notes(record: RunRecord) -> list[str]:
         found.append(
             "there are no series: the sampler was off (monitor.sampler), could not write, or is of an older version"
         )
-    found += [*_without_gpus(record), *_without_steps(record)]
+    found += [*_without_series(record), *_without_gpus(record), *_without_steps(record)]
     if len(found) > _MOST_PROBLEMS:
         found = [*found[:_MOST_PROBLEMS], f"and {len(found) - _MOST_PROBLEMS} more"]
     return found
+
+
+def _without_series(record: RunRecord) -> list[str]:
+    """The nodes of the newest attempt that nothing measured, where others were."""
+    newest = record.attempts[-1] if record.attempts else None
+    measured = record.series.get(newest.number, {}) if newest is not None else {}
+    if newest is None or not measured or newest.end - newest.start < _MEASURED_BY:
+        return []
+    missing = sorted(node for node in newest.gpus if node not in measured)
+    task = record.config.get("task")
+    is_whole = isinstance(task, dict) and task.get("per") == "job"
+    why = "task.per=job: slurmopt starts no process there" if is_whole else "they have no series"
+    return [f"not measured: {_listed(missing)}: {why}"] if missing else []
 
 
 def _without_gpus(record: RunRecord) -> list[str]:
@@ -252,11 +267,13 @@ def _without_gpus(record: RunRecord) -> list[str]:
     latest = {node: series for by_node in record.series.values() for node, series in by_node.items()}
     for node, series in sorted(latest.items()):
         if why := text(series.facts.get("gpu_error")):
-            nodes.setdefault(why[:_LONGEST_REASON], []).append(one_line(node))
-    return [
-        f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}: {why}"
-        for why, names in nodes.items()
-    ]
+            nodes.setdefault(why[:_LONGEST_REASON], []).append(node)
+    return [f"{_listed(names)}: {why}" for why, names in nodes.items()]
+
+
+def _listed(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+    return one_line(", ".join(nodes[:3])) + more
 
 
 def _without_steps(record: RunRecord) -> list[str]:

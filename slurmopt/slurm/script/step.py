@@ -74,7 +74,7 @@ def runtime(job: Job) -> list[str]:
     python = [*_apptainer(job), *map(shell, _python(job))]
     if job.submitit:
         return [*python, "-m", "submitit.core._submit", '"$SLURMOPT_RUN_FOLDER/submitit"']
-    python += map(shell, _module_start(job.settings))
+    python += map(shell, _module_start(job))
     arguments = [shell(word) for word in task_arguments(job.settings, of_point=job.sweep is not None)]
     if job.packed:
         return [
@@ -93,9 +93,11 @@ def runtime(job: Job) -> list[str]:
     return [*python, *entry, '"$SLURMOPT_RUN_FOLDER"', *arguments]
 
 
-def _module_start(settings: Settings) -> list[str]:
-    """A function is imported from the working directory; what starts a command takes no module from there."""
-    if settings.task.command is None:
+def _module_start(job: Job) -> list[str]:
+    """A function is imported from the working directory; what starts a command, or ranks, takes no module from
+    there."""
+    settings = job.settings
+    if settings.task.command is None and (job.packed or not job.local):
         return ["-m"]
     return module_start(any_python=settings.task.python is not None or settings.environment.container.image is not None)
 

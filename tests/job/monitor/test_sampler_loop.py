@@ -114,6 +114,7 @@ def test_one_sampler_measures_both_ranks_and_leaves_its_last_row(runner: Runner)
     end(runner)
     assert runner.finish(process) == 0
     assert not alive(pid), "the rank has waited for it"
+    assert "sampler" not in runner.log(0)
     found = measured(runner)
     last = [(runner.beat(rank).step, found.values[f"rank{rank}.step"][-1]) for rank in (0, 1)]  # type: ignore[union-attr]
     assert last[0][0] == last[0][1], "of its own rank it has the last step"
@@ -139,17 +140,22 @@ def test_a_killed_rank_leaves_no_sampler(runner: Runner, who: str) -> None:
     process.communicate(timeout=60)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_sampler_that_is_killed_or_stopped_does_not_matter(runner: Runner, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGKILL, "has ended before the rank"), (signal.SIGSTOP, "has not ended after 1 s, and is not waited for")],
+)
+def test_a_sampler_that_is_killed_or_stopped_does_not_matter(runner: Runner, number: signal.Signals, said: str) -> None:
     process = start(runner, 2)
     pid = sampler(runner)
     os.kill(pid, number)
     before = runner.beat(1)
     assert before is not None
-    wait_for(lambda: (beat := runner.beat(1)) and (beat.step or 0) > (before.step or 0) + 20, "the training goes on")
+    wait_for(lambda: (beat := runner.beat(1)) and (beat.step or 0) > (before.step or 0) + 150, "the training goes on")
     end(runner)
     assert runner.finish(process) == 0
     wait_for(lambda: not alive(pid), "nothing is left")
+    (line,) = [line for line in runner.log(0).splitlines() if "sampler" in line]
+    assert said in line
 
 
 def test_the_signals_of_a_job_do_not_end_it_and_it_is_no_process_below_the_rank(runner: Runner) -> None:

@@ -5,6 +5,7 @@ Nothing here asserts how long something took: while a sink hangs, the training m
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job.harness import Runner, wait_for
+from job.harness import Runner, alive, wait_for
 from job.sinks.conftest import sinks
 
 from slurmopt.job.rendezvous.ports import free_port
@@ -186,6 +187,58 @@ def test_a_process_of_the_sinks_that_is_stopped_or_killed_stops_no_step(runner: 
     assert "the process of the metric sinks has ended" in line
 
 
+UNTIL_A_SIGNAL = """
+import time
+import slurmopt
+def main(config):
+    step = 0
+    while not slurmopt.stop_requested():
+        step += 1
+        slurmopt.progress(step, loss=1 / step)
+        time.sleep(0.01)
+    raise slurmopt.Requeue
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("training", "outcome", "seconds"), [(TRAIN, 0, "5 s"), (UNTIL_A_SIGNAL, 75, "1.5 s")])
+def test_a_stopped_process_of_the_sinks_is_hardly_waited_for_at_the_end(
+    runner: Runner, training: str, outcome: int, seconds: str
+) -> None:
+    runner.module("train", training)
+    process = runner.start(1, *sinks(tensorboard={"folder": "auto"}), "--function", "train.main")
+    pid = wait_for(lambda: sinks_process(runner), "the process of the sinks")
+    wait_for(lambda: runner.beat(0) and runner.beat(0).step, "a step")  # type: ignore[union-attr]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        (runner.code / "go").touch()
+        if outcome:
+            process.send_signal(signal.SIGUSR1)
+        assert runner.finish(process) == outcome, runner.log(0)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # what a rank leaves behind is ended
+            os.kill(pid, signal.SIGKILL)
+    (line,) = told(runner)
+    assert f"has not ended after {seconds}, and is not waited for" in line
+
+
+@pytest.mark.slow
+def test_a_sink_that_hangs_at_a_signal_has_one_line(runner: Runner, silent: Silent) -> None:
+    """What hangs in a call ends with its process, which is told how long the rank waits."""
+    pytest.importorskip("boto3")
+    runner.module("train", UNTIL_A_SIGNAL)
+    runner.environment = KEYS
+    process = runner.start(1, *cloudwatch(silent.endpoint), "--function", "train.main")
+    pid = wait_for(lambda: sinks_process(runner), "the process of the sinks")
+    wait_for(lambda: silent.accepted, "a request")
+    process.send_signal(signal.SIGUSR1)
+    assert runner.finish(process) == 75, runner.log(0)
+    wait_for(lambda: not alive(pid), "the end of the process")
+    assert not any("process of the metric sinks" in line for line in told(runner))
+    line = told(runner)[0]
+    assert "metrics.cloudwatch: did not finish in the time that it has at the end" in line
+
+
 def sinks_process(runner: Runner) -> int | None:
     found = subprocess.run(["pgrep", "-f", f"slurmopt.job.sinks {runner.folder.path}"], capture_output=True, text=True)
     return int(found.stdout) if found.stdout.strip() else None
@@ -213,7 +266,7 @@ def test_the_oldest_steps_are_dropped_and_counted_where_nobody_reads(
         if step % 1000 == 0:
             pipe.flush()
     go.touch()
-    pipe.end(Outcome("finished", 0.0, 0))
+    pipe.end(Outcome("finished", 0.0, 0), hurried=False)
     pipe.wait()
     *lines, last = [json.loads(line) for line in read.read_text().splitlines()]
     steps = [line[1] for line in lines if isinstance(line, list)]
@@ -221,7 +274,7 @@ def test_the_oldest_steps_are_dropped_and_counted_where_nobody_reads(
     assert len(steps) + dropped == count
     assert steps == sorted(steps)
     assert steps[-MOST_WAITING:] == list(range(count - MOST_WAITING, count))
-    assert last == {"outcome": "finished"}
+    assert last == {"outcome": "finished", "seconds": feed.LAST_SECONDS}
 
 
 class Moody:

@@ -122,6 +122,24 @@ def test_what_a_killed_job_left_is_taken_over(tmp_path: Path) -> None:
     sink.close(None)
 
 
+def test_a_job_removes_all_that_killed_jobs_of_its_node_left(tmp_path: Path) -> None:
+    """Three jobs shared the node: two were killed, one runs on; the next one takes the lowest slot."""
+    folder = tmp_path / "textfile"
+    folder.mkdir()
+    for slot in (0, 1):
+        (folder / f".slurmopt-node1-{slot}.lock").touch()
+        (folder / f"slurmopt-node1-{slot}.prom").write_text("killed")
+    (folder / ".slurmopt-node1-5-0.lock").touch()
+    (folder / "slurmopt-node1-5-0.prom").write_text("of the node node1-5")
+    first = prometheus.open_sink(Prometheus(textfile=str(folder)), place(tmp_path, "first"))
+    assert [file.name for file in sorted(folder.glob("*.prom"))] == ["slurmopt-node1-0.prom", "slurmopt-node1-5-0.prom"]
+    second = prometheus.open_sink(Prometheus(textfile=str(folder)), place(tmp_path, "second"))
+    assert "test/first" in (folder / "slurmopt-node1-0.prom").read_text(), "a running job's file is left alone"
+    assert "test/second" in (folder / "slurmopt-node1-1.prom").read_text()
+    first.close(None)
+    second.close(None)
+
+
 def test_the_token_is_asked_for(tmp_path: Path) -> None:
     here = place(tmp_path, METRICS_TOKEN="s3cret")
     sink = prometheus.open_sink(Prometheus(http="127.0.0.1:0", token="${oc.env:METRICS_TOKEN}"), here)

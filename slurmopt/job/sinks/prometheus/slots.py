@@ -2,7 +2,8 @@
 
 Two jobs that exposed the same series there would make node_exporter refuse all of them, and a file that a killed job
 left behind would be read for ever. So each job claims the lowest free number, its slot, by a lock that the kernel
-releases when the job's process ends. The slot is a label of each series, and the next job takes over the file.
+releases when the job's process ends. The slot is a label of each series. A job that starts removes all files of its
+node that killed jobs of the same user have left, whatever their slots.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 from pathlib import Path
 
 from slurmopt.job.sinks.record import SinkError
@@ -28,6 +30,7 @@ class SlotFile:
     def __init__(self, folder: Path, node: str, ending: str) -> None:
         """Claims a slot. Raises SinkError if the folder cannot be used."""
         self.slot, self._lock = _claimed(folder, folder_name(node))
+        _remove_left(folder, folder_name(node), self.slot)
         self._path = folder / f"slurmopt-{folder_name(node)}-{self.slot}.{ending}"
 
     def replace(self, text: str) -> None:
@@ -58,15 +61,40 @@ def _claimed(folder: Path, node: str) -> tuple[int, int]:
     """The slot, and the descriptor that holds its lock."""
     for slot in range(_MOST):
         path = folder / f".slurmopt-{node}-{slot}.lock"
-        descriptor = None
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return slot, descriptor
+            return slot, _locked(path, os.O_CREAT)
         except OSError as error:
-            if descriptor is not None:
-                os.close(descriptor)
             # EACCES: another user's; the folder itself must be writable, or all of them would be.
             if error.errno not in (errno.EAGAIN, errno.EACCES) or not os.access(folder, os.W_OK | os.X_OK):
                 raise SinkError(f"{folder} cannot be used: {error.strerror}") from error
     raise SinkError(f"{folder} has {_MOST} jobs of this node already")
+
+
+def _remove_left(folder: Path, node: str, own: int) -> None:
+    """Removes the files of the other slots of this node that no process holds. Those of other users are left to them.
+    Of other nodes as well: in a shared folder a lock may count on one node alone."""
+    ours = re.compile(rf"slurmopt-{re.escape(node)}-([0-9]{{1,3}})\.(?:prom|json)")
+    with contextlib.suppress(OSError):  # the job has its own file, which is what counts
+        for name in os.listdir(folder):
+            if (match := ours.fullmatch(name)) is not None and int(match[1]) != own:
+                with contextlib.suppress(OSError):
+                    _remove_unheld(folder / name, folder / f".slurmopt-{node}-{match[1]}.lock")
+
+
+def _remove_unheld(path: Path, lock: Path) -> None:
+    descriptor = _locked(lock)
+    try:
+        path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _locked(path: Path, more: int = 0) -> int:
+    """A descriptor that holds the lock. Raises OSError, also if another process holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | more, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
