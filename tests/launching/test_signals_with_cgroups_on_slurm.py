@@ -104,14 +104,8 @@ while True:
 """
 
 
-def test_the_sampler_reads_the_steps_cgroup_and_sees_who_the_kernel_killed(project: Project) -> None:
-    (project.path / "holds.py").write_text(HOLDS)
-    shutil.chown(project.path / "holds.py", project.user)
-    allocate = f"{sys.executable} -c 'x = bytearray(10**9); x[::4096] = bytes(len(x[::4096]))'"
-    words = ["bash", "-c", f"{allocate}; exec {sys.executable} holds.py"]
-    quiet = ("health.enabled=false", "monitor.every=1s", "resources.memory=200MB", "resources.time=5m")
-    answer = project.submit(f"task.command={json.dumps(words)}", "launch.name=measured", *quiet)
-    folder = RunFolder(Path(answer["run"]))
+def _with_memory(folder: RunFolder) -> series.Series:
+    """The series of the node, once what `holds.py` holds is in it."""
 
     def measured() -> series.Series | None:
         names = folder.nodes_with_series(0)
@@ -123,13 +117,37 @@ def test_the_sampler_reads_the_steps_cgroup_and_sees_who_the_kernel_killed(proje
         found = measured()
         return found is not None and any((value or 0) > 60 << 20 for value in found.values.get("node.memory", []))
 
-    wait_until(has_memory, 120, "a row with the memory of the step", partial(_journal, folder))
+    wait_until(has_memory, 120, "a row with the memory", partial(_journal, folder))
     found = measured()
     assert found is not None
+    return found
+
+
+def test_the_sampler_reads_the_steps_cgroup_and_sees_who_the_kernel_killed(project: Project) -> None:
+    (project.path / "holds.py").write_text(HOLDS)
+    shutil.chown(project.path / "holds.py", project.user)
+    allocate = f"{sys.executable} -c 'x = bytearray(10**9); x[::4096] = bytes(len(x[::4096]))'"
+    words = ["bash", "-c", f"{allocate}; exec {sys.executable} holds.py"]
+    quiet = ("health.enabled=false", "monitor.every=1s", "resources.memory=200MB", "resources.time=5m")
+    answer = project.submit(f"task.command={json.dumps(words)}", "launch.name=measured", *quiet)
+    folder = RunFolder(Path(answer["run"]))
+
+    found = _with_memory(folder)
     assert found.facts["memory_limit"] == 200 << 20
     assert found.values["node.page_cache"][-1] is not None
     assert 60 << 20 < (found.values["node.memory"][-1] or 0) < 150 << 20
     assert (found.values["node.charged_peak"][-1] or 0) > 150 << 20, "of the process that was killed"
     assert (found.values["node.cpu"][-1] or 0) > 0.01
     assert [event["count"] for event in found.events if event["event"] == "oom_kill"] == [1]
+    project.slurmopt("cancel", str(folder.path))
+
+
+def test_where_the_command_starts_steps_of_its_own_the_whole_job_is_measured(project: Project) -> None:
+    (project.path / "holds.py").write_text(HOLDS)
+    words = json.dumps(["srun", sys.executable, "holds.py"])
+    quiet = ("health.enabled=false", "monitor.every=1s", "resources.memory=200MB", "resources.time=5m")
+    answer = project.submit(f"task.command={words}", "task.per=job", "launch.name=steps", *quiet)
+    folder = RunFolder(Path(answer["run"]))
+    found = _with_memory(folder)
+    assert (found.values["node.cpu"][-1] or 0) > 0.01
     project.slurmopt("cancel", str(folder.path))

@@ -37,6 +37,8 @@ class Here:
     """The ranks of this node that write heartbeats."""
     every: float
     sources: Sequence[str]
+    whole_job: bool = False
+    """Whether the whole job on this node is measured, not one step: its command starts steps of its own."""
     handed: Sequence[str] | None = None
     """The folder that the rank keeps open; see `slurmopt.run_folder.access.open_folders.handed_on`."""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)

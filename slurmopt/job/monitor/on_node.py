@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     private.hold_run(run)
     facts = launched_facts({"SLURMD_NODENAME": os.environ.get("SLURMD_NODENAME", "")})
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with sampled(from_word(argv[1]), run, 0, facts):
+    with sampled(from_word(argv[1]), run, 0, facts, whole_job=True):
         try:
             signal.signal(signal.SIGTERM, _leave)
             while os.read(0, 4096):

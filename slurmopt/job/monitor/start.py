@@ -86,9 +86,11 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
     return facts.st_dev, facts.st_ino
 
 
-def start(sampling: Sampling | None, folder: RunFolder, attempt: int, facts: RankFacts) -> Sampler | None:
+def start(
+    sampling: Sampling | None, folder: RunFolder, attempt: int, facts: RankFacts, whole_job: bool = False
+) -> Sampler | None:
     """Starts the sampler of this node, if this is its local rank 0. Without one the training runs as well: why it could
-    not be started is a line in the log."""
+    not be started is a line in the log. `whole_job`: it measures all steps of the job on this node."""
     if sampling is None or facts.local_rank != 0:
         return None
     here = Here(
@@ -100,6 +102,7 @@ def start(sampling: Sampling | None, folder: RunFolder, attempt: int, facts: Ran
         ranks=_ranks(facts),
         every=sampling.every,
         sources=sampling.sources,
+        whole_job=whole_job,
         handed=handed_on(),
     )
     try:
@@ -110,9 +113,11 @@ def start(sampling: Sampling | None, folder: RunFolder, attempt: int, facts: Ran
 
 
 @contextlib.contextmanager
-def sampled(sampling: Sampling | None, folder: RunFolder, attempt: int, facts: RankFacts) -> Iterator[None]:
+def sampled(
+    sampling: Sampling | None, folder: RunFolder, attempt: int, facts: RankFacts, whole_job: bool = False
+) -> Iterator[None]:
     """Runs the sampler during the block; see `start`."""
-    sampler = start(sampling, folder, attempt, facts)
+    sampler = start(sampling, folder, attempt, facts, whole_job)
     try:
         yield
     finally:

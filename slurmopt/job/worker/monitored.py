@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
     os.environ.update({FOLDER: folder, ATTEMPT: "0", LOCAL_RANK: "0"})
     facts = launched_facts({"SLURMD_NODENAME": os.environ.get("SLURMD_NODENAME", "")})
     live = HeartbeatWriter(run.heartbeat(0, 0), facts, DEFAULT_INTERVAL, lambda: None)
-    with contextlib.closing(live), sampled(from_word(sampling), run, 0, facts):
+    with contextlib.closing(live), sampled(from_word(sampling), run, 0, facts, whole_job=True):
         live.start()
         live.enter("running")
         live.name_gpus()

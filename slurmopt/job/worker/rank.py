@@ -145,7 +145,7 @@ def run_rank(argv: list[str]) -> Outcome:
     sampling = None if NO_VERDICT in argv else call.monitor  # the parent of a pack has a sampler for all points
     with (
         contextlib.closing(start_heartbeat(call, attempt, facts)) as live,
-        sampled(sampling, call.folder, attempt, facts),
+        sampled(sampling, call.folder, attempt, facts, whole_job=call.per == "job"),
     ):
         try:
             call = of_point(call, facts.rank)

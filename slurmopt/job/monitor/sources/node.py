@@ -34,7 +34,7 @@ class NodeSource:
 
     def __init__(self, here: Here, ranks: NodeRanks) -> None:
         self._here = here
-        self._cgroup = step_cgroup.find(here.pid, here.roots)
+        self._cgroup = step_cgroup.find(here.pid, here.roots, here.whole_job)
         of_cgroup = self._cgroup.processes if self._cgroup is not None else lambda: None
         self._processes = Processes(here.roots, of_cgroup, ranks.pids, here.environ)
         self._rates = Rates()

@@ -44,13 +44,14 @@ class StepCgroup(Protocol):
         """All processes of the step; None where the kernel keeps no account of them."""
 
 
-def find(pid: int, roots: Roots) -> Version1 | Version2 | None:
-    """The cgroup of the process, and with it that of its step; None where the kernel has no cgroups."""
+def find(pid: int, roots: Roots, whole_job: bool = False) -> Version1 | Version2 | None:
+    """The cgroup of the process, and with it that of its step, or of its whole job on this node, as a step; None where
+    the kernel has no cgroups."""
     lines = [line.split(":", 2) for line in (text(roots.proc / str(pid) / "cgroup") or "").splitlines()]
     paths = {names: path for _, names, path in (line for line in lines if len(line) == 3)}
     if set(paths) == {""}:
-        return Version2(roots.cgroup, paths[""])
-    return Version1(roots.cgroup, paths) if paths else None
+        return Version2(roots.cgroup, paths[""], whole_job)
+    return Version1(roots.cgroup, paths, whole_job) if paths else None
 
 
 def _below(root: Path, path: str) -> Path:
@@ -64,9 +65,11 @@ def _upward(place: Path, root: Path) -> Iterator[Path]:
         place = place.parent
 
 
-def _step(path: str) -> str | None:
+def _step(path: str, whole_job: bool) -> str | None:
     match = _STEP.match(path)
-    return match[1] if match is not None else None
+    if match is None:
+        return None
+    return match[1].rpartition("/")[0] if whole_job else match[1]
 
 
 def _all_processes(folder: Path) -> list[int] | None:
@@ -92,9 +95,9 @@ def _count(cpus: str | None) -> int | None:
 class Version2:
     """The unified hierarchy."""
 
-    def __init__(self, root: Path, path: str) -> None:
+    def __init__(self, root: Path, path: str, whole_job: bool = False) -> None:
         self._root, self._own = root, _below(root, path)
-        step = _step(path)
+        step = _step(path, whole_job)
         self._step = _below(root, step) if step is not None and "slurm" in path else None
 
     def cpu_seconds(self) -> float | None:
@@ -139,13 +142,13 @@ class Version2:
 class Version1:
     """A hierarchy for each controller; which ones have a folder for the step is a choice of the site."""
 
-    def __init__(self, root: Path, paths: Mapping[str, str]) -> None:
+    def __init__(self, root: Path, paths: Mapping[str, str], whole_job: bool = False) -> None:
         self._places: dict[str, tuple[Path, Path, Path | None]] = {}
         """Controller → the top of its hierarchy, the folder of the process, that of its step."""
         for names, path in paths.items():
             for name in names.split(","):
                 top = root / name if (root / name).is_dir() else root / names
-                step = _step(path)
+                step = _step(path, whole_job)
                 its_step = _below(top, step) if step is not None and "slurm" in path else None
                 self._places[name] = top, _below(top, path), its_step
 
