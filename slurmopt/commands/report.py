@@ -34,17 +34,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from slurmopt.errors import ConfigError, InputError, RunError
+from slurmopt.errors import ConfigError, InputError, RunError, one_line
 from slurmopt.report.foreign import foreign_job
-from slurmopt.report.gather import gather_many, gather_sweep
+from slurmopt.report.gather import gather_many, gather_sweep, gather_sweeps
 from slurmopt.report.output import page, rollup_text, terminal, text
 from slurmopt.report.rollup import RollUp, of_sweep, of_user
 from slurmopt.report.run import build
 from slurmopt.report.run.run_report import RunReport
 from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep
 from slurmopt.runs import options
-from slurmopt.runs.all_runs import all_runs, created
+from slurmopt.runs.all_runs import all_folders, created
 from slurmopt.runs.find import Selection, by_job, select, started_point
 from slurmopt.runs.ownership import owner_of
 from slurmopt.units import TIME_FORMS, seconds
@@ -78,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt report`."""
     parser = options.parser("report", "Show where the GPU-hours of a run, a sweep or a user went, and what to change.")
     options.add_run(parser)
-    parser.add_argument("--user", action="store_true", help="all your runs in the folder together")
+    parser.add_argument("--user", action="store_true", help="all your runs and sweeps in the folder together")
     parser.add_argument(
         "--since", metavar="TIME", help="with --user: only those launched in the last TIME, such as 30d"
     )
@@ -98,9 +99,7 @@ def _of_run(name: str | None, folder: Path) -> RunReport | RollUp:
         return build.report_on(selected)
     if selected.point is not None:
         return build.report_on(started_point(selected))
-    if selected.points is not None:
-        raise InputError(f"{selected.label} are {len(selected.points)} points; name one of them, or the whole sweep")
-    return of_sweep(gather_sweep(selected.sweep))
+    return of_sweep(gather_sweep(selected.sweep, selected.points))
 
 
 def _selected(name: str | None, folder: Path) -> RunFolder | Selection | str:
@@ -118,11 +117,16 @@ def _selected(name: str | None, folder: Path) -> RunFolder | Selection | str:
 def _of_user(folder: Path, since: str | None) -> RollUp:
     now = time.time()
     first = None if since is None else now - _span(since)
-    runs = [run for run in all_runs(folder) if owner_of(run) is None and (first is None or created(run)[0] >= first)]
-    records, problem = gather_many(runs)
-    report = of_user(records, f"your runs in {folder}", now, first)
-    if problem:
-        report.notes.append(f"Slurm was not asked, so this is what journals say: {problem}")
+    own = [run for run in all_folders(folder) if owner_of(run) is None and (first is None or created(run)[0] >= first)]
+    are_sweeps = [is_sweep(run.path) for run in own]
+    records, problem = gather_many([run for run, is_one in zip(own, are_sweeps, strict=True) if not is_one])
+    sweeps, unread, of_sweeps = gather_sweeps(
+        [SweepFolder(run.path) for run, is_one in zip(own, are_sweeps, strict=True) if is_one]
+    )
+    report = of_user(records, sweeps, f"your runs in {folder}", now, first)
+    report.notes += unread
+    if problem := problem or of_sweeps:
+        report.notes.append(f"Slurm was not asked, so this is what journals say: {one_line(problem)}")
     return report
 
 
