@@ -12,6 +12,7 @@ word that tells why there is none: `not supported`, `not allowed`, `not measured
     device_seconds     allocated, over all attempts
     shares             the ledger: a list of bucket, seconds (of devices), share; they sum to device_seconds
     provisional        whether the ledger may still change
+    accounting         charged, counted, difference (seconds of devices), unit: the ledger against sacct; else null
     cost               amount, currency, per_hour, source, energy, co2
     usage              name, share, detail
     node_rows          node, devices, ranks, readings (a key of COLUMNS there → its reading), remark; the odd ones first
@@ -96,9 +97,9 @@ def _of_run(name: str | None, folder: Path) -> RunReport | RollUp:
     if isinstance(selected, str):
         return foreign_job.report_on_job(selected)
     if isinstance(selected, RunFolder):
-        return build.report_on(selected)
+        return build.report_on(selected, accounting=True)
     if selected.point is not None:
-        return build.report_on(started_point(selected))
+        return build.report_on(started_point(selected), accounting=True)
     return of_sweep(gather_sweep(selected.sweep, selected.points))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from slurmopt.errors import SlurmError, SlurmoptError, labelled, one_line, with_place
+from slurmopt.errors import SlurmoptError, labelled, one_line, with_place
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import readable
 from slurmopt.report.records import reading, run_attempts, sweep_points
-from slurmopt.report.records.accounting_check import check, with_ends
+from slurmopt.report.records.accounting_check import ask_accounting
 from slurmopt.report.records.checkpoint_totals import count_checkpoints
 from slurmopt.report.records.packs import share_out
 from slurmopt.report.run_record import RunRecord
@@ -19,7 +19,6 @@ from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs import stored_config
 from slurmopt.runs.status import query
 from slurmopt.runs.status.query import Status
-from slurmopt.slurm.accounting import allocations
 from slurmopt.sweeps.status.parallel import parallel_map
 from slurmopt.sweeps.status.query import sweep_states
 
@@ -39,23 +38,10 @@ def gather(run: RunFolder, series: bool = True, accounting: bool = False) -> Run
         record.problems.append("its config.yaml cannot be read")
     run_attempts.fill(record, reading.InDetail(series))
     if accounting:
-        _ask_accounting(record)
+        ask_accounting(record)
     with contextlib.suppress(OSError):  # `fill` has told
         count_checkpoints(readable(record.folder).events, record.facts)
     return record
-
-
-def _ask_accounting(record: RunRecord) -> None:
-    of_journal = {number: facts.attempt for number, facts in record.facts.items()}
-    jobs = {facts.job for facts in of_journal.values() if facts.job and not facts.job.startswith("local-")}
-    try:
-        known = allocations(jobs)
-    except SlurmError as error:
-        record.problems.append(f"Slurm's accounting was not asked: {one_line(str(error))}")
-        return
-    if known:
-        record.attempts = with_ends(record.attempts, of_journal, known)
-        record.accounting = check(record.attempts, of_journal, known)
 
 
 def gather_many(runs: Sequence[RunFolder]) -> tuple[list[RunRecord], str | None]:
