@@ -33,9 +33,9 @@ def gather(run: RunFolder, series: bool = True, accounting: bool = False) -> Run
     record = RunRecord(status)
     if problem is not None:
         record.problems.append(f"Slurm was not asked, so this is what the journal says: {one_line(problem)}")
-    record.config = stored_config.whole(status.folder)
-    if not record.config:
-        record.problems.append("its config.yaml cannot be read")
+    record.config, why = stored_config.whole_or_why(status.folder)
+    if why is not None:
+        record.problems.append(f"its config.yaml cannot be read, so what it asked for is not known: {why}")
     run_attempts.fill(record, reading.InDetail(series))
     if accounting:
         ask_accounting(record)
