@@ -49,6 +49,7 @@ from slurmopt.runs import options
 from slurmopt.runs.all_runs import all_folders, created
 from slurmopt.runs.find import Selection, by_job, select, started_point
 from slurmopt.runs.ownership import owner_of
+from slurmopt.slow_notice import slow_notice
 from slurmopt.units import TIME_FORMS, seconds
 
 _JOB = re.compile(r"\d+(_\d+)?")
@@ -64,11 +65,13 @@ def main(argv: list[str]) -> int:
         raise InputError("report: name a run, or use --user for all of yours")
     if args.since is not None and not args.user:
         raise InputError("report: --since belongs to --user")
-    report = _of_user(args.folder, args.since) if args.user else _of_run(args.run, args.folder)
+    with slow_notice("making the report"):
+        report = _of_user(args.folder, args.since) if args.user else _of_run(args.run, args.folder)
+        html = page.page_of(report) if args.html is not None else ""
     if args.json:
         print(to_json(asdict(report)))
     elif args.html is not None:
-        _write(Path(args.html or f"{_file_name(report)}.html"), page.page_of(report))
+        _write(Path(args.html or f"{_file_name(report)}.html"), html)
     elif isinstance(report, RunReport):
         terminal.show(text.lines(report, terminal.width()))
     else:
