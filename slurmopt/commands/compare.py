@@ -26,6 +26,7 @@ from slurmopt.report.run.fine_series import refine
 from slurmopt.report.run_record import RunRecord
 from slurmopt.runs import options
 from slurmopt.runs.find import find
+from slurmopt.slow_notice import slow_notice
 
 _ATTEMPT = re.compile(r"(.+)@(\d{1,6})")
 
@@ -36,7 +37,8 @@ def main(argv: list[str]) -> int:
     if len(args.runs) < 2:
         raise InputError("compare: name at least two runs, or attempts of runs such as RUN@0 RUN@2")
     records: dict[str, RunRecord] = {}
-    comparison = compared([_side(name, args.folder, records) for name in args.runs])
+    with slow_notice("reading the runs"):
+        comparison = compared([_side(name, args.folder, records) for name in args.runs])
     if args.json:
         print(to_json(asdict(comparison)))
     else:

@@ -15,22 +15,34 @@ allowed, not measured.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
 from slurmopt.errors import InputError, one_line
 from slurmopt.runs import options
 from slurmopt.runs.metrics.files import write_csv, write_json, write_parquet
-from slurmopt.runs.metrics.query import find_measured, load
+from slurmopt.runs.metrics.query import AttemptSeries, find_measured, load
 from slurmopt.runs.metrics.table import page
 from slurmopt.runs.text_table import terminal_width
+from slurmopt.slow_notice import slow_notice
 from slurmopt.units import seconds
 
 
 def main(argv: list[str]) -> int:
     """Runs the command and returns its exit status."""
     args = parser().parse_args(argv)
-    found = load(find_measured(args.run, args.folder), args.attempt, args.node, args.gpu, args.since)
+    # rows that run over a terminal tell by themselves that it goes on
+    streams = (args.json or args.csv) and sys.stdout.isatty()
+    with contextlib.nullcontext() if streams else slow_notice("reading what was measured"):
+        found = load(find_measured(args.run, args.folder), args.attempt, args.node, args.gpu, args.since)
+        _give_out(found, args)
+    for problem in found.problems:
+        print(f"slurmopt: {problem}", file=sys.stderr)
+    return 0
+
+
+def _give_out(found: AttemptSeries, args: argparse.Namespace) -> None:
     if args.json:
         write_json(found, sys.stdout)
     elif args.csv:
@@ -42,9 +54,6 @@ def main(argv: list[str]) -> int:
             raise InputError(f"{one_line(str(args.parquet))} cannot be written: {error.strerror or error}") from error
     else:
         print(page(found, terminal_width()))
-    for problem in found.problems:
-        print(f"slurmopt: {problem}", file=sys.stderr)
-    return 0
 
 
 def parser() -> argparse.ArgumentParser:

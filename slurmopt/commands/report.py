@@ -12,6 +12,7 @@ word that tells why there is none: `not supported`, `not allowed`, `not measured
     device_seconds     allocated, over all attempts
     shares             the ledger: a list of bucket, seconds (of devices), share; they sum to device_seconds
     provisional        whether the ledger may still change
+    accounting         charged, counted, difference (seconds of devices), unit: the ledger against sacct; else null
     cost               amount, currency, per_hour, source, energy, co2
     usage              name, share, detail
     node_rows          node, devices, ranks, readings (a key of COLUMNS there → its reading), remark; the odd ones first
@@ -37,17 +38,19 @@ from typing import Any
 
 from slurmopt.errors import ConfigError, InputError, RunError, one_line
 from slurmopt.report.foreign import foreign_job
-from slurmopt.report.gather import gather_many, gather_sweep
+from slurmopt.report.gather import gather_many, gather_sweep, gather_sweeps
 from slurmopt.report.output import page, rollup_text, terminal, text
 from slurmopt.report.rollup import RollUp, of_sweep, of_user
 from slurmopt.report.run import build
 from slurmopt.report.run.run_report import RunReport
 from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep
 from slurmopt.runs import options
-from slurmopt.runs.all_runs import all_runs, created
+from slurmopt.runs.all_runs import all_folders, created
 from slurmopt.runs.find import Selection, by_job, select, started_point
 from slurmopt.runs.ownership import owner_of
+from slurmopt.slow_notice import slow_notice
 from slurmopt.units import seconds
 
 _JOB = re.compile(r"\d+(_\d+)?")
@@ -63,11 +66,13 @@ def main(argv: list[str]) -> int:
         raise InputError("report: name a run, or use --user for all of yours")
     if args.since is not None and not args.user:
         raise InputError("report: --since belongs to --user")
-    report = _of_user(args.folder, args.since) if args.user else _of_run(args.run, args.folder)
+    with slow_notice("making the report"):
+        report = _of_user(args.folder, args.since) if args.user else _of_run(args.run, args.folder)
+        html = page.page_of(report) if args.html is not None else ""
     if args.json:
         print(to_json(asdict(report)))
     elif args.html is not None:
-        _write(Path(args.html or f"{_file_name(report)}.html"), page.page_of(report))
+        _write(Path(args.html or f"{_file_name(report)}.html"), html)
     elif isinstance(report, RunReport):
         terminal.show(text.lines(report, terminal.width()))
     else:
@@ -79,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt report`."""
     parser = options.parser("report", "Show where the GPU-hours of a run, a sweep or a user went, and what to change.")
     options.add_run(parser)
-    parser.add_argument("--user", action="store_true", help="all your runs in the folder together")
+    parser.add_argument("--user", action="store_true", help="all your runs and sweeps in the folder together")
     parser.add_argument(
         "--since", metavar="TIME", help="with --user: only those launched in the last TIME, such as 30d"
     )
@@ -96,12 +101,10 @@ def _of_run(name: str | None, folder: Path) -> RunReport | RollUp:
     if isinstance(selected, str):
         return foreign_job.report_on_job(selected)
     if isinstance(selected, RunFolder):
-        return build.report_on(selected)
+        return build.report_on(selected, accounting=True)
     if selected.point is not None:
-        return build.report_on(started_point(selected))
-    if selected.points is not None:
-        raise InputError(f"{selected.label} are {len(selected.points)} points; name one of them, or the whole sweep")
-    return of_sweep(gather_sweep(selected.sweep))
+        return build.report_on(started_point(selected), accounting=True)
+    return of_sweep(gather_sweep(selected.sweep, selected.points))
 
 
 def _selected(name: str | None, folder: Path) -> RunFolder | Selection | str:
@@ -119,11 +122,16 @@ def _selected(name: str | None, folder: Path) -> RunFolder | Selection | str:
 def _of_user(folder: Path, since: str | None) -> RollUp:
     now = time.time()
     first = None if since is None else now - _span(since)
-    runs = [run for run in all_runs(folder) if owner_of(run) is None and (first is None or created(run)[0] >= first)]
-    records, problem = gather_many(runs)
-    report = of_user(records, f"your runs in {folder}", now, first)
-    if problem:
-        report.notes.append(f"Slurm was not asked, so this is what journals say: {problem}")
+    own = [run for run in all_folders(folder) if owner_of(run) is None and (first is None or created(run)[0] >= first)]
+    are_sweeps = [is_sweep(run.path) for run in own]
+    records, problem = gather_many([run for run, is_one in zip(own, are_sweeps, strict=True) if not is_one])
+    sweeps, unread, of_sweeps = gather_sweeps(
+        [SweepFolder(run.path) for run, is_one in zip(own, are_sweeps, strict=True) if is_one]
+    )
+    report = of_user(records, sweeps, f"your runs in {folder}", now, first)
+    report.notes += unread
+    if problem := problem or of_sweeps:
+        report.notes.append(f"Slurm was not asked, so this is what journals say: {one_line(problem)}")
     return report
 
 

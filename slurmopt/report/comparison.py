@@ -180,10 +180,14 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """The keys whose values are not the same in all configs."""
+    """The keys whose values are not the same in all configs that could be read; an empty one could not."""
     keys = dict.fromkeys(key for config in configs for key in config if key not in _OF_A_LAUNCH)
-    values = {key: [config.get(key) for config in configs] for key in keys}
-    return {key: found for key, found in values.items() if not all(_same(value, found[0]) for value in found)}
+    known = [config for config in configs if config]
+    return {
+        key: [config.get(key) for config in configs]
+        for key in keys
+        if not all(_same(config.get(key), known[0].get(key)) for config in known)
+    }
 
 
 def _same(one: Any, other: Any) -> bool:

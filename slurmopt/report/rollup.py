@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from slurmopt.ledger import buckets
-from slurmopt.ledger.ledger import AttemptLedger, total
+from slurmopt.ledger.ledger import Account, AttemptLedger, Ledger, total
 from slurmopt.ledger.prices import Prices
 from slurmopt.report.run import build, costs
 from slurmopt.report.run.run_report import Cost, Share
@@ -42,7 +42,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Member:
-    """One run, or one point."""
+    """One run, one point, or of a report on a user a whole sweep."""
 
     label: str
     group: str
@@ -55,6 +55,12 @@ class Member:
     """Share of it in the bucket compute."""
     attempts: int
     cost: float | None = None
+    runs: int = 1
+    """Of a sweep, how many points it has."""
+    finished: int = 0
+    """How many of them have finished."""
+    unpriced: int = 0
+    """How many of them had devices that have no known price."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,7 @@ class Group:
 
     name: str
     runs: int
+    """The points of its sweeps are runs too."""
     finished: int
     device_seconds: float
     compute: float
@@ -78,6 +85,9 @@ class RollUp:
     since: float | None = None
     unit: str = "GPU"
     runs: int = 0
+    """The points of sweeps are runs too."""
+    sweeps: int = 0
+    """Of a report on a user: how many sweeps these points are of."""
     states: dict[str, int] = field(default_factory=dict)
     device_seconds: float = 0.0
     shares: list[Share] = field(default_factory=list)
@@ -98,53 +108,87 @@ class RollUp:
 
 
 def of_sweep(record: SweepRecord) -> RollUp:
-    """The report on a sweep."""
+    """The report on a sweep, or on those of its points that the record has."""
     ledger = record.ledger
     rollup = RollUp(record.label, record.now, unit=ledger.unit)
-    points = [(f"point {number}", point) for number, point in sorted(record.points.items())]
-    rollup.states = dict(record.states.counts())
-    rollup.runs = record.states.count
-    _add(rollup, points, [record.label] * len(points))
-    rollup.device_seconds = ledger.allocated / _MILLISECONDS
-    rollup.shares = build.shares(ledger)
+    rollup.states = record.counts
+    rollup.runs = record.count
+    prices, unknown = costs.known_prices()
+    points = sorted(record.points.items())
+    members = [_member(f"point {number}", point, record.label, prices) for number, point in points]
+    rollup.notes += unknown
+    _add(rollup, members, [point for _, point in points], prices, _cost_between(record, members))
     rollup.groups = []
-    rollup.provisional = ledger.provisional
+    _add_account(rollup, ledger, ledger.provisional)
     rollup.notes += [*record.problems, *ledger.notes]
     return rollup
 
 
-def of_user(records: Sequence[RunRecord], title: str, now: float, since: float | None) -> RollUp:
-    """The report on many runs. Those without GPUs are left out where there are some with GPUs."""
-    used = {record.ledger.unit for record in records if record.ledger.allocated}
+def of_user(
+    records: Sequence[RunRecord], sweeps: Sequence[SweepRecord], title: str, now: float, since: float | None
+) -> RollUp:
+    """The report on many runs and sweeps. Those without GPUs are left out where there are some with GPUs."""
+    ledgers = [*(record.ledger for record in records), *(sweep.ledger for sweep in sweeps)]
+    used = {ledger.unit for ledger in ledgers if ledger.allocated}
     rollup = RollUp(title, now, since, unit="GPU" if "GPU" in used or not used else "CPU")
-    rollup.runs = len(records)
-    rollup.states = dict(Counter(record.state for record in records).most_common())
-    of_unit = [record for record in records if record.ledger.unit == rollup.unit or not record.ledger.allocated]
-    _add(rollup, [(record.label, record) for record in of_unit], [record.name for record in of_unit])
-    account = total(record.ledger for record in of_unit if record.ledger.allocated)
-    rollup.device_seconds = account.allocated / _MILLISECONDS
-    rollup.shares = build.shares(account)
-    rollup.provisional = any(record.ledger.provisional for record in of_unit)
-    if len(of_unit) < len(records):
-        rollup.notes.append(f"{len(records) - len(of_unit):,} runs had no GPU, and are left out of the hours")
-    rollup.notes += _problems(records)
+    rollup.runs = len(records) + sum(sweep.count for sweep in sweeps)
+    rollup.sweeps = len(sweeps)
+    rollup.states = _states(records, sweeps)
+    runs = [record for record in records if _counts(record.ledger, rollup.unit)]
+    counted = [sweep for sweep in sweeps if _counts(sweep.ledger, rollup.unit)]
+    prices, unknown = costs.known_prices()
+    members = [_member(record.label, record, record.name, prices) for record in runs]
+    members += [_sweep_member(sweep, prices) for sweep in counted]
+    rollup.notes += unknown
+    _add(rollup, members, [*runs, *(point for sweep in counted for point in sweep.points.values())], prices)
+    ledgers = [ledger for ledger in ledgers if _counts(ledger, rollup.unit)]
+    _add_account(rollup, total(ledgers), any(ledger.provisional for ledger in ledgers))
+    rollup.notes += [*_left_out(records, sweeps, rollup.unit), *_problems([*records, *sweeps])]
     return rollup
 
 
-def _problems(records: Iterable[RunRecord]) -> list[str]:
+def _counts(ledger: Ledger, unit: str) -> bool:
+    return ledger.unit == unit or not ledger.allocated
+
+
+def _states(records: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> dict[str, int]:
+    states = Counter(record.state for record in records)
+    for sweep in sweeps:
+        states.update(sweep.counts)
+    return dict(states.most_common())
+
+
+def _left_out(records: Sequence[RunRecord], sweeps: Sequence[SweepRecord], unit: str) -> list[str]:
+    runs = sum(not _counts(record.ledger, unit) for record in records)
+    runs += sum(not _counts(point.ledger, unit) for sweep in sweeps for point in sweep.points.values())
+    return [f"{runs:,} runs had no GPU, and are left out of the hours"] if runs else []
+
+
+def _problems(records: Iterable[RunRecord | SweepRecord]) -> list[str]:
     told = [f"{record.label}: {problem}" for record in records for problem in record.problems]
     return [*told[:5], f"and {len(told) - 5:,} more such notes"] if len(told) > 6 else told
 
 
-def _add(rollup: RollUp, named: Sequence[tuple[str, RunRecord]], groups: Sequence[str]) -> None:
-    prices, unknown = costs.known_prices()
-    members = [_member(label, record, group, prices) for (label, record), group in zip(named, groups, strict=True)]
-    rollup.cost = _total_cost(members, prices)
-    unpriced = sum(member.device_seconds > 0 and member.cost is None for member in members)
+def _add_account(rollup: RollUp, account: Account, provisional: bool) -> None:
+    rollup.device_seconds = account.allocated / _MILLISECONDS
+    rollup.shares = build.shares(account)
+    rollup.provisional = provisional
+
+
+def _add(
+    rollup: RollUp,
+    members: Sequence[Member],
+    records: Sequence[RunRecord],
+    prices: Prices | None,
+    besides: float | None = None,
+) -> None:
+    """Adds what is known of the members, and of the attempts of `records`: runs and points. `besides`: a further
+    cost."""
+    rollup.cost = _total_cost([*(member.cost for member in members), besides], prices)
+    unpriced = sum(member.unpriced for member in members)
     if rollup.cost.amount is not None and unpriced:
-        unknown.append(f"of {unpriced:,} runs no price is known: the cost is that of the others")
-    rollup.notes += unknown
-    attempts = [record.ledger.attempts for _, record in named]
+        rollup.notes.append(f"of {unpriced:,} runs no price is known: the cost is that of the others")
+    attempts = [record.ledger.attempts for record in records]
     rollup.members = sorted(members, key=lambda member: -member.device_seconds)
     rollup.groups = _groups(members)
     ended = [count for state, count in rollup.states.items() if state in ENDED]
@@ -159,7 +203,9 @@ def _add(rollup: RollUp, named: Sequence[tuple[str, RunRecord]], groups: Sequenc
 def _member(label: str, record: RunRecord, group: str, prices: Prices | None) -> Member:
     ledger = record.ledger
     seconds = ledger.allocated / _MILLISECONDS
-    device = costs.device_of(record.folder) if prices is not None and ledger.unit == "GPU" and seconds else None
+    device = None
+    if prices is not None and ledger.unit == "GPU" and seconds:
+        device = record.gpu or costs.device_of(record.folder)
     when = record.attempts[-1].start if record.attempts else None
     cost, _ = costs.cost_of(prices, device, ledger.unit, seconds, when)
     return Member(
@@ -172,11 +218,42 @@ def _member(label: str, record: RunRecord, group: str, prices: Prices | None) ->
         compute=ledger.share(buckets.COMPUTE),
         attempts=len(ledger.attempts),
         cost=cost.amount,
+        finished=int(record.state == "finished"),
+        unpriced=int(seconds > 0 and cost.amount is None),
     )
 
 
-def _total_cost(members: Sequence[Member], prices: Prices | None) -> Cost:
-    known = _sum(member.cost for member in members)
+def _sweep_member(sweep: SweepRecord, prices: Prices | None) -> Member:
+    """A sweep as one member: with all of its points, and what its array tasks used besides."""
+    ledger = sweep.ledger
+    points = [_member(point.label, point, "", prices) for point in sweep.points.values()]
+    of_unit = [point for point in points if point.unit == ledger.unit]
+    return Member(
+        label=sweep.label,
+        group=sweep.states.sweep.name,
+        state=sweep.states.state,
+        created=sweep.states.created,
+        unit=ledger.unit,
+        device_seconds=ledger.allocated / _MILLISECONDS,
+        compute=ledger.share(buckets.COMPUTE),
+        attempts=sum(point.attempts for point in points),
+        cost=_sum([*(point.cost for point in of_unit), _cost_between(sweep, of_unit)]),
+        runs=sweep.count,
+        finished=sweep.counts.get("finished", 0),
+        unpriced=sum(point.unpriced for point in of_unit),
+    )
+
+
+def _cost_between(sweep: SweepRecord, points: Sequence[Member]) -> float | None:
+    """The cost of what array tasks used besides their points, at the mean price of the points."""
+    known = [point for point in points if point.cost is not None and point.device_seconds]
+    seconds = sum(point.device_seconds for point in known)
+    cost = _sum(point.cost for point in known)
+    return None if cost is None else cost / seconds * sweep.between.allocated / _MILLISECONDS
+
+
+def _total_cost(amounts: Sequence[float | None], prices: Prices | None) -> Cost:
+    known = _sum(amounts)
     return Cost() if known is None or prices is None else Cost(known, prices.currency)
 
 
@@ -195,9 +272,9 @@ def _groups(members: Sequence[Member]) -> list[Group]:
 def _group(name: str, members: Sequence[Member]) -> Group:
     seconds = sum(member.device_seconds for member in members)
     compute = sum(member.compute * member.device_seconds for member in members)
-    finished = sum(member.state == "finished" for member in members)
+    runs, finished = sum(member.runs for member in members), sum(member.finished for member in members)
     cost = _sum(member.cost for member in members)
-    return Group(name, len(members), finished, seconds, compute / seconds if seconds else 0.0, cost)
+    return Group(name, runs, finished, seconds, compute / seconds if seconds else 0.0, cost)
 
 
 def _recoveries(attempts: Sequence[AttemptLedger]) -> Iterable[float]:

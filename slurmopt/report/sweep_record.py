@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from slurmopt.grid.point_ranges import Ranges
 from slurmopt.ledger.ledger import Account, Ledger
 from slurmopt.report.run_record import RunRecord
 from slurmopt.sweeps.status.point_states import SweepStates
@@ -21,10 +22,23 @@ class SweepRecord:
     """What array tasks with several points were allocated while none of their points ran: before the first, between
     two, and after the last."""
     problems: list[str] = field(default_factory=list)
+    among: Ranges | None = None
+    """The points that were asked for; None: all of them."""
 
     @property
     def label(self) -> str:
-        return self.states.label
+        """NAME/ID, or NAME/ID/3-9."""
+        return self.states.label if self.among is None else f"{self.states.label}/{self.among}"
+
+    @property
+    def count(self) -> int:
+        """How many points it has, or were asked for."""
+        return self.states.count if self.among is None else len(self.among)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """State → how many of these points are in it."""
+        return dict(self.states.counts(self.among))
 
     @property
     def now(self) -> float:

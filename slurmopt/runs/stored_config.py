@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from slurmopt.errors import one_line, why_failed
 from slurmopt.run_folder.access.files import read_text
 from slurmopt.run_folder.layout import RunFolder
+
+_LONGEST_REASON = 200
 
 
 def group(folder: RunFolder, name: str) -> dict[str, Any]:
@@ -22,15 +25,20 @@ def value(folder: RunFolder, name: str) -> Any:
 
 def whole(folder: RunFolder) -> dict[str, Any]:
     """The stored config; empty where the file cannot be read."""
+    return whole_or_why(folder)[0]
+
+
+def whole_or_why(folder: RunFolder) -> tuple[dict[str, Any], str | None]:
+    """The stored config; where it cannot be read, an empty one and the reason."""
     from yaml import YAMLError
 
     from slurmopt.config.composition import stored_yaml
 
     try:
         config = stored_yaml.load(folder.config, exact=False)
-    except (OSError, YAMLError):
-        return {}
-    return config if isinstance(config, dict) else {}
+    except (OSError, YAMLError) as error:
+        return {}, one_line(why_failed(error))[:_LONGEST_REASON]
+    return (config, None) if isinstance(config, dict) and config else ({}, "it has no groups")
 
 
 _LINE = re.compile(r"  ([a-z_]+): ([A-Za-z0-9._+-]+)")

@@ -52,7 +52,7 @@ class Allocated:
     state: str
 
 
-def allocations(jobs: Iterable[str]) -> list[Allocated]:
+def allocations(jobs: Iterable[str], timeout: float = _TIMEOUT) -> list[Allocated]:
     """The starts of the jobs, oldest first, of whichever user; jobs that accounting does not know are left out.
 
     Raises sacct's failure; SlurmRefused where the site keeps no accounting.
@@ -62,7 +62,7 @@ def allocations(jobs: Iterable[str]) -> list[Allocated]:
         return []
     fields = "JobID,Start,End,ElapsedRaw,AllocTRES,State,NodeList"
     options = (f"--jobs={','.join(named)}", "--duplicates", "--allusers")
-    rows = _sacct(fields, *options, since=_EVER, user="")
+    rows = _sacct(fields, *options, since=_EVER, user="", timeout=timeout)
     found = [one for row in rows if (one := _allocated(row)) is not None and one.job in named]
     return sorted(found, key=lambda one: one.start)
 
@@ -92,7 +92,9 @@ def _tres(text: str) -> dict[str, int]:
     return {name: int(count) for name, _, count in pairs if count.isdecimal()}
 
 
-def _sacct(fields: str, *options: str, since: str = _SINCE, user: str | None = None) -> list[tuple[str, ...]]:
+def _sacct(
+    fields: str, *options: str, since: str = _SINCE, user: str | None = None, timeout: float = _TIMEOUT
+) -> list[tuple[str, ...]]:
     """Jobs of the last weeks, or since `since`, one row of `fields` each. The first field is JobID. `user`: this one
     where it is None; "" for no choice."""
     mark = f"<{os.urandom(8).hex()}>"
@@ -101,6 +103,6 @@ def _sacct(fields: str, *options: str, since: str = _SINCE, user: str | None = N
         "sacct", "--noheader", "--allocations", "--parsable", f"--delimiter={mark}", *of_user,
         f"--starttime={since}", f"--format={fields}", *options,
     ]  # fmt: skip
-    cells = client.run(argv, _TIMEOUT, clean_environment(os.environ), time_format="%s").split(mark)
+    cells = client.run(argv, timeout, clean_environment(os.environ), time_format="%s").split(mark)
     rows = zip(*[iter(cells)] * (fields.count(",") + 1), strict=False)
     return [(row[0].strip(), *row[1:]) for row in rows]

@@ -13,6 +13,7 @@ from private_cluster import PrivateCluster, unprivileged_user, wait_until
 
 from slurmopt.ledger import buckets
 from slurmopt.report.gather import gather, gather_many, gather_sweep
+from slurmopt.report.run.build import report_on
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.slurm.accounting import allocations
@@ -103,6 +104,10 @@ def test_the_ledger_of_a_run_is_what_slurm_charged(site: Project) -> None:
     assert brief.ledger.allocated == ledger.allocated
     # without samples, steps are taken to be made evenly, and the evaluation to be spread over them
     assert brief.ledger[buckets.LOST] == pytest.approx(ledger[buckets.LOST], rel=0.5)
+    shown = report_on(run, accounting=True)
+    assert shown.accounting is not None
+    assert (shown.accounting.charged, shown.accounting.unit) == (charged, "GPU")
+    assert not [note for note in shown.notes if "Slurm's accounting" in note]
     print("charged", charged, "ledger", ledger.allocated / 1000)
 
 

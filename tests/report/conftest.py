@@ -1,4 +1,4 @@
-"""The browser of the tests of pages."""
+"""The browser of the tests of pages, and sweeps made by hand."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from report.browser import PROGRAM, Browser, browser
+from sweeps.conftest import make_sweep
+
+__all__ = ["make_sweep"]
 
 
 @pytest.fixture(scope="session")

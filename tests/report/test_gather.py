@@ -16,8 +16,10 @@ import pytest
 
 from slurmopt.ledger import buckets
 from slurmopt.ledger.ledger import Ledger
+from slurmopt.report.comparison import compared
 from slurmopt.report.gather import gather, gather_many
 from slurmopt.report.records.thin_series import thinned
+from slurmopt.report.run.build import built
 from slurmopt.report.run_record import RunRecord
 from slurmopt.run_folder import events, time_spent
 from slurmopt.run_folder.heartbeat import Heartbeat
@@ -244,6 +246,31 @@ def test_a_damaged_series_costs_nothing_else(run: Run, damage: str) -> None:
     assert record.series[0]["node1"].values["gpu0.power"] == [300.0]
     assert record.gpu == "NVIDIA H100 80GB HBM3"
     assert record.ledger[buckets.COMPUTE] == 240_000
+
+
+@pytest.mark.parametrize("damage", [*DAMAGE, "missing"])
+def test_a_damaged_config_is_a_note_that_says_why(run: Run, damage: str) -> None:
+    run.folder.config.write_text("x" + "y: [" * 100)  # so that a part of it is no YAML either
+    if damage == "missing":
+        run.folder.config.unlink()
+    else:
+        DAMAGE[damage](run.folder.config)
+    report = built(gather(run.folder))
+    (note,) = [note for note in report.notes if "config.yaml" in note]
+    reason = note.partition("its config.yaml cannot be read, so what it asked for is not known: ")[2]
+    assert reason
+    assert reason.isprintable()
+    assert report.device_seconds == 460.0
+    if damage == "missing":
+        assert reason == "no such file or directory"
+
+
+def test_a_config_that_cannot_be_read_differs_in_nothing(run: Run, tmp_path: Path) -> None:
+    other = Run(tmp_path / "runs" / "mine" / "two")
+    other.folder.config.unlink()
+    comparison = compared([(gather(run.folder), None), (gather(other.folder), None)])
+    assert comparison.config == {}
+    assert [note for note in comparison.notes if "mine/two: its config.yaml cannot be read" in note]
 
 
 def test_a_series_of_a_newer_format(run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,22 @@ def test_folder_is_taken_from_the_option_or_the_environment(make_run, capsys, mo
 def test_watch_ends_when_all_have_ended(make_run, capsys) -> None:
     make_run().submitted().attempt().end("finished")
     assert "finished" in printed(capsys, "status", "--watch")
+
+
+@pytest.mark.parametrize("how", ["cancel", "tend"])
+def test_the_end_of_a_run_whose_batch_shell_wrote_no_page(make_run, capsys, how: str) -> None:
+    """Status names the command that makes one, until there is one of the latest attempt."""
+    made = make_run().submitted().attempt()
+    command = f"report     slurmopt report mine/{made.folder.id} --html"
+    made.beat()
+    assert "report  " not in printed(capsys, "status"), "it still runs"
+    if how == "cancel":
+        made.event("cancel", job="7").end("cancelled", cause="cancelled")
+    else:
+        made.end("killed", cause="node failure", next=None, by="tend")
+    assert command in printed(capsys, "status")
+    made.folder.report.write_text("of an earlier end")
+    os.utime(made.folder.report, (time.time() - 3600,) * 2)
+    assert command in printed(capsys, "status")
+    os.utime(made.folder.report)
+    assert f"report     {made.folder.report}" in printed(capsys, "status")

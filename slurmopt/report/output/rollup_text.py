@@ -38,7 +38,7 @@ def facts(rollup: RollUp) -> list[tuple[str, str]]:
     """The lines of the header that have something to say; for the page too."""
     states = ", ".join(f"{count:,} {state}" for state, count in rollup.states.items() if count)
     known = [
-        ("runs", f"{rollup.runs:,}" + (f": {states}" if states else "")),
+        ("runs", f"{rollup.runs:,}{_of_sweeps(rollup)}" + (f": {states}" if states else "")),
         ("since", words.moment(rollup.since) if rollup.since is not None else ""),
         ("completed", _completed(rollup)),
         ("attempts", f"{rollup.attempts:,}{_causes(rollup)}" if rollup.attempts else ""),
@@ -49,6 +49,12 @@ def facts(rollup: RollUp) -> list[tuple[str, str]]:
         ("energy", words.energy(rollup.cost)),
     ]
     return [(name, value) for name, value in known if value]
+
+
+def _of_sweeps(rollup: RollUp) -> str:
+    if not rollup.sweeps:
+        return ""
+    return f", with the points of {rollup.sweeps:,} {'sweep' if rollup.sweeps == 1 else 'sweeps'}"
 
 
 def _completed(rollup: RollUp) -> str:

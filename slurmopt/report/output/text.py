@@ -82,6 +82,7 @@ def facts(report: RunReport) -> list[tuple[str, str]]:
         ("speed", words.speed(report)),
         ("cost", words.cost_of(report.cost, report.device_seconds, report.unit) if report.device_seconds else ""),
         ("energy", words.energy(report.cost)),
+        ("accounting", words.checked(report.accounting)),
         ("jobs", _jobs(report)),
         ("folder", report.folder or ""),
     ]

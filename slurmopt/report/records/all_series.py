@@ -14,8 +14,16 @@ from slurmopt.run_folder.series import series as node_series
 from slurmopt.run_folder.series.series import Series
 from slurmopt.sweeps.status.parallel import parallel_map
 
-_MOST_VALUES = 2_000_000
-"""Of all nodes and attempts together: about 60 MB. Of more, rows are merged."""
+_MOST_VALUES = 1_250_000
+"""Of all nodes and attempts together: about 40 MB. Of more, rows are merged."""
+_NOT_SHOWN = frozenset(
+    {
+        *("gpu.mem_util", "gpu.margin", "gpu.clock_mem", "gpu.throttle_sync", "gpu.occupancy", "gpu.remapped_rows"),
+        *("gpu.pcie_rx", "gpu.pcie_tx", "gpu.nvlink_rx", "gpu.nvlink_tx", "gpu.fp16", "gpu.fp32", "gpu.fp64"),
+        *("node.io_write", "node.disk_write", "rank.tokens", "rank.samples"),
+    }
+)
+"""Columns, without the number of the GPU or rank, that no report looks at: a third of those of a large run."""
 _FEWEST_ROWS = 12
 _MOST_SAMPLES = 40_000
 """Of all ranks together."""
@@ -63,6 +71,12 @@ def read_all(run: RunFolder, attempts: Sequence[int], problems: list[str]) -> di
     return found
 
 
+def wanted(column: str) -> bool:
+    """Whether a report looks at a column."""
+    part, _, name = column.partition(".")
+    return f"{part.rstrip('0123456789')}.{name}" not in _NOT_SHOWN
+
+
 def _names(run: RunFolder, attempt: int, problems: list[str]) -> list[str]:
     try:
         return run.nodes_with_series(attempt)
@@ -72,8 +86,9 @@ def _names(run: RunFolder, attempt: int, problems: list[str]) -> list[str]:
 
 
 def _read(run: RunFolder, node: _Node, nodes: int) -> _Read:
+    files = run.series(node.attempt, node.name), run.recent_series(node.attempt, node.name)
     try:
-        series = node_series.read(run.series(node.attempt, node.name), run.recent_series(node.attempt, node.name))
+        series = node_series.read(*files, wanted=wanted)
     except (OSError, StorageError) as error:
         what = f"attempt {node.attempt}: the series of {one_line(node.name)} cannot be read"
         return _Read(None, {}, f"{what}: {one_line(with_place(error))}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from slurmopt.errors import one_line, with_place
+from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records
 from slurmopt.ledger.record import AttemptRecord
 from slurmopt.report.records import reading, run_attempts
@@ -28,6 +29,11 @@ from slurmopt.runs.status.query import Status
 from slurmopt.sweeps.status.parallel import parallel_map
 from slurmopt.sweeps.status.point_journals import task_numbers
 from slurmopt.sweeps.status.point_states import Point, SweepStates
+
+_FEW = 64
+"""Points; as many are read sooner than processes are forked."""
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -83,16 +89,17 @@ def _task_attempts(
         )
 
 
-def own_points(states: SweepStates) -> dict[int, RunRecord]:
-    """The points that are array tasks themselves and have started."""
+def own_points(states: SweepStates, among: Ranges | None = None) -> dict[int, RunRecord]:
+    """The points that are array tasks themselves and have started; with `among`, those of them."""
     sweep = states.sweep
-    known = {point.number: point for point in states.known()}
-    runs = [_record(states, known.get(at), sweep.point(at), at) for at in _numbers(sweep)]
+    known = {point.number: point for point in states.known(among)}
+    numbers = [at for at in _numbers(sweep) if among is None or at in among]
+    runs = [_record(states, known.get(at), sweep.point(at), at) for at in numbers]
 
     def fill(record: RunRecord) -> RunRecord:
         return _filled(record, reading.InBrief())
 
-    return {int(record.folder.path.name): record for record in parallel_map(fill, runs)}
+    return {int(record.folder.path.name): record for record in _mapped(fill, runs)}
 
 
 def _numbers(sweep: SweepFolder) -> list[int]:
@@ -127,8 +134,12 @@ def packed_points(states: SweepStates, tasks: Mapping[Place, TaskAttempt]) -> di
             record.problems.append(one_line(with_place(error) if isinstance(error, OSError) else str(error)))
         return record if record.attempts or record.problems else None
 
-    found = parallel_map(read, list(states.known()))
+    found = _mapped(read, list(states.known()))
     return {int(record.folder.path.name): record for record in found if record is not None}
+
+
+def _mapped(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
+    return parallel_map(work, items) if len(items) > _FEW else map(work, items)
 
 
 def _record(states: SweepStates, point: Point | None, folder: RunFolder, at: int) -> RunRecord:

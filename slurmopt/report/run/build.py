@@ -14,8 +14,8 @@ from slurmopt.report.gather import gather
 from slurmopt.report.run import costs, curves, diagnoses, measures
 from slurmopt.report.run.fine_series import refine
 from slurmopt.report.run.measures import NodeSeries
-from slurmopt.report.run.run_report import AttemptRow, NodeRow, RunReport, Share
-from slurmopt.report.run_record import RunRecord
+from slurmopt.report.run.run_report import Accounting, AttemptRow, NodeRow, RunReport, Share
+from slurmopt.report.run_record import AccountingCheck, RunRecord
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.layout import RunFolder
@@ -31,9 +31,9 @@ _MEASURED_BY = 60.0
 """Seconds after which a node has a series: its first row comes after ten, or after `monitor.every`."""
 
 
-def report_on(run: RunFolder) -> RunReport:
-    """The report on a run, or on a point of a sweep."""
-    record = gather(run)
+def report_on(run: RunFolder, accounting: bool = False) -> RunReport:
+    """The report on a run, or on a point of a sweep. `accounting`: asks sacct too, if the run's jobs are Slurm's."""
+    record = gather(run, accounting=accounting)
     refine(record)
     return built(record)
 
@@ -52,6 +52,7 @@ def built(record: RunRecord) -> RunReport:
     )
     _add_ledger(report, ledger)
     report.provisional = ledger.provisional and record.state not in ENDED
+    _add_check(report, record.accounting)
     _add_progress(report, record)
     _add_attempts(report, record)
     _add_measures(report, record)
@@ -84,6 +85,12 @@ def shares(account: Account) -> list[Share]:
 def _add_ledger(report: RunReport, ledger: Ledger) -> None:
     report.device_seconds = ledger.allocated / _MILLISECONDS
     report.shares = shares(ledger)
+
+
+def _add_check(report: RunReport, found: AccountingCheck | None) -> None:
+    if found is not None:
+        report.accounting = Accounting(found.charged, found.counted, found.difference, found.unit)
+        report.notes += found.notes
 
 
 def _add_progress(report: RunReport, record: RunRecord) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from slurmopt.errors import StorageError
+from slurmopt.report.records.all_series import wanted
 from slurmopt.report.run_record import RunRecord
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.series import series as node_series
@@ -29,7 +30,7 @@ def refine(record: RunRecord) -> None:
 def _fine(run: RunFolder, attempt: int, node: str, series: Series) -> Series:
     recent: Series | None = None
     with contextlib.suppress(OSError, StorageError):
-        recent = node_series.read(run.recent_series(attempt, node))
+        recent = node_series.read(run.recent_series(attempt, node), wanted=wanted)
     return series if recent is None or not recent.times else joined(series, recent)
 
 

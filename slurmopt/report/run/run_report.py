@@ -137,6 +137,19 @@ COLUMNS = {
 """Key of `NodeRow.readings` → its column, in the order of the table."""
 
 
+@dataclass(frozen=True)
+class Accounting:
+    """The ledger beside Slurm's accounting, in seconds of devices."""
+
+    charged: float
+    """What sacct says that the run's jobs were allocated."""
+    counted: float
+    """What the journal says of the same."""
+    difference: float
+    """`charged` - `counted`; some seconds for each start and device are usual."""
+    unit: str
+
+
 @dataclass
 class RunReport:
     """A report on a run, or on a job that slurmopt did not launch."""
@@ -174,6 +187,8 @@ class RunReport:
     shares: list[Share] = field(default_factory=list)
     provisional: bool = False
     """Whether the ledger may still change: the run goes on, or its last steps may be lost."""
+    accounting: Accounting | None = None
+    """None where sacct was not asked, or knows none of its jobs."""
     cost: Cost = field(default_factory=Cost)
     usage: list[Usage] = field(default_factory=list)
     node_rows: list[NodeRow] = field(default_factory=list)

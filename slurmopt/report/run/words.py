@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from slurmopt.report.run.run_report import COLUMNS, Cost, Reading, RunReport
+from slurmopt.report.run.run_report import COLUMNS, Accounting, Cost, Reading, RunReport
 from slurmopt.units import human_bytes, human_count, human_seconds
 
 _HOUR = 3600.0
@@ -82,6 +82,20 @@ def device_time(seconds: float, unit: str) -> str:
     """`11,708 GPU-hours`, `6.50 CPU-seconds`. `unit`: GPU or CPU."""
     counted = time_unit(seconds)
     return f"{amount(seconds, counted)} {unit}-{counted}"
+
+
+def checked(found: Accounting | None) -> str:
+    """What Slurm's accounting says: `Slurm charged 12.0 GPU-hours, 0.1 % more than the ledger has`."""
+    if found is None:
+        return ""
+    told = f"Slurm charged {device_time(found.charged, found.unit)}"
+    if not found.counted or found.difference == 0:
+        return f"{told}, as the ledger has" if found.difference == 0 else told
+    return f"{told}, {percent(abs(found.difference) / found.counted)} {_than(found.difference)} than the ledger has"
+
+
+def _than(difference: float) -> str:
+    return "more" if difference > 0 else "less"
 
 
 def cost_of(known: Cost, seconds: float, unit: str) -> str:

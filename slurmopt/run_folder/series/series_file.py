@@ -181,11 +181,11 @@ def end_of(line: bytes) -> float:
 
 
 def _table(columns: list[str], rows: list[_Row], wanted: Callable[[str], bool] | None) -> Table:
-    ends, seconds, *values = map(list, zip(*rows, strict=True))
+    ends, seconds, *values = zip(*rows, strict=True)
     if wanted is not None:
-        values = [kept for name, kept in zip(columns, values, strict=True) if wanted(name)]
-        columns = [name for name in columns if wanted(name)]
-    return Table(columns, ends, seconds, values)
+        keeps = [wanted(name) for name in columns]
+        columns, values = list(compress(columns, keeps)), list(compress(values, keeps))
+    return Table(columns, list(ends), list(seconds), [*map(list, values)])
 
 
 def _bounded(table: Table) -> Table:

@@ -208,9 +208,17 @@ def log_path(status: Status) -> str | None:
 
 
 def _report(status: Status) -> str:
-    """The page that was written when the run ended."""
+    """The page that was written when the run ended; where there is none, the command that makes one."""
+    attempt = status.journal.attempt
+    if status.alive or status.state == "unknown" or attempt is None or status.folder.in_sweep:
+        return ""
     path = status.folder.report
-    return str(status.folder.told(path)) if not status.alive and path.is_file() else ""
+    try:
+        if path.is_file() and path.stat().st_mtime >= (attempt.started or 0.0):
+            return str(status.folder.told(path))
+    except OSError:  # the command will say more
+        pass
+    return f"slurmopt report {run_arg(status.folder, status.label)} --html"
 
 
 def next_step(status: Status) -> str:
