@@ -139,6 +139,22 @@ def test_the_same_finding_of_several_attempts_is_one() -> None:
     assert found.evidence[-1] == "in attempts 0, 1, 2"
 
 
+RESET, RESTART = (46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 158), (13, 31, 69)
+
+
+@pytest.mark.parametrize("xid", [*RESET, *RESTART, 43, 45, 63, 68, 92, 94, 121, 137, 154])
+def test_only_xids_that_nvidias_catalog_has_reset_the_gpu_or_lays_to_the_program_are_told(xid: int) -> None:
+    made = attempt(gpus=1, cause="infrastructure")
+    event(made, "node1", "xid", gpu=0, xid=xid)
+    cause = "hardware" if xid in RESET else "program" if xid in RESTART else None
+    assert [item.cause for item in diagnose(evidence(made)).findings] == ([cause] if cause else [])
+
+
+def test_the_page_lists_the_xids() -> None:
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"({', '.join(map(str, RESET))})" in page and f"({', '.join(map(str, RESTART))})" in page
+
+
 def test_the_same_finding_in_different_places_is_one_that_names_them_all() -> None:
     attempts = [attempt(nodes=2, number=number, cause="infrastructure") for number in range(3)]
     for made, (node, gpu) in zip(attempts, [("node1", 4), ("node2", 1), ("node1", 4)], strict=True):
