@@ -152,7 +152,8 @@ def test_only_xids_that_nvidias_catalog_has_reset_the_gpu_or_lays_to_the_program
 
 def test_the_page_lists_the_xids() -> None:
     page = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert f"({', '.join(map(str, RESET))})" in page and f"({', '.join(map(str, RESTART))})" in page
+    assert f"({', '.join(map(str, RESET))})" in page
+    assert f"({', '.join(map(str, RESTART))})" in page
 
 
 def test_the_same_finding_in_different_places_is_one_that_names_them_all() -> None:
