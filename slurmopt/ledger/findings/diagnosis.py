@@ -81,11 +81,12 @@ def diagnose_run(attempts: Sequence[AttemptEvidence]) -> Diagnosis:
         for item in time_shares.lost_work(attempts):
             (findings if isinstance(item, Finding) else abstained).append(item)  # type: ignore[arg-type]
     kinds = {item.kind for item in findings}
-    notes = () if kinds & BOTTLENECKS else tuple(_notes(attempts))
+    judged = any(map(_long_enough, attempts))
     return Diagnosis(
         findings=tuple(sorted(findings, key=_order)),
         abstentions=tuple(_distinct(item for item in abstained if item.kind not in kinds)),
-        notes=notes,
+        notes=tuple(_notes(attempts, judged, bool(kinds & BOTTLENECKS))),
+        judged=judged,
         hours=sum(attempt.allocated for attempt in attempts) / 3600,
         unit=attempts[-1].unit if attempts else "GPU",
         steps_per_second=next(
@@ -182,8 +183,11 @@ def _change(group: Sequence[tuple[AttemptEvidence, Finding]]) -> str:
     return throttling.exclude(evidence, *dict.fromkeys(left_out))
 
 
-def _notes(attempts: Sequence[AttemptEvidence]) -> Iterator[str]:
-    if attempts and (note := hardware.note(attempts[-1])) is not None:
+def _notes(attempts: Sequence[AttemptEvidence], judged: bool, limited: bool) -> Iterator[str]:
+    """Why the training was not judged; else what limits it where nothing is wrong (it is not `limited`)."""
+    if attempts and not judged:
+        yield f"the training was not judged: that needs {SHORTEST:.0f} s and {FEWEST_STEPS} steps of one attempt"
+    elif attempts and not limited and (note := hardware.note(attempts[-1])) is not None:
         yield note
 
 

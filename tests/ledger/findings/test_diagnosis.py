@@ -192,7 +192,9 @@ def test_a_finding_of_many_attempts_names_the_newest() -> None:
 def test_an_attempt_of_a_few_seconds_is_not_judged() -> None:
     made = attempt(gpus=2, seconds=110, startup=100)
     set_spent(made, {"input": 0.6})
-    assert diagnose(evidence(made)).findings == ()
+    diagnosis = diagnose(evidence(made))
+    assert diagnosis.findings == ()
+    assert diagnosis.notes == ("the training was not judged: that needs 20 s and 20 steps of one attempt",)
 
 
 def test_nothing_at_all_is_no_error() -> None:
