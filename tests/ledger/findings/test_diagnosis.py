@@ -132,6 +132,15 @@ def test_findings_that_endanger_the_run_come_first_then_the_dearest() -> None:
     assert [item.kind for item in diagnose(evidence(made)).findings] == ["XID", "checkpoint stall", "input-bound"]
 
 
+def test_work_that_falls_is_told_in_its_unit_although_steps_do_not() -> None:
+    made = attempt(gpus=1)
+    values = series_of(made, "node1")["values"]
+    values["rank0.tokens"] = [8000.0] * 70 + [4000.0] * 50
+    found = the_one(made)
+    assert found.kind == "falling throughput"
+    assert "8,040 tokens/s in the first quarter, 4,020 in the last" in found.evidence[0]
+
+
 def test_the_same_finding_of_several_attempts_is_one() -> None:
     attempts = [attempt(gpus=2, number=number, spent={"input": 0.4}) for number in range(3)]
     found = the_one(*attempts)
