@@ -81,12 +81,12 @@ def diagnose_run(attempts: Sequence[AttemptEvidence]) -> Diagnosis:
         for item in time_shares.lost_work(attempts):
             (findings if isinstance(item, Finding) else abstained).append(item)  # type: ignore[arg-type]
     kinds = {item.kind for item in findings}
-    judged = any(map(_long_enough, attempts))
+    enough = any(map(_long_enough, attempts))
     return Diagnosis(
         findings=tuple(sorted(findings, key=_order)),
         abstentions=tuple(_distinct(item for item in abstained if item.kind not in kinds)),
-        notes=tuple(_notes(attempts, judged, bool(kinds & BOTTLENECKS))),
-        judged=judged,
+        notes=tuple(_notes(attempts, enough, bool(kinds & BOTTLENECKS))),
+        judged=enough,
         hours=sum(attempt.allocated for attempt in attempts) / 3600,
         unit=attempts[-1].unit if attempts else "GPU",
         steps_per_second=next(
