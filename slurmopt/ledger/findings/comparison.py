@@ -19,7 +19,7 @@ class Change:
 
     kind: str
     verdict: str
-    """GONE, SMALLER, SAME, LARGER, NEW, or UNKNOWN where the new run lacks the signals."""
+    """GONE, SMALLER, SAME, LARGER, NEW, or UNKNOWN where the new run lacks the signals or has hardly trained."""
     before: float | None
     """Its cost as a share of the allocation; None without a cost."""
     after: float | None
@@ -34,8 +34,9 @@ def compare_findings(before: Diagnosis, after: Diagnosis) -> tuple[Change, ...]:
     changes = []
     for kind in dict.fromkeys([*old, *new]):
         earlier, later = _share(old.get(kind), before), _share(new.get(kind), after)
-        verdict = _verdict(kind in old, kind in new, kind in abstained, earlier, later)
-        changes.append(Change(kind, verdict, earlier, later, _line(kind, verdict, earlier, later)))
+        verdict = _verdict(kind in old, kind in new, kind in abstained or not after.judged, earlier, later)
+        why = "this run lacks the signals" if after.judged else "this run has not trained for long enough"
+        changes.append(Change(kind, verdict, earlier, later, _line(kind, verdict, earlier, later, why)))
     return tuple(changes)
 
 
@@ -69,11 +70,11 @@ def _verdict(was: bool, is_there: bool, abstained: bool, before: float | None, a
     return SMALLER if after < before else LARGER
 
 
-def _line(kind: str, verdict: str, before: float | None, after: float | None) -> str:
+def _line(kind: str, verdict: str, before: float | None, after: float | None, why: str) -> str:
     shares = f"{_shown(before)} of the allocation before, {_shown(after)} now"
     return {
         GONE: f"{kind}: gone" + ("" if before is None else f"; it cost {percent(before)} of the allocation before"),
-        UNKNOWN: f"{kind}: not known; this run lacks the signals",
+        UNKNOWN: f"{kind}: not known; {why}",
         NEW: f"{kind}: new" + ("" if after is None else f", {percent(after)} of the allocation"),
         SAME: f"{kind}: as before" + ("" if before is None or after is None else f"; {shares}"),
         SMALLER: f"{kind}: less; {shares}",

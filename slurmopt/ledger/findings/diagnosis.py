@@ -26,6 +26,8 @@ Rule = Callable[[AttemptEvidence], Iterator[Finding | Abstention]]
 SHORTEST = 20.0
 """Seconds of training. Before, the first measurements and warm-up steps are most of what is known."""
 FEWEST_STEPS = 20
+MOST_ATTEMPTS = 8
+"""That a finding names. A run of some days may have hundreds."""
 OF_FAILURES: tuple[Rule, ...] = (failures.hangs, failures.xids, failures.out_of_memory)
 """Rules of single events, which need no training."""
 OF_TRAINING: tuple[Rule, ...] = (
@@ -79,11 +81,12 @@ def diagnose_run(attempts: Sequence[AttemptEvidence]) -> Diagnosis:
         for item in time_shares.lost_work(attempts):
             (findings if isinstance(item, Finding) else abstained).append(item)  # type: ignore[arg-type]
     kinds = {item.kind for item in findings}
-    notes = () if kinds & BOTTLENECKS else tuple(_notes(attempts))
+    enough = any(map(_long_enough, attempts))
     return Diagnosis(
         findings=tuple(sorted(findings, key=_order)),
         abstentions=tuple(_distinct(item for item in abstained if item.kind not in kinds)),
-        notes=notes,
+        notes=tuple(_notes(attempts, enough, bool(kinds & BOTTLENECKS))),
+        judged=enough,
         hours=sum(attempt.allocated for attempt in attempts) / 3600,
         unit=attempts[-1].unit if attempts else "GPU",
         steps_per_second=next(
@@ -128,26 +131,63 @@ def _settled(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _merged(by_attempt: Sequence[Sequence[Finding]], attempts: Sequence[AttemptEvidence]) -> list[Finding]:
-    """One finding for the same kind, cause and place in several attempts: their costs are added up, and the newest
-    attempt's evidence and change stand."""
-    groups: dict[tuple[object, ...], list[tuple[int, Finding]]] = {}
+    """One finding for the same kind and cause in several attempts, wherever it was: their costs are added up, and the
+    newest attempt's evidence and change stand."""
+    groups: dict[tuple[str, str | None], list[tuple[AttemptEvidence, Finding]]] = {}
     for attempt, findings in zip(attempts, by_attempt, strict=True):
         for item in findings:
-            place = (item.kind, item.cause, item.node, item.rank, item.gpu)
-            groups.setdefault(place, []).append((attempt.number, item))
-    merged = []
-    for group in groups.values():
-        newest = group[-1][1]
-        costs = [item.cost for _, item in group if item.cost is not None]
-        if len(group) > 1:
-            numbers = ", ".join(str(number) for number, _ in group)
-            newest = replace(newest, evidence=(*newest.evidence, f"in attempts {numbers}"))
-        merged.append(replace(newest, cost=sum(costs) if costs else None))
-    return merged
+            groups.setdefault((item.kind, item.cause), []).append((attempt, item))
+    return [_one(group) for group in groups.values()]
 
 
-def _notes(attempts: Sequence[AttemptEvidence]) -> Iterator[str]:
-    if attempts and (note := hardware.note(attempts[-1])) is not None:
+def _one(group: Sequence[tuple[AttemptEvidence, Finding]]) -> Finding:
+    newest = group[-1][1]
+    if len(group) == 1:
+        return newest
+    costs = [item.cost for _, item in group if item.cost is not None]
+    return replace(
+        newest,
+        cost=sum(costs) if costs else None,
+        evidence=(*newest.evidence, _in_attempts(group)),
+        change=_change(group),
+    )
+
+
+def _in_attempts(group: Sequence[tuple[AttemptEvidence, Finding]]) -> str:
+    """The attempts, each with its place where these differ; the newest ones where there are many."""
+    places = [_place(item) for _, item in group]
+    differ = len(set(places)) > 1
+    words = [
+        f"{attempt.number} ({place})" if differ and place else str(attempt.number)
+        for (attempt, _), place in zip(group, places, strict=True)
+    ]
+    more = len(words) - MOST_ATTEMPTS
+    return "in attempts " + ", ".join(words[-MOST_ATTEMPTS:]) + (f" and {more} earlier ones" if more > 0 else "")
+
+
+def _place(item: Finding) -> str:
+    words = [item.node or ""]
+    words += [f"GPU {item.gpu}"] if item.gpu is not None else []
+    words += [f"rank {item.rank}"] if item.rank is not None else []
+    return ", ".join(word for word in words if word)
+
+
+def _change(group: Sequence[tuple[AttemptEvidence, Finding]]) -> str:
+    """The newest change. Where it leaves a node out, it leaves out the nodes of all."""
+    evidence, newest = group[-1]
+    if newest.node is None or newest.change != throttling.exclude(evidence, newest.node):
+        return newest.change
+    left_out = [
+        item.node for attempt, item in group if item.node and item.change == throttling.exclude(attempt, item.node)
+    ]
+    return throttling.exclude(evidence, *dict.fromkeys(left_out))
+
+
+def _notes(attempts: Sequence[AttemptEvidence], judged: bool, limited: bool) -> Iterator[str]:
+    """Why the training was not judged; else what limits it where nothing is wrong (it is not `limited`)."""
+    if attempts and not judged:
+        yield f"the training was not judged: that needs {SHORTEST:.0f} s and {FEWEST_STEPS} steps of one attempt"
+    elif attempts and not limited and (note := hardware.note(attempts[-1])) is not None:
         yield note
 
 

@@ -168,7 +168,9 @@ class AttemptEvidence:
     window: float = 0.0
     """Seconds from the first step of the last rank to the last step: what all means are of."""
     rates: Points = ()
-    """Steps per second of stepping, over time, of the slowest rank: evaluations and saves are left out."""
+    """Work per second of stepping, over time, of one rank: evaluations and saves are left out."""
+    rates_of: str = "steps"
+    """What `rates` count: tokens or samples where the training tells them."""
     events: tuple[Mapping[str, Any], ...] = ()
     """Events of the series, each with `node`."""
     hang: HangFacts | None = None

@@ -84,5 +84,7 @@ class Diagnosis:
     hours: float = 0.0
     """The allocated hours of `unit` that were looked at."""
     unit: str = "GPU"
+    judged: bool = False
+    """Whether an attempt trained for long enough to be judged; else only failures were looked at."""
     steps_per_second: float | None = None
     """Of the slowest rank, after the first step."""

@@ -94,21 +94,31 @@ class NodeSeries:
         found = [by_name.get(str(name)) for name in names] if isinstance(names, list) else []
         return tuple(as_int(fact.get("index")) or 0 for fact in found if fact is not None) if None not in found else ()
 
-    def rates(self) -> Points:
-        """Steps per second of stepping, of the node's lowest rank."""
+    def rates(self) -> tuple[str, Points]:
+        """What the node's lowest rank does each second of stepping, and what that counts: the work that it tells of,
+        tokens or samples, else steps. A step may grow on purpose, such as a batch or a sequence that gets longer."""
         ranks = sorted(int(name[4:]) for name in self._groups if name[:4] == "rank" and name[4:].isdecimal())
         for rank in ranks:
-            values = self._series.values.get(f"rank{rank}.steps")
-            if values is not None:
-                shares = self._shares(f"rank{rank}")
-                rows = zip(self._series.times, values, shares, self._inside, strict=True)
-                points = [
-                    (time, value / share)
-                    for time, value, share, inside in rows
-                    if inside and value is not None and share >= _LEAST_SHARE
-                ]
-                return _thinned(points)
-        return ()
+            for unit in ("tokens", "samples", "steps"):
+                if points := self._rates(f"rank{rank}", unit):
+                    return unit, points
+        return "steps", ()
+
+    def _rates(self, rank: str, unit: str) -> Points:
+        rows = zip(
+            self._series.times,
+            self._series.values.get(f"{rank}.{unit}", ()),
+            self._shares(rank),
+            self._inside,
+            strict=False,
+        )
+        return _thinned(
+            [
+                (time, value / share)
+                for time, value, share, inside in rows
+                if inside and value is not None and share >= _LEAST_SHARE
+            ]
+        )
 
     def shares_of(self, rank: int) -> dict[str, float]:
         """Activity → its share of the time since the first step."""

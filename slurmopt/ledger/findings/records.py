@@ -37,6 +37,8 @@ def evidence_of(
     since, until = _window(record)
     nodes = {item.node: NodeSeries(item, since, until) for item in series}
     ranks = tuple(_rank(rank, beats.get(rank.rank), nodes.get(rank.node)) for rank in record.ranks)
+    found = (node.rates() for node in nodes.values())
+    rates_of, rates = next(((unit, rates) for unit, rates in found if rates), ("steps", ()))
     devices = tuple(device for name in nodes for device in nodes[name].devices(_known_ranks(ranks, name)))
     return AttemptEvidence(
         number=record.number,
@@ -48,7 +50,8 @@ def evidence_of(
         devices=devices,
         nodes=tuple(node.evidence() for node in nodes.values()),
         window=max(0.0, until - since),
-        rates=next((rates for node in nodes.values() if (rates := node.rates())), ()),
+        rates=rates,
+        rates_of=rates_of,
         events=tuple({**event, "node": item.node} for item in series for event in item.events),
         hang=None if hang is None else _hang(hang, record),
         buckets=buckets,

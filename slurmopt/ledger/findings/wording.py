@@ -18,6 +18,11 @@ def bytes_per_second(rate: float) -> str:
     return f"{human_bytes(rate)}/s"
 
 
+def amount(value: float) -> str:
+    """A number of steps, samples or tokens per second."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def milliseconds(seconds: float) -> str:
     """A duration of a step or a part of it."""
     return f"{1000 * seconds:.1f} ms" if seconds < 0.1 else f"{1000 * seconds:.0f} ms"

@@ -374,3 +374,100 @@ def small_card_half_full() -> list[Attempt]:
     set_gpu(made, sm=0.45, tensor=0.2, memory=9.0 * GIB, memory_peak=10.0 * GIB)
     set_node(made, cpu=0.5)
     return [made]
+
+
+@scenario
+def more_evaluation_than_training() -> list[Attempt]:
+    made = attempt(gpus=4)
+    set_spent(made, {"evaluation": 0.6})
+    training = [at % 5 < 2 for at in range(120)]
+    values = series_of(made, "node1")["values"]
+    for rank in range(4):
+        values[f"rank{rank}.running.share"] = [0.985 if it_is else 0.0 for it_is in training]
+        values[f"rank{rank}.evaluation.share"] = [0.0 if it_is else 1.0 for it_is in training]
+        values[f"rank{rank}.input.share"] = [0.01 if it_is else 0.0 for it_is in training]
+        values[f"rank{rank}.steps"] = [4.0 if it_is else 0.0 for it_is in training]
+        for column, busy, idle in (("sm", 0.85, 0.2), ("tensor", 0.45, 0.05), ("util", 98.0, 40.0)):
+            values[f"gpu{rank}.{column}"] = [busy if it_is else idle for it_is in training]
+    values["node.cpu"] = [6.0 if it_is else 46.0 for it_is in training]
+    return [made]
+
+
+@scenario
+def compilation_of_some_minutes() -> list[Attempt]:
+    made = attempt(gpus=8, seconds=3600, startup=420)
+    rates = [1.5 if at < 18 else 4.0 for at in range(120)]  # shapes that are new are compiled during the first minutes
+    series_of(made, "node1")["values"]["rank0.steps"] = rates
+    set_node(made, memory=[30.0 * GIB if at < 18 else 160.0 * GIB for at in range(120)])
+    return [made]
+
+
+@scenario
+def gradient_accumulation() -> list[Attempt]:
+    made = attempt(step=8.0)  # 16 backwards, and DDP's timings are of the last one
+    set_ddp(made, forward=0.1, backward=0.25, exposed=0.09)
+    return [made]
+
+
+@scenario
+def warm_up_of_the_learning_rate() -> list[Attempt]:
+    made = attempt(cause=None)
+    noise = [0.1 * math.sin(7 * at) for at in range(120)]
+    series_of(made, "node1")["values"]["rank0.steps"] = [
+        4.0 + noise[at] - (0.3 if at < 30 else 0.0) for at in range(120)
+    ]
+    set_gpu(made, memory=[50.0 * GIB if at < 4 else 62.0 * GIB for at in range(120)])
+    return [made]
+
+
+@scenario
+def cpus_only_with_evaluations() -> list[Attempt]:
+    made = attempt(gpus=0, ranks=8, cpus=4, step=0.8, config={"resources": {"memory": "64GB"}})
+    set_spent(made, {"evaluation": 0.2, "input": 0.04})
+    set_node(made, cpu=29.0, memory=24.0 * GIB, memory_peak=26.0 * GIB)
+    return [made]
+
+
+@scenario
+def debugging_on_one_gpu() -> list[Attempt]:
+    made = attempt(gpus=1, seconds=540, startup=40, step=10.0, config={"resources": {"memory": "64GB"}})
+    stops = [at % 6 == 5 for at in range(18)]  # the rest of the time somebody reads at a breakpoint
+    values = series_of(made, "node1")["values"]
+    values["rank0.steps"] = [0.6 if it_is else 0.0 for it_is in stops]
+    set_node(made, cpu=0.2, memory=5.0 * GIB, memory_peak=6.0 * GIB, io_read=0.0, disk_read=0.0)
+    set_gpu(made, util=[20.0 if it_is else 0.0 for it_is in stops], sm=0.02, tensor=0.01, dram=0.01,
+            memory=3.0 * GIB, memory_peak=4.0 * GIB, clock_sm=345.0, power=80.0)  # fmt: skip
+    return [made]
+
+
+@scenario
+def point_of_a_pack_with_evaluations() -> list[Attempt]:
+    made = attempt(gpus=1, ranks=1, cpus=4, config={"sweep": {"side_by_side": 4}})
+    made["sweep"] = True
+    made["ranks"][0] |= {"gpus": 0.25}
+    set_spent(made, {"evaluation": 0.25})
+    set_gpu(made, sm=0.6, tensor=0.2, dram=0.4, others=0.0, memory=36.0 * GIB, memory_peak=50.0 * GIB)
+    return [made]
+
+
+@scenario
+def elastic_restarts_after_failures() -> list[Attempt]:
+    attempts = []
+    for number, nodes in enumerate((4, 3, 2, 4)):
+        last = number == 3
+        made = attempt(nodes=nodes, number=number, seconds=7200.0 * (nodes - 1), step=1.0 / nodes,
+                       cause="finished" if last else "node failure")  # fmt: skip
+        gpus, seconds = 8.0 * nodes, 7200.0 * (nodes - 1)
+        lost = 0.0 if last else gpus * 120.0
+        made["buckets"] = {"compute": gpus * (seconds - 100) - lost, "lost": lost, "start-up": gpus * 100.0}
+        attempts.append(made)
+    return attempts
+
+
+@scenario
+def batches_that_grow() -> list[Attempt]:
+    made = attempt(gpus=1)
+    values = series_of(made, "node1")["values"]
+    values["rank0.steps"] = [8.0 if at < 40 else 4.0 for at in range(120)]
+    values["rank0.samples"] = [256.0 if at < 40 else 260.0 for at in range(120)]
+    return [made]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledger.findings.attempts import Attempt, attempt, evidence, without_series
 
 from slurmopt.ledger.findings.comparison import compare_findings, speed_line
-from slurmopt.ledger.findings.diagnosis import diagnose
+from slurmopt.ledger.findings.diagnosis import diagnose, diagnose_run
 from slurmopt.ledger.findings.finding import Diagnosis
 
 
@@ -46,6 +46,13 @@ def test_a_run_without_the_signals_is_not_called_better() -> None:
     after = without_series(attempt(gpus=1))
     after["ranks"][0]["spent"].pop("input")
     assert verdicts(waiting(0.4), of(after)) == {"input-bound": "unknown"}
+
+
+def test_a_run_that_has_hardly_trained_is_not_called_better() -> None:
+    for after in (of(attempt(gpus=1, seconds=110, startup=100)), diagnose_run([])):
+        (change,) = compare_findings(waiting(0.4), after)
+        assert change.verdict == "unknown"
+        assert change.line == "input-bound: not known; this run has not trained for long enough"
 
 
 def test_the_speed_of_both() -> None:

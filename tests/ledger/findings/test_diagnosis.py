@@ -132,6 +132,15 @@ def test_findings_that_endanger_the_run_come_first_then_the_dearest() -> None:
     assert [item.kind for item in diagnose(evidence(made)).findings] == ["XID", "checkpoint stall", "input-bound"]
 
 
+def test_work_that_falls_is_told_in_its_unit_although_steps_do_not() -> None:
+    made = attempt(gpus=1)
+    values = series_of(made, "node1")["values"]
+    values["rank0.tokens"] = [8000.0] * 70 + [4000.0] * 50
+    found = the_one(made)
+    assert found.kind == "falling throughput"
+    assert "8,040 tokens/s in the first quarter, 4,020 in the last" in found.evidence[0]
+
+
 def test_the_same_finding_of_several_attempts_is_one() -> None:
     attempts = [attempt(gpus=2, number=number, spent={"input": 0.4}) for number in range(3)]
     found = the_one(*attempts)
@@ -139,10 +148,62 @@ def test_the_same_finding_of_several_attempts_is_one() -> None:
     assert found.evidence[-1] == "in attempts 0, 1, 2"
 
 
+RESET, RESTART = (46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 158), (13, 31, 69)
+
+
+@pytest.mark.parametrize("xid", [*RESET, *RESTART, 43, 45, 63, 68, 92, 94, 121, 137, 154])
+def test_only_xids_that_nvidias_catalog_has_reset_the_gpu_or_lays_to_the_program_are_told(xid: int) -> None:
+    made = attempt(gpus=1, cause="infrastructure")
+    event(made, "node1", "xid", gpu=0, xid=xid)
+    cause = "hardware" if xid in RESET else "program" if xid in RESTART else None
+    assert [item.cause for item in diagnose(evidence(made)).findings] == ([cause] if cause else [])
+
+
+def test_the_page_lists_the_xids() -> None:
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"({', '.join(map(str, RESET))})" in page
+    assert f"({', '.join(map(str, RESTART))})" in page
+
+
+def test_the_same_finding_in_different_places_is_one_that_names_them_all() -> None:
+    attempts = [attempt(nodes=2, number=number, cause="infrastructure") for number in range(3)]
+    for made, (node, gpu) in zip(attempts, [("node1", 4), ("node2", 1), ("node1", 4)], strict=True):
+        event(made, node, "xid", gpu=gpu, xid=79)
+    found = the_one(*attempts)
+    places = "0 (node1, GPU 4, rank 4), 1 (node2, GPU 1, rank 9), 2 (node1, GPU 4, rank 4)"
+    assert found.evidence[-1] == f"in attempts {places}"
+    assert found.change == "\"resources.exclude='node1,node2'\""
+
+
+def test_a_straggler_that_moves_to_another_rank_is_one_finding_with_the_cost_of_both() -> None:
+    attempts = [attempt(gpus=8, number=number) for number in range(2)]
+    for number, made in enumerate(attempts):
+        set_spent(made, {"input": 0.4}, ranks=[3 + number])
+    found = the_one(*attempts)
+    alone = [the_one(made).cost or 0.0 for made in attempts]
+    assert found.cost == pytest.approx(sum(alone))
+    assert found.evidence[-1] == "in attempts 0 (node1, GPU 3, rank 3), 1 (node1, GPU 4, rank 4)"
+
+
+def test_different_causes_stay_apart() -> None:
+    first, second = (attempt(nodes=1, number=number, cause="infrastructure") for number in range(2))
+    event(first, "node1", "xid", gpu=0, xid=79)
+    event(second, "node1", "xid", gpu=0, xid=31)
+    found = diagnose_run([evidence(first), evidence(second)]).findings
+    assert [item.cause for item in found] == ["hardware", "program"]
+
+
+def test_a_finding_of_many_attempts_names_the_newest() -> None:
+    attempts = [attempt(gpus=2, number=number, spent={"input": 0.4}) for number in range(12)]
+    assert the_one(*attempts).evidence[-1] == "in attempts 4, 5, 6, 7, 8, 9, 10, 11 and 4 earlier ones"
+
+
 def test_an_attempt_of_a_few_seconds_is_not_judged() -> None:
     made = attempt(gpus=2, seconds=110, startup=100)
     set_spent(made, {"input": 0.6})
-    assert diagnose(evidence(made)).findings == ()
+    diagnosis = diagnose(evidence(made))
+    assert diagnosis.findings == ()
+    assert diagnosis.notes == ("the training was not judged: that needs 20 s and 20 steps of one attempt",)
 
 
 def test_nothing_at_all_is_no_error() -> None:

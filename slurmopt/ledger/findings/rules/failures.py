@@ -24,15 +24,23 @@ from slurmopt.units import human_bytes, human_seconds
 
 HARDWARE_XIDS = {
     46: "the GPU stopped processing", 48: "double-bit ECC error", 62: "internal micro-controller halt",
-    64: "row remapping failed", 74: "NVLink error", 79: "fell off the bus", 95: "uncontained ECC error",
-    119: "GSP does not answer", 120: "GSP error", 136: "ALI training failure", 140: "unrecovered ECC error",
+    64: "memory remapping failed", 74: "NVLink error", 79: "fell off the bus", 95: "uncontained memory error",
+    109: "context switch timeout", 110: "security fault", 119: "GSP does not answer", 120: "GSP error",
+    136: "link training failed", 140: "unrecovered ECC error", 143: "GPU initialization error",
+    158: "fatal timeout",
 }  # fmt: skip
-"""XIDs after which NVIDIA's catalog has the GPU reset or the node looked at. After 63 and 94 a restart is enough."""
+"""XIDs for which the GPU is to be reset or its node restarted, by the table of
+https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (Ampere and newer; RESET_GPU, RESTART_BM, and the
+workflows of 48 and 74). Left out are those of it that need not be an error: 155 (links that were taken down), 156
+(memory or links that were retired), 144 to 150 (NVLink 5: some are to be ignored, which their number does not tell).
+63 is to be ignored, and after 94 the program is to be restarted."""
 PROGRAM_XIDS = {
     13: "graphics engine exception, mostly an index out of bounds", 31: "memory page fault, an illegal address",
-    68: "video decoder exception", 69: "graphics engine class error",
+    69: "graphics engine class error",
 }  # fmt: skip
-"""XIDs that a program causes. 43 and 45 follow from others, or from the kill of a process, and are not told."""
+"""XIDs that a program causes as a rule, by the same table: hardware or drivers are rarely behind 13 and 31. 43 (a
+program ended by an error of its own) and 45 (the cleaning up after an error or a kill) tell nothing more, and are no
+findings. 68 (video decoder) is none: the table sends it to NVIDIA's support, not to the program."""
 FOREIGN_SHARE = 0.2
 """Processes of others on the GPU, on average. What the job before left is gone after seconds."""
 MORE_MEMORY = 1.5

@@ -28,17 +28,20 @@ from slurmopt.ledger.findings.wording import percent
 LEAST_SECONDS = 60.0
 """Of training. Kernels are tuned and caches filled before."""
 LOW_SM = 0.35
-"""NVIDIA's DCGM guide: below 0.5 likely indicates inefficient use, 0.8 is necessary for effective use. Further below,
-so that a training with small matrices is not told off."""
+"""NVIDIA's DCGM guide (Feature Overview, Metrics, of SM activity): below 0.5 likely indicates ineffective use, 0.8 is
+necessary for effective use, but not sufficient. Further below is our own choice, so that a training with small matrices
+is not told off."""
 LOW_DRAM = 0.30
 HEALTHY_SM = 0.70
+"""Our own choice, as is LOW_DRAM: what a training could reach whose kernels are large enough."""
 LOW_UTILISATION, HEALTHY_UTILISATION = 0.70, 0.95
-"""Of the time with a kernel running. The fixed thresholds in use elsewhere are 70 to 90 %."""
+"""Of the time with a kernel running. Our own choice."""
 BUSY_CORE = 0.80
-"""CPUs in use for each rank: the thread that launches kernels never sleeps."""
+"""CPUs in use for each rank: the thread that launches kernels never sleeps. Our own choice."""
 HIGH_DRAM, LOW_TENSOR = 0.70, 0.15
-"""DCGM's guide: a memory activity of 0.8 is practically the peak."""
+"""The same guide: about 0.8 is the practical maximum of the memory's activity. Both numbers are our own choice."""
 BUSY_TENSOR, BUSY_SM = 0.30, 0.70
+"""From which on a training is called compute-bound. Our own choice."""
 
 
 def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:

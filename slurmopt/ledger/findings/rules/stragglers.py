@@ -32,7 +32,8 @@ from slurmopt.ledger.findings.wording import milliseconds, named, percent
 LEAST_SHARE, CRITICAL_SHARE = 0.10, 0.20
 """Of the step: TraceML 0.3.6 warns at 10 %, and calls 20 % critical."""
 MAD_FACTOR = 3.0
-"""Google's ml-goodput-measurement calls a step odd beyond three median absolute deviations."""
+"""Robust standard deviations. Our own choice; Google's ml-goodput-measurement calls a step odd beyond three median
+absolute deviations, which is less."""
 _SLOW = {
     "backward": "its forward and backward take longer",
     "input": "it waits for its loader",

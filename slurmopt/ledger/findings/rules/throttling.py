@@ -128,7 +128,7 @@ def _found(evidence: AttemptEvidence, cause: str, slow: Sequence[GpuEvidence], c
     )
 
 
-def exclude(evidence: AttemptEvidence, node: str) -> str:
-    """The override that leaves a node out, in addition to those that are left out already."""
-    before = evidence.config.exclude
-    return f"resources.exclude={node}" if not before else f"\"resources.exclude='{before},{node}'\""
+def exclude(evidence: AttemptEvidence, *nodes: str) -> str:
+    """The override that leaves nodes out, in addition to those that are left out already."""
+    names = [name for name in (evidence.config.exclude, *nodes) if name]
+    return f"resources.exclude={names[0]}" if len(names) == 1 else f"\"resources.exclude='{','.join(names)}'\""

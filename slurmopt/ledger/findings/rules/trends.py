@@ -22,7 +22,7 @@ from slurmopt.ledger.buckets import COMMUNICATION, COMPUTE, INPUT
 from slurmopt.ledger.findings import finding, robust
 from slurmopt.ledger.findings.evidence import AttemptEvidence, Points
 from slurmopt.ledger.findings.finding import Abstention, Finding
-from slurmopt.ledger.findings.wording import percent
+from slurmopt.ledger.findings.wording import amount, percent
 from slurmopt.units import human_bytes, human_seconds
 
 LEAST_POINTS = 8
@@ -142,14 +142,14 @@ def falling(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
         return  # it has recovered
     lost = fmean(max(0.0, 1 - rate / first) for _, rate in evidence.rates)
     span = evidence.rates[-1][0] - evidence.rates[0][0]
-    buckets = (COMPUTE, COMMUNICATION, INPUT)
+    buckets, unit = (COMPUTE, COMMUNICATION, INPUT), f"{evidence.rates_of}/s"
     yield Finding(
         kind=finding.FALLING,
         summary=f"The training has become slower by {percent(1 - last / first)}",
         sure=finding.LIKELY,
         evidence=(
-            f"{first:.3g} steps/s in the first quarter, {last:.3g} in the last, of {human_seconds(span)}",
-            "by quarters: " + ", ".join(f"{rate:.3g}" for rate in quarters) + " steps/s",
+            f"{amount(first)} {unit} in the first quarter, {amount(last)} in the last, of {human_seconds(span)}",
+            "by quarters: " + ", ".join(map(amount, quarters)) + f" {unit}",
         ),
         cost=evidence.hours(lost * evidence.bucket(*buckets), *buckets),
         change="total_loss += loss.item()  # instead of `+= loss`, which keeps the graph of each step",
