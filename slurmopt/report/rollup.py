@@ -127,7 +127,8 @@ def of_sweep(record: SweepRecord) -> RollUp:
 def of_user(
     records: Sequence[RunRecord], sweeps: Sequence[SweepRecord], title: str, now: float, since: float | None
 ) -> RollUp:
-    """The report on many runs and sweeps. Those without GPUs are left out where there are some with GPUs."""
+    """The report on many runs and sweeps. Where some had GPUs, those without count for states, attempts and waits, and
+    are left out of hours and cost."""
     ledgers = [*(record.ledger for record in records), *(sweep.ledger for sweep in sweeps)]
     used = {ledger.unit for ledger in ledgers if ledger.allocated}
     rollup = RollUp(title, now, since, unit="GPU" if "GPU" in used or not used else "CPU")
@@ -140,7 +141,7 @@ def of_user(
     members = [_member(record.label, record, record.name, prices) for record in runs]
     members += [_sweep_member(sweep, prices) for sweep in counted]
     rollup.notes += unknown
-    _add(rollup, members, [*runs, *(point for sweep in counted for point in sweep.points.values())], prices)
+    _add(rollup, members, [*records, *(point for sweep in sweeps for point in sweep.points.values())], prices)
     ledgers = [ledger for ledger in ledgers if _counts(ledger, rollup.unit)]
     _add_account(rollup, total(ledgers), any(ledger.provisional for ledger in ledgers))
     rollup.notes += [*_left_out(records, sweeps, rollup.unit), *_problems([*records, *sweeps])]
@@ -161,7 +162,7 @@ def _states(records: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> dict
 def _left_out(records: Sequence[RunRecord], sweeps: Sequence[SweepRecord], unit: str) -> list[str]:
     runs = sum(not _counts(record.ledger, unit) for record in records)
     runs += sum(not _counts(point.ledger, unit) for sweep in sweeps for point in sweep.points.values())
-    return [f"{runs:,} runs had no GPU, and are left out of the hours"] if runs else []
+    return [f"{runs:,} runs had no GPU: they are left out of the hours, the cost and the tables"] if runs else []
 
 
 def _problems(records: Iterable[RunRecord | SweepRecord]) -> list[str]:
