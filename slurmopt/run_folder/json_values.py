@@ -12,7 +12,7 @@ from slurmopt.errors import one_line
 _Fields = TypeVar("_Fields")
 _LARGEST = 2**53
 """Up to this value a float represents every integer."""
-_MOST = 1e100
+LARGEST = 1e100
 """No measurement is as large; sums and products of such numbers stay finite."""
 
 
@@ -35,7 +35,7 @@ def number(value: Any) -> float | None:
     """`value`, if it is a number, and no absurdly large one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value) if -_MOST <= value <= _MOST else None
+    return float(value) if -LARGEST <= value <= LARGEST else None
 
 
 def as_int(value: Any) -> int | None:

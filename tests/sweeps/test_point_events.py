@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from slurmopt.sweeps.status import point_events
@@ -39,6 +39,8 @@ def quick_reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
 
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@example(changes={"time": 1.0000000000000002e100})
+@example(changes={"seconds": -1e101})
 @given(changes=st.dictionaries(st.sampled_from([*FIELDS, "more"]), ANYTHING, max_size=3))
 def test_both_ways_read_the_same_whoever_wrote_the_line(changes: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:

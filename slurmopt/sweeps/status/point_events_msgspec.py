@@ -7,16 +7,18 @@ from typing import Annotated, Any
 
 import msgspec
 
+from slurmopt.run_folder.json_values import LARGEST
 from slurmopt.sweeps.status.point_event import ABSENT, PointEvent
 
 _Whole = Annotated[int, msgspec.Meta(gt=-(2**53), lt=2**53)]
+_Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 
 
 class Short(msgspec.Struct, gc=False):
     """The fields of `PointEvent`, but for metrics and result, which are skipped."""
 
     event: str
-    time: float | None = None
+    time: _Number | None = None
     job: str | None = None
     point: _Whole | None = None
     state: str | None = None
@@ -27,7 +29,7 @@ class Short(msgspec.Struct, gc=False):
     error: str | None = None
     reason: str | None = None
     rank: _Whole | None = None
-    seconds: float | None = None
+    seconds: _Number | None = None
     pruned: bool = False
     by: str | None = ABSENT
 
