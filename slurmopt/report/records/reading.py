@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -76,9 +77,8 @@ class InBrief:
     """What the `end` event says that the ranks spent, else the means over some heartbeats."""
 
     def begin(self, run: RunFolder, attempts: Sequence[int], record: RunRecord) -> None:
-        nodes = run.nodes_with_series(attempts[-1]) if attempts else []
-        name = _gpu_of_node(run, attempts[-1], nodes[0]) if nodes else None
-        record.gpu = name or text(stored_config.quick_group(run, "resources").get("gpu_type"))
+        measured = measured_gpu(run, attempts[-1]) if attempts else None
+        record.gpu = measured or text(stored_config.quick_group(run, "resources").get("gpu_type"))
 
     def of_attempt(self, run: RunFolder, attempt: Attempt, event: Event, record: RunRecord) -> Read:
         told = time_spent.of_event(attempt.end or {}) or self._of_some(run, attempt.number, record)
@@ -100,6 +100,14 @@ class InBrief:
             ended=round(means.ended * scale),
             gpus=None if means.gpus is None else round(means.gpus * scale),
         )
+
+
+def measured_gpu(run: RunFolder, attempt: int) -> str | None:
+    """The name of the GPUs of an attempt, by the series of its first node; None where that cannot be read."""
+    nodes: list[str] = []
+    with contextlib.suppress(OSError):
+        nodes = run.nodes_with_series(attempt)
+    return _gpu_of_node(run, attempt, nodes[0]) if nodes else None
 
 
 def _gpu_of_node(run: RunFolder, attempt: int, node: str) -> str | None:
