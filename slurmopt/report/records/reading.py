@@ -78,7 +78,11 @@ class InBrief:
 
     def begin(self, run: RunFolder, attempts: Sequence[int], record: RunRecord) -> None:
         measured = measured_gpu(run, attempts[-1]) if attempts else None
-        record.gpu = measured or text(stored_config.quick_group(run, "resources").get("gpu_type"))
+        resources = stored_config.quick_group(run, "resources")
+        record.gpu = measured or text(resources.get("gpu_type"))
+        # A point has no config of its own where it ended before it wrote one.
+        if not resources and not run.in_sweep and (why := stored_config.whole_or_why(run)[1]) is not None:
+            record.problems.append(f"its config.yaml cannot be read, so what it asked for is not known: {why}")
 
     def of_attempt(self, run: RunFolder, attempt: Attempt, event: Event, record: RunRecord) -> Read:
         told = time_spent.of_event(attempt.end or {}) or self._of_some(run, attempt.number, record)
