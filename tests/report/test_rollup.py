@@ -145,3 +145,10 @@ def test_the_sampler_of_an_array_task_names_the_gpus_of_its_points(make_sweep: A
         report = report_of(capsys, *words)
         assert report["device_seconds"] == HOUR + 400
         assert report["cost"]["amount"] == pytest.approx(3 * (HOUR + 400) / HOUR)
+
+
+def test_the_largest_fit_into_a_narrow_terminal(make_sweep: Any, prices: None, tmp_path: Path, capsys: Any) -> None:
+    made = a_sweep(make_sweep, "language-models-12b")
+    lines = shown(capsys, "--user").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith(f"  {made.label}  ") and "EUR" in line for line in lines)
