@@ -19,13 +19,13 @@ from types import FrameType
 
 from slurmopt.config.monitor import Monitor, sampling_of
 from slurmopt.errors import InputError, SlurmoptError, one_line, with_place
+from slurmopt.report.in_own_process import write_report
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.process import module_words
 from slurmopt.runs import foreign, options
 from slurmopt.runs.foreign import Allocation
 from slurmopt.slurm.hostlist import expand
 
-_REPORT_SECONDS = 30
 _SAMPLER_SECONDS = 5.0
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 
@@ -147,8 +147,4 @@ def _noted(note: Callable[[], None]) -> None:
 def _conclude(run: RunFolder, status: int) -> None:
     """Notes the end and writes the report; what goes wrong with that is told, and changes nothing."""
     _noted(lambda: foreign.end(run, status))
-    try:
-        words = [sys.executable, *module_words("slurmopt.report.at_end"), str(run.path)]
-        subprocess.run(words, stdin=subprocess.DEVNULL, timeout=_REPORT_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        print(f"slurmopt: the report was not written: {one_line(str(error))}", file=sys.stderr, flush=True)
+    write_report(run)

@@ -30,6 +30,8 @@ import argparse
 import json
 import os
 import re
+import shlex
+import socket
 import sys
 import time
 from dataclasses import asdict
@@ -66,13 +68,18 @@ def main(argv: list[str]) -> int:
         raise InputError("report: name a run, or use --user for all of yours")
     if args.since is not None and not args.user:
         raise InputError("report: --since belongs to --user")
+    if args.open and args.html in (None, "-"):
+        raise InputError("report: --open belongs to --html, which writes the page to a file")
     with slow_notice("making the report"):
         report = _of_user(args.folder, args.since) if args.user else _of_run(args.run, args.folder)
         html = page.page_of(report) if args.html is not None else ""
     if args.json:
         print(to_json(asdict(report)))
     elif args.html is not None:
-        _write(Path(args.html or f"{_file_name(report)}.html"), html)
+        path = Path(args.html or f"{_file_name(report)}.html")
+        _write(path, html)
+        if args.open:
+            _open(path.absolute())
     elif isinstance(report, RunReport):
         terminal.show(text.lines(report, terminal.width()))
     else:
@@ -93,6 +100,7 @@ def parser() -> argparse.ArgumentParser:
     output.add_argument(
         "--html", nargs="?", const="", metavar="FILE", help="write one page that needs no network (default: ID.html)"
     )
+    parser.add_argument("--open", action="store_true", help="with --html: open the page in a browser")
     return parser
 
 
@@ -172,3 +180,13 @@ def _write(path: Path, page: str) -> None:
         raise InputError(f"report: --html {one_line(str(path))}: there is no folder {one_line(str(path.parent))}")
     replace_text(path.absolute(), page, mode=0o600)
     print(path)
+
+
+def _open(path: Path) -> None:
+    """Opens the page in the browser of this machine, where it has a display; else says how to get the page to one."""
+    import webbrowser
+
+    shown = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    if not shown or not webbrowser.open(path.as_uri()):
+        copy = f"scp {socket.gethostname()}:{shlex.quote(str(path))} ."
+        print(f"slurmopt: no browser can be opened here; on your own machine: {one_line(copy)}", file=sys.stderr)

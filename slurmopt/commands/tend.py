@@ -19,8 +19,10 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 
 from slurmopt.errors import InputError, SlurmError, SlurmoptError, one_line, with_place
+from slurmopt.report.in_own_process import write_report
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder, point_number
 from slurmopt.runs import options
@@ -50,6 +52,7 @@ def main(argv: list[str]) -> int:
             actions.append(action)
             if not args.json:
                 _print(action, args.dry_run)
+            _write_report(action, args.dry_run)
     finally:  # after Ctrl-C too, what was done is printed
         if args.json:
             print(json.dumps([asdict(action) for action in actions]))
@@ -120,6 +123,13 @@ def _print(action: Action, dry_run: bool) -> None:
     print(prefix + action.line(dry_run), file=stream, flush=True)
 
 
+def _write_report(action: Action, dry_run: bool) -> None:
+    """Of a run that stays as it is, whose batch shell ended without a word."""
+    run = RunFolder(Path(action.folder))
+    if not dry_run and action.did in ("ended", "cancelled") and run.attempts() and not run.in_sweep:
+        write_report(run)
+
+
 def _print_left_alone(args: argparse.Namespace, folders: set[str]) -> None:
     """Says of each run or sweep that was named, and that is not among `folders`, why nothing was done."""
     for line in left_alone(_selected(args) if args.runs else [], folders):
@@ -137,6 +147,7 @@ def _watch(args: argparse.Namespace, interval: int) -> int:
                 lines.append(action.line(args.dry_run))
                 if lines[-1] not in (previous or []):
                     _print(action, args.dry_run)
+                _write_report(action, args.dry_run)
             if previous is None:
                 _print_left_alone(args, folders)
         except (SlurmoptError, OSError) as error:

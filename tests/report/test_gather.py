@@ -263,6 +263,8 @@ def test_a_damaged_config_is_a_note_that_says_why(run: Run, damage: str) -> None
     assert report.device_seconds == 460.0
     if damage == "missing":
         assert reason == "no such file or directory"
+    (brief,), _ = gather_many([run.folder])
+    assert brief.problems == [note], "a report on many runs says it too"
 
 
 def test_a_config_that_cannot_be_read_differs_in_nothing(run: Run, tmp_path: Path) -> None:

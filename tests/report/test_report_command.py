@@ -94,6 +94,19 @@ def test_html_is_written_where_it_is_asked_for(runs: Path, tmp_path: Path) -> No
     assert slurmopt("report", "mine/slow", "--html", "-", folder=runs).stdout.startswith("<!doctype html>")
 
 
+def test_the_page_is_opened_where_there_is_a_display(runs: Path, tmp_path: Path) -> None:
+    browser, target = tmp_path / "browser", tmp_path / "a page.html"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {tmp_path}/opened\n')
+    browser.chmod(0o755)
+    words = ("report", "mine/slow", "--html", str(target), "--open")
+    said = slurmopt(*words, folder=runs, BROWSER=str(browser), DISPLAY="", WAYLAND_DISPLAY="").stderr
+    assert f"{target}' ." in said, "the words of scp"
+    assert not (tmp_path / "opened").exists()
+    assert slurmopt(*words, folder=runs, BROWSER=str(browser), DISPLAY=":0").stderr == ""
+    wait_until(lambda: (tmp_path / "opened").exists() and (tmp_path / "opened").read_text(), 30, "the browser")
+    assert (tmp_path / "opened").read_text() == target.as_uri()
+
+
 def test_all_runs_of_a_user(runs: Path) -> None:
     report = report_of(runs, "--user", "--since", "30d")
     assert report["runs"] == 2
@@ -124,6 +137,7 @@ def test_compare_tells_what_differs_and_how_much(runs: Path) -> None:
         (("report", "mine/slow", "--html", "/dev/null"), "is no regular file"),
         (("report", "mine/slow", "--html", "/nowhere/x.html"), "there is no folder /nowhere"),
         (("report", "--user", "--since", "0d"), "1 second to ten years"),
+        (("report", "mine/slow", "--open"), "--open belongs to --html"),
         (("compare", "mine/slow"), "at least two runs"),
         (("compare", "mine/slow@0", "mine/slow@7"), "has no attempt 7; valid: 0"),
         (("monitor",), "no command; write it after --"),

@@ -120,3 +120,35 @@ def test_the_report_on_some_points_has_these_alone(make_sweep: Any, prices: None
     assert some["cost"]["amount"] == pytest.approx(12.0)
     parts = [report_of(capsys, f"{made.label}/{points}")["device_seconds"] for points in ("0,2", "1,3-5")]
     assert sum(parts) == report_of(capsys, made.label)["device_seconds"]
+
+
+def test_the_sampler_of_an_array_task_names_the_gpus_of_its_points(make_sweep: Any, prices: None, capsys: Any) -> None:
+    """The config has no gpu_type. An array task of an hour and 400 s on one GPU runs points 0 and 1 side by side."""
+    made = make_sweep("packs").submitted("0-1", "9", per_task=2)
+    task = made.folder.task(0, 0)
+    series = task.series(0, "node1")
+    series.parent.mkdir(parents=True)
+    facts = {"gpus": [{"index": 0, "name": "Odd GPU"}]}
+    series.write_text(json.dumps({"slurmopt_series": 1, "node": "node1", "attempt": 0, "columns": [], "facts": facts}))
+    note(task, T - 300, "attempt", attempt=0, job="9_0", nodes="node1", gpus=1)
+    told = {"outcome": "finished", "cause": "finished", "next": None}
+    for point in (0, 1):
+        run = made.folder.packed_point(point, "0-0")
+        run.events.parent.mkdir(parents=True)
+        note(run, T - 400, "created", name=run.name, id=run.id)
+        note(run, T, "attempt", attempt=0, job="9_0", nodes="node1", log_from=0, task="0-0", task_attempt=0)
+        note(run, T + HOUR, "end", attempt=0, **told)
+        note(task, T, "point", point=point, state="started", attempt=0)
+        note(task, T + HOUR, "point", point=point, state="ended", attempt=0, **told)
+    note(task, T + HOUR + 100, "end", attempt=0, **told)
+    for words in ((made.label,), ("--user",)):
+        report = report_of(capsys, *words)
+        assert report["device_seconds"] == HOUR + 400
+        assert report["cost"]["amount"] == pytest.approx(3 * (HOUR + 400) / HOUR)
+
+
+def test_the_largest_fit_into_a_narrow_terminal(make_sweep: Any, prices: None, tmp_path: Path, capsys: Any) -> None:
+    made = a_sweep(make_sweep, "language-models-12b")
+    lines = shown(capsys, "--user").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith(f"  {made.label}  ") and "EUR" in line for line in lines)

@@ -307,12 +307,50 @@ def test_scancel_is_final(stray, slurm, capsys, began: bool) -> None:
     slurm.has("7", "CANCELLED", run.folder)
     (deed,) = tend(capsys)
     assert (deed["did"], deed["cause"]) == ("cancelled", "cancelled" if began else None)
+    assert run.folder.report.exists() == began
     assert main(["status", "one", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["state"] == "cancelled"
     slurm.jobs.write_text("")  # Slurm forgets it
     cache.place("queue").unlink()
     assert tend(capsys) == []
     assert slurm.calls("sbatch") == []
+
+
+@pytest.mark.parametrize(("state", "written"), [("OUT_OF_MEMORY", True), ("NODE_FAIL", False)])
+def test_a_run_that_tend_ends_has_its_report(stray, slurm, capsys, state: str, written: bool) -> None:
+    run = stray()
+    age(run)
+    slurm.has("7", state, run.folder)
+    assert main(["tend", "--dry-run"]) == 0
+    assert not run.folder.report.exists()
+    assert main(["tend"]) == 0
+    assert run.folder.report.exists() == written, "one that was submitted again has not ended"
+    assert not written or "mine/one: killed" in run.folder.report.read_text()
+
+
+def test_a_cancel_that_no_batch_shell_hears_writes_the_report(stray, slurm, tmp_path, capsys) -> None:
+    run = stray().end("requeue", cause="preemption", next="slurm")
+    age(run)
+    slurm.has("7", "PENDING", run.folder)
+    scancel = tmp_path / ".tools" / "scancel"
+    scancel.write_text(f"#!/bin/bash\n: > {slurm.jobs}\n")
+    scancel.chmod(0o755)
+    assert main(["cancel", "one"]) == 0
+    assert capsys.readouterr().out == "mine/one (job 7) is cancelled\n"
+    assert "mine/one: cancelled" in run.folder.report.read_text()
+
+
+def test_a_report_that_cannot_be_written_is_a_line_and_no_failure(stray, slurm, tmp_path, capsys) -> None:
+    run = stray()
+    age(run)
+    run.folder.report.mkdir()
+    slurm.has("7", "OUT_OF_MEMORY", run.folder)
+    assert main(["tend"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("slurmopt: the report was not written: ")
+    run.folder.report.rmdir()
+    assert main(["status", "one"]) == 0
+    assert "report     slurmopt report mine/one --html" in capsys.readouterr().out
 
 
 def test_a_run_that_was_cancelled_or_has_ended_costs_no_question(stray, slurm, capsys) -> None:

@@ -97,7 +97,12 @@ def _members(rollup: RollUp, width: int) -> Iterator[StyledLine]:
          words.percent(member.compute), _money(member.cost, rollup), ""]
         for member in used[:MOST_ROWS]
     ]  # fmt: skip
-    yield from _table("The largest", ["RUN", "STATE", "ATTEMPTS", *_amounts(rollup, unit)], rows, len(used), width)
+    cells = [["RUN", "STATE", "ATTEMPTS", *_amounts(rollup, unit)], *rows]
+    for column in ("ATTEMPTS", "COMPUTE"):  # names are never cut
+        if sum(max(map(len, values)) + 2 for values in zip(*cells, strict=True)) - 2 > width:
+            at = cells[0].index(column)
+            cells = [[*row[:at], *row[at + 1 :]] for row in cells]
+    yield from _table("The largest", cells[0], cells[1:], len(used), width)
 
 
 def _amounts(rollup: RollUp, unit: str) -> list[str]:

@@ -21,6 +21,8 @@ class TaskAttempt:
     """Its allocation; without ranks."""
     event: Event
     """Its `attempt` event."""
+    gpu: str | None = None
+    """The name of its GPUs, as its sampler knows it."""
     stays: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     """Point and its attempt → when it ran there, in milliseconds."""
 

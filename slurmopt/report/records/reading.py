@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -76,9 +77,12 @@ class InBrief:
     """What the `end` event says that the ranks spent, else the means over some heartbeats."""
 
     def begin(self, run: RunFolder, attempts: Sequence[int], record: RunRecord) -> None:
-        nodes = run.nodes_with_series(attempts[-1]) if attempts else []
-        name = _gpu_of_node(run, attempts[-1], nodes[0]) if nodes else None
-        record.gpu = name or text(stored_config.quick_group(run, "resources").get("gpu_type"))
+        measured = measured_gpu(run, attempts[-1]) if attempts else None
+        resources = stored_config.quick_group(run, "resources")
+        record.gpu = measured or text(resources.get("gpu_type"))
+        # A point has no config of its own where it ended before it wrote one.
+        if not resources and not run.in_sweep and (why := stored_config.whole_or_why(run)[1]) is not None:
+            record.problems.append(f"its config.yaml cannot be read, so what it asked for is not known: {why}")
 
     def of_attempt(self, run: RunFolder, attempt: Attempt, event: Event, record: RunRecord) -> Read:
         told = time_spent.of_event(attempt.end or {}) or self._of_some(run, attempt.number, record)
@@ -100,6 +104,14 @@ class InBrief:
             ended=round(means.ended * scale),
             gpus=None if means.gpus is None else round(means.gpus * scale),
         )
+
+
+def measured_gpu(run: RunFolder, attempt: int) -> str | None:
+    """The name of the GPUs of an attempt, by the series of its first node; None where that cannot be read."""
+    nodes: list[str] = []
+    with contextlib.suppress(OSError):
+        nodes = run.nodes_with_series(attempt)
+    return _gpu_of_node(run, attempt, nodes[0]) if nodes else None
 
 
 def _gpu_of_node(run: RunFolder, attempt: int, node: str) -> str | None:

@@ -45,6 +45,7 @@ class _InPack(reading.InBrief):
     def of_attempt(self, run: RunFolder, attempt: Attempt, event: Event, record: RunRecord) -> reading.Read:
         if (task := self.tasks.get(run_attempts.place(event) or ("", -1))) is not None:
             event |= {name: task.event[name] for name in ("gpus", "cpus") if name in task.event}
+            record.gpu = task.gpu or record.gpu
         return super().of_attempt(run, attempt, event, record)
 
 
@@ -84,9 +85,8 @@ def _task_attempts(
         alive = attempt.end is None and progress.is_fresh(run, beat, now)
         end = now if alive else attempt.ended or (beat.heartbeat if beat else None) or attempt.started
         had = allocation(attempt.nodes, event, resources, {}, ())
-        yield TaskAttempt(
-            AttemptRecord(attempt.number, attempt.started, end, had.units, unit=had.unit, alive=alive), event
-        )
+        record = AttemptRecord(attempt.number, attempt.started, end, had.units, unit=had.unit, alive=alive)
+        yield TaskAttempt(record, event, reading.measured_gpu(run, attempt.number))
 
 
 def own_points(states: SweepStates, among: Ranges | None = None) -> dict[int, RunRecord]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import gc
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from slurmopt.errors import one_line
@@ -33,9 +35,23 @@ _MEASURED_BY = 60.0
 
 def report_on(run: RunFolder, accounting: bool = False) -> RunReport:
     """The report on a run, or on a point of a sweep. `accounting`: asks sacct too, if the run's jobs are Slurm's."""
-    record = gather(run, accounting=accounting)
-    refine(record)
-    return built(record)
+    with _without_collection():
+        record = gather(run, accounting=accounting)
+        refine(record)
+        return built(record)
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Searches for no reference cycles meanwhile: in 100,000 lists of numbers there are none, and it takes a tenth of
+    the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def built(record: RunRecord) -> RunReport:
