@@ -24,6 +24,7 @@ from ledger.findings.attempts import (
     set_node,
     set_spent,
     without_gpm,
+    without_series,
 )
 
 from slurmopt.config.composition import override
@@ -101,6 +102,23 @@ def test_without_watched_loader_and_gpm_it_says_what_is_missing() -> None:
     assert diagnosis.findings == ()
     assert missing(diagnosis)["input-bound"] == ("time waiting for input: `for batch in slurmopt.watch(loader)`",)
     assert "SM activity of the GPU (not supported)" in missing(diagnosis)["low utilisation"]
+
+
+def test_without_a_sampler_it_does_not_ask_for_steps_that_are_reported() -> None:
+    told = missing(diagnose(evidence(without_series(attempt(gpus=1)))))
+    assert "monitor.sampler=true" in told["falling throughput"][0]
+    assert "monitor.sampler=true" in told["leak"][0]
+
+
+def test_without_steps_it_asks_for_steps() -> None:
+    made = without_series(attempt(gpus=1))
+    made["ranks"][0]["steps"] = None
+    assert missing(diagnose(evidence(made)))["falling throughput"] == ("steps: `slurmopt.progress(step)`",)
+
+
+def test_without_a_sampler_workers_are_as_many_as_the_cpus_of_a_rank() -> None:
+    made = without_series(attempt(gpus=0, ranks=1, cpus=2, spent={"input": 0.6}))
+    assert the_one(made).change == "DataLoader(dataset, num_workers=2)"
 
 
 def test_a_training_on_cpus_abstains_from_nothing_about_gpus() -> None:
