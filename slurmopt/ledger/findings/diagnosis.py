@@ -19,6 +19,7 @@ from slurmopt.ledger.findings.rules import (
     throttling,
     time_shares,
     trends,
+    unmeasured,
 )
 
 Rule = Callable[[AttemptEvidence], Iterator[Finding | Abstention]]
@@ -42,6 +43,7 @@ OF_TRAINING: tuple[Rule, ...] = (
     trends.falling,
     time_shares.checkpoint_stall,
     memory.judge,
+    unmeasured.judge,
 )
 OF_GPUS = frozenset(
     {finding.THROTTLED, finding.IDLE_GPUS, finding.LOW_UTILISATION, finding.UNUSED_GPU_MEMORY, finding.FOREIGN}

@@ -110,6 +110,21 @@ def test_without_a_sampler_it_does_not_ask_for_steps_that_are_reported() -> None
     assert "monitor.sampler=true" in told["leak"][0]
 
 
+def test_series_of_few_nodes_are_told_and_those_of_most_are_enough() -> None:
+    made = attempt(nodes=4)
+    few = {**made, "series": made["series"][:1]}
+    assert missing(diagnose(evidence(few)))["throttled"] == ("measurements of node2, node3, node4",)
+    assert "throttled" not in missing(diagnose(evidence({**made, "series": made["series"][:3]})))
+
+
+def test_without_measurements_of_gpus_it_says_which_source_is_missing() -> None:
+    made = attempt(gpus=2)
+    made["series"][0]["facts"]["gpus"] = []
+    told = missing(diagnose(evidence(made)))
+    assert "`monitor.sources`" in told["XID"][0]
+    assert "leak" not in told
+
+
 def test_without_steps_it_asks_for_steps() -> None:
     made = without_series(attempt(gpus=1))
     made["ranks"][0]["steps"] = None
