@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import json
 import random
 import re
 import shlex
@@ -229,6 +230,26 @@ def test_different_causes_stay_apart() -> None:
 def test_a_finding_of_many_attempts_names_the_newest() -> None:
     attempts = [attempt(gpus=2, number=number, spent={"input": 0.4}) for number in range(12)]
     assert the_one(*attempts).evidence[-1] == "in attempts 4, 5, 6, 7, 8, 9, 10, 11 and 4 earlier ones"
+
+
+def slow_rank(number: int, rank: int, *names: str) -> Attempt:
+    made: Any = attempt(nodes=2, gpus=2, number=number)
+    made = json.loads(json.dumps(made).replace("node1", names[0]).replace("node2", names[1]))
+    set_ddp(made, exposed=0.06)
+    set_ddp(made, [rank], backward=0.17, exposed=0.01)
+    return made  # type: ignore[no-any-return]
+
+
+def test_a_rank_that_is_slow_on_several_nodes_has_more_work() -> None:
+    found = the_one(slow_rank(0, 2, "node1", "node2"), slow_rank(1, 2, "node3", "node4"))
+    assert (found.kind, found.rank, found.node, found.gpu) == ("straggler", 2, None, None)
+    assert found.change == "torch.profiler.profile()  # around some steps of rank 2 and of another one"
+
+
+def test_different_ranks_that_are_slow_on_different_nodes_leave_these_out() -> None:
+    found = the_one(slow_rank(0, 2, "node1", "node2"), slow_rank(1, 0, "node3", "node4"))
+    assert (found.rank, found.node) == (None, None)
+    assert shlex.split(found.change) == ["resources.exclude='node2,node3'"]
 
 
 def test_an_attempt_of_a_few_seconds_is_not_judged() -> None:
