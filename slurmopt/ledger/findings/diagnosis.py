@@ -19,6 +19,7 @@ from slurmopt.ledger.findings.rules import (
     throttling,
     time_shares,
     trends,
+    unmeasured,
 )
 
 Rule = Callable[[AttemptEvidence], Iterator[Finding | Abstention]]
@@ -42,6 +43,7 @@ OF_TRAINING: tuple[Rule, ...] = (
     trends.falling,
     time_shares.checkpoint_stall,
     memory.judge,
+    unmeasured.judge,
 )
 OF_GPUS = frozenset(
     {finding.THROTTLED, finding.IDLE_GPUS, finding.LOW_UTILISATION, finding.UNUSED_GPU_MEMORY, finding.FOREIGN}
@@ -150,6 +152,9 @@ def _one(group: Sequence[tuple[AttemptEvidence, Finding]]) -> Finding:
         cost=sum(costs) if costs else None,
         evidence=(*newest.evidence, _in_attempts(group)),
         change=_change(group),
+        node=newest.node if len({item.node for _, item in group}) == 1 else None,
+        rank=newest.rank if len({item.rank for _, item in group}) == 1 else None,
+        gpu=newest.gpu if len({(item.node, item.gpu) for _, item in group}) == 1 else None,
     )
 
 
@@ -180,6 +185,9 @@ def _change(group: Sequence[tuple[AttemptEvidence, Finding]]) -> str:
     left_out = [
         item.node for attempt, item in group if item.node and item.change == throttling.exclude(attempt, item.node)
     ]
+    same_rank = newest.rank is not None and {item.rank for _, item in group} == {newest.rank}
+    if newest.kind == finding.STRAGGLER and same_rank and len(set(left_out)) > 1:
+        return stragglers.profile(newest.rank)  # it has more work than the others: no node is at fault
     return throttling.exclude(evidence, *dict.fromkeys(left_out))
 
 

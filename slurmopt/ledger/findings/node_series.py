@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import mul
 from statistics import median
 from typing import Any
 
 from slurmopt.ledger.findings.evidence import GpuEvidence, NodeEvidence, Points, RankEvidence
-from slurmopt.run_folder.json_values import as_int, number, text
+from slurmopt.ledger.findings.plausible import amount, plausible
+from slurmopt.run_folder.json_values import as_int, text
 from slurmopt.run_folder.series.series import Series
 
 Column = Sequence[float | None]
@@ -24,7 +26,7 @@ class NodeSeries:
     """The series of one node, with the weight of each interval: the seconds of it in which steps were made."""
 
     def __init__(self, series: Series, since: float, until: float) -> None:
-        self._series = series
+        self._series = replace(series, values=plausible(series.values))
         self._since = [
             max(0.0, min(seconds, time - since, until - time + seconds))
             for time, seconds in zip(series.times, series.seconds, strict=True)
@@ -37,11 +39,11 @@ class NodeSeries:
         facts = self._series.facts
         means, peaks = self._of("node")
         means |= self._traffic() | self._sustained_reads(means)
-        limit = number(facts.get("memory_limit")) or number(facts.get("host_memory"))
+        limit = amount(facts.get("memory_limit")) or amount(facts.get("host_memory"))
         full = [peaks[name] for name in ("memory_peak", "memory") if name in peaks]
         return NodeEvidence(
             node=self._series.node,
-            cpus=number(facts.get("cpus")),
+            cpus=amount(facts.get("cpus")),
             memory_limit=limit,
             memory_full=max(full, default=None),
             means=means,
@@ -77,8 +79,8 @@ class NodeSeries:
             node=self._series.node,
             index=index,
             name=name,
-            memory=number(fact.get("memory")),
-            power_limit=number(fact.get("power_limit")),
+            memory=amount(fact.get("memory")),
+            power_limit=amount(fact.get("power_limit")),
             mig=bool(fact.get("mig")),
             ranks=None if ranks is None else tuple(rank.rank for rank in ranks if index in rank.devices),
             means=means,

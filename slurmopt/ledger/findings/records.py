@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from slurmopt.ledger.findings import plausible
 from slurmopt.ledger.findings.evidence import (
     AttemptEvidence,
     ConfigFacts,
@@ -36,7 +37,9 @@ def evidence_of(
     """
     since, until = _window(record)
     nodes = {item.node: NodeSeries(item, since, until) for item in series}
-    ranks = tuple(_rank(rank, beats.get(rank.rank), nodes.get(rank.node)) for rank in record.ranks)
+    ranks = tuple(
+        _rank(rank, beats.get(rank.rank), nodes.get(rank.node), record.end - record.start) for rank in record.ranks
+    )
     found = (node.rates() for node in nodes.values())
     rates_of, rates = next(((unit, rates) for unit, rates in found if rates), ("steps", ()))
     devices = tuple(device for name in nodes for device in nodes[name].devices(_known_ranks(ranks, name)))
@@ -73,7 +76,7 @@ def _window(record: AttemptRecord) -> tuple[float, float]:
     return since, max(since, until)
 
 
-def _rank(record: RankRecord, beat: Heartbeat | None, node: NodeSeries | None) -> RankEvidence:
+def _rank(record: RankRecord, beat: Heartbeat | None, node: NodeSeries | None, length: float) -> RankEvidence:
     steps, rate = _steps(record)
     compute, exposed = _ddp(record, node)
     return RankEvidence(
@@ -81,13 +84,13 @@ def _rank(record: RankRecord, beat: Heartbeat | None, node: NodeSeries | None) -
         node=record.node,
         gpus=record.gpus,
         devices=() if node is None or beat is None else node.indexes(beat.gpus),
-        spent=record.spent,
+        spent=plausible.times(record.spent, length),
         shares={} if node is None else node.shares_of(record.rank),
         counted=record.counted,
         steps=steps,
         steps_per_second=rate,
-        compute=compute,
-        exposed=exposed,
+        compute=plausible.timing(compute, length),
+        exposed=plausible.timing(exposed, length),
     )
 
 

@@ -24,6 +24,9 @@ from slurmopt.runs.ownership import owner_of
 _MOST_BYTES = 64 << 20
 """Series of the run before that are read: the report must not take twice as long."""
 
+_MOST_BEFORE = 5
+"""Runs before that are read: attempts at a fix that failed at once."""
+
 
 def diagnosis(record: RunRecord) -> Diagnosis:
     """The findings on all attempts of a run."""
@@ -57,11 +60,18 @@ def _of_attempt(
 
 
 def helped(record: RunRecord, now: Diagnosis) -> list[str]:
-    """What became of the findings of the run before, one line each; [] where there is none, or it had none."""
-    before = run_before(record.folder)
-    if before is None:
-        return []
-    earlier = diagnosis(gather(before))
+    """What became of the findings of the run before, one line each; [] where there is none, or it had none. A run that
+    has neither trained nor a finding is passed over: it tells nothing about the change, and the one before it does."""
+    for before in runs_before(record.folder)[:_MOST_BEFORE]:
+        if series_bytes(before) > _MOST_BYTES:
+            return []
+        earlier = diagnosis(gather(before))
+        if earlier.findings or earlier.judged:
+            return _changes(before, earlier, now)
+    return []
+
+
+def _changes(before: RunFolder, earlier: Diagnosis, now: Diagnosis) -> list[str]:
     changes = [change for change in compare_findings(earlier, now) if change.verdict != NEW]
     if not changes:
         return []
@@ -71,15 +81,14 @@ def helped(record: RunRecord, now: Diagnosis) -> list[str]:
     return [*lines, speed] if speed else lines
 
 
-def run_before(run: RunFolder) -> RunFolder | None:
-    """The newest run of the same name that was launched before; None where there is none, or it is too large."""
+def runs_before(run: RunFolder) -> list[RunFolder]:
+    """The runs of the same name that were launched before, the newest first."""
     if run.in_sweep:
-        return None
+        return []
     this = created(run)
     older = [one for one in runs_of_name(run.path.parent) if one.path != run.path and created(one) < this]
     own = [one for one in older if owner_of(one) is None and not (one.path / "points.json").exists()]
-    before = max(own, key=created, default=None)
-    return None if before is None or series_bytes(before) > _MOST_BYTES else before
+    return sorted(own, key=created, reverse=True)
 
 
 def series_bytes(run: RunFolder) -> int:

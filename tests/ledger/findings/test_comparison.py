@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+from ledger.findings import wasteful
 from ledger.findings.attempts import Attempt, attempt, evidence, without_series
 
 from slurmopt.ledger.findings.comparison import compare_findings, speed_line
@@ -53,6 +55,24 @@ def test_a_run_that_has_hardly_trained_is_not_called_better() -> None:
         (change,) = compare_findings(waiting(0.4), after)
         assert change.verdict == "unknown"
         assert change.line == "input-bound: not known; this run has not trained for long enough"
+
+
+SEEN_BY_THE_SAMPLER = (
+    "host-bound", "memory-bandwidth-bound", "throttled", "idle GPUs", "unused GPU memory", "unused memory",
+    "out of memory", "XID", "foreign processes", "leak",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SEEN_BY_THE_SAMPLER)
+def test_what_only_the_sampler_sees_is_not_called_gone_without_it(kind: str) -> None:
+    made = next(
+        made for made, expected in (build() for build in wasteful.SCENARIOS.values()) if expected["kind"] == kind
+    )
+    before = diagnose_run([evidence(one) for one in made])
+    (first,) = [change for change in compare_findings(before, of(without_series(attempt()))) if change.kind == kind]
+    assert first.line == f"{kind}: not known; this run lacks the signals"
+    measured = [change for change in compare_findings(before, of(attempt())) if change.kind == kind]
+    assert [change.verdict for change in measured] == ["gone"]
 
 
 def test_the_speed_of_both() -> None:

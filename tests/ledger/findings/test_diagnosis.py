@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import json
 import random
 import re
 import shlex
@@ -24,6 +25,7 @@ from ledger.findings.attempts import (
     set_node,
     set_spent,
     without_gpm,
+    without_series,
 )
 
 from slurmopt.config.composition import override
@@ -101,6 +103,38 @@ def test_without_watched_loader_and_gpm_it_says_what_is_missing() -> None:
     assert diagnosis.findings == ()
     assert missing(diagnosis)["input-bound"] == ("time waiting for input: `for batch in slurmopt.watch(loader)`",)
     assert "SM activity of the GPU (not supported)" in missing(diagnosis)["low utilisation"]
+
+
+def test_without_a_sampler_it_does_not_ask_for_steps_that_are_reported() -> None:
+    told = missing(diagnose(evidence(without_series(attempt(gpus=1)))))
+    assert "monitor.sampler=true" in told["falling throughput"][0]
+    assert "monitor.sampler=true" in told["leak"][0]
+
+
+def test_series_of_few_nodes_are_told_and_those_of_most_are_enough() -> None:
+    made = attempt(nodes=4)
+    few = {**made, "series": made["series"][:1]}
+    assert missing(diagnose(evidence(few)))["throttled"] == ("measurements of node2, node3, node4",)
+    assert "throttled" not in missing(diagnose(evidence({**made, "series": made["series"][:3]})))
+
+
+def test_without_measurements_of_gpus_it_says_which_source_is_missing() -> None:
+    made = attempt(gpus=2)
+    made["series"][0]["facts"]["gpus"] = []
+    told = missing(diagnose(evidence(made)))
+    assert "`monitor.sources`" in told["XID"][0]
+    assert "leak" not in told
+
+
+def test_without_steps_it_asks_for_steps() -> None:
+    made = without_series(attempt(gpus=1))
+    made["ranks"][0]["steps"] = None
+    assert missing(diagnose(evidence(made)))["falling throughput"] == ("steps: `slurmopt.progress(step)`",)
+
+
+def test_without_a_sampler_workers_are_as_many_as_the_cpus_of_a_rank() -> None:
+    made = without_series(attempt(gpus=0, ranks=1, cpus=2, spent={"input": 0.6}))
+    assert the_one(made).change == "DataLoader(dataset, num_workers=2)"
 
 
 def test_a_training_on_cpus_abstains_from_nothing_about_gpus() -> None:
@@ -196,6 +230,26 @@ def test_different_causes_stay_apart() -> None:
 def test_a_finding_of_many_attempts_names_the_newest() -> None:
     attempts = [attempt(gpus=2, number=number, spent={"input": 0.4}) for number in range(12)]
     assert the_one(*attempts).evidence[-1] == "in attempts 4, 5, 6, 7, 8, 9, 10, 11 and 4 earlier ones"
+
+
+def slow_rank(number: int, rank: int, *names: str) -> Attempt:
+    made: Any = attempt(nodes=2, gpus=2, number=number)
+    made = json.loads(json.dumps(made).replace("node1", names[0]).replace("node2", names[1]))
+    set_ddp(made, exposed=0.06)
+    set_ddp(made, [rank], backward=0.17, exposed=0.01)
+    return made  # type: ignore[no-any-return]
+
+
+def test_a_rank_that_is_slow_on_several_nodes_has_more_work() -> None:
+    found = the_one(slow_rank(0, 2, "node1", "node2"), slow_rank(1, 2, "node3", "node4"))
+    assert (found.kind, found.rank, found.node, found.gpu) == ("straggler", 2, None, None)
+    assert found.change == "torch.profiler.profile()  # around some steps of rank 2 and of another one"
+
+
+def test_different_ranks_that_are_slow_on_different_nodes_leave_these_out() -> None:
+    found = the_one(slow_rank(0, 2, "node1", "node2"), slow_rank(1, 0, "node3", "node4"))
+    assert (found.rank, found.node) == (None, None)
+    assert shlex.split(found.change) == ["resources.exclude='node2,node3'"]
 
 
 def test_an_attempt_of_a_few_seconds_is_not_judged() -> None:

@@ -138,7 +138,7 @@ def out_of_memory(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
     name = text(event.get("node"))
     node = next((node for node in evidence.nodes if node.node == name), None)
     limit = evidence.config.memory or (None if node is None else node.memory_limit)
-    lines = [f"{name}: the kernel killed {as_int(event.get('count')) or 1} processes of the step"]
+    lines = [f"{name}: the kernel killed {max(1, as_int(event.get('count')) or 1)} processes of the step"]
     if node is not None and node.memory_full is not None and limit is not None:
         lines.append(f"peak {human_bytes(node.memory_full)} of {human_bytes(limit)}")
     asked = math.ceil((limit or 0.0) * MORE_MEMORY / (1 << 30))

@@ -40,6 +40,8 @@ LEAST_READS = 1e6
 DISK_READS = 10e6
 """Bytes per second that come from the storage itself and not from the page cache, from which on storage is likely."""
 MOST_GROWTH = 4.0
+_WORKERS = 4
+"""Where nothing tells how many CPUs a rank has. Chosen here."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,8 @@ def _cpus_per_rank(evidence: AttemptEvidence, node: NodeEvidence | None) -> int:
     if evidence.config.cpus_per_task:
         return evidence.config.cpus_per_task
     if node is None or not node.cpus:
-        return 4
+        of_ranks = [rank.gpus for rank in evidence.ranks if not evidence.has_gpus and rank.gpus >= 1]
+        return int(min(of_ranks, default=_WORKERS))
     return max(1, int(node.cpus) // max(1, len(evidence.ranks_of(node.node))))
 
 

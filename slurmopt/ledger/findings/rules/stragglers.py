@@ -156,7 +156,12 @@ def _change(evidence: AttemptEvidence, worst: _Straggler) -> str:
         workers = evidence.config.cpus_per_task or 4
         return f"DataLoader(dataset, num_workers={max(2, workers)})"
     if worst.cause == "backward" and not evidence.has_gpus:
-        return f"torch.profiler.profile()  # around some steps of rank {worst.rank.rank} and of another one"
+        return profile(worst.rank.rank)
     if worst.cause == "backward":
         return exclude(evidence, worst.rank.node)
     return f"if step % 100 == 0:  # around what rank {worst.rank.rank} alone does in each step"
+
+
+def profile(rank: int | None) -> str:
+    """The line that tells what a rank does more than others."""
+    return f"torch.profiler.profile()  # around some steps of rank {rank} and of another one"

@@ -12,6 +12,8 @@ all the time and healthy, so `power` needs a second sign: it runs slower than th
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,6 +40,7 @@ CAUSES = {
 }
 LEAST = {"brake": LEAST_BRAKE, "heat": LEAST_HEAT, "power": LEAST_POWER}
 WORDS = {"brake": "the node's power supply slows it", "heat": "it is too hot", "power": "its power limit slows it"}
+_HOSTS = re.compile(r"[\w.,\[\]-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,10 @@ def _found(evidence: AttemptEvidence, cause: str, slow: Sequence[GpuEvidence], c
 
 
 def exclude(evidence: AttemptEvidence, *nodes: str) -> str:
-    """The override that leaves nodes out, in addition to those that are left out already."""
-    names = [name for name in (evidence.config.exclude, *nodes) if name]
-    return f"resources.exclude={names[0]}" if len(names) == 1 else f"\"resources.exclude='{','.join(names)}'\""
+    """The override that leaves nodes out, in addition to those that are left out already. A name that is none of a host
+    is quoted for the shell: a series may be of anybody."""
+    names = [*filter(None, [evidence.config.exclude]), *nodes]
+    override = f"resources.exclude={names[0]}" if len(names) == 1 else f"resources.exclude='{','.join(names)}'"
+    if not all(map(_HOSTS.fullmatch, names)):
+        return shlex.quote(override)
+    return override if len(names) == 1 else f'"{override}"'

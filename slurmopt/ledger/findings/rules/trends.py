@@ -59,8 +59,7 @@ class _Leak:
 def leaks(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
     """The memory that is full first."""
     if not evidence.nodes:
-        yield Abstention(finding.LEAK, ("memory of the step",))
-        return
+        return  # `unmeasured` says so
     left = _seconds_left(evidence)
     found = [
         leak
@@ -126,11 +125,17 @@ def _finding(evidence: AttemptEvidence, leak: _Leak, count: int) -> Finding:
     )
 
 
+def _missing_rates(evidence: AttemptEvidence) -> str:
+    if any(rank.steps for rank in evidence.ranks):
+        return "steps per second over time: `monitor.sampler=true` with `ranks` among `monitor.sources`"
+    return "steps: `slurmopt.progress(step)`"
+
+
 def falling(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
     """Falling throughput of the whole training."""
     if len(evidence.rates) < LEAST_POINTS:
         if evidence.ranks and not evidence.rates:
-            yield Abstention(finding.FALLING, ("steps per second over time: `slurmopt.progress(step)`",))
+            yield Abstention(finding.FALLING, (_missing_rates(evidence),))
         return
     quarters = robust.parts(evidence.rates, 4)
     first, last = quarters[0], quarters[-1]
