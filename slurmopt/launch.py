@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
+
+from slurmopt.started_by_m import has_current_folder
+
+if __name__ == "__main__" and has_current_folder():
+    sys.path.pop(0)
+
+import contextlib
 
 from slurmopt.config.composition import arguments
 from slurmopt.exit_status import guarded

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from slurmopt.config.check import one_line_text, one_of, readable, text_or_null, true_or_false
@@ -30,6 +30,7 @@ class TensorBoard:
     deferred: ClassVar[tuple[str, ...]] = ("folder",)
     switch: ClassVar[tuple[str, ...]] = ("folder",)
     every_node: ClassVar[bool] = True
+    of_pack: ClassVar[bool] = False
 
     folder: str | None = None
     """`auto`: `tensorboard` in the run folder; an absolute path, to which the NAME/ID of the run is appended; null:
@@ -51,6 +52,7 @@ class Prometheus:
     deferred: ClassVar[tuple[str, ...]] = ("textfile", "token", "file_sd")
     switch: ClassVar[tuple[str, ...]] = ("textfile", "http")
     every_node: ClassVar[bool] = True
+    of_pack: ClassVar[bool] = True
 
     textfile: str | None = None
     """The folder on each node that node_exporter reads (`--collector.textfile.directory`); null: off."""
@@ -96,6 +98,7 @@ class CloudWatch:
     deferred: ClassVar[tuple[str, ...]] = ("region", "endpoint", "dimensions", "emf")
     switch: ClassVar[tuple[str, ...]] = ("namespace",)
     every_node: ClassVar[bool] = True
+    of_pack: ClassVar[bool] = True
 
     namespace: str | None = None
     """The namespace of the metrics, such as `slurmopt`; null: off."""
@@ -148,6 +151,7 @@ class Wandb:
     deferred: ClassVar[tuple[str, ...]] = ("project", "entity")
     switch: ClassVar[tuple[str, ...]] = ("project",)
     every_node: ClassVar[bool] = False
+    of_pack: ClassVar[bool] = False
 
     project: str | None = None
     """The project; null: off."""
@@ -171,6 +175,7 @@ class Mlflow:
     deferred: ClassVar[tuple[str, ...]] = ("tracking_uri", "experiment")
     switch: ClassVar[tuple[str, ...]] = ("tracking_uri",)
     every_node: ClassVar[bool] = False
+    of_pack: ClassVar[bool] = False
 
     tracking_uri: str | None = None
     """The URL of the server, or a store that the client knows; null: off."""
@@ -223,6 +228,16 @@ def from_word(word: str) -> dict[str, Any]:
         for name, options in value.items()
         if name in SINKS  # another version may know more
     }
+
+
+def sinks_of_pack(sinks: dict[str, Any]) -> dict[str, Any]:
+    """Of the sinks that are on, those that get the measurements of a node whose array task runs several points. The
+    others send them along with the steps of a run, which such a node has none of."""
+    taken = {name: options for name, options in sinks.items() if options.of_pack}
+    exposed = taken.get("prometheus")
+    if exposed is not None and exposed.http is not None and not exposed.http.endswith(":0"):
+        taken["prometheus"] = replace(exposed, http=None, token=None, file_sd=None)  # the points need the port
+    return {name: options for name, options in taken.items() if any(getattr(options, key) for key in options.switch)}
 
 
 def _set_options(sink: Any) -> dict[str, Any]:

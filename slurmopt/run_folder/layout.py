@@ -8,7 +8,8 @@ runs/NAME/ID/
   events.jsonl      the run's journal, one JSON object a line
   logs/             job-JOBID.log of the batch shell; attempt-K/rank-R.log of each rank, and of a hang
                     flight-recorder-rank-R
-  heartbeat/        attempt-K/rank-R.json: the step each rank is at, and in the end its outcome
+  heartbeat/        attempt-K/rank-R.json: the step each rank is at, and in the end its outcome; exposed-…: where
+                    metrics.prometheus has files
   series/           attempt-K/NODE.jsonl and NODE.recent.jsonl: what the sampler of each node measured
   tensorboard/      event files, where metrics.tensorboard.folder is auto
   checkpoints/      step-N/… and commits/ of the Checkpointer; files of the training's own may lie beside them
@@ -39,6 +40,7 @@ SUPERVISOR = "supervisor.sh"
 _RANK_FILE = re.compile(r"rank-(\d+)\.(?:json|log)")
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 _NUMBER = re.compile(r"[0-9]+")
+_EXPOSED = "exposed-"
 _SERIES = re.compile(r"(.+?)(?:\.recent)?\.jsonl")
 
 
@@ -216,6 +218,18 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted({match[1] for name in names if (match := _SERIES.fullmatch(name))})
+
+    def exposed(self, attempt: int, name: str) -> Path:
+        """Where a file of that name is that the attempt exposes to Prometheus."""
+        return self.heartbeats / f"attempt-{attempt}" / f"{_EXPOSED}{name}"
+
+    def all_exposed(self, attempt: int) -> list[Path]:
+        """All of these."""
+        folder = self.heartbeats / f"attempt-{attempt}"
+        try:
+            return [folder / name for name in sorted(os.listdir(held(folder))) if name.startswith(_EXPOSED)]
+        except OSError:
+            return []
 
     def hang(self, attempt: int) -> Path:
         """The hang that the watchdog found."""

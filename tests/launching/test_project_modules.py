@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from job.harness import wait_for
 
 from slurmopt.run_folder import process
 
@@ -61,7 +62,7 @@ def test_only_the_training_imports_what_is_in_its_folder(tmp_path: Path, task: s
     assert done.returncode == 0, done.stderr
     (run,) = (project / "runs" / "mine").iterdir()
     assert json.loads((run / "result.json").read_text())["outcome"] == "finished"
-    assert (run / "report.html").exists()
+    wait_for((run / "report.html").exists, "the report, which follows the end")
     assert list((run / "series").rglob("*.jsonl"))
     assert list(out.glob(".slurmopt-*.lock")), "the sinks ran"
     ran = trace.read_text().splitlines() if trace.exists() else []
@@ -74,4 +75,26 @@ def test_what_any_python_is_started_with_imports_nothing_from_the_folder(tmp_pat
         (tmp_path / f"{name}.py").write_text(TRAP.format(trace=str(trace), folder=str(tmp_path)))
     words = [sys.executable, *process.module_start(any_python=True), "platform"]
     subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    assert not trace.exists(), trace.read_text()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["slurmopt", "list"],
+        ["slurmopt", "launch", "--help"],
+        ["slurmopt.launch", "task.command=[x]", "launch.dry_run=true"],
+    ],
+)
+def test_python_m_in_the_folder_is_the_same_as_the_command(tmp_path: Path, words: list[str]) -> None:
+    """Only what Python itself imports for `-m`, before anything of slurmopt, comes from the folder."""
+    trace = tmp_path / "trace"
+    for name in sorted(
+        {*NAMES, "dataclasses", "datetime", "difflib", "inspect"}
+        - {"runpy", "types", "typing", "contextlib", "warnings"}
+    ):
+        (tmp_path / f"{name}.py").write_text(TRAP.format(trace=str(trace), folder=str(tmp_path)))
+    done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode in (0, 2), done.stderr
+    assert "Traceback" not in done.stderr
     assert not trace.exists(), trace.read_text()

@@ -1,32 +1,24 @@
-"""Starts the sampler of a node, and ends it with the rank that started it.
-
-The sampler is no child of the rank: a shell starts it and ends at once. So it is none of the processes that a training,
-or slurmopt, waits for, signals, counts or kills below a rank.
-"""
+"""Starts the sampler of a node, and ends it with the rank that started it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
 from slurmopt import log
 from slurmopt.config.monitor import Sampling
+from slurmopt.job.detached import Detached
 from slurmopt.job.facts.rank_facts import RankFacts, in_slurm_step
 from slurmopt.job.monitor.here import Here
 from slurmopt.run_folder.access.open_folders import handed_on
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.process import module_words, started_at
+from slurmopt.run_folder.process import started_at
 
 LEAVE = b"q"
 """What the rank writes when it ends. The end of the pipe alone may be the work of a training that closes all files."""
 _SECONDS = 1.0
-_DETACHED = 'trap "" HUP INT QUIT USR1 USR2 TERM; exec 3<&0; exec "$@" <&3 3<&- &'
-"""Slurm's signals are for the training. What a shell ignores stays ignored in what it starts."""
 
 
 class Sampler:
@@ -34,56 +26,16 @@ class Sampler:
 
     def __init__(self, here: Here) -> None:
         """Raises OSError if it cannot be started."""
-        self._pid, self._node = os.getpid(), here.node
-        told, self._tell = os.pipe()
-        self._gone, gone = os.pipe()
-        try:
-            words = ["/bin/sh", "-c", _DETACHED, "sh", sys.executable, *module_words("slurmopt.job.monitor")]
-            subprocess.run([*words, here.to_json_arg()], stdin=told, stdout=gone, start_new_session=True, check=False)
-        except OSError:
-            os.close(self._tell)
-            os.close(self._gone)
-            raise
-        finally:
-            os.close(told)
-            os.close(gone)
-        self._ends = {end: _identity(end) for end in (self._tell, self._gone)}
+        self._process = Detached("slurmopt.job.monitor", [here.to_json_arg()])
+        self._node = here.node
         self._measures_from = time.monotonic() + here.every
 
     def close(self) -> None:
         """Asks the sampler to write its last row and to leave, and waits for that for a second at most. Does nothing in
         a forked child, and where the training has closed the pipe."""
-        if os.getpid() != self._pid or any(_identity(end) != known for end, known in self._ends.items()):
-            return
-        why = self._left()
+        why = self._process.close(LEAVE, _SECONDS)
         if why is not None and time.monotonic() - _SECONDS >= self._measures_from:  # else it may only have begun
             log.warning(f"the sampler of {self._node} {why}: the last measurements are missing")
-
-    def _left(self) -> str | None:
-        """Ends the sampler; what is wrong with it if it did not leave when it was asked to."""
-        try:
-            os.write(self._tell, LEAVE)
-        except OSError:
-            os.close(self._gone)
-            return "has ended before the rank"
-        finally:
-            os.close(self._tell)
-        deadline = time.monotonic() + _SECONDS
-        try:
-            while (left := deadline - time.monotonic()) > 0 and select.select([self._gone], [], [], left)[0]:
-                if not os.read(self._gone, 1024):
-                    return None
-        finally:
-            os.close(self._gone)
-        return f"has not ended after {_SECONDS:g} s, and is not waited for"
-
-
-def _identity(descriptor: int) -> tuple[int, int] | None:
-    try:
-        facts = os.fstat(descriptor)
-    except OSError:
-        return None
-    return facts.st_dev, facts.st_ino
 
 
 def start(

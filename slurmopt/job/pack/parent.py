@@ -27,6 +27,8 @@ from slurmopt.job.pack.process import shares
 from slurmopt.job.pack.process.fork import leave
 from slurmopt.job.pack.process.gpus import breaks_forks, check_gpus
 from slurmopt.job.pack.process.imports import import_all
+from slurmopt.job.sinks import of_pack
+from slurmopt.job.sinks.of_pack import PackSinks
 from slurmopt.job.supervisor.attempt_end import say
 from slurmopt.job.worker import current_run, rank
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
@@ -41,6 +43,7 @@ def main(argv: list[str]) -> NoReturn:
     facts = rank.export(pack.call, attempt)
     live = rank.start_heartbeat(pack.call, attempt, facts)
     sampler = start(pack.call.monitor, pack.folder, attempt, facts)
+    sinks = of_pack.start(pack.call, attempt, facts)
     process_tree.adopt_orphans()
     loop: Loop | None = None
     try:
@@ -53,10 +56,16 @@ def main(argv: list[str]) -> NoReturn:
     except (OSError, SlurmoptError) as error:
         outcome = failures.outcome_of(error)
         say(outcome.error or outcome.outcome)
-    _end(live, sampler, outcome, loop.archiving if loop is not None and outcome.outcome != REQUEUE else None)
+    _end(live, sampler, sinks, outcome, loop.archiving if loop is not None and outcome.outcome != REQUEUE else None)
 
 
-def _end(live: HeartbeatWriter, sampler: Sampler | None, outcome: Outcome, archiving: Archiving | None) -> NoReturn:
+def _end(
+    live: HeartbeatWriter,
+    sampler: Sampler | None,
+    sinks: PackSinks | None,
+    outcome: Outcome,
+    archiving: Archiving | None,
+) -> NoReturn:
     """Ends all processes of the points, reports the outcome, and ends this process. `archiving`: to be finished; None
     where the next attempt archives the points."""
     # A batch that was killed while it deletes the records of a point would leave a part of them behind.
@@ -66,6 +75,8 @@ def _end(live: HeartbeatWriter, sampler: Sampler | None, outcome: Outcome, archi
     live.end(outcome)
     if sampler is not None:
         sampler.close()
+    if sinks is not None:  # after the sampler's last row
+        sinks.close(outcome)
     if outcome.outcome not in (FINISHED, REQUEUE):
         print(f"slurmopt: {outcome.error}", file=sys.stderr, flush=True)
     if archiving is not None:

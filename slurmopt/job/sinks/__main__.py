@@ -1,11 +1,11 @@
 """The process of a node's metric sinks: reads what the rank feeds it and the node's series, and passes both on.
 
-python -m slurmopt.job.sinks FOLDER ATTEMPT --node NODE --rank R --sinks JSON
+python -m slurmopt.job.sinks FOLDER ATTEMPT --node NODE --rank R [--of-pack] --sinks JSON
 
 On standard input come lines of JSON: [time, step, {name: number}] for each step, {"dropped": N} where the rank had to
 drop steps, and at the end {"outcome": word, "seconds": N}: the rank waits so long. The end of standard input, or of the
-process that started this one, is the end. What a sink cannot do is one line on standard error, the rank's log; the exit
-status is 0.
+process that started this one, is the end too. What a sink cannot do is one line on standard error, the rank's log; the
+exit status is 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slurmopt.config.metrics import from_word
+from slurmopt.config.metrics import from_word, sinks_of_pack
 from slurmopt.errors import JobError
 from slurmopt.job.sinks.feed import LAST_SECONDS
 from slurmopt.job.sinks.incoming import Incoming
@@ -59,9 +59,9 @@ def main(argv: list[str]) -> int:
         say(f"the metric sinks: {error}")
         return 0
     place = Place(folder, args.attempt, args.node, args.rank, os.environ)
-    lanes = _lanes(args.sinks, place)
+    lanes = _lanes(sinks_of_pack(args.sinks) if args.of_pack else args.sinks, place)
     incoming = Incoming(0)
-    _run(lanes, incoming, Rows(folder.recent_series(args.attempt, args.node)), parent)
+    _run(lanes, incoming, Rows(folder.recent_series(args.attempt, args.node), not args.of_pack), parent)
     _finish(lanes, incoming)
     sys.stderr.flush()
     os._exit(0)  # a client's thread that hangs is not waited for
@@ -115,6 +115,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("attempt", type=int)
     parser.add_argument("--node", required=True)
     parser.add_argument("--rank", type=int, required=True, help="the rank that feeds this process")
+    parser.add_argument(
+        "--of-pack", action="store_true", help="send the measurements of a node that runs several points"
+    )
     parser.add_argument("--sinks", type=from_word, required=True, metavar="JSON")
     return parser
 

@@ -38,10 +38,11 @@ class Incoming:
             data = os.read(self._descriptor, _AT_ONCE)
         except BlockingIOError:
             return []
-        self.is_over = not data
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._rest = self._rest[-_LONGEST:]
-        return [record for line in lines if (record := self._record(line)) is not None]
+        records = [record for line in lines if (record := self._record(line)) is not None]
+        self.is_over = not data or self.outcome is not None  # another process may still hold the other end
+        return records
 
     def _record(self, line: bytes) -> Record | None:
         value = json.loads(line)

@@ -46,6 +46,11 @@ class Place:
     rank: int
     environ: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def run(self) -> str:
+        """NAME/ID of the run."""
+        return f"{self.folder.name}/{self.folder.id}"
+
     def filled(self, text: str, key: str) -> str:
         """An option with `${oc.env:NAME}` filled in. Raises Unusable."""
         try:

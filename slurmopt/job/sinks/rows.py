@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from slurmopt.run_folder.series import series
 from slurmopt.run_folder.series.series import Series
 
 _STEP = ".step"
+_RANK = re.compile(r"rank\d+\.")
 _EVERY = 5.0
 """Seconds between two looks; a row comes each ten."""
 
@@ -20,8 +22,10 @@ _EVERY = 5.0
 class Rows:
     """The rows of `NODE.recent.jsonl` that were not seen yet."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, with_ranks: bool = True) -> None:
+        """`with_ranks`: with the columns of the node's ranks. The one of a pack is its parent, whose steps are
+        points."""
+        self._path, self._with_ranks = path, with_ranks
         self._looked = float("-inf")
         self._facts: tuple[int, int, int] | None = None
         self._last = float("-inf")
@@ -42,9 +46,10 @@ class Rows:
 
     def _new(self, found: Series) -> list[Record]:
         records = []
+        columns = {name: values for name, values in found.values.items() if self._with_ranks or not _RANK.match(name)}
         for index, at in enumerate(found.times):
             if at > self._last:
-                row = {name: value for name, values in found.values.items() if (value := values[index]) is not None}
+                row = {name: value for name, values in columns.items() if (value := values[index]) is not None}
                 records.append(Record(at, _step(row), row, hardware=True))
         self._last = max([self._last, *found.times])
         return records

@@ -23,6 +23,7 @@ from slurmopt.restart.policy import Policy, from_word
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.attempts import Attempt
+from slurmopt.run_folder.exposed_files import remove_exposed
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import EXIT_STATUS, KILLED
 from slurmopt.run_folder.private import hold_run
@@ -41,6 +42,7 @@ def look_back(folder: RunFolder, number: int, policy: Policy) -> Conclusion | No
             evidence = collect_previous(folder, attempt, attempts[-1])
             cause = classify.by_next_attempt(evidence, attempt.job == attempts[-1].job)
             beats = read_all(folder, attempt.number)
+            remove_exposed(folder, attempt.number)
             conclusion = conclude(folder, attempts[: index + 1], cause, None, beats, policy, decision.BY_SLURM)
             _note_end(folder, attempt.number, conclusion, f"it left no record of its end; {_how(cause)}")
     clear_requeue_request(folder)

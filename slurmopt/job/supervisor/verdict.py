@@ -32,6 +32,7 @@ from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder.access.files import replace_json, replace_text
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.attempt_files import tail
+from slurmopt.run_folder.exposed_files import remove_exposed
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
@@ -215,6 +216,7 @@ def main(argv: list[str]) -> int:
         verdict = verdict_on(folder, attempt, ranks, step_exit, beats)
     conclusion = follow_up(folder, verdict, beats, ranks, policy, argv[5:7])
     _write_down(folder, verdict, conclusion, beats, ranks, step_exit)
+    remove_exposed(folder, attempt)
     say(story_of(verdict, conclusion, folder))
     status = EXIT_STATUS[verdict.outcome]
     if verdict.outcome == REQUEUE and conclusion.decision.next is None:

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurmopt.run_folder.series.export_names import GPU, INTERFACE, NODE, RANK, TRAINING_METRIC, TRAINING_STEP, sample
+from slurmopt.run_folder.series.export_names import (
+    GPU,
+    INTERFACE,
+    NODE,
+    RANK,
+    TRAINING_METRIC,
+    TRAINING_STEP,
+    UPDATED,
+    sample,
+)
 
-_JOIN = ' * on (instance, node, slot) group_left (run) slurmopt_run_info{run=~"$run"}'
+# The file of a killed job may stay where node_exporter reads it; a row of the sampler comes every 5 minutes at least.
+_FRESH = f"(time() - {UPDATED.name} < 600)"
+_KEYS = "on (instance, node, slot)"
+_JOIN = f' * {_KEYS} group_left (run) (slurmopt_run_info{{run=~"$run"}} and {_KEYS} {_FRESH})'
 _ACTIVITY = sample("rank0.input.share")
 _WIDTH, _HEIGHT, _ACROSS = 12, 8, 2
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -138,6 +140,33 @@ def test_a_job_removes_all_that_killed_jobs_of_its_node_left(tmp_path: Path) -> 
     assert "test/second" in (folder / "slurmopt-node1-1.prom").read_text()
     first.close(None)
     second.close(None)
+
+
+def test_the_verdict_removes_what_a_killed_attempt_left_here_and_in_a_shared_folder(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """Also the entry of another node; but not one that another job has taken over meanwhile."""
+    textfile, targets = tmp_path / "textfile", tmp_path / "targets"
+    textfile.mkdir()
+    targets.mkdir()
+    runner.module("train", TRAIN)
+    options = {"textfile": str(textfile), "http": "127.0.0.1:0", "file_sd": str(targets)}
+    process = runner.start(1, *sinks(prometheus=options), "--function", "train.main")
+    wait_for(lambda: list(textfile.glob("*.prom")) and list(targets.glob("*.json")), "the files")
+    (entry,) = targets.glob("*.json")
+    for node, text in (("node2", entry.read_text()), ("node3", entry.read_text().replace("test/one", "test/two"))):
+        path = targets / f"slurmopt-{node}-0.json"
+        path.write_text(text)
+        (targets / f".slurmopt-{node}-0.lock").touch()
+        runner.folder.exposed(0, path.name).write_text(json.dumps({"path": str(path)}))
+    for pid in subprocess.run(["pgrep", "-f", str(runner.folder.path)], capture_output=True, text=True).stdout.split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert list(textfile.glob("*.prom")), "nobody removed it yet"
+    runner.judge(137)
+    assert list(textfile.glob("*.prom")) == []
+    assert [file.name for file in targets.glob("*.json")] == ["slurmopt-node3-0.json"]
 
 
 def test_the_token_is_asked_for(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def _info(place: Place) -> dict[str, str]:
     job = f"{array}_{environ.get('SLURM_ARRAY_TASK_ID')}" if array else environ.get("SLURM_JOB_ID", "")
     user = environ.get("SLURM_JOB_USER") or environ.get("USER", "")
     return {
-        "run": f"{place.folder.name}/{place.folder.id}",
+        "run": place.run,
         "experiment": place.folder.name,
         "job": job,
         "user": user,

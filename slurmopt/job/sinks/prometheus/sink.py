@@ -13,9 +13,12 @@ from slurmopt.job.sinks.prometheus.http_server import MetricsServer
 from slurmopt.job.sinks.prometheus.latest import Latest
 from slurmopt.job.sinks.prometheus.slots import SlotFile
 from slurmopt.job.sinks.record import Place, Record, SinkError, Unusable
+from slurmopt.run_folder.exposed_files import note_exposed
 
 _EVERY = 5.0
 """Seconds between two files."""
+RUN_LABEL = "__slurmopt_run"
+"""Tells whose entry it is. Prometheus drops labels of two underscores, so it makes no series anew."""
 
 
 def open_sink(options: Prometheus, place: Place) -> Exposed:
@@ -35,7 +38,9 @@ def _slot_file(option: str | None, name: str, ending: str, place: Place) -> Slot
     folder = Path(place.filled(option, f"metrics.prometheus.{name}")).expanduser()
     if not folder.is_absolute():
         raise Unusable(f"metrics.prometheus.{name}: {str(folder)!r} is no absolute path")
-    return SlotFile(folder, place.node, ending)
+    file = SlotFile(folder, place.node, ending)
+    note_exposed(place.folder, place.attempt, file.path)
+    return file
 
 
 class Exposed:
@@ -78,5 +83,6 @@ class Exposed:
         if self._target is None:
             return
         address = place.node if host in ("0.0.0.0", "[::]") else host  # noqa: S104 - compared, not bound
-        target = {"targets": [f"{address}:{port}"], "labels": {"instance": f"{place.node}-{self._target.slot}"}}
+        labels = {"instance": f"{place.node}-{self._target.slot}", RUN_LABEL: place.run}
+        target = {"targets": [f"{address}:{port}"], "labels": labels}
         self._target.replace(json.dumps([target]) + "\n")

@@ -3,20 +3,21 @@
 Two jobs that exposed the same series there would make node_exporter refuse all of them, and a file that a killed job
 left behind would be read for ever. So each job claims the lowest free number, its slot, by a lock that the kernel
 releases when the job's process ends. The slot is a label of each series. A job that starts removes all files of its
-node that killed jobs of the same user have left, whatever their slots.
+node that killed jobs of the same user have left, whatever their slots. The batch shell's verdict on an attempt removes
+those that the attempt has left: `slurmopt.run_folder.exposed_files`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 from pathlib import Path
 
 from slurmopt.job.sinks.record import SinkError
 from slurmopt.run_folder.access.temporary import temporary_name
+from slurmopt.run_folder.exposed_files import locked, remove_unheld
 from slurmopt.run_folder.layout import folder_name
 
 _MOST = 256
@@ -31,28 +32,28 @@ class SlotFile:
         """Claims a slot. Raises SinkError if the folder cannot be used."""
         self.slot, self._lock = _claimed(folder, folder_name(node))
         _remove_left(folder, folder_name(node), self.slot)
-        self._path = folder / f"slurmopt-{folder_name(node)}-{self.slot}.{ending}"
+        self.path = folder / f"slurmopt-{folder_name(node)}-{self.slot}.{ending}"
 
     def replace(self, text: str) -> None:
         """Writes the file beside its place, and renames it. Raises SinkError."""
-        temporary = temporary_name(self._path)
+        temporary = temporary_name(self.path)
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(text.encode())
                 os.fchmod(descriptor, _READABLE)
-            os.replace(temporary, self._path)
+            os.replace(temporary, self.path)
         except OSError as error:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-            raise SinkError(f"{self._path} cannot be written: {error.strerror}") from error
+            raise SinkError(f"{self.path} cannot be written: {error.strerror}") from error
 
     def remove(self) -> None:
         """Removes the file and gives the slot back. Raises SinkError."""
         try:
-            self._path.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
         except OSError as error:
-            raise SinkError(f"{self._path} cannot be removed: {error.strerror}") from error
+            raise SinkError(f"{self.path} cannot be removed: {error.strerror}") from error
         finally:
             os.close(self._lock)
 
@@ -62,7 +63,7 @@ def _claimed(folder: Path, node: str) -> tuple[int, int]:
     for slot in range(_MOST):
         path = folder / f".slurmopt-{node}-{slot}.lock"
         try:
-            return slot, _locked(path, os.O_CREAT)
+            return slot, locked(path, os.O_CREAT)
         except OSError as error:
             # EACCES: another user's; the folder itself must be writable, or all of them would be.
             if error.errno not in (errno.EAGAIN, errno.EACCES) or not os.access(folder, os.W_OK | os.X_OK):
@@ -78,23 +79,4 @@ def _remove_left(folder: Path, node: str, own: int) -> None:
         for name in os.listdir(folder):
             if (match := ours.fullmatch(name)) is not None and int(match[1]) != own:
                 with contextlib.suppress(OSError):
-                    _remove_unheld(folder / name, folder / f".slurmopt-{node}-{match[1]}.lock")
-
-
-def _remove_unheld(path: Path, lock: Path) -> None:
-    descriptor = _locked(lock)
-    try:
-        path.unlink()
-    finally:
-        os.close(descriptor)
-
-
-def _locked(path: Path, more: int = 0) -> int:
-    """A descriptor that holds the lock. Raises OSError, also if another process holds it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | more, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+                    remove_unheld(folder / name, folder / f".slurmopt-{node}-{match[1]}.lock")
