@@ -471,3 +471,60 @@ def batches_that_grow() -> list[Attempt]:
     values["rank0.steps"] = [8.0 if at < 40 else 4.0 for at in range(120)]
     values["rank0.samples"] = [256.0 if at < 40 else 260.0 for at in range(120)]
     return [made]
+
+
+@scenario
+def long_save_at_the_end_of_a_short_run() -> list[Attempt]:
+    made = attempt(seconds=1400, spent={"checkpoint": 0.055}, config={"checkpoint": {"shared": {"every": "auto"}}})
+    made["saves"] = 1
+    return [made]
+
+
+@scenario
+def rollouts_of_a_simulator() -> list[Attempt]:
+    made = attempt(gpus=1, spent={"rollout": 0.6})
+    training = [at % 5 < 2 for at in range(120)]
+    values = series_of(made, "node1")["values"]
+    for column, busy, idle in (
+        ("rank0.running.share", 0.985, 0.0), ("rank0.input.share", 0.01, 0.0), ("rank0.steps", 4.0, 0.0),
+        ("rank0.rollout.share", 0.0, 1.0), ("gpu0.sm", 0.85, 0.05), ("gpu0.tensor", 0.45, 0.0), ("gpu0.util", 98.0, 9.0),
+    ):  # fmt: skip
+        values[column] = [busy if it_is else idle for it_is in training]
+    return [made]
+
+
+@scenario
+def first_epoch_before_the_data_is_in_the_cache() -> list[Attempt]:
+    made = attempt(gpus=1, spent={"input": 0.06})
+    series_of(made, "node1")["values"] |= {
+        "rank0.input.share": [0.5] * 13 + [0.01] * 107,
+        "rank0.running.share": [0.49] * 13 + [0.98] * 107,
+        "rank0.steps": [2.0] * 13 + [4.2] * 107,
+    }
+    return [made]
+
+
+@scenario
+def steps_that_are_compiled_anew_at_first() -> list[Attempt]:
+    made = attempt(gpus=1)
+    series_of(made, "node1")["values"]["rank0.steps"] = [1.0] * 25 + [4.0] * 95
+    return [made]
+
+
+@scenario
+def last_attempt_of_some_seconds() -> list[Attempt]:
+    return [attempt(seconds=14400, cause="time limit"), attempt(number=1, seconds=115)]
+
+
+@scenario
+def nodes_of_two_kinds() -> list[Attempt]:
+    made = attempt(nodes=2)
+    set_gpu(made, "node2", clock_sm=1500.0, throttle_power=0.9)
+    for fact in series_of(made, "node2")["facts"]["gpus"]:
+        fact |= {"power_limit": 600.0, "name": "NVIDIA H200"}
+    return [made]
+
+
+@scenario
+def short_attempts_in_a_queue_of_a_quarter_of_an_hour() -> list[Attempt]:
+    return [attempt(number=number, gpus=1, seconds=900, startup=120, cause="time limit") for number in range(6)]

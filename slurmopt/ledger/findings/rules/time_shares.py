@@ -40,10 +40,10 @@ FAILURES = frozenset(
 
 
 def checkpoint_stall(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
-    """Saves that block the training for too long."""
+    """Saves that block the training for too long. One alone, as at the end of a short run, cannot be made rarer."""
     blocked = mean([rank.seconds("checkpoint") for rank in evidence.ranks]) or 0.0
     training = mean([rank.training for rank in evidence.ranks]) or 0.0
-    if training <= 0 or blocked < LEAST_SAVING or blocked < CHECKPOINT_SHARE * training:
+    if evidence.saves == 1 or training <= 0 or blocked < max(LEAST_SAVING, CHECKPOINT_SHARE * training):
         return
     share = blocked / training
     lines = [f"blocked by saves for {human_seconds(blocked)} of {human_seconds(training)} of training"]
