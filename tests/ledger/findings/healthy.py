@@ -487,7 +487,8 @@ def rollouts_of_a_simulator() -> list[Attempt]:
     values = series_of(made, "node1")["values"]
     for column, busy, idle in (
         ("rank0.running.share", 0.985, 0.0), ("rank0.input.share", 0.01, 0.0), ("rank0.steps", 4.0, 0.0),
-        ("rank0.rollout.share", 0.0, 1.0), ("gpu0.sm", 0.85, 0.05), ("gpu0.tensor", 0.45, 0.0), ("gpu0.util", 98.0, 9.0),
+        ("rank0.rollout.share", 0.0, 1.0), ("gpu0.sm", 0.85, 0.05), ("gpu0.tensor", 0.45, 0.0),
+        ("gpu0.util", 98.0, 9.0),
     ):  # fmt: skip
         values[column] = [busy if it_is else idle for it_is in training]
     return [made]
