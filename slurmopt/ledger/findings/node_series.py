@@ -80,7 +80,7 @@ class NodeSeries:
             index=index,
             name=name,
             memory=amount(fact.get("memory")),
-            power_limit=amount(fact.get("power_limit")),
+            power_limit=amount(fact.get("power_limit"), "power"),
             mig=bool(fact.get("mig")),
             ranks=None if ranks is None else tuple(rank.rank for rank in ranks if index in rank.devices),
             means=means,

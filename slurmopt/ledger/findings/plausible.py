@@ -35,10 +35,11 @@ def plausible(values: Mapping[str, Column]) -> dict[str, Column]:
     return {name: _column(name, column) for name, column in values.items()}
 
 
-def amount(value: Any) -> float | None:
-    """A fact such as the size of a memory: a number above zero and below what exists, else None."""
+def amount(value: Any, kind: str = "") -> float | None:
+    """A fact such as the size of a memory: a number above zero and below what exists, else None. `kind`: a name in
+    `_MOST`."""
     found = number(value)
-    return found if found is not None and 0 < found <= _LARGEST else None
+    return found if found is not None and 0 < found <= _MOST.get(kind, _LARGEST) else None
 
 
 def times(spent: Mapping[str, float], length: float) -> Mapping[str, float]:
