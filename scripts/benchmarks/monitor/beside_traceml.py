@@ -27,6 +27,7 @@ from benchmarks.monitor.throughput import (
     RANKS,
     TURN,
     TURNS,
+    Training,
     measured_calls,
     nothing,
     rounds_of_a_step,
@@ -69,10 +70,10 @@ def rank(how: str, folder: Path, rounds: int) -> None:
             counter.write(b"%12d" % step)
 
 
-class Training:
-    """The processes of one training, and of what measures it."""
+class TorchTraining(Training):
+    """The processes of one training in torch, and of what measures it."""
 
-    def __init__(self, how: str, folder: Path, rounds: int) -> None:
+    def __init__(self, how: str, folder: Path, rounds: int) -> None:  # started here, not forked
         self._how, self._folder = how, folder
         (folder / "heartbeat" / "attempt-0").mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
@@ -99,19 +100,6 @@ class Training:
                 raise SystemExit(f"the training {self._how} makes no steps")
             time.sleep(0.1)
 
-    def steps(self) -> int:
-        files = [self._folder / f"{self._how}-{number}" for number in range(RANKS)]
-        return sum(int(file.read_bytes() or 0) for file in files if file.exists())
-
-    def turn(self, seconds: float) -> float:
-        """Steps per second of a turn."""
-        self.send(signal.SIGCONT)
-        before, began = self.steps(), time.perf_counter()
-        time.sleep(seconds)
-        rate = (self.steps() - before) / (time.perf_counter() - began)
-        self.send(signal.SIGSTOP)
-        return rate
-
     def send(self, number: signal.Signals) -> None:
         for pid in _descendants([process.pid for process in self._started]):
             with contextlib.suppress(ProcessLookupError):
@@ -134,11 +122,11 @@ def _descendants(pids: list[int]) -> list[int]:
 
 def losses(folder: Path, rounds: int, order: random.Random) -> dict[str, float]:
     """Kind → per cent of the throughput that it takes: the median over turns."""
-    trainings: dict[str, Training] = {}
+    trainings: dict[str, TorchTraining] = {}
     found: dict[str, list[float]] = {how: [] for how in KINDS[1:]}
     try:
         for how in KINDS:
-            trainings[how] = Training(how, folder / how, rounds)
+            trainings[how] = TorchTraining(how, folder / how, rounds)
             trainings[how].wait_for_steps()
             trainings[how].send(signal.SIGSTOP)
         for training in trainings.values():

@@ -127,19 +127,19 @@ class Training:
 
     def turn(self, seconds: float) -> float:
         """Steps per second of a turn."""
-        self._send(signal.SIGCONT)
+        self.send(signal.SIGCONT)
         before, began = self.steps(), time.perf_counter()
         time.sleep(seconds)
         rate = (self.steps() - before) / (time.perf_counter() - began)
-        self._send(signal.SIGSTOP)
+        self.send(signal.SIGSTOP)
         return rate
 
     def end(self) -> None:
-        self._send(signal.SIGKILL)
+        self.send(signal.SIGKILL)
         if self._sampler:
             self._sampler.wait()
 
-    def _send(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         for process in self._processes:
             os.kill(process, number)
 
