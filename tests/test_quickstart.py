@@ -147,7 +147,6 @@ def test_a_rank_that_is_killed_at_a_random_step_changes_no_bit_of_the_end(
     assert run.attempts() == [0, 1]
     resumed = int(first_words(run, 1).split()[-1])
     assert 0 < resumed < step
-    assert resumed % 4 == 0
     assert json.loads(run.result.read_text())["result"] == uninterrupted[0]["result"]
     assert last_state(run) == last_state(uninterrupted[1])
     told = [line for attempt in (0, 1) for line in run.rank_log(attempt, 0).read_text().splitlines()]

@@ -113,6 +113,11 @@ class Project:
         wait_until(reached, timeout, f"{answer['run']} is {' or '.join(states)}", lambda: seen)
         return seen
 
+    def wait_until_no_job_is_left(self) -> None:
+        """A job that still ends writes to its run folder."""
+        words = ["squeue", "--noheader", "--user", self.user]
+        wait_until(lambda: not self.cluster.run(words).stdout.strip(), 60, "no job is left")
+
 
 COMMAND = [sys.executable, "-m", "slurmopt"]
 
@@ -133,8 +138,8 @@ def project(cluster: PrivateCluster) -> Iterator[Project]:
     path.chmod(0o755)
     (path / "train.py").write_text(TRAIN)
     shutil.chown(path, user)
-    yield Project(cluster, path, user)
+    made = Project(cluster, path, user)
+    yield made
     cluster.run(["scancel", "--user", user])
-    # A job that still ends writes to its run folder, which can then not be taken away.
-    wait_until(lambda: not cluster.run(["squeue", "--noheader", "--user", user]).stdout.strip(), 60, "no job is left")
+    made.wait_until_no_job_is_left()
     shutil.rmtree(path)

@@ -110,7 +110,7 @@ class Attempts:
         run, number = running.run, running.attempt
         if is_followed(run, number) and not self._have_finished(beats):
             return self._overtaken(running, beats, seconds)
-        return self.end(run, running.point, number, beats, seconds, running.cause)
+        return self.end(run, running.point, number, beats, seconds, running.cause, running.signals)
 
     def _overtaken(self, running: Running, beats: Beats, seconds: float) -> End:
         """The End of an attempt whose point another array task has started again, so that its ranks here gave up. It
@@ -138,14 +138,23 @@ class Attempts:
         )
 
     def end(
-        self, run: RunFolder, point: int, attempt: int, beats: Beats, seconds: float | None, known: str | None = None
+        self,
+        run: RunFolder,
+        point: int,
+        attempt: int,
+        beats: Beats,
+        seconds: float | None,
+        known: str | None = None,
+        signals: tuple[str, ...] = (),
     ) -> End:
         """Writes the verdict on an attempt to the point's journal. `known` is the cause if the parent has ended the
-        attempt."""
+        attempt, `signals` those that it sent. Of these only USR1 counts as the batch shell's: a rank may find the stop
+        file before its signal arrives. Whether TERM ends the task, Slurm's record says."""
         ranks = self._pack.ranks
         judgement = verdict_on(run, attempt, ranks, 0 if self._have_finished(beats) else 1, beats)
         known = None if judgement.outcome == FINISHED else known
-        conclusion = follow_up(run, judgement, beats, ranks, self._policy, [], known)
+        of_limit = tuple(name for name in signals if name == "USR1")
+        conclusion = follow_up(run, judgement, beats, ranks, self._policy, [], known, of_limit)
         clear_requeue_request(run)
         end = self._note(run, point, judgement, conclusion, beats, seconds)
         if judgement.outcome not in (FINISHED, REQUEUE):

@@ -42,6 +42,8 @@ class Running:
     """Why a rank could not start."""
     watchdog: int | None = None
     """The process id of the watchdog."""
+    signals: tuple[str, ...] = ()
+    """The signals that asked all ranks to save and stop: USR1, TERM."""
     _error: str | None = None
     """`cause` with details."""
     _sessions: set[int] = field(default_factory=set)
@@ -76,6 +78,7 @@ class Running:
 
     def tell(self, number: signal.Signals) -> None:
         """Asks all ranks to save and stop. Those that are too young for the signal find the stop file."""
+        self.signals += (number.name.removeprefix("SIG"),)
         os.close(open_append(self.run.stop_request(self.attempt)))
         processes.kill(list(self.children), number)
 

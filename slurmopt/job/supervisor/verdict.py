@@ -101,10 +101,12 @@ def follow_up(
     policy: Policy,
     shell: list[str],
     known: str | None = None,
+    signals: tuple[str, ...] = (),
 ) -> Conclusion:
     """Determines the cause and what follows from it. `shell` has JOB and LOG_FROM, which the journal may have lost;
-    `known` is the cause if whoever ended the attempt knows it."""
+    `known` is the cause if whoever ended the attempt knows it, and `signals` are those that the journal has not."""
     attempts = _attempts_until(folder, verdict.attempt, shell)
+    attempts[-1].signals.extend(signals)
     evidence = collect(folder, attempts[-1], beats)
     _look_for_aborts(verdict, beats, ranks, folder, evidence, policy)
     evidence = _with_accounts(evidence, verdict, beats, ranks, folder, known)
