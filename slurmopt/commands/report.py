@@ -57,6 +57,7 @@ from slurmopt.units import seconds
 
 _JOB = re.compile(r"\d+(_\d+)?")
 """Also of a job that slurmopt did not launch."""
+_ATTEMPT = re.compile(r"(.+)@\d+")
 _DATE = len("20261124")
 """The digits with which the ID of a run begins."""
 
@@ -118,13 +119,27 @@ def _of_run(name: str | None, folder: Path) -> RunReport | RollUp:
 def _selected(name: str | None, folder: Path) -> RunFolder | Selection | str:
     """What `name` selects; a job id that is of no run here."""
     if name is None or not _JOB.fullmatch(name):
-        return select(name, folder)
+        return _select(name, folder)
     if len(name) < _DATE:  # `select` would take a short number for the start of a date
         return by_job(name, folder) or name
     try:
         return select(name, folder)
     except RunError:
         return name
+
+
+def _select(name: str | None, folder: Path) -> RunFolder | Selection:
+    """As `select`; RUN@K, which `slurmopt compare` takes, is refused with what to name instead."""
+    try:
+        return select(name, folder)
+    except RunError as error:
+        attempt = _ATTEMPT.fullmatch(name or "")
+        if attempt is None:
+            raise
+        raise InputError(
+            f"report: {one_line(str(name))} names one attempt, as only slurmopt compare takes it; "
+            f"the report of {one_line(attempt[1])} shows them all"
+        ) from error
 
 
 def _of_user(folder: Path, since: str | None) -> RollUp:

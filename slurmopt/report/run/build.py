@@ -23,6 +23,7 @@ from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.history import timeline
 from slurmopt.runs.history.timeline import Entry
+from slurmopt.runs.journal import FOREIGN
 from slurmopt.runs.status.progress import from_heartbeat
 from slurmopt.runs.status.state import ENDED
 
@@ -259,7 +260,7 @@ def _slowest(ledger: Ledger) -> dict[str, str]:
 def notes(record: RunRecord) -> list[str]:
     """What is missing, estimated or provisional."""
     found = [*record.problems, *record.ledger.notes]
-    if record.ledger.provisional:
+    if record.ledger.provisional and record.status.journal.backend != FOREIGN:  # whose steps nobody does again
         found.append("steps after the last checkpoint count as lost once another attempt has done them again")
     if not any(record.series.values()) and record.attempts:
         found.append(

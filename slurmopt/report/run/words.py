@@ -121,12 +121,12 @@ def kilowatt_hours(joules: float) -> str:
 
 
 def hardware(report: RunReport) -> str:
-    """`16 nodes with 128 NVIDIA H100 80GB HBM3`."""
+    """`128 NVIDIA H100 80GB HBM3 on 16 nodes`."""
     nodes = "" if report.nodes is None else f"{report.nodes} node{'' if report.nodes == 1 else 's'}"
     if not report.devices:
         return nodes
     name = report.device or (f"{report.unit}s" if report.devices > 1 else report.unit)
-    return f"{nodes}{' with ' if nodes else ''}{report.devices:g} {name}"
+    return f"{report.devices:g} {name}{' on ' if nodes else ''}{nodes}"
 
 
 def steps(report: RunReport) -> str:
