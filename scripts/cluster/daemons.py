@@ -24,9 +24,9 @@ def environment(layout: Layout, **more: str) -> dict[str, str]:
 
 
 def spawn(layout: Layout, name: str, argv: list[str | Path], user: str | None = None) -> None:
-    """Start a daemon in the foreground mode of its own, but detached from the caller."""
+    """Start a daemon in the foreground mode of its own, but detached from the caller. It can be found at once."""
     with (layout.logs / f"{name}.out").open("ab") as output:
-        subprocess.Popen(
+        started = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -38,6 +38,12 @@ def spawn(layout: Layout, name: str, argv: list[str | Path], user: str | None = 
             extra_groups=[] if user else None,
             start_new_session=True,
         )
+    # The kernel has replaced the program a moment before it shows the environment, by which a daemon is found.
+    wait_until(lambda: started.poll() is not None or _has_environment(started.pid), START_SECONDS, f"{name} starts")
+
+
+def _has_environment(pid: int) -> bool:
+    return bool(Path(f"/proc/{pid}/environ").read_bytes())
 
 
 def find(layout: Layout, name: str) -> list[Process]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -125,6 +126,26 @@ def test_a_training_in_another_thread_is_measured_from_its_first_step_on() -> No
     thread.start()
     thread.join()
     assert clock.spent() == {"input": 5}
+
+
+def test_a_switch_while_a_reader_is_held_up_takes_no_time_to_the_activity_before() -> None:
+    time = Time()
+    held_up: list[Callable[[], None]] = []
+
+    def now() -> float:
+        if held_up:
+            held_up.pop()()
+        return time.now
+
+    clock = ActivityClock(RUNNING, now)
+    time.now += 3
+
+    def switch() -> None:
+        clock.begin_input()
+        time.now += 5
+
+    held_up.append(switch)  # when the reader has read the activity, and asks for the time
+    assert clock.spent() == {RUNNING: 3, "input": 5}
 
 
 @pytest.mark.parametrize("rounds", [20_000])

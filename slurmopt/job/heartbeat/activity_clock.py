@@ -15,6 +15,9 @@ _OURS = frozenset(
 )
 MOST_NAMES = 32
 LONGEST_NAME = 64
+_LOOKS = 10
+"""How often a reader looks again because an activity has ended meanwhile. The interpreter changes threads each 5 ms, so
+a second look is rare."""
 
 
 class ActivityClock:
@@ -86,11 +89,14 @@ class ActivityClock:
     def spent(self) -> dict[str, float]:
         """Activity → seconds; they sum to `age` at the moment of the call."""
         # The training's thread may be in the midst of a switch. With the activity read first, the seconds of all others
-        # are complete, and what they leave of the age belongs to it.
-        activity = self.activity
-        seconds = dict(self._seconds)
+        # are complete, and what they leave of the age belongs to it; unless a whole switch passes before the age is read.
+        for _ in range(_LOOKS):
+            since, activity = self._since, self.activity
+            seconds, age = dict(self._seconds), self.age
+            if self._since == since and self.activity == activity:
+                break
         seconds.pop(activity, None)
-        seconds[activity] = max(0.0, self.age - sum(seconds.values()))
+        seconds[activity] = max(0.0, age - sum(seconds.values()))
         return {name: value for name, value in seconds.items() if value > 0}
 
     def _switch(self, activity: str) -> None:
