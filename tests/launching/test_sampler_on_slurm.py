@@ -84,7 +84,7 @@ def test_both_nodes_are_measured_and_no_sampler_outlives_the_job(project: Any) -
         steps = [value for value in one.values[f"rank{rank}.step"] if value is not None]
         assert steps == sorted(set(steps)), "steps rise from row to row"
         assert (one.mean("node.cpu") or 0) > 0
-        assert all(9 < seconds < 15 for seconds in one.seconds)
+        assert all(9 < seconds < 30 for seconds in one.seconds)
     table = project.slurmopt("metrics", str(folder.path)).stdout
     assert "2 nodes" in table
     assert "rank.steps" in table
