@@ -19,7 +19,8 @@ from slurmopt.ledger.ledger import Account
 from slurmopt.report.run import build
 from slurmopt.report.run.run_report import Share
 from slurmopt.report.run_record import RunRecord
-from slurmopt.run_folder.json_values import number, text
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.series.series import Series
 from slurmopt.runs.status.progress import from_heartbeat
 
@@ -113,10 +114,22 @@ def _add_progress(side: Side, record: RunRecord, numbers: Sequence[int]) -> None
     if not with_beats:
         return
     beats = record.heartbeats[with_beats[-1]]
-    progress = from_heartbeat(beats[min(beats)])
+    beat = beats[min(beats)]
+    progress = from_heartbeat(beat)
     side.step, side.metrics = progress.step, {**progress.metrics}
-    if side.speed is None and progress.steps_per_second is not None:
-        side.speed = Speed(progress.steps_per_second, None, 0)
+    if side.speed is None and (rate := rate_in_steps(beat)) is not None:
+        side.speed = Speed(rate, None, 0)
+
+
+def rate_in_steps(beat: Heartbeat) -> float | None:
+    """Steps per second of the time that a rank has spent on steps; None where it does not tell. Evaluations and saves
+    are left out, as they are where a series tells."""
+    first, last = as_int(beat.first_step), as_int(beat.step)
+    spent = beat.spent if isinstance(beat.spent, dict) else {}
+    stepping = sum(number(spent.get(what)) or 0.0 for what in _STEPPING)
+    return (
+        (last - first) / stepping if first is not None and last is not None and last > first and stepping > 0 else None
+    )
 
 
 def speed(series: Sequence[Series]) -> Speed | None:
