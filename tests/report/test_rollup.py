@@ -75,6 +75,18 @@ def report_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]
     return dict(json.loads(shown(capsys, *words, "--json")))
 
 
+@pytest.mark.parametrize(("cause", "so_far"), [("user error", False), ("time limit", True)])
+def test_so_far_is_said_only_of_what_goes_on(tmp_path: Path, capsys: Any, cause: str, so_far: bool) -> None:
+    run = RunFolder(tmp_path / "runs" / "alone" / "20261120-1")
+    run.make()
+    note(run, T, "created", name="alone", id="20261120-1")
+    attempt(run, 0, T + 60, T + 60 + HOUR, cause, step=20, durable=10)
+    if so_far:
+        lines = run.events.read_text().replace('"next": null', '"next": "requeue"')
+        run.events.write_text(lines)
+    assert ("so far" in shown(capsys, "--user", "--folder", str(tmp_path / "runs"))) == so_far
+
+
 def test_the_points_of_sweeps_are_runs_of_a_user(make_sweep: Any, prices: None, tmp_path: Path, capsys: Any) -> None:
     a_run(tmp_path)
     made = a_sweep(make_sweep)
