@@ -39,7 +39,7 @@ def cost_of(
             return Cost(), []
         return Cost(hours * prices.cpu_per_hour, prices.currency, prices.cpu_per_hour, "of a CPU"), []
     if device is None:
-        return Cost(), ["no price is known: nothing tells which GPUs it had"]
+        return Cost(), ["no price is known: nothing tells which GPUs it had; resources.gpu_type names them"]
     price = prices.price_of(device, time.strftime("%Y-%m-%d", time.gmtime(when)))
     if price is None:
         return Cost(), [f"no price is known of {device}; SLURMOPT_PRICES names a file with yours"]
