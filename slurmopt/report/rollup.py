@@ -143,7 +143,7 @@ def of_user(
     rollup.notes += unknown
     _add(rollup, members, [*records, *(point for sweep in sweeps for point in sweep.points.values())], prices)
     ledgers = [ledger for ledger in ledgers if _counts(ledger, rollup.unit)]
-    _add_account(rollup, total(ledgers), any(_goes_on(record) for record in (*runs, *counted)))
+    _add_account(rollup, total(ledgers), any(map(_goes_on, runs)) or any(map(_goes_on, counted)))
     rollup.notes += [*_left_out(records, sweeps, rollup.unit), *_problems([*records, *sweeps])]
     return rollup
 

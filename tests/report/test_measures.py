@@ -17,10 +17,11 @@ from slurmopt.report.run import curves, measures
 from slurmopt.report.run.fine_series import joined
 from slurmopt.report.run.measures import NodeSeries
 from slurmopt.report.run.run_report import Line, NodeRow, Panel
-from slurmopt.report.run.speeds import rates, step_rate
+from slurmopt.report.run.speeds import rates
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.series.series import NOT_ALLOWED, NOT_MEASURED, NOT_SUPPORTED, Series
+from slurmopt.runs.status.progress import from_heartbeat
 
 GPUS = {"gpus": [{"index": 0, "name": "NVIDIA H100 80GB HBM3", "memory": 80 * 2**30, "power_limit": 700}], "cpus": 16}
 
@@ -39,9 +40,9 @@ def beat(**fields: Any) -> Heartbeat:
 
 
 def test_a_speed_ends_with_the_last_step() -> None:
-    assert step_rate(beat()) == pytest.approx(5.0), "the last evaluation took 40 s"
+    assert from_heartbeat(beat()).steps_per_second == pytest.approx(5.0), "the last evaluation took 40 s"
     assert rates([beat()])["samples"] == pytest.approx(4 * 5.0)
-    assert step_rate(beat(step_time=None)) is None
+    assert from_heartbeat(beat(step_time=None)).steps_per_second == pytest.approx(100 / 60)
 
 
 def test_without_a_series_a_comparison_leaves_evaluations_out_too() -> None:

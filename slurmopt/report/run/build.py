@@ -18,7 +18,7 @@ from slurmopt.report.run.fine_series import refine
 from slurmopt.report.run.gaps import listed, measured_in_part, without_series
 from slurmopt.report.run.measures import NodeSeries
 from slurmopt.report.run.run_report import Accounting, AttemptRow, NodeRow, RunReport, Share
-from slurmopt.report.run.speeds import rates, step_rate
+from slurmopt.report.run.speeds import rates
 from slurmopt.report.run_record import AccountingCheck, RunRecord
 from slurmopt.run_folder.json_values import text
 from slurmopt.run_folder.layout import RunFolder
@@ -115,8 +115,7 @@ def _add_progress(report: RunReport, record: RunRecord) -> None:
         {},
     )
     progress = from_heartbeat(beats[min(beats)]) if beats else record.status.progress
-    report.step, report.total_steps = progress.step, progress.total_steps
-    report.step_rate = step_rate(beats[min(beats)]) if beats else progress.steps_per_second
+    report.step, report.total_steps, report.step_rate = progress.step, progress.total_steps, progress.steps_per_second
     report.rates = rates(list(beats.values()))
 
 

@@ -1,4 +1,4 @@
-"""Tells how fast an attempt was, from the heartbeats of its ranks: steps, tokens, samples and FLOP per second."""
+"""Tells how fast an attempt was, from the heartbeats of its ranks: tokens, samples and FLOP per second."""
 
 from __future__ import annotations
 
@@ -6,16 +6,6 @@ from collections.abc import Sequence
 
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import number
-
-
-def step_rate(beat: Heartbeat) -> float | None:
-    """Steps per second of a rank, from its first reported step to its last, as in `rates`: what came after the last
-    step, such as a hang or the last evaluation, does not count."""
-    first, last = number(beat.first_step), number(beat.step)
-    since, until = number(beat.first_step_time), number(beat.step_time)
-    if first is None or last is None or since is None or until is None or last <= first or until <= since:
-        return None
-    return (last - first) / (until - since)
 
 
 def rates(beats: Sequence[Heartbeat]) -> dict[str, float]:

@@ -97,10 +97,12 @@ def from_end_event(end: dict[str, Any]) -> Progress | None:
 
 
 def _rate(beat: Heartbeat, step: int | None) -> float | None:
-    first, since, now = as_int(beat.first_step), number(beat.first_step_time), number(beat.time)
-    if step is None or first is None or since is None or now is None or now <= since or step <= first:
+    """From the first reported step to the last one: what came after that, such as a hang or the last evaluation, does
+    not count. Heartbeats of earlier versions do not tell when the last one was made."""
+    first, since, until = as_int(beat.first_step), number(beat.first_step_time), number(beat.step_time or beat.time)
+    if step is None or first is None or since is None or until is None or until <= since or step <= first:
         return None
-    return (step - first) / (now - since)
+    return (step - first) / (until - since)
 
 
 def _since_step(beat: Heartbeat) -> float | None:
