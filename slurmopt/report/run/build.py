@@ -31,6 +31,10 @@ from slurmopt.runs.status.state import ENDED
 _MILLISECONDS = 1000.0
 _MOST_PROBLEMS = 20
 _LONGEST_REASON = 200
+_OF_A_PACK = (
+    "it shared an array task: its hours and cost are those of the whole array task while it ran, which the report on "
+    "the sweep divides among the points; what was measured is that of the array task (slurmopt metrics)"
+)
 
 
 def report_on(run: RunFolder, accounting: bool = False) -> RunReport:
@@ -241,7 +245,9 @@ def notes(record: RunRecord) -> list[str]:
     found = [*record.problems, *record.ledger.notes]
     if record.ledger.provisional and record.status.journal.backend != FOREIGN:  # whose steps nobody does again
         found.append("steps after the last checkpoint count as lost once another attempt has done them again")
-    if not any(record.series.values()) and record.attempts:
+    if any(facts.place for facts in record.facts.values()):
+        found.append(_OF_A_PACK)
+    elif not any(record.series.values()) and record.attempts:
         found.append(
             "there are no series: the sampler was off (monitor.sampler), could not write, or is of an older version"
         )
