@@ -59,7 +59,7 @@ def with_energy(
     notes = (
         []
         if share >= _MOST_MEASURED
-        else [f"the energy is of {share:.0%} of the time; of the rest it was not measured"]
+        else [f"the energy is of {100 * share:.0f} % of the time; of the rest it was not measured"]
     )
     if factor is not None and prices is not None:
         notes.append(f"CO2 at {factor:g} kg/kWh ({prices.co2_source})")
