@@ -19,7 +19,8 @@ from slurmopt.ledger.ledger import Account
 from slurmopt.report.run import build
 from slurmopt.report.run.run_report import Share
 from slurmopt.report.run_record import RunRecord
-from slurmopt.run_folder.json_values import number, text
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.series.series import Series
 from slurmopt.runs.status.progress import from_heartbeat
 
@@ -111,12 +112,39 @@ def _add_progress(side: Side, record: RunRecord, numbers: Sequence[int]) -> None
     with_beats = [number for number in numbers if record.heartbeats.get(number)]
     side.speed = speed([series for number in numbers for series in record.series.get(number, {}).values()])
     if not with_beats:
+        _add_what_the_end_told(side, record, numbers)
         return
     beats = record.heartbeats[with_beats[-1]]
-    progress = from_heartbeat(beats[min(beats)])
+    beat = beats[min(beats)]
+    progress = from_heartbeat(beat)
     side.step, side.metrics = progress.step, {**progress.metrics}
-    if side.speed is None and progress.steps_per_second is not None:
-        side.speed = Speed(progress.steps_per_second, None, 0)
+    if side.speed is None and (rate := rate_in_steps(beat)) is not None:
+        side.speed = Speed(rate, None, 0)
+
+
+def _add_what_the_end_told(side: Side, record: RunRecord, numbers: Sequence[int]) -> None:
+    """Of a point of a sweep, whose heartbeats are removed at its end: what its `end` event has."""
+    newest = next((one for one in reversed(record.attempts) if one.number in numbers), None)
+    if newest is None:
+        return
+    if newest is record.attempts[-1]:
+        side.step, side.metrics = record.status.progress.step, {**record.status.progress.metrics}
+    rates = [_in_steps(rank.first_step, rank.step, rank.spent) for rank in newest.ranks]
+    rate = next((rate for rate in rates if rate is not None), None)
+    side.speed = side.speed if side.speed is not None or rate is None else Speed(rate, None, 0)
+
+
+def rate_in_steps(beat: Heartbeat) -> float | None:
+    """Steps per second of the time that a rank has spent on steps; None where it does not tell. Evaluations and saves
+    are left out, as they are where a series tells."""
+    return _in_steps(as_int(beat.first_step), as_int(beat.step), beat.spent if isinstance(beat.spent, dict) else {})
+
+
+def _in_steps(first: int | None, last: int | None, spent: Mapping[str, Any]) -> float | None:
+    stepping = sum(number(spent.get(what)) or 0.0 for what in _STEPPING)
+    return (
+        (last - first) / stepping if first is not None and last is not None and last > first and stepping > 0 else None
+    )
 
 
 def speed(series: Sequence[Series]) -> Speed | None:

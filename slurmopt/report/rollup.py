@@ -119,7 +119,7 @@ def of_sweep(record: SweepRecord) -> RollUp:
     rollup.notes += unknown
     _add(rollup, members, [point for _, point in points], prices, _cost_between(record, members))
     rollup.groups = []
-    _add_account(rollup, ledger, ledger.provisional)
+    _add_account(rollup, ledger, _goes_on(record))
     rollup.notes += [*record.problems, *ledger.notes]
     return rollup
 
@@ -143,9 +143,15 @@ def of_user(
     rollup.notes += unknown
     _add(rollup, members, [*records, *(point for sweep in sweeps for point in sweep.points.values())], prices)
     ledgers = [ledger for ledger in ledgers if _counts(ledger, rollup.unit)]
-    _add_account(rollup, total(ledgers), any(ledger.provisional for ledger in ledgers))
+    _add_account(rollup, total(ledgers), any(map(_goes_on, runs)) or any(map(_goes_on, counted)))
     rollup.notes += [*_left_out(records, sweeps, rollup.unit), *_problems([*records, *sweeps])]
     return rollup
+
+
+def _goes_on(record: RunRecord | SweepRecord) -> bool:
+    """Whether time is still added to it, or may still count as lost. A failed run could be retried; it has ended."""
+    states = [record.state] if isinstance(record, RunRecord) else list(record.counts)
+    return record.ledger.provisional and any(state not in ENDED for state in states)
 
 
 def _counts(ledger: Ledger, unit: str) -> bool:

@@ -58,4 +58,7 @@ class Evidence:
         if self.hang is None:
             return None
         rank, node, seconds = (self.hang.get(name) for name in ("rank", "node", "seconds"))
+        alike = self.hang.get("alike")
+        if isinstance(alike, int) and alike > 1:
+            return f"no step for {seconds} s; which of {alike} ranks stopped first is not known: all are equally far"
         return f"no step for {seconds} s; rank {rank} on {node} stopped first"

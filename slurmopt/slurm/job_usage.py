@@ -79,11 +79,11 @@ def job_usage(job: str) -> JobUsage:
     try:
         rows = _rows("sacct", _FIELDS, f"--jobs={job}", "--duplicates")
     except SlurmError as error:
-        return _of_scontrol(job, f"sacct gave no answer, so that is missing which only accounting knows: {error}")
+        return _of_scontrol(job, f"sacct gave no answer ({error})")
     of_job = [row for row in rows if row["JobID"] in (job, *_of_steps(row, job))]
     allocations = [row for row in of_job if row["JobID"] == job]
     if not allocations:
-        return _of_scontrol(job, "sacct does not know the job: so much is missing")
+        return _of_scontrol(job, "sacct does not know the job")
     steps = [row for row in of_job if row["JobID"] != job]
     usage = _with_steps(_allocation(allocations[-1]), steps)
     if len(allocations) > 1:
@@ -171,7 +171,7 @@ def _of_scontrol(job: str, why: str) -> JobUsage:
             ["scontrol", "show", "job", "--oneliner", job], _TIMEOUT, clean_environment(os.environ), time_format="%s"
         )
     except SlurmError as error:
-        raise RunError(f"nobody knows of job {job}: no run of that job here; {why}; scontrol: {error}") from error
+        raise RunError(f"no job {job}: no run here has it; {why}; {error}") from error
     fields = dict(word.split("=", 1) for word in text.splitlines()[0].split() if "=" in word)
     allocated = tres(fields.get("AllocTRES") or fields.get("TRES") or "")
     gpus, kind = gpus_of(allocated)
@@ -194,7 +194,7 @@ def _of_scontrol(job: str, why: str) -> JobUsage:
         gpus=gpus,
         gpu_kind=kind,
         memory=size(allocated.get("mem")),
-        notes=(one_line(why),),
+        notes=(f"{one_line(why)}: what only accounting knows is missing",),
     )
 
 

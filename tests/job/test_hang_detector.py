@@ -123,12 +123,14 @@ def test_the_lowest_step_stopped_first_and_then_the_older_one() -> None:
     found = attempt.hang()
     assert found is not None
     assert (found.rank, found.node, found.step, found.seconds) == (1, "node0", 1, 660)
+    assert found.alike == 1
     attempt.step(1)
     attempt.beats[2].step_time = 0.0
     attempt.hangs_after()
     found = attempt.hang()
     assert found is not None
     assert (found.rank, found.step) == (2, 2)
+    assert found.alike == 3, "all are at one step: their times do not tell which of them the others wait for"
 
 
 def test_a_rank_in_an_earlier_phase_stopped_before_all_others() -> None:

@@ -168,6 +168,8 @@ def test_the_rank_that_waits_least_is_the_slowest() -> None:
     assert (slow.slowest_rank, slow.slowest_node) == (2, "node2")
     even = account([attempt(*(of(number, "node1", 1.0) for number in range(4)))]).attempts[0]
     assert even.slowest_rank is None
+    few = [replace(one, counted={**one.counted, "ddp_sampled": 9.0}) for one in ranks]
+    assert account([attempt(*few, gpus=gpus)]).attempts[0].slowest_rank is None, "nine steps are too few"
 
 
 def test_a_clock_that_jumps_makes_no_time_and_loses_none() -> None:

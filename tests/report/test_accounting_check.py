@@ -76,6 +76,18 @@ def test_a_difference_is_a_note(run: Run, tmp_path: Path, capsys: Any, says: dic
     assert note in " ".join(shown(capsys).split())
 
 
+def test_a_start_that_accounting_lacks_does_not_take_that_of_the_next_attempt(
+    run: Run, tmp_path: Path, capsys: Any
+) -> None:
+    begin = T + 60 + LENGTH - 5
+    run.begin(1, begin)
+    run.end(1, begin + 30, [run.beat(1, rank, begin) for rank in range(4)])
+    sacct(tmp_path, start=begin, seconds=30)
+    notes = as_json(capsys)["notes"]
+    assert "Slurm's accounting does not know these attempts: 0" in notes
+    assert not [note for note in notes if "attempt 1: Slurm allocated" in note]
+
+
 def test_a_job_of_the_same_number_before_the_launch_is_another(run: Run, tmp_path: Path, capsys: Any) -> None:
     sacct(tmp_path, start=T - 9000)
     report = as_json(capsys)

@@ -108,7 +108,7 @@ def test_a_job_that_nobody_knows_is_one_line(on: PrivateCluster, tmp_path: Path)
     words = [sys.executable, "-m", "slurmopt", "report", "999999", "--folder", str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.startswith("slurmopt: error: nobody knows of job 999999")
+    assert done.stderr.startswith("slurmopt: error: no job 999999: no run here has it; ")
     assert len(done.stderr.splitlines()) == 1
 
 

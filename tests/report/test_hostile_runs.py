@@ -105,6 +105,14 @@ def test_a_report_names_the_nodes_that_were_not_measured(run: Run, per: str, why
     assert not [note for note in report_on(run.folder).notes if note.startswith("not measured")]
 
 
+def test_a_report_tells_which_series_lack_rows(run: Run) -> None:
+    began = {"facts": {"started": T + 65}}
+    for node, count in (("node1", 11), ("node2", 3)):
+        run.series(0, node, [[T + 75 + 10 * at, 10.0, 5.0] for at in range(count)], ["gpu0.util"], **began)
+    notes = [note for note in report_on(run.folder).notes if note.startswith("measured in part")]
+    assert notes == ["measured in part: node2 in attempt 0 (30s of 1m50s): rows of the series are missing"]
+
+
 def test_a_config_of_a_hundred_thousand_brackets_ends_no_command(run: Run, tmp_path: Path) -> None:
     run.folder.config.write_text("a: " + "[" * 100_000)
     for command in (["history", "mine"], ["report", "mine"]):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
-from slurmopt.report.comparison import differing, flat, speed
+from slurmopt.report.comparison import differing, flat, rate_in_steps, speed
 from slurmopt.report.live import Live, spark
 from slurmopt.report.output import pictures
 from slurmopt.report.output.terminal import plain
@@ -16,8 +17,11 @@ from slurmopt.report.run import curves, measures
 from slurmopt.report.run.fine_series import joined
 from slurmopt.report.run.measures import NodeSeries
 from slurmopt.report.run.run_report import Line, NodeRow, Panel
+from slurmopt.report.run.speeds import rates
+from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.series.series import NOT_ALLOWED, NOT_MEASURED, NOT_SUPPORTED, Series
+from slurmopt.runs.status.progress import from_heartbeat
 
 GPUS = {"gpus": [{"index": 0, "name": "NVIDIA H100 80GB HBM3", "memory": 80 * 2**30, "power_limit": 700}], "cpus": 16}
 
@@ -26,6 +30,24 @@ def series(node: str = "node1", rows: int = 4, seconds: float = 10.0, **columns:
     times = [1000.0 + seconds * (row + 1) for row in range(rows)]
     values: dict[str, list[float | None]] = {name.replace("__", "."): [value] * rows for name, value in columns.items()}
     return Series(node, 0, times, [seconds] * rows, values, facts=dict(GPUS))
+
+
+def beat(**fields: Any) -> Heartbeat:
+    """Of a rank that made a hundred steps after the first one in 10 s, in which it waited 5 s for input."""
+    at = {"first_step": 1, "first_step_time": 1000.0, "step": 101, "step_time": 1020.0, "time": 1060.0}
+    spent = {"first step": 3.0, "running": 5.0, "input": 5.0, "evaluation": 50.0}
+    return Heartbeat(0, 1, "node1", 7, **{**at, "spent": spent, "counted": {"steps": 101, "samples": 404}, **fields})
+
+
+def test_a_speed_ends_with_the_last_step() -> None:
+    assert from_heartbeat(beat()).steps_per_second == pytest.approx(5.0), "the last evaluation took 40 s"
+    assert rates([beat()])["samples"] == pytest.approx(4 * 5.0)
+    assert from_heartbeat(beat(step_time=None)).steps_per_second == pytest.approx(100 / 60)
+
+
+def test_without_a_series_a_comparison_leaves_evaluations_out_too() -> None:
+    assert rate_in_steps(beat()) == pytest.approx(10.0)
+    assert rate_in_steps(beat(spent={})) is None
 
 
 def test_a_column_of_the_node_is_not_that_of_its_gpus() -> None:

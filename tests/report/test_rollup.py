@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sweeps.conftest import MadeSweep
 
+from slurmopt.commands import compare
 from slurmopt.commands import report as command
 from slurmopt.run_folder.layout import RunFolder
 
@@ -73,6 +74,18 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def report_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return dict(json.loads(shown(capsys, *words, "--json")))
+
+
+@pytest.mark.parametrize(("cause", "so_far"), [("user error", False), ("time limit", True)])
+def test_so_far_is_said_only_of_what_goes_on(tmp_path: Path, capsys: Any, cause: str, so_far: bool) -> None:
+    run = RunFolder(tmp_path / "runs" / "alone" / "20261120-1")
+    run.make()
+    note(run, T, "created", name="alone", id="20261120-1")
+    attempt(run, 0, T + 60, T + 60 + HOUR, cause, step=20, durable=10)
+    if so_far:
+        lines = run.events.read_text().replace('"next": null', '"next": "requeue"')
+        run.events.write_text(lines)
+    assert ("so far" in shown(capsys, "--user", "--folder", str(tmp_path / "runs"))) == so_far
 
 
 def test_the_points_of_sweeps_are_runs_of_a_user(make_sweep: Any, prices: None, tmp_path: Path, capsys: Any) -> None:
@@ -145,6 +158,27 @@ def test_the_sampler_of_an_array_task_names_the_gpus_of_its_points(make_sweep: A
         report = report_of(capsys, *words)
         assert report["device_seconds"] == HOUR + 400
         assert report["cost"]["amount"] == pytest.approx(3 * (HOUR + 400) / HOUR)
+    notes = report_of(capsys, f"{made.label}/0")["notes"]
+    assert [note for note in notes if note.startswith("it shared an array task: ")]
+    assert not [note for note in notes if "there are no series" in note], "the array task has one"
+
+
+def test_two_points_whose_heartbeats_are_removed_are_compared_by_their_ends(make_sweep: Any, capsys: Any) -> None:
+    made = make_sweep("ended").submitted("0-1", "7")
+    for point, seconds in ((0, 100.0), (1, 50.0)):
+        run = made.folder.point(point)
+        run.path.mkdir(parents=True)
+        note(run, T, "created", name=run.name, id=run.id)
+        note(run, T, "attempt", attempt=0, job="7_0", nodes="node1", log_from=0, gpus=1)
+        spent = {"starting": 10.0, "running": seconds, "evaluation": 20.0}
+        times = {"started": T, "seen": T + 200, "first_step_time": T + 10, "step_time": T + 200}
+        told = {"ranks": 1, "world_size": 1, "ended": 1, "spent": spent, "first_step": 1, **times}
+        end = {"outcome": "finished", "cause": "finished", "next": None, "step": 101, "metrics": {"loss": 0.5}}
+        note(run, T + 200, "end", attempt=0, time_spent=told, **end)
+    assert compare.main([f"{made.label}/0", f"{made.label}/1", "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["sides"]
+    assert (first["step"], first["metrics"]) == (101, {"loss": 0.5})
+    assert (first["speed"]["mean"], second["speed"]["mean"]) == (1.0, 2.0)
 
 
 def test_the_largest_fit_into_a_narrow_terminal(make_sweep: Any, prices: None, tmp_path: Path, capsys: Any) -> None:

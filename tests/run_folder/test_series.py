@@ -71,6 +71,15 @@ def test_rows_under_changing_columns_are_lists_of_one_length(path: Path) -> None
     assert [one["xid"] for one in found.events] == [79]
 
 
+def test_an_activity_that_a_rank_has_not_begun_takes_no_time(path: Path) -> None:
+    first, later = ["rank0.running.share", "rank1.running.share"], ["rank0.evaluation.share", "rank1.evaluation.share"]
+    write(path, header(*first), row(10, 1.0, None), header(*first, *later), row(20, 0.5, 1.0, 0.5, 0.0))
+    found = read(path)
+    assert found.values["rank0.evaluation.share"] == [0.0, 0.5]
+    assert found.mean("rank0.evaluation.share") == 0.25
+    assert found.values["rank1.evaluation.share"] == [None, 0.0], "nothing was measured of rank 1 yet"
+
+
 @pytest.mark.usefixtures("decoder")
 @pytest.mark.parametrize(
     "line",

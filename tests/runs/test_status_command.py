@@ -54,6 +54,18 @@ def test_progress_of_a_training(make_run, capsys) -> None:
         assert text in page
 
 
+@pytest.mark.parametrize(("phase", "still"), [("running", True), ("evaluation", False)])
+def test_a_training_that_makes_no_steps_is_told_and_not_when_it_would_be_done(
+    make_run, capsys, phase: str, still: bool
+) -> None:
+    made, now = training(make_run), time.time()
+    at = {"first_step": 100, "first_step_time": now - 50, "step_time": now - 40}
+    made.beat(step=150, total_steps=500, phase=phase, **at)
+    page = printed(capsys, "status")
+    assert ("step 150/500, no step for 40s" in page) == still
+    assert ("left" in page) != still
+
+
 def test_a_loss_of_nan_is_shown_and_json_stays_json(make_run, capsys) -> None:
     make_run().submitted().attempt().beat(step=1, metrics={"loss": float("nan"), "top": float("inf")})
     assert "loss nan" in printed(capsys, "status")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from slurmopt.run_folder.series.series_format import LAST, PEAK
+from slurmopt.run_folder.series.series_format import LAST, PEAK, SHARE
 
 
 class Merged:
@@ -36,7 +36,16 @@ class Merged:
 
     def values(self) -> dict[str, float]:
         """Column → its value."""
+        measured = self._measured()
         return {
-            column: total if column.endswith((PEAK, LAST)) else total / self._weights[column]
+            column: total if column.endswith((PEAK, LAST)) else total / measured.get(column, self._weights[column])
             for column, total in self._sums.items()
         }
+
+    def _measured(self) -> dict[str, float]:
+        """Share → the time for which its rank told any: an activity that it had not begun took none of it."""
+        shares = [(column, column.partition(".")[0]) for column in self._weights if column.endswith(SHARE)]
+        longest: dict[str, float] = {}
+        for column, rank in shares:
+            longest[rank] = max(longest.get(rank, 0.0), self._weights[column])
+        return {column: longest[rank] for column, rank in shares}

@@ -133,7 +133,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Hang:
-    """A hang. `rank` stopped first, `seconds` ago; `silent` ranks send no heartbeats."""
+    """A hang. `rank` stopped first, `seconds` ago; `silent` ranks send no heartbeats. `alike`: how many ranks are in
+    the phase and at the step of `rank`; of several it is not known which stopped first."""
 
     rank: int
     node: str | None
@@ -141,6 +142,7 @@ class Hang:
     phase: str
     seconds: float
     silent: list[int]
+    alike: int = 1
 
 
 @dataclass
@@ -201,7 +203,8 @@ class Ranks:
             return None
         first = silent[0] if silent else min(live, key=_how_far)
         seconds = now - (first.beaten if silent else since)
-        return Hang(first.rank, first.node, first.step, first.phase, seconds, [rank.rank for rank in silent])
+        alike = 1 if silent else sum(_how_far(rank)[:2] == _how_far(first)[:2] for rank in live)
+        return Hang(first.rank, first.node, first.step, first.phase, seconds, [rank.rank for rank in silent], alike)
 
     def _is_lost(self, rank: Seen, allowed: Allowance, now: float) -> bool:
         return now - rank.beaten >= (allowed.patience if rank.time is None else allowed.steps)

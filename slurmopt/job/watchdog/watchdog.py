@@ -178,7 +178,9 @@ class Watchdog:
         seconds = round(hang.seconds, 1)
         try:
             replace_json(self._folder.hang(self._attempt), {**asdict(hang), "seconds": seconds})
-            fields = {"rank": hang.rank, "node": hang.node, "step": hang.step, "seconds": seconds}
+            fields = {
+                "rank": hang.rank, "node": hang.node, "step": hang.step, "seconds": seconds, "alike": hang.alike
+            }  # fmt: skip
             events.append(self._folder.events, "hang", attempt=self._attempt, **fields)
         except OSError as error:  # the step must end all the same
             print(f"slurmopt: the hang cannot be written into the run folder: {error}", flush=True)
@@ -200,6 +202,8 @@ class Watchdog:
 def in_words(hang: Hang) -> str:
     """The hang in one line."""
     where = f"rank {hang.rank}" + (f" on {hang.node}" if hang.node else "")
+    if hang.alike > 1:
+        where = f"one of {hang.alike} ranks that are equally far, such as {where},"
     still = "is silent" if hang.rank in hang.silent else "made no step"
     step = "before its first step" if hang.step is None else f"step {hang.step}"
     others = "" if len(hang.silent) < 2 else f"; {len(hang.silent)} ranks are silent"

@@ -148,6 +148,8 @@ class HangFacts:
     phase: str | None = None
     silent: tuple[int, ...] = ()
     """Ranks that sent no heartbeats."""
+    alike: int = 1
+    """Ranks that were as far as `rank`: of several it is not known which stopped first."""
 
 
 @dataclass(frozen=True, kw_only=True)

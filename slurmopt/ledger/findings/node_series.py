@@ -20,6 +20,9 @@ _MOST_POINTS = 240
 """Of a curve. More make the robust slopes slower, and no better."""
 _LEAST_SHARE = 0.5
 """An interval tells a step rate only if at least this share of it was spent on steps."""
+_READS = ("io_read", "disk_read")
+_FEWEST_INTERVALS = 3
+"""With steps: of fewer, one that has the reads of the start is no outlier."""
 
 
 class NodeSeries:
@@ -39,6 +42,8 @@ class NodeSeries:
         facts = self._series.facts
         means, peaks = self._of("node")
         means |= self._traffic() | self._sustained_reads(means)
+        if sum(self._inside) < _FEWEST_INTERVALS:
+            means = {name: value for name, value in means.items() if name not in _READS}
         limit = amount(facts.get("memory_limit")) or amount(facts.get("host_memory"))
         full = [peaks[name] for name in ("memory_peak", "memory") if name in peaks]
         return NodeEvidence(
@@ -55,7 +60,7 @@ class NodeSeries:
     def _sustained_reads(self, means: Mapping[str, float]) -> dict[str, float]:
         """Bytes per second that are read in at least half of the intervals: what a start reads, such as libraries, is
         none of the loader's, and ends in the first interval with steps."""
-        middles = {name: self.middle(f"node.{name}") for name in ("io_read", "disk_read")}
+        middles = {name: self.middle(f"node.{name}") for name in _READS}
         return {name: min(means[name], rate) for name, rate in middles.items() if rate is not None and name in means}
 
     def _traffic(self) -> dict[str, float]:

@@ -142,4 +142,5 @@ def _hang(value: Mapping[str, Any], record: AttemptRecord) -> HangFacts:
         silent=tuple(
             rank for item in (silent if isinstance(silent, list) else ()) if (rank := as_int(item)) is not None
         ),
+        alike=max(1, as_int(value.get("alike")) or 1),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -121,19 +120,20 @@ def with_ends(
 def paired(
     attempts: Sequence[AttemptRecord], of_journal: Mapping[int, Attempt], known: Sequence[Allocated]
 ) -> tuple[dict[int, tuple[AttemptRecord, Allocated]], list[Allocated]]:
-    """Attempt → the start of its job in accounting, and the starts that are no attempt's: in each job the nearest one
-    before the batch shell's start."""
-    by_job: dict[str | None, list[Allocated]] = defaultdict(list)
-    for one in known:
-        by_job[one.job].append(one)
+    """Attempt → the start of its job in accounting, and the starts that are no attempt's. The nearest pairs come first:
+    accounting can lack a start, as where a node died, and its attempt must not take the start of the next one."""
+    near = [
+        (_apart(one, attempt), attempt, index)
+        for attempt in attempts
+        for index, one in enumerate(known)
+        if one.job == of_journal[attempt.number].job and _apart(one, attempt) <= _MOST_APART
+    ]
     pairs: dict[int, tuple[AttemptRecord, Allocated]] = {}
-    for attempt in attempts:
-        near = [one for one in by_job[of_journal[attempt.number].job] if _apart(one, attempt) <= _MOST_APART]
-        if near:
-            one = min(near, key=lambda one: _apart(one, attempt))
-            pairs[attempt.number] = attempt, one
-            by_job[one.job].remove(one)
-    return pairs, [one for left in by_job.values() for one in left]
+    left = dict(enumerate(known))
+    for _, attempt, index in sorted(near, key=lambda pair: pair[0]):
+        if attempt.number not in pairs and index in left:
+            pairs[attempt.number] = attempt, left.pop(index)
+    return pairs, list(left.values())
 
 
 def _apart(one: Allocated, attempt: AttemptRecord) -> float:

@@ -15,11 +15,12 @@ from slurmopt.ledger.record import AttemptRecord
 from slurmopt.report.gather import gather
 from slurmopt.report.run import costs, curves, diagnoses, measures
 from slurmopt.report.run.fine_series import refine
+from slurmopt.report.run.gaps import listed, measured_in_part, without_series
 from slurmopt.report.run.measures import NodeSeries
 from slurmopt.report.run.run_report import Accounting, AttemptRow, NodeRow, RunReport, Share
+from slurmopt.report.run.speeds import rates
 from slurmopt.report.run_record import AccountingCheck, RunRecord
-from slurmopt.run_folder.heartbeat import Heartbeat
-from slurmopt.run_folder.json_values import number, text
+from slurmopt.run_folder.json_values import text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.history import timeline
 from slurmopt.runs.history.timeline import Entry
@@ -30,8 +31,10 @@ from slurmopt.runs.status.state import ENDED
 _MILLISECONDS = 1000.0
 _MOST_PROBLEMS = 20
 _LONGEST_REASON = 200
-_MEASURED_BY = 60.0
-"""Seconds after which a node has a series: its first row comes after ten, or after `monitor.every`."""
+_OF_A_PACK = (
+    "it shared an array task: its hours and cost are those of the whole array task while it ran, which the report on "
+    "the sweep divides among the points; what was measured is that of the array task (slurmopt metrics)"
+)
 
 
 def report_on(run: RunFolder, accounting: bool = False) -> RunReport:
@@ -118,26 +121,6 @@ def _add_progress(report: RunReport, record: RunRecord) -> None:
     progress = from_heartbeat(beats[min(beats)]) if beats else record.status.progress
     report.step, report.total_steps, report.step_rate = progress.step, progress.total_steps, progress.steps_per_second
     report.rates = rates(list(beats.values()))
-
-
-def rates(beats: Sequence[Heartbeat]) -> dict[str, float]:
-    """Tokens, samples and FLOP per second of all ranks of an attempt, from its first reported step to its last; those
-    that were counted. What the first step did came before, and its share of the count is left out."""
-    found: dict[str, float] = {}
-    for name in ("tokens", "samples", "flops", "hardware_flops"):
-        each = [rate for beat in beats if (rate := _rate(beat, name)) is not None]
-        if each:
-            found[name] = sum(each)
-    return found
-
-
-def _rate(beat: Heartbeat, name: str) -> float | None:
-    counts = beat.counted if isinstance(beat.counted, dict) else {}
-    counted, steps = number(counts.get(name)), number(counts.get("steps"))
-    since, until = number(beat.first_step_time), number(beat.step_time)
-    if counted is None or steps is None or steps <= 1 or since is None or until is None or until <= since:
-        return None
-    return counted * (steps - 1) / steps / (until - since)
 
 
 def _add_attempts(report: RunReport, record: RunRecord) -> None:
@@ -262,27 +245,16 @@ def notes(record: RunRecord) -> list[str]:
     found = [*record.problems, *record.ledger.notes]
     if record.ledger.provisional and record.status.journal.backend != FOREIGN:  # whose steps nobody does again
         found.append("steps after the last checkpoint count as lost once another attempt has done them again")
-    if not any(record.series.values()) and record.attempts:
+    if any(facts.place for facts in record.facts.values()):
+        found.append(_OF_A_PACK)
+    elif not any(record.series.values()) and record.attempts:
         found.append(
             "there are no series: the sampler was off (monitor.sampler), could not write, or is of an older version"
         )
-    found += [*_without_series(record), *_without_gpus(record), *_without_steps(record)]
+    found += [*without_series(record), *measured_in_part(record), *_without_gpus(record), *_without_steps(record)]
     if len(found) > _MOST_PROBLEMS:
         found = [*found[:_MOST_PROBLEMS], f"and {len(found) - _MOST_PROBLEMS} more"]
     return found
-
-
-def _without_series(record: RunRecord) -> list[str]:
-    """The nodes of the newest attempt that nothing measured, where others were."""
-    newest = record.attempts[-1] if record.attempts else None
-    measured = record.series.get(newest.number, {}) if newest is not None else {}
-    if newest is None or not measured or newest.end - newest.start < _MEASURED_BY:
-        return []
-    missing = sorted(node for node in newest.gpus if node not in measured)
-    task = record.config.get("task")
-    is_whole = isinstance(task, dict) and task.get("per") == "job"
-    why = "task.per=job: slurmopt starts no process there" if is_whole else "they have no series"
-    return [f"not measured: {_listed(missing)}: {why}"] if missing else []
 
 
 def _without_gpus(record: RunRecord) -> list[str]:
@@ -292,12 +264,7 @@ def _without_gpus(record: RunRecord) -> list[str]:
     for node, series in sorted(latest.items()):
         if why := text(series.facts.get("gpu_error")):
             nodes.setdefault(why[:_LONGEST_REASON], []).append(node)
-    return [f"{_listed(names)}: {why}" for why, names in nodes.items()]
-
-
-def _listed(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
-    return one_line(", ".join(nodes[:3])) + more
+    return [f"{listed(names)}: {why}" for why, names in nodes.items()]
 
 
 def _without_steps(record: RunRecord) -> list[str]:

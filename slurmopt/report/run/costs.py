@@ -39,7 +39,7 @@ def cost_of(
             return Cost(), []
         return Cost(hours * prices.cpu_per_hour, prices.currency, prices.cpu_per_hour, "of a CPU"), []
     if device is None:
-        return Cost(), ["no price is known: nothing tells which GPUs it had"]
+        return Cost(), ["no price is known: nothing tells which GPUs it had; resources.gpu_type names them"]
     price = prices.price_of(device, time.strftime("%Y-%m-%d", time.gmtime(when)))
     if price is None:
         return Cost(), [f"no price is known of {device}; SLURMOPT_PRICES names a file with yours"]
@@ -59,7 +59,7 @@ def with_energy(
     notes = (
         []
         if share >= _MOST_MEASURED
-        else [f"the energy is of {share:.0%} of the time; of the rest it was not measured"]
+        else [f"the energy is of {100 * share:.0f} % of the time; of the rest it was not measured"]
     )
     if factor is not None and prices is not None:
         notes.append(f"CO2 at {factor:g} kg/kWh ({prices.co2_source})")

@@ -50,6 +50,7 @@ from slurmopt.run_folder.series.series_format import (
     NOT_MEASURED,
     NOT_SUPPORTED,
     PEAK,
+    SHARE,
 )
 
 __all__ = [
@@ -147,6 +148,7 @@ def read(
     for table in _tables(merged, fine, detail, since, wanted):
         _append(series, table)
     _straighten(series, since)
+    _fill_shares(series)
     return series
 
 
@@ -246,6 +248,22 @@ def _append(series: Series, table: Table) -> None:
     for known in series.values.values():
         if len(known) < len(series.times):
             known += [None] * (len(series.times) - len(known))
+
+
+def _fill_shares(series: Series) -> None:
+    """Where a rank told any share, an activity without one took no time: the rank had not begun it."""
+    of_rank: dict[str, list[str]] = {}
+    for name in series.values:
+        if name.endswith(SHARE):
+            of_rank.setdefault(name.partition(".")[0], []).append(name)
+    for names in of_rank.values():
+        late = [name for name in names if None in series.values[name]]
+        if late and len(names) > 1:
+            rows = zip(*(series.values[name] for name in names), strict=True)
+            told = [any(value is not None for value in row) for row in rows]
+            for name in late:
+                values = zip(series.values[name], told, strict=True)
+                series.values[name] = [0.0 if value is None and known else value for value, known in values]
 
 
 def _straighten(series: Series, since: float | None) -> None:

@@ -9,5 +9,8 @@ ABSENT = (NOT_SUPPORTED, NOT_ALLOWED, NOT_MEASURED)
 """Why a column has no values."""
 PEAK, LAST = "_peak", ".step"
 """Endings of columns of which intervals have the maximum, and the last value, instead of the mean."""
+SHARE = ".share"
+"""Ending of the columns of a rank's activities. An activity that the rank has not begun yet has no value: it took no
+time."""
 LONGEST_NAME = 128
 """Characters of a column's name, all of them printable."""

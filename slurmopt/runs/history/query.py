@@ -206,6 +206,7 @@ def hang_of(event: Event) -> dict[str, Any]:
         "node": text(event.get("node")),
         "step": as_int(event.get("step")),
         "seconds": number(event.get("seconds")),
+        "alike": as_int(event.get("alike")),
     }
 
 

@@ -84,6 +84,8 @@ def _hang(hang: dict[str, Any]) -> str:
     where = f" on {hang['node']}" if hang["node"] else ""
     after_step = f" after step {hang['step']:,}" if hang["step"] is not None else ""
     how_long = f" for {span(hang['seconds'])}" if hang["seconds"] is not None else ""
+    if (hang["alike"] or 1) > 1:
+        return f"hung: {hang['alike']} ranks went no further{after_step}; no step was made{how_long}"
     return f"hung: {rank}{where} was the first to stop{after_step}; no step was made{how_long}"
 
 

@@ -14,6 +14,8 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import stored_config
 from slurmopt.units import seconds
 
+_STILL_SECONDS, _STILL_STEPS = 30.0, 20.0
+
 
 @dataclass
 class Progress:
@@ -29,6 +31,8 @@ class Progress:
     interval: float | None = None
     """Seconds between two heartbeats; None where the heartbeat does not say."""
     phase: str | None = None
+    since_step: float | None = None
+    """Seconds from the last new step to the heartbeat, by the rank's clock."""
     awaits: str | None = None
     """What the rank waits for before its task starts."""
 
@@ -80,6 +84,7 @@ def from_heartbeat(beat: Heartbeat) -> Progress:
         heartbeat=number(beat.time),
         interval=number(beat.interval),
         phase=text(beat.phase),
+        since_step=_since_step(beat),
         awaits=text(beat.awaits) if not beat.outcome else None,
     )
 
@@ -92,10 +97,26 @@ def from_end_event(end: dict[str, Any]) -> Progress | None:
 
 
 def _rate(beat: Heartbeat, step: int | None) -> float | None:
-    first, since, now = as_int(beat.first_step), number(beat.first_step_time), number(beat.time)
-    if step is None or first is None or since is None or now is None or now <= since or step <= first:
+    """From the first reported step to the last one: what came after that, such as a hang or the last evaluation, does
+    not count. Heartbeats of earlier versions do not tell when the last one was made."""
+    first, since, until = as_int(beat.first_step), number(beat.first_step_time), number(beat.step_time or beat.time)
+    if step is None or first is None or since is None or until is None or until <= since or step <= first:
         return None
-    return (step - first) / (now - since)
+    return (step - first) / (until - since)
+
+
+def _since_step(beat: Heartbeat) -> float | None:
+    now, last = number(beat.time), number(beat.step_time)
+    return max(0.0, now - last) if now is not None and last is not None and not beat.outcome else None
+
+
+def stands_still(progress: Progress) -> bool:
+    """Whether a training makes no steps, though it is in none of its phases: for half a minute and for the time of
+    twenty steps."""
+    has_done_all = progress.total_steps is not None and (progress.step or 0) >= progress.total_steps
+    if progress.since_step is None or has_done_all or progress.phase != "running" or not progress.steps_per_second:
+        return False
+    return progress.since_step > max(_STILL_SECONDS, _STILL_STEPS / progress.steps_per_second)
 
 
 def _metrics(metrics: Any) -> dict[str, float]:

@@ -13,7 +13,7 @@ from slurmopt.runs.journal import FOREIGN
 from slurmopt.runs.options import run_arg
 from slurmopt.runs.status import budgets, checkpoints
 from slurmopt.runs.status.failure import failure
-from slurmopt.runs.status.progress import Progress, silent_after, silent_ranks
+from slurmopt.runs.status.progress import Progress, silent_after, silent_ranks, stands_still
 from slurmopt.runs.status.query import Status
 from slurmopt.runs.status.state import FAILED, age
 from slurmopt.runs.text_table import cut, table
@@ -124,6 +124,8 @@ def _why_final(status: Status) -> str:
 def _progress(status: Status) -> str:
     progress = status.progress
     rate = f"{human_count(progress.steps_per_second)} steps/s" if progress.steps_per_second is not None else ""
+    if status.alive and stands_still(progress) and progress.since_step is not None:
+        return f"step {steps(progress)}, no step for {human_seconds(progress.since_step)}"
     remaining = (
         f"about {human_seconds(progress.eta_seconds)} left" if progress.eta_seconds is not None and status.alive else ""
     )

@@ -193,6 +193,17 @@ def test_only_xids_that_nvidias_catalog_has_reset_the_gpu_or_lays_to_the_program
     assert [item.cause for item in diagnose(evidence(made)).findings] == ([cause] if cause else [])
 
 
+def test_a_hang_of_ranks_that_are_equally_far_accuses_none_of_them() -> None:
+    made, _ = wasteful.hang_in_a_collective()
+    made[0]["hang"]["alike"] = 8
+    found = the_one(*made)
+    assert (found.cause, found.rank, found.node) == ("collective", None, None)
+    assert found.summary == "A rank stopped at step 812, and the others waited for it in a collective"
+    assert "8 ranks are equally far: their stacks tell for which one the others wait, slurmopt logs --rank all" in (
+        found.evidence
+    )
+
+
 def test_the_page_lists_the_xids() -> None:
     page = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert f"({', '.join(map(str, RESET))})" in page

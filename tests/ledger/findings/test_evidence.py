@@ -55,6 +55,13 @@ def test_what_a_start_reads_is_none_of_the_loaders() -> None:
     assert means["cpu"] == pytest.approx(0.325), "of CPUs the mean counts"
 
 
+@pytest.mark.parametrize(("intervals", "told"), [(2, False), (3, True)])
+def test_what_is_read_is_told_by_three_intervals_at_least(intervals: int, told: bool) -> None:
+    rows = series(node__io_read=[4e7] * intervals, node__cpu=[0.1] * intervals)
+    rows.times, rows.seconds = [START + 110 + 50 * row for row in range(intervals)], [50.0] * intervals
+    assert ("io_read" in made(rows).nodes[0].means) == told
+
+
 def test_what_was_not_measured_is_no_zero() -> None:
     found = made(series(gpu1__sm=[None, None, 0.6], gpu1__dram=[None, None, None]))
     assert found.devices[1].means == {"sm": pytest.approx(0.6)}

@@ -56,8 +56,10 @@ def hangs(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
     if hang is None:
         return
     cause, summary, change = _signature(evidence, hang)
-    where = "" if hang.rank is None else f"rank {hang.rank}" + (f" on {hang.node}" if hang.node else "")
+    known = hang.rank is not None and hang.alike < 2
+    where = f"rank {hang.rank}" + (f" on {hang.node}" if hang.node else "") if known else ""
     lines = [f"no step for {human_seconds(hang.seconds)}"]
+    lines += [_by_their_stacks(hang)] if hang.alike > 1 else []
     lines += [f"{where} stopped first, in phase {hang.phase or 'unknown'}"] if where else []
     lines += [f"last step: {hang.step}"] if hang.step is not None else []
     lines += [f"silent: rank {named(hang.silent)}"] if hang.silent else []
@@ -69,8 +71,14 @@ def hangs(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
         evidence=tuple(lines),
         cost=evidence.hours(hang.seconds * sum(evidence.gpus.values()), *_stalled(evidence)),
         change=change,
-        node=hang.node,
-        rank=hang.rank,
+        node=hang.node if known else None,
+        rank=hang.rank if known else None,
+    )
+
+
+def _by_their_stacks(hang: HangFacts) -> str:
+    return (
+        f"{hang.alike} ranks are equally far: their stacks tell for which one the others wait, slurmopt logs --rank all"
     )
 
 
@@ -79,7 +87,7 @@ def _stalled(evidence: AttemptEvidence) -> tuple[str, ...]:
 
 
 def _signature(evidence: AttemptEvidence, hang: HangFacts) -> tuple[str, str, str]:
-    who = "A rank" if hang.rank is None else f"Rank {hang.rank}"
+    who = "A rank" if hang.rank is None or hang.alike > 1 else f"Rank {hang.rank}"
     if hang.rank in hang.silent:
         change = exclude(evidence, hang.node) if hang.node else "restart.hang_after=10m"
         return "silent", f"{who} was stopped: it sent no heartbeats any more", change

@@ -118,6 +118,9 @@ def _with_free_cpus(evidence: AttemptEvidence, node: NodeEvidence, cores: str, s
         one = f"{node.node}: {each:.1f} CPUs in use for each rank"
         return _Cause("few workers", finding.LIKELY, "one process prepares it while CPUs are free", (cores, one),
                       _workers(cpus))  # fmt: skip
+    if not {"disk_read", "io_read"} & node.means.keys():
+        unread = "what it reads was not measured for long enough"
+        return _Cause(None, finding.POSSIBLE, "the cause is unknown", (cores, unread), _workers(cpus))
     if reads >= LEAST_READS:
         sure = finding.LIKELY if disk >= DISK_READS or disk >= reads / 2 else finding.POSSIBLE
         return _Cause("storage", sure, "the storage delivers it too slowly", (cores, read), _workers(2 * cpus, 4))
