@@ -60,5 +60,5 @@ class Evidence:
         rank, node, seconds = (self.hang.get(name) for name in ("rank", "node", "seconds"))
         alike = self.hang.get("alike")
         if isinstance(alike, int) and alike > 1:
-            return f"no step for {seconds} s; which of {alike} ranks stopped first is not known: all are equally far"
+            return f"no step for {seconds} s; {alike} ranks are equally far, and which stopped first is not known"
         return f"no step for {seconds} s; rank {rank} on {node} stopped first"
