@@ -11,3 +11,5 @@ PEAK, LAST = "_peak", ".step"
 """Endings of columns of which intervals have the maximum, and the last value, instead of the mean."""
 LONGEST_NAME = 128
 """Characters of a column's name, all of them printable."""
+LONGEST_NODE = 255
+"""Characters of a node's name."""
