@@ -139,7 +139,7 @@ def _rows(series: Series, rank: str) -> list[tuple[float, float]]:
     found = []
     for row, (rate, seconds) in enumerate(zip(series.values[f"{rank}.steps"], series.seconds, strict=True)):
         stepping = sum(share[row] or 0.0 for share in shares) if shares else 1.0
-        if rate is not None and rate > 0 and stepping >= _LEAST_SHARE:
+        if rate is not None and rate > 0 and seconds > 0 and stepping >= _LEAST_SHARE:
             found.append((rate / stepping, seconds * stepping))
     return found
 
@@ -175,8 +175,17 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping) and value:
             found |= flat(value, f"{key}.")
         else:
-            found[key] = value
+            found[key] = _plain(value)
     return found
+
+
+def _plain(value: Any) -> Any:
+    """A value of a config as JSON has it: YAML has dates, bytes and sets too, and keys that are no texts."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)
 
 
 def differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
