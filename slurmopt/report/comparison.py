@@ -139,7 +139,7 @@ def _rows(series: Series, rank: str) -> list[tuple[float, float]]:
     found = []
     for row, (rate, seconds) in enumerate(zip(series.values[f"{rank}.steps"], series.seconds, strict=True)):
         stepping = sum(share[row] or 0.0 for share in shares) if shares else 1.0
-        if rate is not None and rate > 0 and seconds > 0 and stepping >= _LEAST_SHARE:
+        if rate is not None and rate > 0 and stepping >= _LEAST_SHARE and seconds * stepping > 0:
             found.append((rate / stepping, seconds * stepping))
     return found
 
@@ -159,7 +159,7 @@ def _of_rows(rows: Sequence[tuple[float, float]]) -> Speed:
 
 
 def _ratio(speed: Speed | None, first: Speed | None) -> tuple[float, float | None] | None:
-    if speed is None or first is None or first.mean <= 0:
+    if speed is None or first is None or first.mean <= 0 or speed.mean <= 0:
         return None
     ratio = speed.mean / first.mean
     if speed.error is None or first.error is None:

@@ -17,6 +17,7 @@ from report.test_gather import Run, T
 from slurmopt.commands.report import to_json
 from slurmopt.report.comparison import compared
 from slurmopt.report.gather import gather, gather_many
+from slurmopt.report.live import spark
 from slurmopt.report.output import comparison_text
 from slurmopt.report.output.page import page_of
 from slurmopt.report.output.text import lines
@@ -143,6 +144,7 @@ def test_curves_of_a_short_run_are_of_its_fine_rows(run: Run) -> None:
         (("rank0.steps", "gpu0.memory", "node.cpu"), [10.0, 5e-324, 5e-324, 5e-324], {}),
         (("gpu0.memory", "gpu0.power"), [10.0, 0, 0], {"gpus": [{"index": 0, "memory": 0, "power_limit": -5}]}),
         (("rank0.steps", "node.cpu"), [0, 1, 1], {}),
+        (("rank0.steps", "rank0.running.share"), [5e-324, 1, 0.5], {}),
     ],
 )
 def test_numbers_near_zero_end_neither_a_page_nor_a_comparison(
@@ -153,6 +155,17 @@ def test_numbers_near_zero_end_neither_a_page_nor_a_comparison(
     record = gather(run.folder)
     assert page_of(built(record)).rstrip().endswith("</html>")
     assert len(compared([(record, None), (record, 0)]).sides) == 2
+
+
+def test_ranks_that_spent_nearly_nothing_end_no_report(run: Run) -> None:
+    counted = {"steps": 100, "ddp_sampled": 3, "ddp_forward": 1, "ddp_backward": 2, "ddp_exposed": 1}
+    for rank in range(4):
+        run.beat(0, rank, T + 60, spent={"running": 5e-324}, counted=counted)
+    assert "DDP" in str(report_on(run.folder).abstentions)
+
+
+def test_the_line_of_a_gpu_shows_a_limit_near_zero_as_reached() -> None:
+    assert spark([0.0, None, 1.0], 5e-324).strip() == "▁ █"
 
 
 def test_a_node_that_is_no_text_ends_no_report_on_many_runs(run: Run) -> None:
