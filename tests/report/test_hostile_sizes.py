@@ -12,6 +12,7 @@ from report.test_gather import Run, T
 
 from slurmopt.config.composition import stored_yaml
 from slurmopt.report.output.page import page_of
+from slurmopt.report.records import run_attempts
 from slurmopt.report.run.build import report_on
 from slurmopt.run_folder.access.files import TooLarge
 from slurmopt.run_folder.attempts import attempts
@@ -140,3 +141,21 @@ def test_a_number_that_python_would_not_print_is_no_number_of_a_config(run: Run)
     run.folder.config.write_text(f"launch: {{name: 0x{'f' * 4000}}}\nresources: {{gpu_type: 0x{'f' * 4000}}}\n")
     assert any("config.yaml cannot be read" in note for note in report_on(run.folder).notes)
     assert stored_yaml.parse(f"a: 0x{'f' * 3000}", exact=False)["a"] > 0
+
+
+def test_of_many_attempts_with_many_nodes_the_newest_count(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_attempts, "_MOST_NODES", 10_500)
+    line = '{"time": %d, "event": "attempt", "attempt": %d, "job": "8", "nodes": "n[1-1000]", "gpus": 1}\n'
+    run.folder.events.write_text("".join(line % (T + 60 + at, at) for at in range(100)))
+    report = report_on(run.folder)
+    assert [row.number for row in report.attempts] == list(range(90, 100))
+    assert any(note.startswith("the first 90 attempts are left out") for note in report.notes)
+
+
+def test_texts_of_megabytes_make_no_page_of_megabytes(run: Run) -> None:
+    long = "x" * 3_000_000
+    run.folder.config.write_text(json.dumps({"launch": {"name": long}}))
+    told = [json.loads(line) for line in run.folder.events.read_text().splitlines()]
+    run.folder.events.write_text("".join(json.dumps({**one, "cause": long, "error": long}) + "\n" for one in told))
+    run.note(T + 150, "hang", attempt=0, node=long, phase=long, seconds=60, rank=1)
+    assert len(page_of(report_on(run.folder))) < 200_000

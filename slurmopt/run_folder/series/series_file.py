@@ -145,11 +145,10 @@ class SeriesFile:
     def tables(self, after: float | None = None, wanted: Callable[[str], bool] | None = None) -> Iterator[Table]:
         """All rows; or those behind the row that ended at `after`, and where there is none, those that ended later.
         `wanted`: which columns. Raises TooLarge where they are more than any sampler writes."""
-        left = MOST_VALUES
-        for columns, data in self._parts if after is None else self._behind(after):
-            left -= data.count(b",") + data.count(b"[")
-            if left < 0:  # before any of them takes memory
-                raise TooLarge(errno.EFBIG, f"it has more than {MOST_VALUES:,} values", str(self._path))
+        parts = self._parts if after is None else self._behind(after)
+        if sum(data.count(b",") + data.count(b"[") for _, data in parts) > MOST_VALUES:  # before they take memory
+            raise TooLarge(errno.EFBIG, f"it has more than {MOST_VALUES:,} values", str(self._path))
+        for columns, data in parts:
             rows = _numbers(data, len(columns) + 2)
             if rows:
                 table = _table(columns, rows, wanted)
