@@ -11,6 +11,7 @@ import pytest
 from report.test_gather import Run, T
 
 from slurmopt.config.composition import stored_yaml
+from slurmopt.report.gather import gather
 from slurmopt.report.output.page import page_of
 from slurmopt.report.records import run_attempts
 from slurmopt.report.run.build import report_on
@@ -159,3 +160,14 @@ def test_texts_of_megabytes_make_no_page_of_megabytes(run: Run) -> None:
     run.folder.events.write_text("".join(json.dumps({**one, "cause": long, "error": long}) + "\n" for one in told))
     run.note(T + 150, "hang", attempt=0, node=long, phase=long, seconds=60, rank=1)
     assert len(page_of(report_on(run.folder))) < 200_000
+
+
+def test_of_a_heartbeat_of_megabytes_little_is_kept(run: Run) -> None:
+    beat = json.loads(run.folder.heartbeat(0, 0).read_text())
+    many = {f"{'x' * 300}{at}": [] for at in range(10_000)}
+    odd = {"outcome": {**beat["outcome"], **many}, "metrics": {**many, "loss": 1.0}, "gpus": ["GPU-0", *[[]] * 10_000]}
+    run.folder.heartbeat(0, 0).write_text(json.dumps({**beat, **odd, "phases": {str(at): at for at in range(10_000)}}))
+    record = gather(run.folder)
+    assert len(str(record.heartbeats[0][0])) < 50_000
+    assert record.heartbeats[0][0].metrics == {"loss": 1.0}
+    assert all(one.ended for one in record.attempts[0].ranks)
