@@ -52,7 +52,8 @@ class Incoming:
             self.seconds = number(value.get("seconds")) or self.seconds
             return None
         at, step, numbers = value
-        return Record(number(at) or 0.0, as_int(step), {_encodable(name): float(each) for name, each in numbers.items()})
+        values = {_encodable(name): float(each) for name, each in numbers.items()}
+        return Record(number(at) or 0.0, as_int(step), values)
 
 
 def _encodable(name: str) -> str:

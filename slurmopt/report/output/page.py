@@ -158,9 +158,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        one_line=shown, percent=words.percent, moment=words.moment, slug=slug, span=words.span
-    )
+    environment.filters.update(one_line=shown, percent=words.percent, moment=words.moment, slug=slug, span=words.span)
     environment.globals.update(
         quantity=words.quantity, reading=words.reading, cause_class=cause_class, table_rows=table_rows,
         attempt_text=text.attempt_text, finding_cost=text.finding_cost,

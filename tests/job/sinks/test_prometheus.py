@@ -250,7 +250,8 @@ def test_clients_that_send_a_byte_at_a_time_hold_up_neither_others_nor_the_end(
 
 def test_a_name_with_half_a_character_ends_no_file(tmp_path: Path) -> None:
     read, write = os.pipe()
-    os.write(write, (json.dumps([1.0, 5, {"loss/\udc80": 1.0, "loss/\udc81": 2.0, "x": 3.0}]) + "\n").encode())
+    metrics = {os.fsdecode(b"loss/" + bytes([byte])): 1.0 for byte in (0x61, 0x80, 0x81)}
+    os.write(write, (json.dumps([1.0, 5, metrics]) + "\n").encode())
     (record,) = Incoming(read).read()
     folder = tmp_path / "textfile"
     folder.mkdir()
