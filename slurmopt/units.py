@@ -12,6 +12,10 @@ _STEPS = re.compile(r"(\d{1,15})(?:\s*steps?)?")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", re.IGNORECASE)
 _LONGEST = 10 * 366 * 86400
 """Ten years. More is a mistake, and overflows 32-bit counters."""
+_MOST_BYTES = 2.0**60
+"""No node has as much."""
+_LONGEST_TEXT = 100
+"""Characters of a time."""
 TIME_FORMS = 'minutes, "MM:SS", "HH:MM:SS", "D-HH", "D-HH:MM:SS", or words such as "90m", "4h", "1d 12h"'
 INTERVAL_FORMS = 'a number of steps such as 50, a time with a unit such as "10min", or auto'
 MEMORY_FORMS = 'a number with K, M, G or T such as "80GB" (powers of 1024, as in Slurm; a bare number is megabytes)'
@@ -23,11 +27,11 @@ def seconds(text: str | int | float) -> int:
     Raises ValueError naming the valid forms. "UNLIMITED" is not a time here: ask for the limit you want.
     """
     text = str(text).strip().lower()
-    total = _slurm_time(text)
-    if total is None:
+    total = _slurm_time(text) if len(text) <= _LONGEST_TEXT else None
+    if total is None and len(text) <= _LONGEST_TEXT:
         total = _words_time(text)
     if total is None:
-        raise ValueError(f"not a time: {text!r}; valid are {TIME_FORMS}")
+        raise ValueError(f"not a time: {text[:_LONGEST_TEXT]!r}; valid are {TIME_FORMS}")
     if not 0 < total <= _LONGEST:
         raise ValueError(f"not a time: {text!r}; valid are 1 second to ten years")
     return total
@@ -74,7 +78,7 @@ def _words_time(text: str) -> int | None:
             return None
         total += float(match[1]) * _TIME_UNITS[match[2]]
         rest = rest[match.end() :].strip()
-    return int(total) if text else None
+    return int(min(total, 2.0 * _LONGEST)) if text else None  # infinity is no int
 
 
 def slurm_time(total_seconds: int) -> str:
@@ -90,6 +94,8 @@ def mebibytes(text: str | int | float) -> int:
     if match is None:
         raise ValueError(f"not a memory size: {str(text)!r}; valid is {MEMORY_FORMS}")
     exponent = " KMGTP".index((match[2] or "M").upper())
+    if float(match[1]) * 1024**exponent > _MOST_BYTES:
+        raise ValueError(f"not a memory size: {str(text)[:40]!r}; valid is up to 1 EiB")
     # Slurm rounds kilobytes up to a whole megabyte.
     return max(1, -int(-float(match[1]) * 1024**exponent // 1024**2)) if float(match[1]) else 0
 

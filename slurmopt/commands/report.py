@@ -194,7 +194,7 @@ def _write(path: Path, page: str) -> None:
     if not path.absolute().parent.is_dir():
         raise InputError(f"report: --html {one_line(str(path))}: there is no folder {one_line(str(path.parent))}")
     replace_text(path.absolute(), page, mode=0o600)
-    print(path)
+    print(one_line(str(path)))
 
 
 def _open(path: Path) -> None:

@@ -167,7 +167,7 @@ def _rows(series: Series, rank: str) -> list[tuple[float, float]]:
     found = []
     for row, (rate, seconds) in enumerate(zip(series.values[f"{rank}.steps"], series.seconds, strict=True)):
         stepping = sum(share[row] or 0.0 for share in shares) if shares else 1.0
-        if rate is not None and rate > 0 and stepping >= _LEAST_SHARE:
+        if rate is not None and rate > 0 and stepping >= _LEAST_SHARE and seconds * stepping > 0:
             found.append((rate / stepping, seconds * stepping))
     return found
 
@@ -187,7 +187,7 @@ def _of_rows(rows: Sequence[tuple[float, float]]) -> Speed:
 
 
 def _ratio(speed: Speed | None, first: Speed | None) -> tuple[float, float | None] | None:
-    if speed is None or first is None or first.mean <= 0:
+    if speed is None or first is None or first.mean <= 0 or speed.mean <= 0:
         return None
     ratio = speed.mean / first.mean
     if speed.error is None or first.error is None:
@@ -203,8 +203,17 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping) and value:
             found |= flat(value, f"{key}.")
         else:
-            found[key] = value
+            found[key] = _plain(value)
     return found
+
+
+def _plain(value: Any) -> Any:
+    """A value of a config as JSON has it: YAML has dates, bytes and sets too, and keys that are no texts."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)
 
 
 def differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

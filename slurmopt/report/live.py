@@ -139,10 +139,8 @@ def _recent(series: Series, places: list[str], what: str) -> list[float | None]:
 def spark(values: list[float | None], most: float | None) -> str:
     """The values as a row of blocks, from 0 to `most` (by default the largest); a blank where there is none."""
     top = most or max((value for value in values if value is not None), default=0.0) or 1.0
-    shown = "".join(
-        " " if value is None else _SPARKS[min(7, max(0, int(8 * value / top)))] for value in values[-_POINTS:]
-    )
-    return shown.rjust(_POINTS)
+    shares = [None if value is None else min(1.0, max(0.0, value / top)) for value in values[-_POINTS:]]
+    return "".join(" " if share is None else _SPARKS[min(7, int(8 * share))] for share in shares).rjust(_POINTS)
 
 
 def _aligned(rows: list[list[str]]) -> list[StyledLine]:

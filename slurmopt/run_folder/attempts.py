@@ -23,6 +23,9 @@ _PASSED_OVER = re.compile(
     rb'"event": "checkpoint(?:-pruned"|", "attempt": \d{1,9}, "step": \d{1,15}, "tier": "(?:' + _ON_NODE + rb')")'
 )
 
+_LONGEST = 4096
+"""Bytes of a line on a checkpoint before its words, and behind them; ours have some hundred."""
+
 
 @dataclass(slots=True)
 class Attempt:
@@ -106,29 +109,35 @@ def lines_on_attempts(path: Path) -> Iterator[bytes]:
         if not of_checkpoints:
             yield from block.splitlines()
             continue
-        durable = _DURABLE.findall(block)
+        durable = [(int(match[1]), int(match[2]), match.start()) for match in _DURABLE.finditer(block)]
         plain = len(durable) + len(_PASSED_OVER.findall(block)) == of_checkpoints
         for line in block.splitlines():
             if events.OF_CHECKPOINTS not in line or not (plain or _DURABLE.search(line) or _PASSED_OVER.search(line)):
                 yield line
-        for attempt in dict.fromkeys(attempt for attempt, _ in durable):
-            newest = max(int(step) for one, step in durable if one == attempt)
-            yield _line_of_checkpoint(block, int(attempt), newest)
+        newest: dict[int, tuple[int, int]] = {}
+        for attempt, step, place in durable:
+            if attempt not in newest or step > newest[attempt][0]:
+                newest[attempt] = step, place
+        for attempt, (step, place) in newest.items():
+            yield _line_of_checkpoint(block, attempt, step, place)
 
 
-def _line_of_checkpoint(block: bytes, attempt: int, step: int) -> bytes:
-    """The first line of the block that tells of that checkpoint on shared storage; what is needed of it, where the line
-    is torn."""
+def _line_of_checkpoint(block: bytes, attempt: int, step: int, place: int) -> bytes:
+    """The line of the block that tells at `place` of that checkpoint on shared storage; what is needed of it, where the
+    line is torn."""
+    first, last = max(0, place - _LONGEST), place + _LONGEST
+    begin, stop = block.rfind(b"\n", first, place) + 1, block.find(b"\n", place, last)
+    line = block[max(begin, first) : stop if stop >= 0 else last]
+    if line.startswith(b"{") and line.endswith(b"}"):
+        return line
     start = b'"event": "checkpoint", "attempt": %d, "step": %d, "tier": "' % (attempt, step)
-    places = [block.find(start + kind.encode() + b'"') for kind in shared_kinds()]
-    first = min((place for place in places if place >= 0), default=-1)
-    line = block[block.rfind(b"\n", 0, first) + 1 :].partition(b"\n")[0] if first >= 0 else b""
-    return line if line.endswith(b"}") else b"{" + start + shared_kinds()[0].encode() + b'"}'
+    return b"{" + start + shared_kinds()[0].encode() + b'"}'
 
 
 def of_events(journal: Iterable[Event]) -> list[Attempt]:
     """All attempts that the events tell of."""
     attempts: dict[int, Attempt] = {}
+    since_retry: list[Attempt] = []
     queued: float | None = None
     latest: Attempt | None = None
     for event in journal:
@@ -137,16 +146,19 @@ def of_events(journal: Iterable[Event]) -> list[Attempt]:
             queued = when
         elif word == "attempt" and (claimed := as_int(event.get("attempt"))) is not None:
             latest = attempts[claimed] = begun(event, claimed, queued)
+            since_retry.append(latest)
             queued = None  # where it dies without a word, nobody noted since when the next one waits
         elif word == "retry":
-            for attempt in attempts.values():
+            for attempt in since_retry:
                 attempt.since_retry = False
+            since_retry.clear()
         elif word in ("cancel", "cancel-failed") and latest is not None:
             latest.cancelled = word == "cancel"
         else:
             about = attempts.get(as_int(event.get("attempt")) if "attempt" in event else -1)  # type: ignore[arg-type]
             if word == "end" and about is None and (claimed := as_int(event.get("attempt"))) is not None:
                 about = attempts[claimed] = Attempt(claimed)  # its `attempt` line was lost; the verdict stands
+                since_retry.append(about)
             if about is not None:
                 take(about, event)
         if word in ("requeue", "end") and "by" not in event:

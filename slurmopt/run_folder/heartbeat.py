@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from slurmopt.run_folder.access.files import read_json, replace_json
 from slurmopt.run_folder.heartbeat_silence import DEFAULT_INTERVAL, silent_after
 from slurmopt.run_folder.json_values import as_int, from_fields, number
+
+_MOST_ITEMS, _LONGEST = 1000, 255
+"""Items of a field, and characters of a text, that `slim` keeps."""
 
 
 @dataclass
@@ -91,6 +95,25 @@ def read(path: Path) -> Heartbeat | None:
         return from_fields(Heartbeat, value)
     except TypeError:  # written by a foreign hand: it lacks what every heartbeat has
         return None
+
+
+def slim(beat: Heartbeat) -> Heartbeat:
+    """The heartbeat without long texts and nested values, for those who keep thousands of them: anybody may have
+    written megabytes into each."""
+    return Heartbeat(**{item.name: _slim(getattr(beat, item.name)) for item in fields(beat)})
+
+
+def _slim(value: Any) -> Any:
+    if isinstance(value, dict):
+        plain = ((str(name)[:_LONGEST], item) for name, item in value.items() if _is_plain(item))
+        return dict(islice(plain, _MOST_ITEMS))
+    if isinstance(value, list):
+        return [item for item in value[:_MOST_ITEMS] if _is_plain(item)]
+    return value[:_LONGEST] if isinstance(value, str) else value
+
+
+def _is_plain(value: Any) -> bool:
+    return len(value) <= _LONGEST if isinstance(value, str) else not isinstance(value, (dict, list))
 
 
 def last_step(beats: Mapping[int, Heartbeat]) -> int | None:

@@ -46,7 +46,7 @@ def of_heartbeats(beats: Iterable[Heartbeat]) -> dict[str, Any] | None:
     if not known:
         return None
     first = min(known, key=lambda beat: number(beat.first_step_time) or float("inf"))
-    gpus = {(beat.node, name) for beat in known if isinstance(beat.gpus, list) for name in map(text, beat.gpus)}
+    gpus = {(text(beat.node), name) for beat in known if isinstance(beat.gpus, list) for name in map(text, beat.gpus)}
     told = TimeSpent(
         ranks=len(known),
         world_size=as_int(known[0].world_size),

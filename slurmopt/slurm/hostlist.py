@@ -9,6 +9,8 @@ MAX_HOSTS = 65536
 """The most names in one expression, as in Slurm."""
 
 _LONGEST = 60
+_LONGEST_NAME = 255
+"""Characters of a name, in DNS too. Of longer ones in a foreign journal, 65,536 would fill the memory."""
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -44,6 +46,8 @@ def _expand_item(item: str, room: int) -> list[str]:
         room //= len(choices[-1])
     if room < 1:
         raise ValueError(f"more than {MAX_HOSTS} nodes: {_shown(item)}")
+    if sum(max(map(len, choice)) for choice in choices) > _LONGEST_NAME:
+        raise ValueError(f"a name is longer than {_LONGEST_NAME} characters: {_shown(item)}")
     return ["".join(parts) for parts in product(*choices)]
 
 
@@ -58,6 +62,8 @@ def _numbers(ranges: str, item: str, room: int) -> list[str]:
         if match is None:
             raise ValueError(f"{_shown(part)} is not a number or range, in {_shown(item)}")
         first, last = match[1], match[2] or match[1]
+        if len(first) > _LONGEST_NAME:
+            raise ValueError(f"{_shown(first)} is no number of a node, in {_shown(item)}")
         if int(last) < int(first):
             raise ValueError(f"the range {_shown(part)} runs backwards, in {_shown(item)}")
         if int(last) - int(first) >= room - len(numbers):

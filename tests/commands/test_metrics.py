@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import sys
 import types
 from pathlib import Path
@@ -15,7 +16,9 @@ import pytest
 from slurmopt.cli import main
 from slurmopt.job.monitor.series_writer import SeriesWriter
 from slurmopt.run_folder import events
+from slurmopt.run_folder.access.files import NotRegular
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs.metrics.files import new_file
 
 START = 1_800_000_000.0
 ABSENT = {"gpu0.sm": "not supported", "gpu1.sm": "not supported", "gpu0.others": "not allowed"}
@@ -192,3 +195,18 @@ def test_parquet(run: RunFolder, capsys: pytest.CaptureFixture[str], tmp_path: P
     assert table.schema.field("gpu0.sm").metadata == {b"absent": b"not supported"}
     assert (tmp_path / "out.parquet").stat().st_mode & 0o027 == 0
     assert "cannot be written" in refused(capsys, "mine", "--parquet", str(tmp_path / "no" / "out"))
+
+
+def test_a_file_of_values_is_not_written_through_what_is_in_its_place(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("mine")
+    link.symlink_to(target)
+    with new_file(link) as file:
+        file.write(b"new")
+    assert (target.read_text(), link.read_text(), link.is_symlink()) == ("mine", "new", False)
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(NotRegular), new_file(tmp_path / "fifo"):
+        pass
+    with pytest.raises(ZeroDivisionError), new_file(tmp_path / "half"):
+        _ = 1 / 0
+    assert {path.name for path in tmp_path.iterdir()} == {"target", "link", "fifo"}

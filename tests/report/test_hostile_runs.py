@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from report.test_gather import Run, T
 
-from slurmopt.report.gather import gather
+from slurmopt.commands.report import to_json
+from slurmopt.report.comparison import compared
+from slurmopt.report.gather import gather, gather_many
+from slurmopt.report.live import spark
+from slurmopt.report.output import comparison_text
 from slurmopt.report.output.page import page_of
 from slurmopt.report.output.text import lines
 from slurmopt.report.run.build import built, report_on
+from slurmopt.run_folder.series.series import read as series_of
+from slurmopt.runs.metrics.files import write_csv
+from slurmopt.runs.metrics.query import load
 
 CODE = '\x1b[2J</script><script>alert(1)</script>" onload="x'
 
@@ -81,6 +91,8 @@ def test_text_of_a_run_is_neither_run_nor_obeyed(run: Run) -> None:
     assert "\x1b" not in page
     assert "<script>alert" not in page
     assert 'onload="' not in page
+    found = compared([(gather(run.folder), None), (gather(run.folder), 0)])
+    assert "\x1b" not in "".join(text for line in comparison_text.lines(found, 80) for text, _ in line)
 
 
 def test_a_report_says_why_gpus_were_not_measured_and_that_no_steps_were_reported(run: Run) -> None:
@@ -132,3 +144,69 @@ def test_curves_of_a_short_run_are_of_its_fine_rows(run: Run) -> None:
     recent.write_text("\n".join([head, *map(json.dumps, fine)]) + "\n")
     (cores,) = (panel for panel in report_on(run.folder).panels if "CPU" in panel.title)
     assert len({value for value in cores.lines[0].values if value is not None}) > 5, "not one flat line"
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "facts"),
+    [
+        (("rank0.steps", "gpu0.memory", "node.cpu"), [10.0, 5e-324, 5e-324, 5e-324], {}),
+        (("gpu0.memory", "gpu0.power"), [10.0, 0, 0], {"gpus": [{"index": 0, "memory": 0, "power_limit": -5}]}),
+        (("rank0.steps", "node.cpu"), [0, 1, 1], {}),
+        (("rank0.steps", "rank0.running.share"), [5e-324, 1, 0.5], {}),
+    ],
+)
+def test_numbers_near_zero_end_neither_a_page_nor_a_comparison(
+    run: Run, columns: tuple[str, ...], row: list[float], facts: dict[str, Any]
+) -> None:
+    rows = [[T + 70 + at, *row] for at in range(20)]
+    run.series(0, "node1", rows, list(columns), facts={"gpus": [{"index": 0}], **facts})  # type: ignore[arg-type]
+    record = gather(run.folder)
+    assert page_of(built(record)).rstrip().endswith("</html>")
+    assert len(compared([(record, None), (record, 0)]).sides) == 2
+
+
+def test_ranks_that_spent_nearly_nothing_end_no_report(run: Run) -> None:
+    counted = {"steps": 100, "ddp_sampled": 3, "ddp_forward": 1, "ddp_backward": 2, "ddp_exposed": 1}
+    for rank in range(4):
+        run.beat(0, rank, T + 60, spent={"running": 5e-324}, counted=counted)
+    assert "DDP" in str(report_on(run.folder).abstentions)
+
+
+def test_the_line_of_a_gpu_shows_a_limit_near_zero_as_reached() -> None:
+    assert spark([0.0, None, 1.0], 5e-324).strip() == "▁ █"
+
+
+def test_a_node_that_is_no_text_ends_no_report_on_many_runs(run: Run) -> None:
+    told = run.folder.events.read_text().splitlines()
+    run.folder.events.write_text("".join(line + "\n" for line in told if '"end"' not in line))
+    for rank in range(4):
+        run.beat(0, rank, T + 60, node=["node1"])
+    (brief,), _ = gather_many([run.folder])
+    assert brief.ledger.allocated == gather(run.folder).ledger.allocated
+
+
+def test_what_yaml_has_beyond_json_can_be_compared(run: Run) -> None:
+    run.folder.config.write_text("a: 2026-01-01\nb: [{2026-01-01: 1}]\nc: !!binary aGk=\nd: !!set {x}\ne: .nan\n")
+    other = Run(run.folder.path.parent / "two")
+    other.begin(0, T + 60)
+    other.folder.config.write_text("a: 2\n")
+    found = compared([(gather(run.folder), None), (gather(other.folder), None)])
+    told = json.loads(to_json(asdict(found)))["config"]
+    assert told["a"] == ["2026-01-01", 2]
+    assert told["b"] == [[{"2026-01-01": 1}], None]
+    shown = "\n".join("".join(text for text, _ in line) for line in comparison_text.lines(found, 80))
+    assert "2026-01-01" in shown
+
+
+def test_no_cell_of_a_table_is_a_formula(run: Run) -> None:
+    run.series(0, "node1", [[T + 70, 10.0, 5.0, 6.0]], ["=1+1", "gpu0.util"])  # type: ignore[arg-type]
+    found = series_of(run.folder.series(0, "node1"))
+    assert found is not None
+    assert found.values == {}
+    run.series(0, "node1", [[T + 70, 10.0, 5.0]], ["gpu0.util"])
+    path = run.folder.series(0, "node1")
+    path.write_text(path.read_text().replace('"node": "node1"', '"node": "=1+1"'))
+    run.folder.attempt_logs(0).mkdir(parents=True)
+    out = io.StringIO()
+    write_csv(load(run.folder), out)
+    assert [line[0] for line in out.getvalue().splitlines()] == ["n", "?"]

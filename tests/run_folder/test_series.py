@@ -158,7 +158,7 @@ def test_what_is_no_file_is_told_and_what_is_not_there_is_none(path: Path, recen
 
 
 def test_more_values_than_any_sampler_writes_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series_file, "_MOST_VALUES", 10)
+    monkeypatch.setattr(series_file, "MOST_VALUES", 10)
     write(path, header("a"), *(row(at, 1) for at in range(11)))
     with pytest.raises(TooLarge):
         series.read(path)

@@ -39,6 +39,12 @@ def test_a_list_beyond_all_measure_is_an_error(text: str) -> None:
         expand(text)
 
 
+@pytest.mark.parametrize("text", ["a" * 256, "a" * 250 + "[1-65536]-x", f"n[{'0' * 300}1-2]"])
+def test_a_name_that_no_host_has_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"longer than 255|is no number"):
+        expand(text)
+
+
 @given(
     st.lists(
         st.tuples(

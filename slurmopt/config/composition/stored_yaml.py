@@ -22,8 +22,9 @@ _TOO_DEEP = "it is nested too deeply"
 _INDICATORS = "[{-?:"
 _HARMLESS_DEPTH = 1000
 _LONGEST = 40
-_MOST_DIGITS = 4300
-"""Python's own limit. The time to parse a base 60 number, such as 1:30:00, is quadratic in the number of digits."""
+_MOST_DIGITS = 3500
+"""Python prints numbers of up to 4300 digits, and of hexadecimal ones each counts for 1.2. The time to parse a base 60
+number, such as 1:30:00, is quadratic in the number of digits."""
 
 
 def load(path: Path, exact: bool = True, mine: bool = False) -> Any:

@@ -52,4 +52,11 @@ class Incoming:
             self.seconds = number(value.get("seconds")) or self.seconds
             return None
         at, step, numbers = value
-        return Record(number(at) or 0.0, as_int(step), {str(name): float(each) for name, each in numbers.items()})
+        values = {_encodable(name): float(each) for name, each in numbers.items()}
+        return Record(number(at) or 0.0, as_int(step), values)
+
+
+def _encodable(name: str) -> str:
+    """The name of a metric as UTF-8 has it. One that a training made of the name of a file may have half characters,
+    with which no sink could write anything."""
+    return name.encode("utf-8", "backslashreplace").decode()

@@ -86,7 +86,7 @@ class RankEvidence:
     def step_seconds(self) -> float | None:
         """The mean duration of a step without evaluations and saves; None where no steps were reported."""
         stepping = self.seconds("running", "communication", "input")
-        return stepping / self.steps if self.steps > 0 and stepping > 0 else None
+        return (stepping / self.steps or None) if self.steps > 0 and stepping > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,7 +95,7 @@ def _cut(values: list[str], most: int) -> list[str]:
 def _short(comparison: Comparison) -> Iterator[list[str]]:
     sides = comparison.sides
     facts: list[tuple[str, Callable[[Side], str]]] = [
-        ("state", lambda side: side.state),
+        ("state", lambda side: one_line(side.state)),
         ("attempts", lambda side: f"{side.attempts}"),
         ("ran", lambda side: human_seconds(side.seconds)),
         ("allocated", lambda side: words.device_time(side.device_seconds, side.unit)),

@@ -24,6 +24,8 @@ MOST_ATTEMPTS = 256
 MOST_NODES = 256
 """Rows of the table of nodes; the others are in `--json`."""
 _TABLE_ROWS = 25
+_LONGEST = 4000
+"""Characters of a line."""
 _GOOD = ("finished",)
 _SITE = ("preemption", "requeued", "time limit", "asked", "cancelled")
 
@@ -110,6 +112,12 @@ def slug(name: str) -> str:
     return "b-" + "".join(letter if letter.isalnum() else "-" for letter in name)
 
 
+def shown(text: str) -> str:
+    """Text of a run, which may be of megabytes, as one line of the page."""
+    line = one_line(text)
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
+
+
 def table_rows(panel: Panel) -> list[tuple[str, list[str]]]:
     """The curves of a panel as a short table: time, and the value of each line."""
     few = pictures.thinned(panel, _TABLE_ROWS)
@@ -150,9 +158,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        one_line=one_line, percent=words.percent, moment=words.moment, slug=slug, span=words.span
-    )
+    environment.filters.update(one_line=shown, percent=words.percent, moment=words.moment, slug=slug, span=words.span)
     environment.globals.update(
         quantity=words.quantity, reading=words.reading, cause_class=cause_class, table_rows=table_rows,
         attempt_text=text.attempt_text, finding_cost=text.finding_cost,

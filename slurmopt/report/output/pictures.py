@@ -146,7 +146,7 @@ def nice_top(highest: float) -> float:
     if not (highest > 0 and math.isfinite(highest)):
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest))
-    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= highest)
+    return next((factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= highest), 1.0)
 
 
 def thinned(panel: Panel, most: int = MOST_POINTS) -> Panel:

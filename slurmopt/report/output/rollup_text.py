@@ -11,6 +11,8 @@ from slurmopt.report.rollup import RollUp, Spread
 from slurmopt.report.run import words
 
 MOST_ROWS = 15
+_LONGEST = 100
+"""Characters of a cause."""
 
 
 def lines(rollup: RollUp, width: int) -> list[StyledLine]:
@@ -63,8 +65,9 @@ def _completed(rollup: RollUp) -> str:
 
 
 def _causes(rollup: RollUp) -> str:
-    told = ", ".join(f"{one_line(cause)} {count:,}" for cause, count in rollup.causes.items())
-    return f"; they ended by: {told}" if told else ""
+    shown = [f"{one_line(cause)[:_LONGEST]} {count:,}" for cause, count in list(rollup.causes.items())[:MOST_ROWS]]
+    more = [f"and {len(rollup.causes) - MOST_ROWS:,} more"] if len(rollup.causes) > MOST_ROWS else []
+    return f"; they ended by: {', '.join([*shown, *more])}" if shown else ""
 
 
 def _spread(spread: Spread | None, what: str) -> str:

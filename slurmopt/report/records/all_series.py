@@ -25,6 +25,8 @@ _NOT_SHOWN = frozenset(
 )
 """Columns, without the number of the GPU or rank, that no report looks at: a third of those of a large run."""
 _FEWEST_ROWS = 12
+_MOST_KEPT = 32_000_000
+"""Values of all together: about a gigabyte. The fewest rows of 10,000 nodes have fewer."""
 _MOST_SAMPLES = 40_000
 """Of all ranks together."""
 _FEWEST_SAMPLES = 8
@@ -62,9 +64,14 @@ def read_all(run: RunFolder, attempts: Sequence[int], problems: list[str]) -> di
     def read(node: _Node) -> _Read:
         return _read(run, node, len(nodes))
 
+    kept = 0
     for node, one in zip(nodes, parallel_map(read, nodes) if len(nodes) > _FEW else map(read, nodes), strict=True):
         if one.problem is not None:
             problems.append(one.problem)
+        kept += 0 if one.series is None else len(one.series.times) * len(one.series.values)
+        if kept > _MOST_KEPT:
+            problems.append(f"all series together have more than {_MOST_KEPT:,} values: only the first ones are read")
+            break
         if one.series is not None:
             found[node.attempt].nodes[node.name] = one.series
             found[node.attempt].samples |= one.samples

@@ -100,6 +100,8 @@ def _per_node(cpus: str, nodes: int) -> list[int] | None:
         if match is None:
             return None
         found += [int(match[1])] * min(int(match[2] or 1), nodes)
+        if len(found) > nodes:
+            return None
     return found * nodes if len(found) == 1 else found if len(found) == nodes else None
 
 

@@ -144,7 +144,7 @@ def heartbeats(
         if beat is None:
             unread.append(str(rank))
         else:
-            found[rank] = beat
+            found[rank] = heartbeat.slim(beat)
     if unread:
         shown = ", ".join(unread[:3]) + (f" and {len(unread) - 3} more" if len(unread) > 3 else "")
         problems.append(f"attempt {attempt}: the heartbeats of these ranks cannot be read: {shown}")

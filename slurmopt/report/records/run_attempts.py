@@ -14,7 +14,11 @@ from slurmopt.run_folder import events
 from slurmopt.run_folder.attempts import Attempt, Event
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs.history.timeline import node_count
 from slurmopt.runs.status.query import Status
+
+_MOST_NODES = 1_000_000
+"""Of all attempts together; those of a journal of somebody else would fill the memory."""
 
 
 def fill(record: RunRecord, reading: Reading) -> None:
@@ -30,7 +34,11 @@ def fill(record: RunRecord, reading: Reading) -> None:
 
 def add_attempts(record: RunRecord, run: RunFolder, journal: Sequence[Event], reading: Reading) -> None:
     """Adds the attempts that a journal tells of. `run`: has the other files of them."""
-    found = journal_attempts.of_events(journal)
+    told = journal_attempts.of_events(journal)
+    found = _newest(told)
+    if len(found) < len(told):
+        left_out = f"the first {len(told) - len(found):,} attempts are left out"
+        record.problems.append(f"{left_out}: all together have more than {_MOST_NODES:,} nodes")
     started = {as_int(event.get("attempt")): event for event in journal if event["event"] == "attempt"}
     queued = _queue_times(found)
     reading.begin(run, [attempt.number for attempt in found], record)
@@ -39,6 +47,16 @@ def add_attempts(record: RunRecord, run: RunFolder, journal: Sequence[Event], re
         read = reading.of_attempt(run, attempt, event, record)
         sources = Sources(attempt, event, read.beats, read.series, read.samples, read.resources, read.told)
         _add(record, sources, queued[attempt.number], _now(record.status, attempt, attempt is found[-1]))
+
+
+def _newest(found: list[Attempt]) -> list[Attempt]:
+    """The newest attempts, as many as have the most nodes together."""
+    left = _MOST_NODES
+    for at in reversed(range(len(found))):
+        left -= node_count(found[at].nodes)
+        if left < 0:
+            return found[at + 1 :]
+    return found
 
 
 def _add(record: RunRecord, sources: Sources, queued: float | None, now: float | None) -> None:

@@ -161,7 +161,7 @@ def _attempt(entry: Entry, found: AttemptRecord | None, accounts: AttemptLedger 
         first_step=entry.base,
         last_step=entry.last,
         steps_lost=entry.lost,
-        cause=None if entry.cause is None else one_line(entry.cause),
+        cause=None if entry.cause is None else one_line(entry.cause)[:_LONGEST_REASON],
         error=None if error is None or entry.cause == "finished" else one_line(error)[:300],
         seconds=entry.seconds,
         device_seconds=None if accounts is None else accounts.allocated / _MILLISECONDS,

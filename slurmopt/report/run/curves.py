@@ -156,4 +156,4 @@ def _top(kind: _Kind, nodes: Sequence[NodeSeries]) -> float | None:
     fact = {"gpu.memory": "memory", "gpu.power": "power_limit"}.get(kind.column)
     if fact is None:
         return None
-    return max((limit for node in nodes if (limit := node.of_gpus(fact)) is not None), default=None)
+    return max((limit for node in nodes if (limit := node.of_gpus(fact)) is not None and limit > 0), default=None)

@@ -13,6 +13,8 @@ from slurmopt.run_folder.series.series import Series
 
 _MOST = 32
 """Series that are read in detail; of larger runs the merged rows must do."""
+_MOST_VALUES = 1 << 20
+"""Of one of them: a sampler's file of 1 MB has half as many."""
 _CLOSE = 0.5
 """Seconds: lengths are of another clock than ends, so that the starts of a merged row and of its first fine one differ
 by some milliseconds. No row is as short as this, but the last."""
@@ -31,7 +33,9 @@ def _fine(run: RunFolder, attempt: int, node: str, series: Series) -> Series:
     recent: Series | None = None
     with contextlib.suppress(OSError, StorageError):
         recent = node_series.read(run.recent_series(attempt, node), wanted=wanted)
-    return series if recent is None or not recent.times else joined(series, recent)
+    if recent is None or not recent.times or len(recent.times) * len(recent.values) > _MOST_VALUES:
+        return series
+    return joined(series, recent)
 
 
 def joined(series: Series, recent: Series) -> Series:

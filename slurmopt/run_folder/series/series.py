@@ -32,6 +32,7 @@ are of a monotonic clock: a row that starts before its predecessor ended shows t
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -39,8 +40,8 @@ from operator import mul
 from pathlib import Path
 from typing import Any
 
-from slurmopt.run_folder.access.files import read_end, read_start
-from slurmopt.run_folder.series.series_file import SeriesFile, Table, end_of
+from slurmopt.run_folder.access.files import TooLarge, read_end, read_start
+from slurmopt.run_folder.series.series_file import MOST_VALUES, SeriesFile, Table, end_of
 from slurmopt.run_folder.series.series_format import (
     ABSENT,
     FORMAT,
@@ -146,6 +147,8 @@ def read(
     series = Series(header.node, header.attempt, absent=header.absent, facts=header.facts)
     series.events = [*merged.events, *(fine.events if fine is not None else ())]
     for table in _tables(merged, fine, detail, since, wanted):
+        if _values_with(series, table) > MOST_VALUES:
+            raise TooLarge(errno.EFBIG, f"it has more than {MOST_VALUES:,} values", str(path))
         _append(series, table)
     _straighten(series, since)
     _fill_shares(series)
@@ -231,6 +234,13 @@ def _from(tables: list[Table], first: int) -> list[Table]:
         left.append(table.part(slice(max(0, first), None)))
         first -= len(table.ends)
     return left
+
+
+def _values_with(series: Series, table: Table) -> int:
+    """How many values the series has with these rows, the missing ones too: thousands of headers may each name another
+    column."""
+    columns = len(series.values) + sum(name not in series.values for name in table.columns)
+    return columns * (len(series.times) + len(table.ends))
 
 
 def _append(series: Series, table: Table) -> None:

@@ -20,11 +20,13 @@ from slurmopt.errors import StorageError
 from slurmopt.run_folder import events
 from slurmopt.run_folder.access.files import TooLarge
 from slurmopt.run_folder.json_values import as_int, number, text
-from slurmopt.run_folder.series.series_format import ABSENT, FORMAT, KEY, LONGEST_NAME
+from slurmopt.run_folder.series.series_format import ABSENT, FORMAT, KEY, LONGEST_NAME, LONGEST_NODE
 
 _MOST_COLUMNS = 20_000
-_MOST_VALUES = 20_000_000
-"""Of a file. A node with 16 GPUs has a tenth of it after a month."""
+MOST_VALUES = 20_000_000
+"""Of a node. One with 16 GPUs has a tenth of it after a month."""
+_LARGEST_FILE = 256 << 20
+"""Bytes. A file of a sampler has some megabytes."""
 _MOST_EVENTS = 10_000
 _LONGEST_LINE = 1 << 20
 _LONGEST_NUMBER = 64
@@ -72,7 +74,7 @@ class SeriesFile:
     """One file. Its rows become numbers in `tables`."""
 
     def __init__(self, path: Path) -> None:
-        """StorageError where a newer version wrote it; OSError."""
+        """StorageError where a newer version wrote it; OSError; TooLarge where it is larger than any series."""
         self._path = path
         self._parts: list[tuple[list[str], bytes]] = []
         """Columns, and lines below them."""
@@ -80,7 +82,11 @@ class SeriesFile:
         """The last one; None where there is none, as in a file that does not exist."""
         self.events: list[dict[str, Any]] = []
         columns: list[str] = []
+        size = 0
         for block in events.blocks(path):
+            size += len(block)
+            if size > _LARGEST_FILE:
+                raise TooLarge(errno.EFBIG, f"it has more than {_LARGEST_FILE >> 20} MiB", str(path))
             columns = self._split(block, columns)
 
     def _split(self, block: bytes, columns: list[str]) -> list[str]:
@@ -117,7 +123,7 @@ class SeriesFile:
         if written is None or written > FORMAT:
             said = f"its format is {text(value[KEY])}, and this slurmopt reads up to {FORMAT}"
             raise StorageError(f"{self._path}: {said}: update slurmopt")
-        header = Header(text(value.get("node")) or "?", as_int(value.get("attempt")) or 0)
+        header = Header(_node(value.get("node")), as_int(value.get("attempt")) or 0)
         absent, facts = value.get("absent"), value.get("facts")
         if isinstance(absent, dict):
             header.absent = {name: why for name, why in absent.items() if _is_name(name) and why in ABSENT}
@@ -139,12 +145,11 @@ class SeriesFile:
     def tables(self, after: float | None = None, wanted: Callable[[str], bool] | None = None) -> Iterator[Table]:
         """All rows; or those behind the row that ended at `after`, and where there is none, those that ended later.
         `wanted`: which columns. Raises TooLarge where they are more than any sampler writes."""
-        left = _MOST_VALUES
-        for columns, data in self._parts if after is None else self._behind(after):
+        parts = self._parts if after is None else self._behind(after)
+        if sum(data.count(b",") + data.count(b"[") for _, data in parts) > MOST_VALUES:  # before they take memory
+            raise TooLarge(errno.EFBIG, f"it has more than {MOST_VALUES:,} values", str(self._path))
+        for columns, data in parts:
             rows = _numbers(data, len(columns) + 2)
-            left -= len(rows) * len(columns)
-            if left < 0:
-                raise TooLarge(errno.EFBIG, f"it has more than {_MOST_VALUES} values", str(self._path))
             if rows:
                 table = _table(columns, rows, wanted)
                 yield _bounded(table) if _may_be_impossible(data) else table
@@ -208,8 +213,15 @@ def _bounded(table: Table) -> Table:
     return table
 
 
+def _node(name: object) -> str:
+    """The name of a node as a header has it; `?` where it can be none."""
+    found = text(name) or ""
+    return found if found[:1].isalnum() and len(found) <= LONGEST_NODE else "?"
+
+
 def _is_name(name: object) -> bool:
-    return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
+    """A program for tables would take one such as `=1+1` for a formula."""
+    return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name[0].isalpha() and name.isprintable()
 
 
 def _columns(names: object) -> list[str]:

@@ -14,3 +14,5 @@ SHARE = ".share"
 time."""
 LONGEST_NAME = 128
 """Characters of a column's name, all of them printable."""
+LONGEST_NODE = 255
+"""Characters of a node's name."""

@@ -138,7 +138,7 @@ def _entry(attempt: Attempt, beats: Beats, previous: Entry | None, now: float | 
         started=started,
         ended=ended,
         seconds=_span(started, until),
-        nodes=_count(attempt.nodes),
+        nodes=node_count(attempt.nodes),
         base=base,
         last=last,
         done=steps_done,
@@ -250,7 +250,7 @@ def _sum(values: Any) -> Any:
     return sum(numbers) if numbers else None
 
 
-def _count(nodes: str | None) -> int:
+def node_count(nodes: str | None) -> int:
     """The number of nodes in a hostlist; 1 where it cannot be parsed."""
     try:
         return max(1, len(expand(nodes or "")))

@@ -6,15 +6,20 @@ it is one of the words `not supported`, `not allowed`, `not measured`.
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
+from itertools import repeat
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from slurmopt.errors import InputError
+from slurmopt.run_folder.access.files import NotRegular
+from slurmopt.run_folder.access.temporary import temporary_name
 from slurmopt.run_folder.series.series import NOT_MEASURED, Series
 from slurmopt.runs.metrics.query import AttemptSeries
 
@@ -52,10 +57,12 @@ def write_csv(found: AttemptSeries, file: TextIO) -> None:
             writer.writerow([one.node, time, seconds, *values])
 
 
-def _words(series: Series, column: str) -> list[float | str]:
-    """The values of a column, with the reason where there is none."""
-    why = series.absent.get(column, NOT_MEASURED)
-    values = series.values.get(column) or [None] * len(series.times)
+def _words(series: Series, column: str) -> Iterable[float | str]:
+    """The values of a column, with the reason where there is none. Of the columns that other nodes have, which are
+    thousands, no list is made."""
+    why, values = series.absent.get(column, NOT_MEASURED), series.values.get(column)
+    if not values:
+        return repeat(why, len(series.times))
     return [why if value is None else value for value in values]
 
 
@@ -68,7 +75,7 @@ def write_parquet(found: AttemptSeries, path: Path) -> None:
         raise InputError("--parquet needs pyarrow (pip install pyarrow); --csv and --json need nothing") from error
     columns = found.columns()
     schema = pyarrow.schema([*_fields(pyarrow, columns)])
-    with _private(path) as file, parquet.ParquetWriter(file, schema) as writer:
+    with new_file(path) as file, parquet.ParquetWriter(file, schema) as writer:
         for one in found.nodes(detail=True):
             nothing = [None] * len(one.times)
             lists = [[one.node] * len(one.times), one.times, one.seconds]
@@ -85,5 +92,17 @@ def _fields(pyarrow: Any, columns: dict[str, list[str]]) -> Iterator[Any]:
         yield pyarrow.field(name, pyarrow.float64(), metadata=metadata)
 
 
-def _private(path: Path) -> Any:
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640), "wb")
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes its place once it is complete: not through a link there. OSError."""
+    if path.exists() and not path.is_file():
+        raise NotRegular(errno.EINVAL, "it is no regular file", str(path))
+    temporary = temporary_name(path.absolute())
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(temporary, flags, 0o640), "wb") as file:
+        try:
+            yield file
+            file.flush()
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)

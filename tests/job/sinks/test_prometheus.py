@@ -23,6 +23,7 @@ from job.sinks.conftest import sinks, write_series
 
 from slurmopt.config.metrics import Prometheus
 from slurmopt.job.rendezvous.ports import free_port
+from slurmopt.job.sinks.incoming import Incoming
 from slurmopt.job.sinks.prometheus import sink as prometheus
 from slurmopt.job.sinks.prometheus.latest import MOST_NAMES
 from slurmopt.job.sinks.record import Place, Record, SinkError, Unusable
@@ -215,6 +216,53 @@ def test_a_client_that_says_nothing_holds_up_others_for_seconds_only(
     with socket.create_connection(("127.0.0.1", sink._server.port)):
         assert "slurmopt_run_info" in get(sink._server.port)
     sink.close(None)
+
+
+def test_clients_that_send_a_byte_at_a_time_hold_up_neither_others_nor_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import socket
+
+    from slurmopt.job.sinks.prometheus import http_server
+
+    monkeypatch.setattr(http_server, "_TIMEOUT", 1.0)
+    folder = tmp_path / "textfile"
+    folder.mkdir()
+    sink = prometheus.open_sink(Prometheus(http="127.0.0.1:0", textfile=str(folder)), place(tmp_path))
+    assert sink._server is not None
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", sink._server.port))) for _ in range(8)]
+
+        def are_let_go() -> bool:
+            try:
+                return not all(client.send(b"G") for client in slow)
+            except ConnectionError:
+                return True
+
+        assert not are_let_go()
+        assert "slurmopt_run_info" in get(sink._server.port)
+        wait_for(are_let_go, "the end of the slow clients")
+        another = stack.enter_context(socket.create_connection(("127.0.0.1", sink._server.port)))
+        another.send(b"G")
+        sink.close(None)
+    assert list(folder.glob("[!.]*")) == []
+
+
+def test_a_name_with_half_a_character_ends_no_file(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    metrics = {os.fsdecode(b"loss/" + bytes([byte])): 1.0 for byte in (0x61, 0x80, 0x81)}
+    os.write(write, (json.dumps([1.0, 5, metrics]) + "\n").encode())
+    (record,) = Incoming(read).read()
+    folder = tmp_path / "textfile"
+    folder.mkdir()
+    sink = prometheus.open_sink(Prometheus(textfile=str(folder)), place(tmp_path, SLURM_JOB_USER="\udc80"))
+    sink._written = float("-inf")
+    sink.write([record])
+    (file,) = folder.glob("*.prom")
+    assert sum(name.startswith("slurmopt_training_metric") for name in series(file.read_text())) == 3
+    sink.close(None)
+    os.close(read)
+    os.close(write)
 
 
 def exposed(place: Place, records: list[Record]) -> str:

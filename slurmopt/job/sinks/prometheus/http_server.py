@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import socket
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
-from socketserver import TCPServer
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
 from slurmopt.job.sinks.prometheus.exposition import CONTENT_TYPE
 from slurmopt.job.sinks.record import SinkError
 
 _TIMEOUT = 5.0
-"""Seconds that one request may take: others wait for it."""
+"""Seconds that one request may take, all of it: its bytes may come one by one."""
+_MOST_OPEN = 64
+"""Connections at a time; further ones are closed at once."""
 
 
 class MetricsServer:
@@ -36,14 +40,37 @@ class MetricsServer:
         self._server.server_close()
 
 
-class _Server(TCPServer):
-    allow_reuse_address = True
+class _Server(ThreadingMixIn, TCPServer):
+    """Each connection has a thread of its own, so that a slow client holds up neither Prometheus nor `close`."""
+
+    allow_reuse_address = daemon_threads = True
 
     def __init__(self, address: tuple[str, int], token: str | None, text: Callable[[], str]) -> None:
         self.token, self.text = token, text
+        self._open: dict[Any, float] = {}
+        """Connection → when it is closed at the latest."""
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._open) < _MOST_OPEN:
+            self._open[request] = time.monotonic() + _TIMEOUT
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Called twice a second: ends the connections whose time is over."""
+        now = time.monotonic()
+        for request, until in list(self._open.items()):
+            if until < now:
+                with contextlib.suppress(OSError):  # its thread has closed it meanwhile
+                    request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no news for the rank's log."""
@@ -63,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path.partition("?")[0] != "/metrics":
             self.send_error(404)
         else:
-            body = self.server.text().encode()
+            body = self.server.text().encode("utf-8", "replace")
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(body)))

@@ -36,11 +36,11 @@ class SlotFile:
 
     def replace(self, text: str) -> None:
         """Writes the file beside its place, and renames it. Raises SinkError."""
-        temporary = temporary_name(self.path)
+        temporary, data = temporary_name(self.path), text.encode("utf-8", "replace")
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(text.encode())
+                file.write(data)
                 os.fchmod(descriptor, _READABLE)
             os.replace(temporary, self.path)
         except OSError as error:
