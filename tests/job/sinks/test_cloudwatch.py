@@ -201,6 +201,14 @@ def test_lines_for_the_agent_are_within_the_formats_limits(runner: Runner, tmp_p
         assert len(json.dumps(each)) < 256 * 1024
 
 
+def test_a_metric_named_like_a_field_of_the_line_replaces_none(place: Place) -> None:
+    collected = Collected({"Team": "vision"}, False, place)
+    collected.add([Record(1.0, 1, {"_aws": 1.0, "Team": 2.0})])
+    (document,) = documents(collected.take(), "slurmopt", 0.0)
+    assert document["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "slurmopt"
+    assert (document["Team"], document["Team_"], document["_aws_"]) == ("vision", [2.0], [1.0])
+
+
 def test_dashboard_and_alarms_name_only_what_is_sent(server: str) -> None:
     """And a server of CloudWatch's API takes them."""
     dimensions = {"Experiment": "gpt"}

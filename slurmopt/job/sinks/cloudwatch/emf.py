@@ -17,6 +17,8 @@ from slurmopt.run_folder.layout import folder_name
 MOST_METRICS = 50
 """In a line. The format takes 100, and 256 KB."""
 MOST_VALUES = 100
+_AWS = "_aws"
+"""The field of a line that declares its metrics. A metric that is named so, or like a dimension, gets a `_` behind it."""
 LARGEST_FILE = 64 << 20
 """Bytes; the file then becomes NAME.1."""
 
@@ -64,13 +66,15 @@ def documents(values: Iterable[Values], namespace: str, at: float) -> Iterator[d
 
 
 def _document(dimensions: Dimensions, group: list[Values], namespace: str, at: float) -> dict[str, Any]:
+    taken = {_AWS, *(name for name, _ in dimensions)}
+    names = [f"{each.name}_" if each.name in taken else each.name for each in group]
     directive = {
         "Namespace": namespace,
         "Dimensions": [[name for name, _ in dimensions]],
-        "Metrics": [{"Name": each.name, "Unit": each.unit} for each in group],
+        "Metrics": [{"Name": name, "Unit": each.unit} for name, each in zip(names, group, strict=True)],
     }
-    head = {"_aws": {"Timestamp": round(at * 1000), "CloudWatchMetrics": [directive]}, **dict(dimensions)}
-    return {**head, **{each.name: _few(each) for each in group}}
+    head = {_AWS: {"Timestamp": round(at * 1000), "CloudWatchMetrics": [directive]}, **dict(dimensions)}
+    return {**head, **{name: _few(each) for name, each in zip(names, group, strict=True)}}
 
 
 def _few(values: Values) -> list[float]:
