@@ -279,7 +279,12 @@ def test_the_run_folder_is_private_and_holds_no_secret(project: Any) -> None:
 
 
 def test_a_run_folder_that_another_user_swaps_in_the_queue_runs_nothing_of_theirs(project: Any) -> None:
-    answer = project.submit(*FUNCTION, "launch.name=swapped", "+resources.extra.begin=now+1hour")
+    quick = project.path / "bin"
+    quick.mkdir()
+    (quick / "sleep").write_text("#!/bin/sh\nexec /bin/sleep 0.1\n")  # the job looks 60 times, a second apart
+    (quick / "sleep").chmod(0o755)
+    words = (*FUNCTION, "launch.name=swapped", "+resources.extra.begin=now+1hour")
+    answer = project.submit(*words, PATH=f"{quick}:{os.environ['PATH']}")
     run, trace, log = Path(answer["run"]), project.path / "trace", project.path / "said.log"
     project.path.chmod(0o777)  # as a group's own folder is, for its members
     evil = f"open({str(trace)!r}, 'w')\n"
