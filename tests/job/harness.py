@@ -45,6 +45,12 @@ class Runner:
         """Writes a module of the user's; ranks find it in their working directory."""
         (self.code / f"{name}.py").write_text(text)
 
+    def lone_function(self, name: str, text: str) -> None:
+        """`module`, of which `main` or `train` needs no other rank: it gets no process group, and no rank imports torch,
+        which takes seconds."""
+        function = "main" if "def main(" in text else "train"
+        self.module(name, f"{text}\n{function}.makes_process_group = True\n")
+
     def start(self, ranks: int, *words: str) -> subprocess.Popen[str]:
         return self.start_with(sys.executable, ranks, *words)
 
