@@ -23,11 +23,15 @@ DEADLINE = 60.0
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    """The first true value of `condition`, or a failed test after a minute."""
-    deadline = time.monotonic() + DEADLINE
+    """The first true value of `condition`, or a failed test after a minute. The pause is twice what a look takes: one at
+    all processes must not keep a core from what it waits for."""
+    began = time.monotonic()
+    deadline = began + DEADLINE
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {DEADLINE:g} s in vain for {what}"
-        time.sleep(0.02)
+        now = time.monotonic()
+        assert now < deadline, f"waited {DEADLINE:g} s in vain for {what}"
+        time.sleep(max(0.02, 2 * (now - began)))
+        began = time.monotonic()
     return value
 
 

@@ -18,7 +18,7 @@ import pytest
 from private_cluster import PrivateCluster, clean_environment, require_slurm, unprivileged_user, wait_until
 
 TRAIN = '''
-"""A training of three steps over gloo, and others that need no torch."""
+"""A training of three steps over gloo, one that stops when it is told to, and one that fails."""
 import time
 
 import slurmopt
@@ -36,20 +36,6 @@ def main(config):
     return {"world": int(total), "lr": config.get("lr")}
 
 
-def until_told(config):
-    """Steps until it is told to stop; the second attempt finishes."""
-    marker = slurmopt.current_run().folder.checkpoints / "saved"
-    if marker.exists():
-        return {"resumed": marker.read_text()}
-    step = 0
-    while not slurmopt.stop_requested():
-        step += 1
-        slurmopt.progress(step)
-        time.sleep(0.05)
-    marker.write_text("yes")
-    raise slurmopt.Requeue("saved")
-
-
 def saves_whenever_told(config):
     while not slurmopt.stop_requested():
         slurmopt.progress(1)
@@ -57,7 +43,7 @@ def saves_whenever_told(config):
     raise slurmopt.Requeue("saved")
 
 
-until_told.makes_process_group = saves_whenever_told.makes_process_group = True
+saves_whenever_told.makes_process_group = True
 
 
 def broken(config):

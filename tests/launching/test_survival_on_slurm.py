@@ -261,6 +261,12 @@ def test_an_end_that_was_announced_loses_no_step(faults: Faults, name: str) -> N
         assert f"from step {beat.step}\n" in log, log
 
 
+def test_the_signal_before_the_time_limit_comes_before_the_end_and_the_requeue_after_it(faults: Faults) -> None:
+    order = ["attempt", "signal", "end", "requeue"]
+    told = events.read(faults.folders["time-limit"].events, *order)
+    assert [event["event"] for event in told][:4] == order
+
+
 def test_the_rank_that_stopped_first_is_named_and_its_stack_is_asked_for(faults: Faults) -> None:
     (hang,) = [event for event in events.read(faults.folders["hangs"].events) if event["event"] == "hang"]
     assert hang["rank"] == 1
