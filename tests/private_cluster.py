@@ -126,7 +126,7 @@ class PrivateCluster:
         self.command("kill-node", node)
 
     def give_up_node(self, node: str) -> None:
-        """Pull the node's plug, and have an administrator say so: Slurm need not find out by itself, for half a minute."""
+        """Pull the node's plug, and have an administrator say so: Slurm needs half a minute to find out by itself."""
         self.kill_node(node)
         self.run(["scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=no power"])
 

@@ -23,8 +23,10 @@ DEADLINE = 60.0
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    """The first true value of `condition`, or a failed test after a minute. The pause is twice what a look takes: one at
-    all processes must not keep a core from what it waits for."""
+    """The first true value of `condition`, or a failed test after a minute.
+
+    The pause is twice what a look takes: one at all processes must not keep a core from what it waits for.
+    """
     began = time.monotonic()
     deadline = began + DEADLINE
     while not (value := condition()):
@@ -50,8 +52,7 @@ class Runner:
         (self.code / f"{name}.py").write_text(text)
 
     def lone_function(self, name: str, text: str) -> None:
-        """`module`, of which `main` or `train` needs no other rank: it gets no process group, and no rank imports torch,
-        which takes seconds."""
+        """A module whose `main` or `train` needs no other rank: it gets no process group, and no rank imports torch."""
         function = "main" if "def main(" in text else "train"
         self.module(name, f"{text}\n{function}.makes_process_group = True\n")
 

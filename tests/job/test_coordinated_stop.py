@@ -309,7 +309,9 @@ def test_forked_children_still_die_of_sigterm_and_hear_nothing(runner: Runner) -
 
 
 def test_a_rank_of_an_attempt_that_was_given_up_ends_itself(runner: Runner) -> None:
-    runner.lone_function("train", "import time\ndef main(config):\n    print('working', flush=True)\n    time.sleep(600)\n")
+    runner.lone_function(
+        "train", "import time\ndef main(config):\n    print('working', flush=True)\n    time.sleep(600)\n"
+    )
     process = runner.start(1, "--heartbeat", "0.3", "--function", "train.main")
     runner.wait_for_log(0, "working")
     beat = runner.beat(0)
