@@ -23,18 +23,25 @@ ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd")
 TESTER = "slurmopt-tester"
 INHERITED_PREFIXES = ("SLURM", "SBATCH", "SRUN", "PMI")
 POLL_SECONDS = 0.1
+MOST_POLL_SECONDS = 1.0
 
 release = ""
 """Which release of Slurm a cluster gets unless a test says otherwise; empty for the machine's own."""
 
 
 def wait_until(predicate: Callable[[], object], timeout: float, what: str, seen: Callable[[], object] = str) -> None:
-    """Poll until `predicate` is true; past the deadline fail, with what `seen` shows by then."""
+    """Poll until `predicate` is true; past the deadline fail, with what `seen` shows by then.
+
+    The pause is twice what a look takes: one that runs a command must not keep a core from what it waits for.
+    """
     deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while not predicate():
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(f"{what}: not within {timeout:g} s\n{seen()}".rstrip())
-        time.sleep(POLL_SECONDS)
+        time.sleep(min(max(POLL_SECONDS, 2 * (now - began)), MOST_POLL_SECONDS))
+        began = time.monotonic()
 
 
 def require_slurm(accounting: bool = False) -> None:
@@ -118,6 +125,11 @@ class PrivateCluster:
         """Pull the node's plug."""
         self.command("kill-node", node)
 
+    def give_up_node(self, node: str) -> None:
+        """Pull the node's plug, and have an administrator say so: Slurm needs half a minute to find out by itself."""
+        self.kill_node(node)
+        self.run(["scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=no power"])
+
     def partition_node(self, node: str) -> None:
         """Cut the node off; its ranks live on."""
         self.command("partition-node", node)
@@ -137,6 +149,18 @@ class PrivateCluster:
     def start_controller(self) -> None:
         """Start slurmctld again."""
         self.command("start-controller")
+
+    @contextlib.contextmanager
+    def without_controller(self) -> Iterator[None]:
+        """No slurmctld during the block; Slurm's commands try to reach it for two seconds instead of nine."""
+        text = self.conf.read_text()
+        self.stop_controller()
+        self.conf.write_text(text.replace("MessageTimeout=10\n", "MessageTimeout=3\n"))
+        try:
+            yield
+        finally:
+            self.conf.write_text(text)
+            self.start_controller()
 
     def pause_controller(self) -> None:
         """Let slurmctld hear, but not answer."""

@@ -49,9 +49,10 @@ def test_everything_is_in_it(wheel: Path) -> None:
 
 
 def test_it_launches_from_another_folder_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(wheel)], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "-q", "--no-compile", str(wheel)], check=True)
     (tmp_path / "elsewhere").mkdir()
     words = ["launch", "task.command=[echo, hello]", "launch.backend=local", "launch.json=true", "launch.name=wheel"]
     slurmopt = tmp_path / "venv" / "bin" / "slurmopt"

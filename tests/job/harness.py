@@ -23,11 +23,17 @@ DEADLINE = 60.0
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    """The first true value of `condition`, or a failed test after a minute."""
-    deadline = time.monotonic() + DEADLINE
+    """The first true value of `condition`, or a failed test after a minute.
+
+    The pause is twice what a look takes: one at all processes must not keep a core from what it waits for.
+    """
+    began = time.monotonic()
+    deadline = began + DEADLINE
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {DEADLINE:g} s in vain for {what}"
-        time.sleep(0.02)
+        now = time.monotonic()
+        assert now < deadline, f"waited {DEADLINE:g} s in vain for {what}"
+        time.sleep(max(0.02, 2 * (now - began)))
+        began = time.monotonic()
     return value
 
 
@@ -44,6 +50,11 @@ class Runner:
     def module(self, name: str, text: str) -> None:
         """Writes a module of the user's; ranks find it in their working directory."""
         (self.code / f"{name}.py").write_text(text)
+
+    def lone_function(self, name: str, text: str) -> None:
+        """A module whose `main` or `train` needs no other rank: it gets no process group, and no rank imports torch."""
+        function = "main" if "def main(" in text else "train"
+        self.module(name, f"{text}\n{function}.makes_process_group = True\n")
 
     def start(self, ranks: int, *words: str) -> subprocess.Popen[str]:
         return self.start_with(sys.executable, ranks, *words)

@@ -247,7 +247,7 @@ def test_after_an_answer_that_came_too_late_nobody_leaves(runner: Runner) -> Non
 
 
 def test_a_callback_saves_for_a_loop_without_steps(runner: Runner) -> None:
-    runner.module(
+    runner.lone_function(
         "train",
         "import time, slurmopt\n"
         "def save():\n    print('saving', flush=True)\n    raise slurmopt.Requeue('saved by the callback')\n"
@@ -262,7 +262,7 @@ def test_a_callback_saves_for_a_loop_without_steps(runner: Runner) -> None:
 
 
 def test_a_callback_that_raises_is_one_line_and_the_run_goes_on(runner: Runner) -> None:
-    runner.module(
+    runner.lone_function(
         "train",
         "import time, slurmopt\n"
         "def save():\n    raise ValueError('no such bucket')\n"
@@ -294,7 +294,7 @@ def test_a_sigterm_is_heard_while_the_main_thread_is_in_c(runner: Runner) -> Non
 
 
 def test_forked_children_still_die_of_sigterm_and_hear_nothing(runner: Runner) -> None:
-    runner.module(
+    runner.lone_function(
         "train",
         "import os, signal, time, slurmopt\n"
         "def main(config):\n"
@@ -309,7 +309,9 @@ def test_forked_children_still_die_of_sigterm_and_hear_nothing(runner: Runner) -
 
 
 def test_a_rank_of_an_attempt_that_was_given_up_ends_itself(runner: Runner) -> None:
-    runner.module("train", "import time\ndef main(config):\n    print('working', flush=True)\n    time.sleep(600)\n")
+    runner.lone_function(
+        "train", "import time\ndef main(config):\n    print('working', flush=True)\n    time.sleep(600)\n"
+    )
     process = runner.start(1, "--heartbeat", "0.3", "--function", "train.main")
     runner.wait_for_log(0, "working")
     beat = runner.beat(0)

@@ -136,7 +136,7 @@ def test_modules_of_launch_imports_register_their_resolvers(runner: Runner) -> N
         "words", "from omegaconf import OmegaConf\nOmegaConf.register_new_resolver('twice', lambda x: 2 * x)\n"
     )
     runner.folder.config.write_text("a: 2\nb: ${twice:${a}}\n")
-    runner.module("there", "def train(config):\n    return config.b\n")
+    runner.lone_function("there", "def train(config):\n    return config.b\n")
     assert runner.run(1, "--import", "words", "--function", "there.train") == 0
     assert runner.result()["result"] == 4
 
@@ -161,7 +161,7 @@ def test_a_rank_that_loses_those_who_left_to_be_requeued_does_not_spoil_it(runne
 
 @pytest.mark.parametrize(("code", "status", "exit_code"), [("None", 0, 0), ("0", 0, 0), ("3", 1, 3), ("'no'", 1, 1)])
 def test_sys_exit(runner: Runner, code: str, status: int, exit_code: int) -> None:
-    runner.module("leave", f"import sys\ndef train(config):\n    sys.exit({code})\n")
+    runner.lone_function("leave", f"import sys\ndef train(config):\n    sys.exit({code})\n")
     assert runner.run(1, "--function", "leave.train") == status
     assert runner.result()["exit_code"] == exit_code
 
@@ -267,7 +267,7 @@ def test_without_the_spawn_its_ranks_and_their_children_end(runner: Runner) -> N
 
 
 def test_a_result_that_json_cannot_hold_is_left_out(runner: Runner) -> None:
-    runner.module("odd", "def train(config):\n    return object()\n")
+    runner.lone_function("odd", "def train(config):\n    return object()\n")
     assert runner.run(1, "--function", "odd.train") == 0
     assert runner.result()["result"] is None
     assert "result.json cannot hold" in runner.log(0)

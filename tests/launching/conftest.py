@@ -18,36 +18,22 @@ import pytest
 from private_cluster import PrivateCluster, clean_environment, require_slurm, unprivileged_user, wait_until
 
 TRAIN = '''
-"""A training of three steps over gloo."""
+"""A training of three steps over gloo, one that stops when it is told to, and one that fails."""
 import time
-
-import torch
-import torch.distributed as dist
 
 import slurmopt
 
 
 def main(config):
+    import torch
+    import torch.distributed as dist
+
     total = torch.ones(1)
     dist.all_reduce(total)
     for step in range(3):
         slurmopt.progress(step + 1, total=3, loss=1.0 / (step + 1))
     print(f"rank {dist.get_rank()} of {int(total)} on {slurmopt.rank_facts().node}")
     return {"world": int(total), "lr": config.get("lr")}
-
-
-def until_told(config):
-    """Steps until it is told to stop; the second attempt finishes."""
-    marker = slurmopt.current_run().folder.checkpoints / "saved"
-    if marker.exists():
-        return {"resumed": marker.read_text()}
-    step = 0
-    while not slurmopt.stop_requested():
-        step += 1
-        slurmopt.progress(step)
-        time.sleep(0.05)
-    marker.write_text("yes")
-    raise slurmopt.Requeue("saved")
 
 
 def saves_whenever_told(config):
@@ -57,7 +43,12 @@ def saves_whenever_told(config):
     raise slurmopt.Requeue("saved")
 
 
+saves_whenever_told.makes_process_group = True
+
+
 def broken(config):
+    import torch.distributed as dist
+
     if dist.get_rank() == 1:
         raise ValueError("the second rank's own mistake")
     dist.barrier()

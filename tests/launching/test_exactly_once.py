@@ -45,12 +45,9 @@ def events(project: Any, name: str) -> list[str]:
 
 
 def test_a_controller_that_is_down_leaves_nothing_half_done(project: Any) -> None:
-    project.cluster.stop_controller()
-    try:
+    with project.cluster.without_controller():
         refused = project.launch("task.command=[true]", "launch.name=down", check=False)
         unchecked = project.launch("task.command=[true]", "launch.name=down", "launch.check=false", check=False)
-    finally:
-        project.cluster.start_controller()
     for done in (refused, unchecked):
         assert done.returncode == 1
         assert "does not answer" in done.stderr or "Unable to contact" in done.stderr

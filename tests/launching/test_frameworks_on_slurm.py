@@ -93,15 +93,24 @@ class Strangers:
         wait_until(lambda: len(list(out.glob("step-*"))) > before, 60, f"{name} saves", self.journal(name))
 
     def limit(self, name: str) -> None:
-        """Brings the time limit of the attempt near, and takes it away from the next one."""
+        """Brings the time limit of the attempt near."""
         job = self.jobs[name]
         shown = self.cluster.run(["scontrol", "show", "job", "--oneliner", job], env={"SLURM_TIME_FORMAT": "%s"}).stdout
         started = float(next(word[10:] for word in shown.split() if word.startswith("StartTime=")))
         minutes = int((time.time() + 30 - started) // 60) + 1
         self.cluster.run(["scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}"], check=True)
-        told = partial(self.signals, name, 2)
-        wait_until(lambda: told() or len(story.attempts(self.folders[name])) > 3, 150, name, self.journal(name))
-        self.cluster.run(["scontrol", "update", f"JobId={job}", "TimeLimit=60"], check=False)
+
+    def lift_limits(self) -> None:
+        """Takes the time limit away from each run whose attempt has been told of it: the next one has none."""
+        near = list(RUNS)
+
+        def lifted() -> bool:
+            for name in [name for name in near if self.signals(name, 2) or len(story.attempts(self.folders[name])) > 3]:
+                self.cluster.run(["scontrol", "update", f"JobId={self.jobs[name]}", "TimeLimit=60"], check=False)
+                near.remove(name)
+            return not near
+
+        wait_until(lifted, 150, "all are told of their limit", lambda: "\n".join(self.journal(one)() for one in near))
 
     def signals(self, name: str, attempt: int) -> list[str]:
         return story.attempts(self.folders[name])[attempt].signals
@@ -150,6 +159,7 @@ def _live_through_all(made: Strangers) -> None:
     for name in RUNS:
         made.wait_for_steps(name, attempt=2)
         made.limit(name)
+    made.lift_limits()
     for name in RUNS:
         wait_until(partial(made.ended, name), 240, f"{name} ends", made.journal(name))
 

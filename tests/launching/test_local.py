@@ -38,6 +38,9 @@ def until_told(config):
         time.sleep(0.05)
     marker.write_text("yes")
     raise slurmopt.Requeue("saved")
+
+
+until_told.makes_process_group = True  # without torch
 """
 
 

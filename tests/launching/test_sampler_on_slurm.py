@@ -27,6 +27,9 @@ def main(config):
         step += 1
         slurmopt.progress(step)
         time.sleep(0.05)
+
+
+main.makes_process_group = True  # without torch
 """
 TWO_NODES = ("resources.nodes=2", "resources.tasks_per_node=1", "task._target_=steps.main", "resources.time=10m")
 QUICK = ("health.enabled=false", "monitor.heartbeat=1s", "monitor.every=1s")

@@ -411,7 +411,7 @@ def test_a_node_that_dies_in_the_middle_loses_no_point(site: Project) -> None:
     (job,) = answer["job_ids"]
     wait_until(lambda: len(starts(site)) == 6, 60, "user code runs")
     (node, *_) = site.cluster.run(["squeue", "-h", "-j", job, "-o", "%N", "-t", "R"]).stdout.split()
-    site.cluster.kill_node(node)
+    site.cluster.give_up_node(node)
     (site.path / "go").touch()
     try:
         finish(site, sweep, timeout=120, finished=6)
@@ -424,12 +424,12 @@ def test_a_node_that_dies_in_the_middle_loses_no_point(site: Project) -> None:
 
 
 def test_points_that_slurm_gives_up_are_brought_back_by_tend(site: Project) -> None:
-    sweep, answer = launch(site, "task._target_=points.held", "seed=range(3)")
+    sweep, answer = launch(site, "task._target_=points.held", "seed=range(3)", "monitor.heartbeat=1s")
     (job,) = answer["job_ids"]
     wait_until(lambda: len(starts(site)) == 3, 60, "user code runs")
     site.cluster.run(["scontrol", "update", f"JobId={job}", "Requeue=0"])
     (node, *_) = site.cluster.run(["squeue", "-h", "-j", job, "-o", "%N", "-t", "R"]).stdout.split()
-    site.cluster.kill_node(node)
+    site.cluster.give_up_node(node)
     (site.path / "go").touch()
     try:
         wait_until(lambda: not site.cluster.run(["squeue", "-h", "-j", job]).stdout.strip(), 90, "Slurm gave it up")

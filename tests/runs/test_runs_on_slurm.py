@@ -111,13 +111,10 @@ def test_scancel_by_hand_is_a_cancel_too(folder: Path, capsys, cluster: PrivateC
 def test_a_controller_that_is_down(folder: Path, capsys, cluster: PrivateCluster) -> None:
     launch("mine", "sleep 600")
     until_begun(capsys, "mine")
-    cluster.stop_controller()
-    try:
+    with cluster.without_controller():
         assert main(["cancel"]) == 1
         assert "scancel" in capsys.readouterr().err
         assert status(capsys, "mine")["state"] == "running"
-    finally:
-        cluster.start_controller()
     assert main(["cancel"]) == 0
 
 

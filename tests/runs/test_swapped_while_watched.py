@@ -100,6 +100,8 @@ def test_who_watches_is_told_and_sees_nothing_of_it(team: Team, command: str, wh
     for line in iter(watching.stdout.readline, ""):
         if line.startswith(("mine\n", "mine/1: running")):
             break
+    log = team.run / "logs" / "attempt-0" / "rank-0.log"
+    wait_until(lambda: log.exists() and log.read_text() == "mine\n", 60, "the task begins")
     job = events.read(team.run / "events.jsonl", "submitted")[0]["job"]
     code = f"lines = {PLANTED!r}\n" + WHAT[what].replace("Path('gone/mine/lines').read_text()", "lines")
     done = team.attacker.python(SWAP + code)

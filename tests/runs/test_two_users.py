@@ -681,5 +681,6 @@ def test_what_somebody_elses_config_names_gets_neither_credentials_nor_the_envir
         with connection:
             connection.settimeout(60)
             assert b"hidden-word" in connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")  # so that it is not asked again
         server.close()
         asking.join()

@@ -290,13 +290,10 @@ def test_a_script_that_is_swapped_between_two_tries_is_not_submitted(
 
 
 def test_a_controller_that_is_down(cluster: PrivateCluster) -> None:
-    cluster.stop_controller()
-    try:
+    with cluster.without_controller():
         for question in (facts, queue):
             with pytest.raises(SlurmUnreachable, match="Slurm does not answer"):
                 question()
-    finally:
-        cluster.start_controller()
 
 
 def test_a_controller_that_hears_but_does_not_answer(cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def main(config):
 def test_a_runs_metrics_arrive_in_few_metrics(runner: Runner, server: str, of_gpu: bool) -> None:
     namespace, node = f"test-{of_gpu}", os.uname().nodename
     write_series(runner.folder, node, [ROW])
-    runner.module("train", TRAIN)
+    runner.lone_function("train", TRAIN)
     runner.environment = KEYS
     options = {"namespace": namespace, "endpoint": server, "region": "us-east-1", "gpu": of_gpu}
     assert runner.run(1, *sinks(cloudwatch=options), "--function", "train.main") == 0
@@ -181,7 +181,7 @@ def test_requests_come_once_in_an_interval(place: Place) -> None:
 def test_lines_for_the_agent_are_within_the_formats_limits(runner: Runner, tmp_path: Path) -> None:
     folder = tmp_path / "emf"
     folder.mkdir()
-    runner.module("train", TRAIN)
+    runner.lone_function("train", TRAIN)
     options = {"namespace": "slurmopt", "emf": str(folder), "dimensions": {"Team": "vision"}}
     assert runner.run(1, *sinks(cloudwatch=options), "--function", "train.main") == 0
     (file,) = folder.iterdir()

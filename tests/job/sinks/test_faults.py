@@ -86,7 +86,7 @@ def silent() -> Iterator[Silent]:
 def test_a_server_that_never_answers(runner: Runner, silent: Silent) -> None:
     """MLflow's client asks at once: it waits for an answer while the training makes its steps."""
     pytest.importorskip("mlflow")
-    runner.module("train", TRAIN)
+    runner.lone_function("train", TRAIN)
     words = sinks(mlflow={"tracking_uri": silent.endpoint}, tensorboard={"folder": "auto"})
     runner.environment = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "1000"}
     process = runner.start(1, *words, "--function", "train.main")
@@ -118,7 +118,7 @@ def test_a_wrong_token_is_one_line_without_the_token(runner: Runner) -> None:
     pytest.importorskip("boto3")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    runner.module("train", TRAIN)
+    runner.lone_function("train", TRAIN)
     (runner.code / "go").touch()
     runner.environment = KEYS
     words = cloudwatch(f"http://127.0.0.1:{server.server_port}")
@@ -133,7 +133,7 @@ def test_a_wrong_token_is_one_line_without_the_token(runner: Runner) -> None:
 
 def test_a_sink_whose_token_is_not_set_is_one_line(runner: Runner) -> None:
     """Also in the config that the function gets."""
-    runner.module("train", "def main(config): return {'lr': config.lr, 'metrics': config.metrics}")
+    runner.lone_function("train", "def main(config): return {'lr': config.lr, 'metrics': config.metrics}")
     token = "${oc.env:A_TOKEN_THAT_NOBODY_SET}"
     runner.folder.config.write_text(f"lr: 0.1\nmetrics: {{prometheus: {{token: '{token}'}}}}\n")
     words = sinks(prometheus={"http": "127.0.0.1:0", "token": token})
@@ -146,7 +146,7 @@ def test_a_sink_whose_token_is_not_set_is_one_line(runner: Runner) -> None:
 @pytest.mark.slow
 def test_an_endpoint_where_nobody_listens_is_one_line(runner: Runner) -> None:
     pytest.importorskip("boto3")
-    runner.module("train", TRAIN)
+    runner.lone_function("train", TRAIN)
     (runner.code / "go").touch()
     runner.environment = KEYS
     assert runner.run(1, *cloudwatch(f"http://127.0.0.1:{free_port(set())}"), "--function", "train.main") == 0
@@ -162,7 +162,7 @@ def test_a_full_disk_is_one_line(runner: Runner, tmp_path: Path) -> None:
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk]).returncode:
         pytest.skip("NOT TESTED: no file system can be mounted here")
     try:
-        runner.module("train", TRAIN)
+        runner.lone_function("train", TRAIN)
         (runner.code / "go").touch()
         assert runner.run(1, *sinks(tensorboard={"folder": str(disk)}), "--function", "train.main") == 0
     finally:
@@ -174,7 +174,7 @@ def test_a_full_disk_is_one_line(runner: Runner, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_process_of_the_sinks_that_is_stopped_or_killed_stops_no_step(runner: Runner) -> None:
-    runner.module("train", TRAIN)
+    runner.lone_function("train", TRAIN)
     process = runner.start(1, *sinks(tensorboard={"folder": "auto"}), "--function", "train.main")
     pid = wait_for(lambda: sinks_process(runner), "the process of the sinks")
     os.kill(pid, signal.SIGSTOP)
@@ -205,7 +205,7 @@ def main(config):
 def test_a_stopped_process_of_the_sinks_is_hardly_waited_for_at_the_end(
     runner: Runner, training: str, outcome: int, seconds: str
 ) -> None:
-    runner.module("train", training)
+    runner.lone_function("train", training)
     process = runner.start(1, *sinks(tensorboard={"folder": "auto"}), "--function", "train.main")
     pid = wait_for(lambda: sinks_process(runner), "the process of the sinks")
     wait_for(lambda: runner.beat(0) and runner.beat(0).step, "a step")  # type: ignore[union-attr]
@@ -226,7 +226,7 @@ def test_a_stopped_process_of_the_sinks_is_hardly_waited_for_at_the_end(
 def test_a_sink_that_hangs_at_a_signal_has_one_line(runner: Runner, silent: Silent) -> None:
     """What hangs in a call ends with its process, which is told how long the rank waits."""
     pytest.importorskip("boto3")
-    runner.module("train", UNTIL_A_SIGNAL)
+    runner.lone_function("train", UNTIL_A_SIGNAL)
     runner.environment = KEYS
     process = runner.start(1, *cloudwatch(silent.endpoint), "--function", "train.main")
     pid = wait_for(lambda: sinks_process(runner), "the process of the sinks")

@@ -150,7 +150,7 @@ def test_the_verdict_removes_what_a_killed_attempt_left_here_and_in_a_shared_fol
     textfile, targets = tmp_path / "textfile", tmp_path / "targets"
     textfile.mkdir()
     targets.mkdir()
-    runner.module("train", TRAIN)
+    runner.lone_function("train", TRAIN)
     options = {"textfile": str(textfile), "http": "127.0.0.1:0", "file_sd": str(targets)}
     process = runner.start(1, *sinks(prometheus=options), "--function", "train.main")
     wait_for(lambda: list(textfile.glob("*.prom")) and list(targets.glob("*.json")), "the files")
@@ -361,7 +361,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def test_a_real_prometheus_finds_a_run_scrapes_it_and_forgets_it(runner: Runner, server: Server) -> None:
     node = os.uname().nodename
     write_series(runner.folder, node, [ROW])
-    runner.module("train", TRAIN)
+    runner.lone_function("train", TRAIN)
     runner.environment = {"TOKEN": "s3cret", "SLURM_JOB_ID": "77", "SLURM_JOB_USER": "ada"}
     options = {"http": "127.0.0.1:0", "token": "${oc.env:TOKEN}", "file_sd": str(server.targets)}
     process = runner.start(2, *sinks(prometheus=options), "--function", "train.main")
@@ -387,7 +387,7 @@ def test_a_real_prometheus_finds_a_run_scrapes_it_and_forgets_it(runner: Runner,
 
 @pytest.mark.slow
 def test_a_real_prometheus_with_a_wrong_token_gets_nothing(runner: Runner, server: Server) -> None:
-    runner.module("train", TRAIN)
+    runner.lone_function("train", TRAIN)
     runner.environment = {"TOKEN": "another"}
     options = {"http": "127.0.0.1:0", "token": "${oc.env:TOKEN}", "file_sd": str(server.targets)}
     process = runner.start(1, *sinks(prometheus=options), "--function", "train.main")

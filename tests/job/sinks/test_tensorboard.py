@@ -48,7 +48,7 @@ def tags(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_every_step_of_a_function_and_no_step_that_a_restart_threw_away(runner: Runner) -> None:
-    runner.module("train", TRAIN.format(first=1, last=501, scale=1))
+    runner.lone_function("train", TRAIN.format(first=1, last=501, scale=1))
     assert runner.run(2, *sinks(tensorboard={"folder": "auto"}), "--function", "train.main") == 0
     assert runner.log(0) == runner.log(1) == ""
     first = scalars(runner.folder.tensorboard, "loss")
@@ -57,7 +57,7 @@ def test_every_step_of_a_function_and_no_step_that_a_restart_threw_away(runner: 
 
     runner.attempt = 1
     events.append(runner.folder.events, "restored", attempt=1, step=300, tier="shared", checkpoint="step-300")
-    runner.module("train", TRAIN.format(first=310, last=400, scale=7))
+    runner.lone_function("train", TRAIN.format(first=310, last=400, scale=7))
     assert runner.run(2, *sinks(tensorboard={"folder": "auto"}), "--function", "train.main") == 0
     again = scalars(runner.folder.tensorboard, "loss")
     assert {step: again[step] for step in again if step <= 300} == {step: first[step] for step in range(1, 301)}
@@ -80,7 +80,7 @@ def test_the_measurements_of_a_node_are_a_run_of_their_own(runner: Runner) -> No
     node = os.uname().nodename
     rows = [{"gpu0.power": 300.0 + index, "rank0.step": 10.0 * index, "node.cpu": 2.5} for index in range(3)]
     write_series(runner.folder, node, rows)
-    runner.module("train", TRAIN.format(first=1, last=3, scale=1))
+    runner.lone_function("train", TRAIN.format(first=1, last=3, scale=1))
     assert runner.run(1, *sinks(tensorboard={"folder": "auto"}), "--function", "train.main") == 0
     hardware = runner.folder.tensorboard / "hardware" / node
     assert scalars(hardware, "gpu0/power") == {0: 300.0, 10: 301.0, 20: 302.0}

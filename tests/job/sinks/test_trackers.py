@@ -36,7 +36,7 @@ def test_mlflow_has_one_run_for_all_attempts(runner: Runner, tmp_path: Path, mon
     runner.environment = {"STORE": store}
     write_series(runner.folder, os.uname().nodename, [{"gpu0.power": 300.0}])
     for runner.attempt, (first, last) in enumerate([(1, 11), (6, 16)]):
-        runner.module("train", TRAIN.format(first=first, last=last))
+        runner.lone_function("train", TRAIN.format(first=first, last=last))
         assert runner.run(2, *words, "--function", "train.main") == 0, runner.log(0)
         assert runner.log(0) == ""
     from mlflow.tracking import MlflowClient
@@ -57,7 +57,7 @@ def test_a_failed_training_is_a_failed_run_there(
     runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    runner.module("train", TRAIN.format(first=1, last=3) + "    raise ValueError('no')\n")
+    runner.lone_function("train", TRAIN.format(first=1, last=3) + "    raise ValueError('no')\n")
     words = sinks(mlflow={"tracking_uri": (tmp_path / "mlruns").as_uri()})
     assert runner.run(1, *words, "--function", "train.main") == 1
     from mlflow.tracking import MlflowClient
@@ -71,7 +71,7 @@ def test_a_failed_training_is_a_failed_run_there(
 
 @needs("wandb")
 def test_wandb_gets_every_step_offline(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner.module("train", TRAIN.format(first=1, last=31))
+    runner.lone_function("train", TRAIN.format(first=1, last=31))
     words = sinks(wandb={"project": "mine", "mode": "offline"})
     assert runner.run(1, *words, "--function", "train.main") == 0, runner.log(0)
     assert runner.log(0) == ""

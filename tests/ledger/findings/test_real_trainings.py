@@ -203,12 +203,6 @@ def test_a_loader_that_waits_for_its_bytes_is_told_as_storage(trainings: dict[st
     assert (found.kind, found.cause) == ("input-bound", "storage")
 
 
-def test_a_leak_is_told_with_the_step_at_which_memory_is_full(trainings: dict[str, subprocess.Popen[str]]) -> None:
-    found = the_one(diagnosed(trainings["leak"]))
-    assert (found.kind, found.cause) == ("leak", "memory")
-    assert any("at about step" in line for line in found.evidence)
-
-
 @pytest.mark.speed(reason="another process on the same CPU takes the time in which it would be seen busy")
 def test_a_loader_that_decodes_on_the_only_cpu(tmp_path: Path) -> None:
     cpu = str(max(os.sched_getaffinity(0)))
@@ -216,3 +210,10 @@ def test_a_loader_that_decodes_on_the_only_cpu(tmp_path: Path) -> None:
     found = the_one(diagnosed(launch(tmp_path, DECODING, [], *first, "taskset", "-c", cpu)))
     assert (found.kind, found.cause) == ("input-bound", "decoding")
     assert found.change in ("resources.cpus_per_task=3", "resources.cpus_per_task=4")  # it waits for two thirds
+
+
+def test_a_leak_is_told_with_the_step_at_which_memory_is_full(trainings: dict[str, subprocess.Popen[str]]) -> None:
+    """The longest of all, and so the last to be waited for."""
+    found = the_one(diagnosed(trainings["leak"]))
+    assert (found.kind, found.cause) == ("leak", "memory")
+    assert any("at about step" in line for line in found.evidence)
