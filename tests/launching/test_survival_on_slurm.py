@@ -196,7 +196,7 @@ def _cause_all(made: Faults) -> None:
     wait_until(lambda: not made.running(jobs), 60, "node4 is given up", lambda: made.running(jobs))
     cluster.restore_node("node4")
     for folder in made.folders.values():
-        wait_until(partial(_ended, folder), 90, f"{folder.name} ends", partial(_journal, folder))
+        wait_until(partial(_ended, folder), 180, f"{folder.name} ends", partial(_journal, folder))
 
 
 def _processes(made: Faults) -> list[str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from private_cluster import clean_environment, unprivileged_user
+from private_cluster import clean_environment, unprivileged_user, wait_until
 
 from slurmopt.errors import JobError
 from slurmopt.run_folder import events, private
@@ -114,7 +114,13 @@ def make_team() -> Iterator[Team]:
         trace,
     )
     yield made
-    shutil.rmtree(folder)
+
+    def is_gone() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    # A batch shell that is just ending may still write into its run folder, such as the report.
+    wait_until(is_gone, 60, f"{folder} is gone")
 
 
 def writable(folder: Path) -> list[str]:

@@ -92,7 +92,8 @@ class S3Bucket:
                 except errors.FOREIGN as error:
                     if not errors.is_transient(error) and not current.cancelled.is_set():
                         raise errors.to_store_error(error, self._where, self.url(key)) from error
-                    last = last if current.cancelled.is_set() else error
+                    cut_off = current.cancelled.is_set() or (last is not None and current.is_over)
+                    last = last if cut_off else error  # what the deadline cuts off tells nothing of S3
                 self._pause(current, pause, last, key)
                 pause = min(2 * pause, LONGEST_PAUSE)
 

@@ -63,6 +63,11 @@ class Operation:
             raise DeadlineOver
         return left
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the deadline has passed, or the operation was cancelled: requests fail because of that."""
+        return self.cancelled.is_set() or time.monotonic() >= self._ends
+
     def pause(self, seconds: float) -> None:
         """Waits for `seconds`, but not past the deadline."""
         self.cancelled.wait(min(seconds, self.remaining()))
