@@ -89,7 +89,7 @@ class ActivityClock:
     def spent(self) -> dict[str, float]:
         """Activity → seconds; they sum to `age` at the moment of the call."""
         # The training's thread may be in the midst of a switch. With the activity read first, the seconds of all others
-        # are complete, and what they leave of the age belongs to it; unless a whole switch passes before the age is read.
+        # are complete, and what they leave of the age belongs to it, unless a switch passes before the age is read.
         for _ in range(_LOOKS):
             since, activity = self._since, self.activity
             seconds, age = dict(self._seconds), self.age

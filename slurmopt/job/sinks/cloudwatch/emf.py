@@ -18,7 +18,7 @@ MOST_METRICS = 50
 """In a line. The format takes 100, and 256 KB."""
 MOST_VALUES = 100
 _AWS = "_aws"
-"""The field of a line that declares its metrics. A metric that is named so, or like a dimension, gets a `_` behind it."""
+"""The field of a line that declares its metrics. A metric with this name, or a dimension's, gets a `_` behind it."""
 LARGEST_FILE = 64 << 20
 """Bytes; the file then becomes NAME.1."""
 
