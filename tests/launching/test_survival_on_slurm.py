@@ -29,6 +29,12 @@ run, rank = slurmopt.current_run(), slurmopt.rank_facts().rank
 own = run.folder.checkpoints / "step"
 step = int(own.read_text()) if own.exists() else 0
 print("from step", step, flush=True)
+
+def save():  # whole or not at all, whenever it is killed
+    beside = own.with_name("beside")
+    beside.write_text(str(step))
+    beside.replace(own)
+
 how = sys.argv[1]
 if how == "broken":
     raise ValueError("the training's own mistake")
@@ -43,9 +49,9 @@ while step < end:
     slurmopt.progress(step)
     told = how != "ignores" and slurmopt.stop_requested()
     if rank == 0 and (told or step % 20 == 0):
-        own.write_text(str(step))
+        save()
     if told or (how == "asks" and step == 40):
-        own.write_text(str(step)) if rank == 0 else None
+        save() if rank == 0 else None
         sys.exit(75)
     if how == "aborts" and step == 40 and end == 10**6 and rank == 1:
         print("terminate called after throwing an instance of 'c10::DistBackendError'", file=sys.stderr)
@@ -55,7 +61,7 @@ while step < end:
         time.sleep(60)
     if how in ("marker", "garbage") and step == 40 and end == 10**6:
         if rank == 0:
-            own.write_text("40")
+            save()
             (run.folder.path / "requeue").write_text('{"step": 40}' if how == "marker" else "\\0 not JSON")
         time.sleep(1)
         sys.exit(3)
