@@ -81,14 +81,18 @@ class Run:
         path.write_text("".join(json.dumps(line) + "\n" for line in [told, *rows]))
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """It has finished. There is no Slurm to ask."""
+def finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run of one attempt. There is no Slurm to ask."""
     monkeypatch.setenv("PATH", "/nonexistent")
     made = Run(tmp_path / "runs" / "mine" / "one")
     made.begin(0, T + 60)
     made.end(0, T + 175, [made.beat(0, rank, T + 60) for rank in range(4)])
     return made
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return finished_run(tmp_path, monkeypatch)
 
 
 def read(run: Run) -> RunRecord:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report.test_gather import Run, T
+from report.test_gather import Run, T, finished_run
 
 from slurmopt.commands.report import to_json
 from slurmopt.report.comparison import compared
@@ -31,10 +31,7 @@ CODE = '\x1b[2J</script><script>alert(1)</script>" onload="x'
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("PATH", "/nonexistent")
-    made = Run(tmp_path / "runs" / "mine" / "one")
-    made.begin(0, T + 60)
-    made.end(0, T + 175, [made.beat(0, rank, T + 60) for rank in range(4)])
+    made = finished_run(tmp_path, monkeypatch)
     rows = [[T + 60 + 10 * at, 10.0, 50.0] for at in range(10)]
     made.series(0, "node1", rows, ["gpu0.util"])  # type: ignore[arg-type]
     return made

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from report.test_gather import Run, T
+from report.test_gather import Run, T, finished_run
 
 from slurmopt.config.composition import stored_yaml
 from slurmopt.report.gather import gather
@@ -26,10 +26,7 @@ CHECKPOINT = '{"time": 1, "event": "checkpoint", "attempt": %d, "step": 5, "tier
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("PATH", "/nonexistent")
-    made = Run(tmp_path / "runs" / "mine" / "one")
-    made.begin(0, T + 60)
-    made.end(0, T + 175, [made.beat(0, rank, T + 60) for rank in range(4)])
+    made = finished_run(tmp_path, monkeypatch)
     made.series(0, "node1", [[T + 70, 10.0, 50.0]], ["gpu0.util"])
     made.folder.attempt_logs(0).mkdir(parents=True)
     return made
