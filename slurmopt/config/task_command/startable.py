@@ -120,14 +120,19 @@ def _check_file(words: Sequence[str], workdir: Path) -> None:
 def meant(words: Sequence[str], workdir: Path) -> str:
     """Returns a suggested override of `task.command`, quoted for a shell, for words that lack an interpreter or a
     `./`."""
+    return shlex.quote(f"{KEY}={shlex.join(runnable(words, workdir))}")
+
+
+def runnable(words: Sequence[str], workdir: Path) -> list[str]:
+    """Returns the words with the interpreter or the `./` that they lack."""
     program = words[0]
     if program.endswith(".py"):
-        words = ["python", *words]
-    elif program.endswith(".sh"):
-        words = ["bash", *words]
-    elif "/" not in program and _is_there(workdir / program):
-        words = [f"./{program}", *words[1:]]
-    return shlex.quote(f"{KEY}={shlex.join(words)}")
+        return ["python", *words]
+    if program.endswith(".sh"):
+        return ["bash", *words]
+    if "/" not in program and _is_there(workdir / program):
+        return [f"./{program}", *words[1:]]
+    return list(words)
 
 
 def _script(words: Sequence[str]) -> str | None:
@@ -151,12 +156,11 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def typed_as_words(words: Sequence[str], workdir: Path) -> str | None:
-    """Returns the override to suggest if `words`, which are not overrides, look like a command; else None."""
+def looks_like_a_command(words: Sequence[str], workdir: Path) -> bool:
+    """Whether `words`, which are not overrides, name a script, a file or a program."""
     program = words[0]
-    if not (_FILE.fullmatch(program) or "/" in program or _is_there(workdir / program) or shutil.which(program)):
-        return None
-    return meant(words, workdir)
+    is_file = _FILE.fullmatch(program) or "/" in program or _is_there(workdir / program)
+    return bool(is_file or shutil.which(program))
 
 
 def check_task(task: Task) -> None:
