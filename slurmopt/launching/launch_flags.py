@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
         "slurmopt launch",
         usage="slurmopt launch [OPTIONS] +experiment=NAME [KEY=VALUE ...]",
         description="Compose a config, check it against the cluster, and submit it.",
-        formatter_class=_Formatter,
+        formatter_class=HelpFormatter,
         add_help=False,
     )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=argparse.SUPPRESS)
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_launch_options(parser: argparse.ArgumentParser) -> None:
+def add_launch_options(parser: argparse._ActionsContainer) -> None:
     """Adds the options that stand for keys of the group `launch`."""
     where = parser.add_mutually_exclusive_group()
     local = "run on this machine, without Slurm"
@@ -94,7 +94,7 @@ no config at all  slurmopt run --help
         return super().format_help()
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """One line for each option."""
 
     def __init__(self, prog: str) -> None:

@@ -11,6 +11,8 @@ from slurmopt.config.task_command.startable import looks_like_a_command, runnabl
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.launching.launch_flags import configs_in
 
+_OF_RUN = {"--local", "--dry-run", "--wait", "--json"}
+"""Options of a launch that `slurmopt run` has, too."""
 _SEVERAL = re.compile(
     r"(?P<key>[+~]*[\w./@-]+)=(?P<value>[^\s'\"\[{(\\]+,[^\s'\"\]})\\]+|(?:range|choice|interval)\(.*\))"
 )
@@ -25,21 +27,24 @@ def no_override(words: list[str], at: int) -> str:
     if name in experiments:
         launch = shlex.join(["slurmopt", "launch", *before, f"+experiment={name}", *after])
         return f"{shown} is not an override; to launch that experiment: {launch}"
-    if _is_batch_script(word):
+    if is_batch_script(word):
         return f"{shown} is a batch script; make an experiment of it: slurmopt import {shlex.quote(word)}"
     if after and after[0].startswith("="):
         value = after[0][1:] or "".join(after[1:2])
         return f"{shown} is not an override; write it without spaces: {shlex.quote(f'{word}={value}')}"
     if looks_like_a_command(words[at:], Path.cwd()):
         command = runnable(words[at:], Path.cwd())
-        typed = ["launch", *before, f"task.command={shlex.join(command)}"] if before else ["run", "--", *command]
+        as_run = {*before} <= _OF_RUN
+        typed = (
+            ["run", *before, "--", *command] if as_run else ["launch", *before, f"task.command={shlex.join(command)}"]
+        )
         return f"{shown} is not an override; to run a command: slurmopt {shlex.join(typed)}"
     near = difflib.get_close_matches(name, experiments, n=1)
     hint = f" (did you mean +experiment={near[0]}?)" if near else ""
     return f"{shown} is not an override{hint}; valid: key=value"
 
 
-def _is_batch_script(word: str) -> bool:
+def is_batch_script(word: str) -> bool:
     """Whether the word names a file with lines of #SBATCH."""
     try:
         with open(word, encoding="utf-8", errors="replace") as file:
