@@ -42,7 +42,7 @@ class PageColumn:
 def columns(table: Table, rows: Sequence[Row]) -> list[PageColumn]:
     """The columns of these rows: the axes, the metrics, and the seconds."""
     logs = {column.key for column in table.points.columns if "log" in column.tags}
-    found = [_axis(key, [row.values.get(key, _NONE) for row in rows], key in logs) for key in table.axes[:MOST_AXES]]
+    found = [_axis(key, rows, key in logs) for key in table.axes[:MOST_AXES]]
     for name in table.metrics[:MOST_METRICS]:
         found.append(_numbers(name, "metric", [row.metrics.get(name, _NONE) for row in rows]))
     seconds = [_NONE if row.seconds is None else row.seconds for row in rows]
@@ -55,12 +55,16 @@ _NONE = object()
 """In the place of a value that a point does not have; None is a value."""
 
 
-def _axis(key: str, values: list[Any], log_tag: bool) -> PageColumn:
-    present = [value for value in values if value is not _NONE]
-    if present and all(_is_float(value) for value in present):
+def _axis(key: str, rows: Sequence[Row], log_tag: bool) -> PageColumn:
+    """Categories are in the order of the points, which is that of the sweep's definition."""
+    values = [row.values.get(key, _NONE) for row in rows]
+    in_order = [row.values[key] for row in sorted(rows, key=lambda row: row.point) if key in row.values]
+    if in_order and all(map(_is_float, in_order)):
         return _numbers(key, "axis", values, log_tag)
     names: dict[str, int] = {}
-    cells = [None if value is _NONE else names.setdefault(text(value), len(names)) for value in values]
+    for value in in_order:
+        names.setdefault(text(value), len(names))
+    cells = [None if value is _NONE else names[text(value)] for value in values]
     return PageColumn(text(key), "axis", [*cells], list(names))
 
 

@@ -28,7 +28,7 @@ def overrides(points: Points, row: Row) -> list[str] | None:
 def command(points: Points, row: Row) -> str | None:
     """The command, in one line; None where there is none. Of a Hydra application only the overrides."""
     words = overrides(points, row)
-    if words is None:
+    if not words:
         return None
     line = shlex.join(words if points.kind == "hydra" else ["slurmopt", "launch", *words])
     return line if line == one_line(line) and len(line) <= _LONGEST else None

@@ -45,10 +45,16 @@ def _axis_effect(effect: Effect, maximize: bool) -> AxisEffect:
     if chance is None or (effect.share <= chance and chance >= _FEW):
         return AxisEffect(name, None, "too few points to tell", "")
     if effect.share <= chance:
-        return AxisEffect(name, None, f"no clear effect (less than {chance:.0%})", "")
+        return AxisEffect(name, None, f"no clear effect (less than {max(chance, 0.01):.0%})", "")
     best = (max if maximize else min)(effect.levels, key=lambda level: level.mean)
     count = "1 point" if best.count == 1 else f"{best.count:,} points"
-    return AxisEffect(name, effect.share, f"{effect.share:.0%}", f"{text(best.label)} (mean {best.mean:.4g}, {count})")
+    return AxisEffect(name, effect.share, f"{effect.share:.0%}", f"{_label(best)} (mean {best.mean:.4g}, {count})")
+
+
+def _label(level: Level) -> str:
+    """The value, or the first and the last of a bin, shortened."""
+    ends = [f"{value:.3g}" if isinstance(value, float) else text(value) for value in (level.value, level.last)]
+    return ends[0] if text(level.value) == text(level.last) else " … ".join(ends)
 
 
 def chance_share(levels: list[Level]) -> float | None:

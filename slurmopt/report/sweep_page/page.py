@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slurmopt.grid.point_ranges import Ranges
 from slurmopt.report.output.page import render
 from slurmopt.report.sweep_page.columns import MOST_AXES, MOST_METRICS, PageColumn, columns, text
 from slurmopt.report.sweep_page.command import command
 from slurmopt.report.sweep_page.effects import axis_effects
 from slurmopt.runs.status.state import ALIVE, FAILED
+from slurmopt.runs.text_table import cut
 from slurmopt.sweeps.results.outcomes import Row, key_of
 from slurmopt.sweeps.results.ranking import Ranking
+from slurmopt.sweeps.status import failures
+from slurmopt.sweeps.status.point_states import SweepStates
 from slurmopt.sweeps.status.view import state_counts
 from slurmopt.units import human_seconds
 
@@ -26,6 +30,8 @@ _LEAST_POINTS = 50
 _STATIC_ROWS = 100
 """Rows of the table that are there without JavaScript."""
 _MOST_FAILURES = 12
+_LONGEST_RANGES = 80
+"""Characters of the numbers of the points that failed of the same."""
 _STYLES = ("report.css", "results.css")
 _SCRIPTS = ("echarts.js", "results-data.js", "results-charts.js", "results-table.js", "results.js")
 
@@ -60,8 +66,7 @@ def page_of(ranking: Ranking) -> str:
         metric=None if ranking.metric is None else text(ranking.metric),
         maximize=ranking.maximize,
         effects=[] if best is None else axis_effects(ranking),
-        failures=[(row.point, text(row.error or row.state)) for row in content.rows if row.state in FAILED],
-        most_failures=_MOST_FAILURES,
+        failures=list(_failures(states, table.selected)),
         failed=sum(counts.get(state, 0) for state in FAILED),
         head=["point", *(column.name for column in content.columns), "state"],
         lines=[_line(content, at) for at in range(min(_STATIC_ROWS, len(content.rows)))],
@@ -168,21 +173,31 @@ def _cell(column: PageColumn, at: int) -> tuple[str, bool]:
     return (human_seconds(float(cell)) if column.role == "time" else text(cell)), True
 
 
+def _failures(states: SweepStates, selected: Ranges | None) -> Iterator[tuple[str, str]]:
+    """The failed points and what they failed of, the most frequent first."""
+    groups = failures.groups(states, selected)
+    for group in groups[:_MOST_FAILURES]:
+        word = "point" if len(group.points) == 1 else f"{len(group.points):,} points,"
+        yield f"{word} {cut(str(group.points), _LONGEST_RANGES)}", text(group.error)
+    if rest := groups[_MOST_FAILURES:]:
+        yield f"{sum(len(group.points) for group in rest):,} points", f"{len(rest):,} other failures"
+
+
 def _notes(ranking: Ranking, content: Content) -> list[str]:
     table, states = ranking.table, ranking.table.states
     found = []
     if len(content.rows) < len(table.places):
         found.append(
             f"{len(content.rows):,} of {len(table.places):,} points are on this page: the best, and an even share of the "
-            f"others. `slurmopt results {states.label} --csv` prints all."
+            f"others. slurmopt results {states.label} --csv prints all."
         )
     if waiting := states.count - len(table.places) if table.selected is None else 0:
-        found.append(f"{waiting:,} points have not started and are not on this page.")
+        found.append(f"{'1 point has' if waiting == 1 else f'{waiting:,} points have'} not started: not on this page.")
     for name, all_names, most in (("axes", table.axes, MOST_AXES), ("metrics", table.metrics, MOST_METRICS)):
         if len(all_names) > most:
-            found.append(f"The first {most} of {len(all_names)} {name} are on this page; `--csv` prints all.")
+            found.append(f"The first {most} of {len(all_names)} {name} are on this page; --csv prints all.")
     if ranking.metric is None and len(table.metrics) > 1:
-        found.append("There are several metrics, and the sweep does not say which counts: `--sort METRIC` chooses one.")
+        found.append("There are several metrics, and the sweep does not say which counts: --sort METRIC chooses one.")
     elif not table.metrics:
         found.append("No point has reported a metric; slurmopt.progress(step, loss=…) reports one.")
     if states.problem:

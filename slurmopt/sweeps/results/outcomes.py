@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite, isnan
@@ -226,7 +227,8 @@ def key_of(row: Row, name: str) -> Any:
 def having(values: Sequence[Any]) -> list[int]:
     """The indices of the finite numbers among the values."""
     if set(map(type, values)) <= {int, float}:
-        return [at for at, value in enumerate(values) if isfinite(value)]
+        with suppress(OverflowError):  # by an int that no float can hold
+            return [at for at, value in enumerate(values) if isfinite(value)]
     return [at for at, value in enumerate(values) if is_number(value)]
 
 

@@ -37,10 +37,13 @@ function showTip(event, { lines }) {
 
 function hideTip() { document.getElementById("tip").hidden = true; }
 
-function axisStyle(scale, width) {
+// What keeps words readable on top of lines.
+const halo = () => ({ textBorderColor: css("--card"), textBorderWidth: 4 });
+
+function axisStyle(scale, width, more) {
   return {
     type: "value", min: scale.min, max: scale.max,
-    axisLabel: { customValues: scale.ticks, formatter: scale.label, color: css("--soft"), fontSize: 11, hideOverlap: true, ...(width ? { width, overflow: "truncate" } : {}) },
+    axisLabel: { customValues: scale.ticks, formatter: scale.label, color: css("--soft"), fontSize: 11, hideOverlap: true, ...(width ? { width, overflow: "truncate" } : {}), ...more },
     axisTick: { customValues: scale.ticks, lineStyle: { color: css("--soft") } },
     axisLine: { show: true, lineStyle: { color: css("--soft") } },
     splitLine: { show: false },
@@ -53,24 +56,24 @@ const parallel = { shown: [], order: [] };
 function drawParallel() {
   const holder = document.getElementById("parallel"), narrow = holder.clientWidth < 620;
   const shown = metric ? [...parallel.shown, metric] : parallel.shown;
-  const scales = shown.map((column) => scaleOf(column));
+  const scales = shown.map((column) => roomy(scaleOf(column)));
   const colour = ramp(), metricScale = metric && scaleOf(metric, measured), good = metric && goodness(metricScale);
-  const rank = (at) => (hasMetric(at) ? 1 + good(metricScale.at(at)) : kindOf(at) === "bad" ? 0.5 : 0);
+  const rank = (at) => (hasMetric(at) ? 1 + good(metricScale.at(at)) : kindOf(at) === "bad" ? 1.8 : 0);
   parallel.order = [...everyPoint].sort((a, b) => rank(a) - rank(b));
   const many = count > 300;
   const lines = parallel.order.map((at) => ({
-    value: scales.map((scale) => { const place = scale.at(at); return place === null ? NaN : place; }),
+    value: scales.map((scale) => { const place = scale.at(at); return place === null ? NaN : place + aside(at) * scale.room; }),
     lineStyle: lineStyle(at, hasMetric(at) ? colour(good(metricScale.at(at))) : null, many),
   }));
-  holder.style.height = narrow ? 40 + 62 * shown.length + "px" : "340px";
+  holder.style.height = narrow ? 50 + 66 * shown.length + "px" : "360px";
   const end = narrow ? { left: 16, right: 22, top: 26, bottom: 34 } : { left: 50, right: 70, top: 42, bottom: 16 };
   const chart = draw("parallel", {
     parallel: { ...end, layout: narrow ? "vertical" : "horizontal", parallelAxisDefault: { areaSelectStyle: { width: 18, borderColor: css("--accent"), color: css("--accent"), opacity: 0.25 } } },
     parallelAxis: scales.map((scale, dim) => ({
-      dim, name: cut(shown[dim].name, narrow ? 30 : 18), nameLocation: narrow ? "start" : "end", nameGap: narrow ? 8 : 14,
-      nameTextStyle: { color: css("--ink"), fontWeight: 600, fontSize: 12, ...(narrow ? { align: "left", verticalAlign: "bottom", padding: [0, 0, 12, 8] } : {}) },
+      dim, name: cut(shown[dim].name, narrow ? 30 : 18), nameLocation: narrow || (shown[dim] === metric && !data.maximize) ? "start" : "end", nameGap: narrow ? 8 : 14,
+      nameTextStyle: { color: css("--ink"), fontWeight: 600, fontSize: 12, ...halo(), ...(narrow ? { align: "left", verticalAlign: "bottom", padding: [0, 0, 12, 8] } : {}) },
       inverse: shown[dim] === metric && !data.maximize && !narrow,
-      ...axisStyle(scale, narrow ? 60 : 90),
+      ...axisStyle(scale, narrow ? 60 : 90, halo()), z: 10,
     })),
     series: [{ type: "parallel", data: lines, progressive: 0, smooth: 0, activeOpacity: 0.9, inactiveOpacity: 0.04, emphasis: { lineStyle: { width: 3, opacity: 1 } } }],
   }, parallelLabel(shown), (event) => (event.seriesType === "parallel" && event.dataIndex !== undefined ? { point: parallel.order[event.dataIndex], lines: pointLines(parallel.order[event.dataIndex]) } : {}));
@@ -79,6 +82,16 @@ function drawParallel() {
     chart.on("axisareaselected", () => brushed(chart));
   }
   brushed(chart);
+}
+
+// Of few values each is shared by many points: their lines lie beside each other, the best in the middle.
+function roomy(scale) {
+  const width = scale.max - scale.min, room = scale.few ? Math.min(0.06 * width, 0.3 * scale.closest) : 0;
+  return { ...scale, room, min: scale.min - room, max: scale.max + room };
+}
+
+function aside(at) {
+  return data.points[at] === data.best ? 0 : ((data.points[at] * 0.6180339887) % 1) * 2 - 1;
 }
 
 function lineStyle(at, colour, many) {
@@ -105,7 +118,7 @@ function bins(column) {
   const used = everyPoint.filter((at) => column.cells[at] !== null);
   if (column.names) return named(column, used);
   const distinct = [...new Set(used.map((at) => column.cells[at]))].sort((a, b) => a - b);
-  if (distinct.length <= 12) return { labels: distinct.map((value) => written(value)), of: (at) => distinct.indexOf(column.cells[at]) };
+  if (distinct.length <= 16) return { labels: distinct.map((value) => written(value)), of: (at) => distinct.indexOf(column.cells[at]) };
   const scale = scaleOf(column), size = 8, width = (scale.max - scale.min) / size;
   const labels = Array.from({ length: size }, (_, at) => scale.label(scale.min + at * width) + " … " + scale.label(scale.min + (at + 1) * width));
   return { labels, of: (at) => (column.cells[at] === null ? -1 : Math.min(size - 1, Math.floor((scale.at(at) - scale.min) / width))) };
@@ -157,21 +170,21 @@ function drawHeat() {
     return {
       value: [i, j, empty ? 0 : value],
       itemStyle: { color: empty ? css("--empty") : colour(good(value)), borderColor: css("--card"), borderWidth: 2 },
-      label: { show: labelled || empty, formatter: () => words, fontSize: 11, color: empty ? css(cell.failed ? "--bad" : "--soft") : css(good(value) > 0.45 ? "--on-best" : "--on-worst") },
+      label: { show: labelled || empty, formatter: () => words, fontSize: 11, color: empty ? css(cell.failed ? "--bad" : "--soft") : inkOn(colour(good(value))) },
     };
   }));
   const names = { color: css("--soft"), fontSize: 11, overflow: "truncate" };
   const style = { axisTick: { show: false }, axisLine: { show: false } };
-  holder.style.height = 70 + Math.max(90, 34 * y.labels.length) + "px";
+  holder.style.height = 60 + Math.max(68, 34 * y.labels.length) + "px";
   draw("heat", {
-    grid: { left: 12, right: 12, top: 26, bottom: 30, containLabel: true, outerBoundsMode: "same" },
+    grid: { left: 12, right: 12, top: 30, bottom: 6, containLabel: true },
     xAxis: { type: "category", data: x.labels.map(String), name: "", axisLabel: { ...names, width: 90, hideOverlap: true }, ...style },
     yAxis: { type: "category", data: y.labels.map(String), name: cut(axes[down].name, 30), nameTextStyle: { color: css("--ink"), align: "left", fontSize: 12, fontWeight: 600 }, axisLabel: { ...names, width: 100 }, ...style },
     series: [{ type: "heatmap", data: items, emphasis: { itemStyle: { borderColor: css("--ink"), borderWidth: 2 } } }],
   }, heatLabel(axes[across], axes[down], what), (event) => heatTip(event, x, y, cells, across, down));
   made.get(holder).off("mouseover");
   made.get(holder).on("mouseover", (event) => showTip(event, heatTip(event, x, y, cells, across, down)));
-  heatKeys(what, least, most, amounts.length);
+  heatKeys(what, least, most, cells.flat(), amount);
   heatTable(x, y, cells, amount, axes[across], axes[down]);
 }
 
@@ -218,7 +231,7 @@ function drawAlone(holder, axis) {
   const room = (scale.max - scale.min) * (axis.names ? 0.5 / Math.max(1, axis.names.length - 1) : 0.05), rise = (height.max - height.min) * 0.06;
   const point = (at) => ({
     value: [x(at), height.at(at)], at,
-    itemStyle: { color: colour(good(height.at(at))), borderColor: css("--soft"), borderWidth: 0.5 },
+    itemStyle: { color: colour(good(height.at(at))), borderColor: css("--soft"), borderWidth: 0.5, opacity: 1 },
     symbolSize: data.points[at] === data.best ? 13 : sorted.length > 300 ? 5 : 7,
   });
   const means = averages(axis, scale, height);

@@ -29,7 +29,7 @@ function written(value, digits = 4) {
 }
 
 function duration(seconds) {
-  if (seconds < 60) return written(seconds, 3) + "s";
+  if (seconds < 60) return Number(seconds.toPrecision(3)) + "s";
   const parts = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]];
   const first = parts.findIndex(([size]) => seconds >= size);
   const [size, unit] = parts[first], next = parts[first + 1];
@@ -61,6 +61,8 @@ function scaleOf(column, points = everyPoint) {
     min, max, ticks,
     at: (point) => (column.cells[point] === null ? null : to(column.cells[point])),
     label: (at) => write(back(at)),
+    few: distinct.length <= 12 && distinct.length < values.length,
+    closest: Math.min(max - min, ...distinct.slice(1).map((value, at) => to(value) - to(distinct[at]))),
   };
 }
 
@@ -70,6 +72,7 @@ function categories(column) {
     min: size > 1 ? 0 : -1, max: Math.max(1, size - 1),
     ticks: column.names.map((_, at) => at).filter((at) => at % step === 0),
     at: (point) => column.cells[point],
+    few: size <= 30, closest: 1,
     label: (at) => (Number.isInteger(at) && column.names[at] !== undefined ? cut(column.names[at], 16) : ""),
   };
 }
@@ -105,6 +108,13 @@ function ramp() {
     const at = Math.max(0, Math.min(1, share)) * 2, first = Math.min(1, Math.floor(at)), part = at - first;
     return "rgb(" + stops[first].map((from, i) => Math.round(from + part * (stops[first + 1][i] - from))).join(",") + ")";
   };
+}
+
+// Black or white, whichever is read better on a colour: one of them always has a contrast above 4.5.
+function inkOn(colour) {
+  const parts = colour.match(/\d+/g).map((part) => part / 255);
+  const [red, green, blue] = parts.map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
 }
 
 // How good a value of the metric is among those of the points that finished: 0 to 1.

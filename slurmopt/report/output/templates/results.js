@@ -78,16 +78,18 @@ function metricKeys(parent) {
   }
 }
 
-function heatKeys(what, least, most, any) {
+function heatKeys(what, least, most, cells, amount) {
   const parent = get("heat-keys");
   parent.replaceChildren();
-  if (any) {
+  if (cells.some((cell) => amount(cell) !== undefined)) {
     const ends = [least, most].map((value) => written(value, 3));
     if (what !== "points" && !data.maximize) ends.reverse();
     rampKey(parent, ends[0], ends[1], " " + (what === "points" ? "points" : what + " " + metric.name));
   }
-  key(parent, element("b", "", "–"), "no point");
-  if (bad.length) key(parent, element("b", "bad", "✕"), "all failed");
+  if (cells.some((cell) => !cell.points)) key(parent, element("b", "", "–"), "no point");
+  const empty = cells.filter((cell) => cell.points && amount(cell) === undefined);
+  if (empty.some((cell) => !cell.failed)) key(parent, element("b", "", "…"), "no result");
+  if (empty.some((cell) => cell.failed)) key(parent, element("b", "bad", "✕"), "all failed");
 }
 
 function setUpParallel() {
@@ -145,7 +147,7 @@ function setUpAlone() {
   for (const axis of axes.slice(0, 12)) {
     const figure = element("figure"), holder = element("div", "chart");
     const caption = element("figcaption", "", axis.name);
-    if (axis.log) caption.append(element("small", "", "logarithmic"));
+    if (axis.log) caption.append(" ", element("small", "", "logarithmic"));
     figure.append(caption, holder);
     get("each").append(figure);
     panels.set(holder, axis);
