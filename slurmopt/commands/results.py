@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     output.add_argument("--csv", action="store_true", help="print one line per point, for spreadsheets and pandas")
     options.add_json(output)
     output.add_argument(
-        "--html", nargs="?", const="", metavar="FILE", help="write one page that needs no network (default: ID-results.html)"
+        "--html", nargs="?", const="", metavar="FILE", help="write one page with charts (default: ID-results.html)"
     )
     parser.add_argument("--open", action="store_true", help="write the page and open it in a browser")
     return parser

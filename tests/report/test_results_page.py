@@ -1,5 +1,5 @@
-"""The page of `slurmopt results --html`, in a real browser: what it says, shows, sorts and filters; and what it does with
-hostile, odd and many values."""
+"""The page of `slurmopt results --html` in a real browser: what it says, shows, sorts and filters; hostile and odd
+values, and many."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVIL = "</script><script>document.title='owned'</script><img src=x onerror=docum
 
 @pytest.fixture
 def trained(make_sweep: Any) -> Any:
-    """The loss falls with lr and with the net; the two seeds hardly differ. Points of the largest lr fail with `huge`."""
+    """The loss falls with lr and with the net; the two seeds hardly differ. Of the largest lr `huge` fails."""
     made = make_sweep(sweep={"metric": "loss"}, lr=[1e-4, 1e-3, 1e-2, 1e-1], net=NETS, seed=[0, 1])
     made.submitted("0-23", "7")
     for point in range(24):
@@ -52,7 +52,8 @@ def in_order(browser: Browser) -> list[str]:
 
 
 def click(browser: Browser, head: str) -> None:
-    browser.value(f"[...document.querySelectorAll('thead button')].find(b => b.innerText === {json.dumps(head)}).click()")
+    buttons = "[...document.querySelectorAll('#table thead button')]"
+    browser.value(f"{buttons}.find(button => button.innerText === {json.dumps(head)}).click()")
 
 
 def choose(browser: Browser, control: str, value: str, event: str = "change") -> None:
@@ -65,7 +66,7 @@ def test_what_is_on_the_page(trained: Any, chromium: Browser) -> None:
     for words in (
         "22 finished · 2 failed", "the smallest loss is the best", "smallest loss, of point 20", "What explains loss",
         "0.1 (mean", "no clear effect", "2 points, 22-23", "FloatingPointError: the loss is inf in step 22", "Two axes",
-        "lr logarithmic", "points/00007",
+        "lr logarithmic", "points/00020",
     ):  # fmt: skip
         assert words in text, words
     assert "net logarithmic" not in text
@@ -88,7 +89,8 @@ def test_the_charts_are_drawn_with_failed_points_as_failed(trained: Any, chromiu
 
 def test_a_marked_range_filters_the_table(trained: Any, chromium: Browser) -> None:
     opened(chromium)
-    marked = "{type: 'axisAreaSelect', parallelAxisId: model.getComponent('parallelAxis', 0).id, intervals: [[-1.5, 0]]}"
+    axis = "model.getComponent('parallelAxis', 0).id"
+    marked = f"{{type: 'axisAreaSelect', parallelAxisId: {axis}, intervals: [[-1.5, 0]]}}"
     chromium.value(
         "(() => { const chart = made.get(document.getElementById('parallel')), model = chart.getModel();"
         f" chart.dispatchAction({marked}); }})()"
@@ -124,7 +126,7 @@ def test_without_javascript_the_table_is_there(trained: Any, chromium: Browser) 
         text = opened_without_script(chromium)
     finally:
         chromium.call("Emulation.setScriptExecutionDisabled", value=False)
-    assert "<th scope=\"row\">20</th>" in text
+    assert '<th scope="row">20</th>' in text
     assert "failed: FloatingPointError: the loss is inf in step 22" in text
 
 
@@ -137,9 +139,7 @@ def opened_without_script(browser: Browser) -> str:
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
-def test_light_and_dark_at_the_desk_and_on_the_phone(
-    trained: Any, chromium: Browser, width: int, dark: bool
-) -> None:
+def test_light_and_dark_at_the_desk_and_on_the_phone(trained: Any, chromium: Browser, width: int, dark: bool) -> None:
     opened(chromium, width=width, dark=dark)
     assert chromium.value("document.documentElement.scrollWidth") <= width
     assert chromium.value(CONTRAST) == []
@@ -230,7 +230,8 @@ def test_a_search_with_pruned_trials(make_sweep: Any, chromium: Browser) -> None
 
 
 def test_many_points_are_thinned_and_said_to_be(make_sweep: Any, chromium: Browser) -> None:
-    made = make_sweep(sweep={"metric": "loss"}, lr=[0.1, 0.2], seed=list(range(3000))).submitted("0-5999", "7", per_task=6000)
+    made = make_sweep(sweep={"metric": "loss"}, lr=[0.1, 0.2], seed=list(range(3000)))
+    made.submitted("0-5999", "7", per_task=6000)
     run = made.task(0, 0)
     for point in range(6000):
         made.packed_end(run, point, metrics={"loss": float(point)})

@@ -1,4 +1,4 @@
-"""The values of a sweep's points as columns for the page: numbers, on a linear or a logarithmic scale, or categories."""
+"""The values of a sweep's points as columns for the page: numbers on a linear or logarithmic scale, or categories."""
 
 from __future__ import annotations
 

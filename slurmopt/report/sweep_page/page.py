@@ -57,6 +57,7 @@ def page_of(ranking: Ranking) -> str:
         _SCRIPTS,
         label=states.label,
         folder=str(states.sweep.path),
+        example=content.rows[0].point if content.rows else 0,
         counts=state_counts(counts),
         tiles=_tiles(ranking, best),
         best=best,
@@ -188,8 +189,8 @@ def _notes(ranking: Ranking, content: Content) -> list[str]:
     found = []
     if len(content.rows) < len(table.places):
         found.append(
-            f"{len(content.rows):,} of {len(table.places):,} points are on this page: the best, and an even share of the "
-            f"others. slurmopt results {states.label} --csv prints all."
+            f"{len(content.rows):,} of {len(table.places):,} points are on this page: the best, and an even share of "
+            f"the others. slurmopt results {states.label} --csv prints all."
         )
     if waiting := states.count - len(table.places) if table.selected is None else 0:
         found.append(f"{'1 point has' if waiting == 1 else f'{waiting:,} points have'} not started: not on this page.")

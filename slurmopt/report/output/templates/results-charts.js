@@ -86,7 +86,7 @@ function drawParallel() {
 
 // Of few values each is shared by many points: their lines lie beside each other, the best in the middle.
 function roomy(scale) {
-  const width = scale.max - scale.min, room = scale.few ? Math.min(0.06 * width, 0.3 * scale.closest) : 0;
+  const width = scale.max - scale.min, room = scale.few ? Math.min(1, count / 60) * Math.min(0.06 * width, 0.3 * scale.closest) : 0;
   return { ...scale, room, min: scale.min - room, max: scale.max + room };
 }
 
@@ -112,6 +112,8 @@ function brushed(chart) {
   const any = chart.getOption().parallelAxis.some((axis, at) => (chart.getModel().getComponent("parallelAxis", at).activeIntervals || []).length);
   selection(any ? new Set(series.getRawIndicesByActiveState("active").map((at) => parallel.order[at])) : null);
 }
+
+const COUNTS = { points: "points", failed: "failed points" };
 
 // Two axes: a cell for each pair of values, or of bins of values.
 function bins(column) {
@@ -156,12 +158,12 @@ function heatCells(x, y) {
 function drawHeat() {
   const [across, down, what] = ["heat-x", "heat-y", "heat-what"].map((id) => document.getElementById(id).value);
   const x = bins(axes[across]), y = bins(axes[down]), cells = heatCells(x, y);
-  const amount = (cell) => (what === "points" ? cell.points || undefined : cell[what]);
+  const amount = (cell) => (COUNTS[what] ? (cell.points ? cell[what] : undefined) : cell[what]);
   const amounts = cells.flat().map(amount).filter((value) => value !== undefined);
   const least = Math.min(...amounts), most = Math.max(...amounts);
-  const log = what !== "points" && metric.log && least > 0, to = log ? Math.log : (value) => value;
+  const log = !COUNTS[what] && metric.log && least > 0, to = log ? Math.log : (value) => value;
   const share = (value) => (most > least ? (to(value) - to(least)) / (to(most) - to(least)) : 1);
-  const good = (value) => (what === "points" || data.maximize ? share(value) : most > least ? 1 - share(value) : 1);
+  const good = (value) => (COUNTS[what] || data.maximize ? share(value) : most > least ? 1 - share(value) : 1);
   const holder = document.getElementById("heat"), colour = ramp();
   const labelled = (holder.clientWidth - 110) / x.labels.length > 40;
   const items = cells.flatMap((row, i) => row.map((cell, j) => {
@@ -189,7 +191,7 @@ function drawHeat() {
 }
 
 function heatLabel(across, down, what) {
-  const of = what === "points" ? "Number of points" : what + " " + metric.name;
+  const of = COUNTS[what] ? "Number of " + COUNTS[what] : what + " " + metric.name;
   return of + " over " + across.name + " and " + down.name + "; the same as a table below";
 }
 

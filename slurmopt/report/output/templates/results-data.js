@@ -29,7 +29,7 @@ function written(value, digits = 4) {
 }
 
 function duration(seconds) {
-  if (seconds < 60) return Number(seconds.toPrecision(3)) + "s";
+  if (seconds < 60) return Number(seconds.toFixed(seconds < 10 ? 1 : 0)) + "s";
   const parts = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]];
   const first = parts.findIndex(([size]) => seconds >= size);
   const [size, unit] = parts[first], next = parts[first + 1];

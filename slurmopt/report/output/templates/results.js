@@ -81,10 +81,10 @@ function metricKeys(parent) {
 function heatKeys(what, least, most, cells, amount) {
   const parent = get("heat-keys");
   parent.replaceChildren();
-  if (cells.some((cell) => amount(cell) !== undefined)) {
+  if (least < most) {
     const ends = [least, most].map((value) => written(value, 3));
-    if (what !== "points" && !data.maximize) ends.reverse();
-    rampKey(parent, ends[0], ends[1], " " + (what === "points" ? "points" : what + " " + metric.name));
+    if (!COUNTS[what] && !data.maximize) ends.reverse();
+    rampKey(parent, ends[0], ends[1], " " + (COUNTS[what] || what + " " + metric.name));
   }
   if (cells.some((cell) => !cell.points)) key(parent, element("b", "", "–"), "no point");
   const empty = cells.filter((cell) => cell.points && amount(cell) === undefined);
@@ -116,7 +116,7 @@ function parallelKeys() {
   metricKeys(parent);
   if (bad.length) key(parent, mark("line", "--bad", "6 4"), bad.length + " failed");
   const others = everyPoint.filter((at) => !hasMetric(at) && kindOf(at) !== "bad");
-  if (others.length) key(parent, mark("line", "--soft", "2 3"), others.length + (metric ? " without a result" : " points"));
+  if (others.length) key(parent, mark("line", "--soft", metric ? "2 3" : ""), others.length + (metric ? " without a result" : " points"));
 }
 
 function setUpHeat() {
@@ -125,7 +125,9 @@ function setUpHeat() {
   options(get("heat-x"), names, "0");
   options(get("heat-y"), names, "1");
   const ways = measured.length ? [["mean", "mean " + metric.name], ["best", "best " + metric.name]] : [];
-  options(get("heat-what"), [...ways, ["points", "number of points"]], ways.length ? "mean" : "points");
+  if (bad.length) ways.push(["failed", "failed points"]);
+  ways.push(["points", "all points"]);
+  options(get("heat-what"), ways, ways[0][0]);
   for (const id of ["heat-x", "heat-y", "heat-what"]) get(id).addEventListener("change", drawHeat);
   return true;
 }
@@ -175,6 +177,6 @@ new ResizeObserver(() => {
   const now = get("charts").clientWidth;
   if (now && now !== width) { drawAll(width > 0); width = now; }
 }).observe(get("charts"));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(true));
+for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", () => drawAll(true));
 addEventListener("beforeprint", () => { for (const holder of panels.keys()) drawPanel(holder); });
 addEventListener("scroll", hideTip, { passive: true });
