@@ -229,6 +229,20 @@ def test_a_search_with_pruned_trials(make_sweep: Any, chromium: Browser) -> None
     assert "1 without a result" in text
 
 
+def test_an_axis_that_only_some_points_have(make_sweep: Any, chromium: Browser) -> None:
+    made = make_sweep(search=4, sweep={"metric": "loss"}, lr=[0.1, 0.2], warm=[1, 2]).submitted("0-3", "7", tasks=1)
+    run = made.task(0, 0)
+    for point in range(4):
+        make_point(made.folder, made.points, point, "7_0", None, {"lr": 0.1 + point / 50, "warm": point})
+        made.packed_end(run, point, metrics={"loss": float(point)})
+        journal = made.folder.point(point).events
+        if point % 2:
+            journal.write_text(journal.read_text().replace(', "warm":', ', "cold":'))
+    opened(chromium)
+    assert [row[2] for row in chromium.value(ROWS)] == ["0", "", "2", ""]
+    assert chromium.complaints() == []
+
+
 def test_many_points_are_thinned_and_said_to_be(make_sweep: Any, chromium: Browser) -> None:
     made = make_sweep(sweep={"metric": "loss"}, lr=[0.1, 0.2], seed=list(range(3000)))
     made.submitted("0-5999", "7", per_task=6000)

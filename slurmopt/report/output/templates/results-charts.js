@@ -122,7 +122,7 @@ function bins(column) {
   const distinct = [...new Set(used.map((at) => column.cells[at]))].sort((a, b) => a - b);
   if (distinct.length <= 16) return { labels: distinct.map((value) => written(value)), of: (at) => distinct.indexOf(column.cells[at]) };
   const scale = scaleOf(column), size = 8, width = (scale.max - scale.min) / size;
-  const labels = Array.from({ length: size }, (_, at) => scale.label(scale.min + at * width) + " … " + scale.label(scale.min + (at + 1) * width));
+  const labels = Array.from({ length: size }, (_, at) => scale.brief(scale.min + at * width) + " … " + scale.brief(scale.min + (at + 1) * width));
   return { labels, of: (at) => (column.cells[at] === null ? -1 : Math.min(size - 1, Math.floor((scale.at(at) - scale.min) / width))) };
 }
 
@@ -165,10 +165,10 @@ function drawHeat() {
   const share = (value) => (most > least ? (to(value) - to(least)) / (to(most) - to(least)) : 1);
   const good = (value) => (COUNTS[what] || data.maximize ? share(value) : most > least ? 1 - share(value) : 1);
   const holder = document.getElementById("heat"), colour = ramp();
-  const labelled = (holder.clientWidth - 110) / x.labels.length > 40;
+  const room = (holder.clientWidth - 110) / x.labels.length, labelled = room > 40;
   const items = cells.flatMap((row, i) => row.map((cell, j) => {
     const value = amount(cell), empty = value === undefined;
-    const words = empty ? (cell.failed ? "✕ " + cell.failed : cell.points ? "…" : "–") : written(value, 3);
+    const words = empty ? (cell.failed ? "✕ " + cell.failed : cell.points ? "…" : "–") : written(value, 3) + (cell.failed && !COUNTS[what] && room > 70 ? "  ✕ " + cell.failed : "");
     return {
       value: [i, j, empty ? 0 : value],
       itemStyle: { color: empty ? css("--empty") : colour(good(value)), borderColor: css("--card"), borderWidth: 2 },
@@ -180,7 +180,7 @@ function drawHeat() {
   holder.style.height = 60 + Math.max(68, 34 * y.labels.length) + "px";
   draw("heat", {
     grid: { left: 12, right: 12, top: 30, bottom: 6, containLabel: true },
-    xAxis: { type: "category", data: x.labels.map(String), name: "", axisLabel: { ...names, width: 90, hideOverlap: true }, ...style },
+    xAxis: { type: "category", data: x.labels.map(String), name: "", axisLabel: { ...names, width: Math.max(60, room - 6), hideOverlap: true }, ...style },
     yAxis: { type: "category", data: y.labels.map(String), name: cut(axes[down].name, 30), nameTextStyle: { color: css("--ink"), align: "left", fontSize: 12, fontWeight: 600 }, axisLabel: { ...names, width: 100 }, ...style },
     series: [{ type: "heatmap", data: items, emphasis: { itemStyle: { borderColor: css("--ink"), borderWidth: 2 } } }],
   }, heatLabel(axes[across], axes[down], what), (event) => heatTip(event, x, y, cells, across, down));
@@ -237,11 +237,12 @@ function drawAlone(holder, axis) {
     symbolSize: data.points[at] === data.best ? 13 : sorted.length > 300 ? 5 : 7,
   });
   const means = averages(axis, scale, height);
+  const rules = { customValues: height.ticks, inside: true, length: holder.clientWidth - 70, lineStyle: { color: css("--line") } };
   const foot = { min: 0, max: 1, show: false, type: "value" };
   draw(holder, {
-    grid: { left: 8, right: 14, top: 12, bottom: 8, containLabel: true },
+    grid: { left: 56, right: 14, top: 12, bottom: 28 },
     xAxis: { ...axisStyle(scale, 70), min: scale.min - room, max: scale.max + room, axisLine: { onZero: false, lineStyle: { color: css("--soft") } } },
-    yAxis: [{ ...axisStyle(height), min: height.min - rise * (failed.length ? 2.5 : 1), max: height.max + rise, splitLine: { show: true, lineStyle: { color: css("--line") } }, axisLine: { show: false }, axisTick: { show: false } }, foot],
+    yAxis: [{ ...axisStyle(height, 46), min: height.min - rise * (failed.length ? 2.5 : 1), max: height.max + rise, axisLine: { show: false, onZero: false }, axisTick: rules }, foot],
     series: [
       { type: "scatter", data: dots.map(point) },
       { type: "scatter", symbol: "diamond", symbolSize: 11, silent: true, data: means, itemStyle: { color: "transparent", borderColor: css("--c2"), borderWidth: 2 } },

@@ -61,6 +61,7 @@ function scaleOf(column, points = everyPoint) {
     min, max, ticks,
     at: (point) => (column.cells[point] === null ? null : to(column.cells[point])),
     label: (at) => write(back(at)),
+    brief: (at) => (column.role === "time" ? duration(back(at)) : written(back(at), 2)),
     few: distinct.length <= 12 && distinct.length < values.length,
     closest: Math.min(max - min, ...distinct.slice(1).map((value, at) => to(value) - to(distinct[at]))),
   };

@@ -89,7 +89,7 @@ function heatKeys(what, least, most, cells, amount) {
   if (cells.some((cell) => !cell.points)) key(parent, element("b", "", "–"), "no point");
   const empty = cells.filter((cell) => cell.points && amount(cell) === undefined);
   if (empty.some((cell) => !cell.failed)) key(parent, element("b", "", "…"), "no result");
-  if (empty.some((cell) => cell.failed)) key(parent, element("b", "bad", "✕"), "all failed");
+  if (!COUNTS[what] && cells.some((cell) => cell.failed)) key(parent, element("b", "bad", "✕"), "failed");
 }
 
 function setUpParallel() {
