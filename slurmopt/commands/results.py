@@ -16,8 +16,8 @@ axis.
                        median, best), the largest share first: see `slurmopt.sweeps.results.importance`
 
 A metric is what the point's rank 0 gave to `progress` last, or a number in what its function returned; a metric that is
-no finite number is null. `--csv` prints a line a point. Metrics of points that did not finish, or that a search gave
-up, count nowhere.
+no finite number is null. Metrics of points that did not finish, or that a search gave up, count nowhere. `--csv` prints
+a line a point, `--html` writes the page of `slurmopt.report.sweep_page`.
 """
 
 from __future__ import annotations
@@ -51,6 +51,11 @@ def main(argv: list[str]) -> int:
     _check_picture(args.plot)
     if args.open and (args.csv or args.json or args.html == "-"):
         raise InputError("results: --open needs a page in a file; valid beside it: --html FILE")
+    if args.html and args.html != "-" and not args.html.lower().endswith(".html"):
+        raise InputError(
+            f"results: --html {one_line(args.html)} is not valid; valid: a name that ends in .html, or -, which prints "
+            "the page; the name of the sweep comes before --html"
+        )
     selection = select(args.sweep, args.folder)
     if not isinstance(selection, Selection):
         raise RunError(

@@ -306,10 +306,12 @@ def test_the_file_is_private_and_the_way_to_it_is_told(
         (["--open", "--json"], "--open needs a page in a file"),
         (["--open", "--html", "-"], "--open needs a page in a file"),
         (["--html", "no/such/page.html"], "there is no folder no/such"),
-        (["--html", "/dev/null"], "is no regular file"),
+        (["--html", "folder.html"], "is no regular file"),
+        (["--html", "mine"], "valid: a name that ends in .html, or -"),
         (["--html", "a.html", "--csv"], "not allowed with"),
     ],
 )
 def test_bad_words_of_the_page(trained: Any, capsys: Any, words: list[str], said: str) -> None:
+    Path("folder.html").mkdir()
     assert main(["results", "mine", *words]) == 2
     assert said in capsys.readouterr().err
