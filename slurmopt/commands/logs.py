@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--rank", type=_rank, default=0, metavar="N", help="which rank, or `all` (default: 0)")
     parser.add_argument("--attempt", type=_natural, metavar="K", help="which attempt (default: the latest)")
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--follow", action="store_true", help="continue until the run has ended")
+    output.add_argument("-f", "--follow", action="store_true", help="continue until the run has ended")
     output.add_argument(
         "--errors", action="store_true", help="the first rank that failed: its traceback and the end of its log"
     )
