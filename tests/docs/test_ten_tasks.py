@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
+from docs.counted import PAGE, SCRIPT, counter
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "scripts" / "ten_tasks.py"
 ROW = re.compile(r"^\| \[(\d+)\. [^|]+\| \**(\d+)\** · (\d+) \| \**(\d+)\** · (\d+) \| \**(\d+)\** · (\d+) \|$", re.MULTILINE)
 
 
-@pytest.fixture
-def page() -> str:
-    if not SCRIPT.exists():
-        pytest.skip(f"NOT TESTED: {SCRIPT} is not there")
-    return (ROOT / "docs" / "ten-tasks.md").read_text(encoding="utf-8")
-
-
-def test_the_table_is_the_count_of_what_is_typed(page: str) -> None:
+def test_the_table_is_the_count_of_what_is_typed() -> None:
+    counter()
     checked = subprocess.run([sys.executable, SCRIPT, "--check"], capture_output=True, text=True, timeout=60)
     assert checked.returncode == 0, checked.stderr
-    assert [row[0] for row in ROW.findall(page)] == [str(number) for number in range(1, 11)]
+    rows = ROW.findall(PAGE.read_text(encoding="utf-8"))
+    assert [row[0] for row in rows] == [str(number) for number in range(1, 11)]
 
 
-def test_slurmopt_is_the_shortest_but_where_the_page_says_so(page: str) -> None:
+def test_slurmopt_is_the_shortest_but_where_the_page_says_so() -> None:
+    page = PAGE.read_text(encoding="utf-8")
     rows = [tuple(map(int, row)) for row in ROW.findall(page)]
     longer = {number for number, ours, _, slurms, _, submitits, _ in rows if ours >= min(slurms, submitits)}
     said = re.search(r"is not the shortest in (\d+) and (\d+)", page)
@@ -38,16 +30,7 @@ def test_slurmopt_is_the_shortest_but_where_the_page_says_so(page: str) -> None:
 
 
 def test_the_count_is_of_each_character_that_is_typed() -> None:
-    if not SCRIPT.exists():
-        pytest.skip(f"NOT TESTED: {SCRIPT} is not there")
-    spec = importlib.util.spec_from_file_location("ten_tasks", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    sys.modules["ten_tasks"] = script
-    spec.loader.exec_module(script)
-    block = "```{}\n{}```\n"
     entries = [("slurmopt", "console", "$ ab c\n"), ("sbatch", "console", "$ ab\n$ cd\n"), ("submitit", "python", "x = 1\n")]
-    section = "\n".join(f"**{tool}**: `{text[2]}`\n\n{block.format(kind, text)}" for tool, kind, text in entries)
-    ((_, counted),) = script.tasks(f"## 1. Title\n\n{section}")
+    section = "\n".join(f"**{tool}**: `{text[2]}`\n\n```{kind}\n{text}```\n" for tool, kind, text in entries)
+    ((_, counted),) = counter().tasks(f"## 1. Title\n\n{section}")
     assert [entry.count for entry in counted.values()] == [(4, 1), (5, 1), (5, 1)]
