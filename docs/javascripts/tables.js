@@ -1,4 +1,6 @@
-// A table that is wider than the page is shown row by row, each value with the name of its column.
+// A table that is wider than the page, or on a phone has tall and narrow cells, is shown row by row, each value with the
+// name of its column.
+const phone = 500, tall = 90; // px
 const tables = [...document.querySelectorAll(".md-content .md-typeset table:not([class])")];
 
 for (const table of tables) {
@@ -11,7 +13,8 @@ function fit() {
   for (const table of tables) {
     table.removeAttribute("data-by-row");
     const room = table.closest(".md-content__inner").clientWidth;
-    table.toggleAttribute("data-by-row", table.scrollWidth > room);
+    const narrow = room < phone && [...table.querySelectorAll("td")].some((cell) => cell.offsetHeight > tall);
+    table.toggleAttribute("data-by-row", table.scrollWidth > room || narrow);
   }
 }
 
