@@ -38,21 +38,6 @@ VARIABLES = {
 }
 
 
-def launch_parser() -> argparse.ArgumentParser:
-    """What `slurmopt launch` accepts, as long as it parses its words by Hydra alone."""
-    parser = argparse.ArgumentParser(prog="slurmopt launch", usage="slurmopt launch [options] [overrides]")
-    parser.description = (
-        "Composes a Hydra config, checks it against the cluster, renders the job script and submits it exactly once. "
-        "Overrides are Hydra's: key=value, +key=value for a new key, group=option. `slurmopt launch --help` lists the "
-        "groups and the keys."
-    )
-    parser.add_argument("-m", "--multirun", action="store_true", help="keys with several values make a sweep")
-    parser.add_argument("--config-dir", metavar="DIR", help="the folder of your configs, instead of conf/")
-    parser.add_argument("--cfg", choices=["job", "hydra", "all"], help="print the composed config")
-    parser.add_argument("--info", metavar="WHAT", nargs="?", help="print what Hydra knows, such as defaults")
-    return parser
-
-
 def text(words: str) -> str:
     """`words` as roff: nothing in them is taken for a request or an escape."""
     words = words.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
@@ -157,7 +142,9 @@ def see_also(others: list[str]) -> Iterator[str]:
 
 
 def command_page(name: str, line: str, module: str) -> str:
-    parser = parser_of(module) or launch_parser()
+    parser = parser_of(module)
+    if parser is None:
+        raise SystemExit(f"{module} has no parser()")
     parts = [*head(name, line), ".SH SYNOPSIS", text(synopsis(parser)), ".SH DESCRIPTION"]
     raw = parser.formatter_class is not argparse.HelpFormatter
     description = parser.description or line

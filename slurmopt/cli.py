@@ -13,7 +13,7 @@ from slurmopt.commands import COMMANDS
 from slurmopt.errors import InputError
 from slurmopt.exit_status import guarded
 
-_HIDDEN = {"_complete": "slurmopt.commands.complete"}
+_HIDDEN = {"_complete": "slurmopt.commands.complete.main"}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Mapping
 from importlib import import_module
 
-from slurmopt.commands import COMMANDS
-
 Table = Mapping[str, tuple[str, str]]
 """Name → the module of the command, and a line of help."""
 
@@ -19,21 +17,26 @@ def subcommands(module: str) -> Table:
 
 
 def parser_of(module: str) -> argparse.ArgumentParser | None:
-    """The parser of a command's module; None where it parses its words itself."""
+    """The parser of a command's module; None where it has none."""
     make = getattr(import_module(module), "parser", None)
+    if make is None and module == "slurmopt.launch":
+        return _launch_parser()
     return None if make is None else make()
 
 
-def descend(words: list[str]) -> tuple[str | None, Table, list[str]]:
-    """Follows the names of commands at the beginning of `words`. Returns the module of the last one, the commands below
-    it, and the words that follow. The module is None where there is no command of that name."""
-    module, table, rest = None, COMMANDS, words
-    while rest and table:
-        if rest[0] not in table:
-            return None, {}, rest
-        module = table[rest[0]][0]
-        table, rest = subcommands(module), rest[1:]
-    return module, table, rest
+def _launch_parser() -> argparse.ArgumentParser:
+    """The options of `slurmopt launch`, whose words Hydra parses."""
+    parser = argparse.ArgumentParser(prog="slurmopt launch", usage="slurmopt launch [options] [overrides]")
+    parser.description = (
+        "Composes a Hydra config, checks it against the cluster, renders the job script and submits it exactly once. "
+        "Overrides are Hydra's: key=value, +key=value for a new key, group=option. `slurmopt launch --help` lists the "
+        "groups and the keys."
+    )
+    parser.add_argument("-m", "--multirun", action="store_true", help="keys with several values make a sweep")
+    parser.add_argument("--config-dir", metavar="DIR", help="the folder of your configs, instead of conf/")
+    parser.add_argument("--cfg", choices=["job", "hydra", "all"], help="print the composed config")
+    parser.add_argument("--info", metavar="WHAT", help="print what Hydra knows, such as defaults")
+    return parser
 
 
 def shown_options(parser: argparse.ArgumentParser) -> list[argparse.Action]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmopt.commands.complete import candidates
+from slurmopt.commands.complete.main import candidates
 
 ROOT = Path(__file__).parents[2]
 
