@@ -20,7 +20,9 @@ needs_man = pytest.mark.skipif(shutil.which("man") is None, reason="man is not i
 
 
 def rendered(page: Path) -> str:
-    shown = subprocess.run(["mandoc", "-T", "utf8", "-O", "width=200", page], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        ["mandoc", "-T", "utf8", "-O", "width=200", page], capture_output=True, text=True, check=True
+    )
     return re.sub(".\b", "", shown.stdout)
 
 

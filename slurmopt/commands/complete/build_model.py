@@ -18,7 +18,7 @@ _NOTHING_VALID = "\0"
 """A dataclass that is made with it says what would be valid."""
 _DEEPEST = 5
 _MOST_OPTIONS = 500
-_FIRST_COMMENT = re.compile(r"\A(?:# @package.*\n)?#+ *(.+)")
+_FIRST_COMMENT = re.compile(r"\A(?:# @package.*\n)?#+(?! *@) *(\S.*)")
 
 
 def build(config_dir: str | None, choices: list[str]) -> Model:

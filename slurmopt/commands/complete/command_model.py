@@ -1,8 +1,8 @@
 """What a command accepts, from its parser, as plain JSON.
 
-    commands    the commands below it: name → [module, help]
-    arguments   each with names (of an option; [] for a positional one), nargs, choices, metavar, dest, text, `repeated`
-                (may be given twice), `path` (its value is a file), `beside` (the group of those that exclude each other)
+commands    the commands below it: name → [module, help]
+arguments   each with names (of an option; [] for a positional one), nargs, choices, metavar, dest, text, `repeated`
+            (may be given twice), `path` (its value is a file), `beside` (the group of those that exclude each other)
 """
 
 from __future__ import annotations
