@@ -1,5 +1,5 @@
-"""`slurmopt completion SHELL`: prints a script that makes a shell complete `slurmopt …`, or writes it to where the shell
-looks for such scripts."""
+"""`slurmopt completion SHELL`: prints a script that makes a shell complete `slurmopt …`, or writes it to where the
+shell looks for such scripts."""
 
 from __future__ import annotations
 

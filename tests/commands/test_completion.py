@@ -253,6 +253,7 @@ def run_shell(folder: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_bash_replaces_only_what_follows_its_word_breaks(folder: Path) -> None:
     script = """
 eval "$(slurmopt completion bash)"
@@ -281,6 +282,7 @@ try "slurmopt t"
     assert lines[9][len(shown) :].startswith(" tend")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish(folder: Path) -> None:
     (folder / "train.py").touch()
@@ -295,6 +297,7 @@ def test_fish(folder: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 def test_zsh(folder: Path) -> None:
     script = """
@@ -319,6 +322,7 @@ try slurmopt logs --folder x
     ]
 
 
+@pytest.mark.slow
 def test_two_tabs_in_bash_list_what_the_commands_are_for(folder: Path) -> None:
     shell = Terminal(["bash", "--norc", "--noprofile", "-i"], environment(folder), folder)
     shell.until("READY> ")
@@ -333,6 +337,7 @@ def test_two_tabs_in_bash_list_what_the_commands_are_for(folder: Path) -> None:
     shell.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 def test_a_tab_in_zsh_lists_what_the_commands_are_for(folder: Path) -> None:
     (folder / ".zshrc").write_text(

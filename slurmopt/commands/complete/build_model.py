@@ -8,7 +8,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from slurmopt.commands.complete.config_model import Model, folders
+from slurmopt.commands.complete.config_folders import folders
 from slurmopt.config.field_docs import field_docs
 from slurmopt.config.schema import GROUPS
 from slurmopt.errors import ConfigError
@@ -21,7 +21,7 @@ _MOST_OPTIONS = 500
 _FIRST_COMMENT = re.compile(r"\A(?:# @package.*\n)?#+(?! *@) *(\S.*)")
 
 
-def build(config_dir: str | None, choices: list[str]) -> Model:
+def build(config_dir: str | None, choices: list[str]) -> dict[str, Any]:
     """The model. Where the choices do not compose, it has no keys of the user: the launch will say why."""
     keys = {path: facts for name, kind in GROUPS.items() for path, facts in _schema(kind, name)}
     chosen, config = _composed(config_dir, choices)

@@ -1,8 +1,8 @@
 """What a launch accepts, from the user's folder and the schema.
 
 A model is plain JSON:
-    keys     key → {"type", "text", "now", "values", "own"}: `values` are all that are valid, where these are a few words;
-             `own` tells that it is the user's key, not one of slurmopt's
+    keys     key → {"type", "text", "now", "values", "own"}: `values` are all that are valid, where these are a few
+             words; `own` tells that it is the user's key, not one of slurmopt's
     groups   config group → option → what the option's file says in its first comment
     chosen   the groups in the defaults list
     fixed    the keys that a retry cannot change
@@ -11,11 +11,10 @@ A model is plain JSON:
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
-from pathlib import Path
 from typing import Any
 
+from slurmopt.commands.complete.config_folders import folders
 from slurmopt.commands.complete.stored import PACKAGE, remembered
 
 Model = dict[str, Any]
@@ -31,10 +30,3 @@ def load(config_dir: str | None, choices: list[str]) -> Model:
             return build(config_dir, choices)
 
     return remembered(["launch", *choices], [*folders(config_dir), PACKAGE / "config"], made)
-
-
-def folders(config_dir: str | None) -> list[Path]:
-    """The folders of configs, those of the user first."""
-    own = Path(config_dir or "conf").absolute()
-    shipped = next((path for path in (PACKAGE / "conf", PACKAGE.parent / "conf") if path.is_dir()), PACKAGE / "conf")
-    return [shipped] if os.path.realpath(own) == os.path.realpath(shipped) else [own, shipped]

@@ -1,7 +1,7 @@
 """`slurmopt _complete LINE`: what could stand where the line ends, a candidate a line. Shells call it at every tab.
 
-`slurmopt _complete --shell LINE` is what the scripts of `slurmopt completion` call. Its first line says what else the shell
-should offer: `none`, `files` or `folders`. Each further line is a candidate, a tab, and its description.
+`slurmopt _complete --shell LINE` is what the scripts of `slurmopt completion` call. Its first line says what else the
+shell should offer: `none`, `files` or `folders`. Each further line is a candidate, a tab, and its description.
 
 Slurm is never asked: what the cluster has is known from the last command that asked.
 """

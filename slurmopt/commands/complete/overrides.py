@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from slurmopt.commands.complete import config_model
+from slurmopt.commands.complete import config_folders, config_model
 from slurmopt.commands.complete.answer import FILES, FOLDERS, Answer, Candidate, words
 from slurmopt.commands.complete.config_model import Model
 
@@ -58,7 +58,7 @@ def _config_dir(typed: list[str]) -> str | None:
 
 def _choices(typed: list[str], config_dir: str | None) -> list[str]:
     """The overrides that choose configs: on these it depends which keys there are. A sweep takes the first value."""
-    places = config_model.folders(config_dir)
+    places = config_folders.folders(config_dir)
     chosen = []
     for word in typed:
         group = _name(word).partition("@")[0]
@@ -85,7 +85,9 @@ def _keys(model: Model, sign: str, start: str, taken: set[str]) -> Iterator[Cand
 
 def _may(sign: str, facts: dict[str, Any]) -> bool:
     """Whether Hydra takes this sign before the key: `+` adds a new one to a mapping, `~` removes one of the user's."""
-    return {"": True, "++": True, "+": facts["type"].startswith("dict"), "~": facts["own"]}.get(sign, False)
+    if sign == "+":
+        return str(facts["type"]).startswith("dict")
+    return sign in ("", "++") or (sign == "~" and bool(facts["own"]))
 
 
 def _groups(model: Model, sign: str, start: str, taken: set[str]) -> Iterator[Candidate]:
