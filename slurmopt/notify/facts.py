@@ -65,8 +65,14 @@ def lines(facts: Mapping[str, Any], longest: int = _LONGEST) -> list[str]:
     command is never cut."""
     is_well = facts["state"] == "finished"
     error = f"{facts['error']}{_where(facts)}" if facts["error"] else None
-    parts = [facts["finding"]] if is_well else [error, facts["reason"]]
+    parts = [facts["finding"]] if is_well else [error, _reason(facts)]
     return [*(_cut(one_line(str(part)), longest) for part in parts if part), f"next: {one_line(facts['next'])}"]
+
+
+def _reason(facts: Mapping[str, Any]) -> str | None:
+    """Why the run goes on or not."""
+    is_over = facts["state"] in ("failed", "killed") and facts["reason"]
+    return f"not restarted: {facts['reason']}" if is_over else facts["reason"]
 
 
 def _line(facts: Mapping[str, Any]) -> str:
