@@ -19,24 +19,7 @@ def subcommands(module: str) -> Table:
 def parser_of(module: str) -> argparse.ArgumentParser | None:
     """The parser of a command's module; None where it has none."""
     make = getattr(import_module(module), "parser", None)
-    if make is None and module == "slurmopt.launch":
-        return _launch_parser()
     return None if make is None else make()
-
-
-def _launch_parser() -> argparse.ArgumentParser:
-    """The options of `slurmopt launch`, whose words Hydra parses."""
-    parser = argparse.ArgumentParser(prog="slurmopt launch", usage="slurmopt launch [options] [overrides]")
-    parser.description = (
-        "Composes a Hydra config, checks it against the cluster, renders the job script and submits it exactly once. "
-        "Overrides are Hydra's: key=value, +key=value for a new key, group=option. `slurmopt launch --help` lists the "
-        "groups and the keys."
-    )
-    parser.add_argument("-m", "--multirun", action="store_true", help="keys with several values make a sweep")
-    parser.add_argument("--config-dir", metavar="DIR", help="the folder of your configs, instead of conf/")
-    parser.add_argument("--cfg", choices=["job", "hydra", "all"], help="print the composed config")
-    parser.add_argument("--info", metavar="WHAT", help="print what Hydra knows, such as defaults")
-    return parser
 
 
 def shown_options(parser: argparse.ArgumentParser) -> list[argparse.Action]:

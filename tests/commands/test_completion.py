@@ -64,6 +64,12 @@ def folder(project: Path) -> Path:
         ("slurmopt retry mine launch.na", []),
         ("slurmopt retry mine task.per=n", ["task.per=node"]),
         ("slurmopt logs 'mi", []),
+        ("slurmopt run --set launch.dry_run=f", ["launch.dry_run=false", "launch.dry_run=full"]),
+        ("slurmopt run --set a=1 --set resources.nodes", ["resources.nodes="]),
+        ("slurmopt run --cluster lo", ["local"]),
+        ("slurmopt throttle other 3 ", ["--folder", "--help"]),
+        ("slurmopt run -G 1 --gp", []),
+        ("slurmopt run -G 1 -p x --par", []),
     ],
 )
 def test_commands_options_and_runs(folder: Path, line: str, expected: list[str]) -> None:
@@ -97,6 +103,9 @@ def test_runs_of_another_folder(folder: Path, tmp_path: Path) -> None:
         ("launch.run=ot", {"launch.run=other"}),
         ("--cfg ", {"job", "hydra", "all"}),
         ("--conf", {"--config-dir"}),
+        ("--local --b", set()),
+        ("--wait --no", set()),
+        ("--backend l", {"local"}),
     ],
 )
 def test_overrides_of_a_launch(folder: Path, typed: str, expected: set[str]) -> None:

@@ -144,7 +144,7 @@ def test_who_waits_for_a_run_is_told_on_the_desktop_and_the_job_tries_nothing(
 ) -> None:
     (folder / "bin").mkdir()
     tool = folder / "bin" / "notify-send"
-    tool.write_text(f"#!/bin/sh\necho \"$SLURM_JOB_ID: $4\" >> {folder}/shown\n")
+    tool.write_text(f'#!/bin/sh\necho "$SLURM_JOB_ID: $4" >> {folder}/shown\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("DISPLAY", ":0")

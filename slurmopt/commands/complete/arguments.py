@@ -6,7 +6,8 @@ from typing import Any
 
 from slurmopt.commands.complete.answer import FILES, FOLDERS, NONE, Answer, Candidate, words
 
-LAUNCH = "slurmopt.launch"
+_LAUNCH = "slurmopt.launch"
+_OVERRIDE = "KEY=VALUE"
 _FOLDERS = ("DIR", "FOLDER", "folder", "config_dir")
 _FILES = ("FILE", "PATH")
 _CLUSTER = ("partition", "account", "qos", "gpu_type")
@@ -26,10 +27,9 @@ def answer(module: str, arguments: list[Argument], typed: list[str], current: st
         if equals and option in options and options[option]["nargs"] != 0:
             return _prefixed(f"{option}=", _values(options[option], typed, value))
         return _options(arguments, typed)
-    positional = _positional(module, arguments, _positionals(typed, options), typed, current)
-    if positional is None:
-        return Answer() if current else _options(arguments, typed)
-    return positional
+    found = _positional(module, arguments, _positionals(typed, options), typed, current)
+    is_nothing = not found.candidates and found.files == NONE
+    return _options(arguments, typed) if is_nothing and not current else found
 
 
 def _prefixed(prefix: str, found: Answer) -> Answer:
@@ -61,17 +61,15 @@ def _options(arguments: list[Argument], typed: list[str]) -> Answer:
     return Answer(sorted(found))
 
 
-def _positional(
-    module: str, arguments: list[Argument], given: list[str], typed: list[str], current: str
-) -> Answer | None:
-    """Candidates for the next positional argument; None where none is accepted."""
-    if module == LAUNCH:
+def _positional(module: str, arguments: list[Argument], given: list[str], typed: list[str], current: str) -> Answer:
+    """Candidates for the next positional argument."""
+    if module == _LAUNCH:
         from slurmopt.commands.complete import overrides
 
         return overrides.of_launch(typed, current)
     positional = [one for one in arguments if not one["names"]]
     if not positional or (len(given) >= len(positional) and positional[-1]["nargs"] not in _ANY_NUMBER):
-        return None
+        return Answer()
     found = _values(positional[min(len(given), len(positional) - 1)], typed, current)
     return Answer([one for one in found.candidates if one.word not in given], found.files)
 
@@ -91,6 +89,10 @@ def _values(argument: Argument, typed: list[str], current: str) -> Answer:
 
             return Answer([*runs.candidates, *overrides.of_stored_config(typed, current).candidates], runs.files)
         return runs
+    if shown.upper() == _OVERRIDE or argument["dest"] == "cluster":
+        from slurmopt.commands.complete import overrides
+
+        return overrides.of_run(current) if argument["dest"] != "cluster" else overrides.options_of("cluster")
     if argument["dest"] in _CLUSTER:
         from slurmopt.commands.complete import cluster_values
 

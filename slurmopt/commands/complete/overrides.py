@@ -29,6 +29,18 @@ def of_launch(typed: list[str], current: str) -> Answer:
     return Answer(list(_keys(model, sign, key, taken)))
 
 
+def of_run(current: str) -> Answer:
+    """What stands for an override where no experiment is chosen: keys of slurmopt's and their values."""
+    key, equals, value = current.partition("=")
+    model = {**config_model.load(None, []), "groups": {}}
+    return _values(model, [], "", key, value) if equals else Answer(list(_keys(model, "", key, set())))
+
+
+def options_of(group: str) -> Answer:
+    """The options of a config group."""
+    return Answer([Candidate(*option) for option in config_model.load(None, [])["groups"].get(group, {}).items()])
+
+
 def of_stored_config(typed: list[str], current: str) -> Answer:
     """What a retry accepts: keys of slurmopt's that are not fixed."""
     key, equals, value = current.partition("=")
