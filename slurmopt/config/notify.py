@@ -79,8 +79,8 @@ class Notify:
     """An e-mail."""
 
     desktop: bool = False
-    """A notification on the desktop of the machine where you wait for the run (`slurmopt launch --wait`, `slurmopt status
-    --watch`, the local backend), if it has one. A job on a compute node never tries."""
+    """A notification on the desktop of the machine where you wait for the run (`slurmopt launch --wait`,
+    `slurmopt status --watch`, the local backend), if it has one. A job on a compute node never tries."""
 
     def __post_init__(self) -> None:
         for state in self.when:
