@@ -12,14 +12,18 @@ from collections.abc import Iterator
 from email import message_from_bytes
 from email.policy import default
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from private_cluster import wait_until
 from runs.receiver import SECRET, Receiver, call, receiving, told
 
+from slurmopt.cli import main
 from slurmopt.config.composition.compose import compose
 from slurmopt.config.composition.settings import settings
 from slurmopt.notify.webhook import format_of
+from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.desktop import show_end
 
 HOSTILE = "<!channel> @everyone <@U1> *b* `c` [x](http://evil) &amp; <b>\\n\x1b[31m"
@@ -46,6 +50,19 @@ def posted(run: Any, receiver: Receiver, form: str) -> dict[str, Any]:
 
 def next_of(run: Any) -> str:
     return f"next: slurmopt logs {run.folder.path} --errors"
+
+
+@pytest.mark.parametrize("outcome", ["finished", "user error"])
+def test_the_next_command_works_as_it_is_printed_in_any_directory(
+    make_run, receiver, tmp_path: Path, monkeypatch, capsys, outcome: str
+) -> None:
+    run = make_run("it's mine", "one").submitted().attempt(rank_0="oops\n").end(outcome, cause=outcome, next=None)
+    assert call(run, webhook=receiver.url, format="slack") == ""
+    program, *words = shlex.split(receiver.got[0][1]["text"].splitlines()[-1].removeprefix("next: "))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert (program, main(words)) == ("slurmopt", 0)
+    assert "it's mine/one" in capsys.readouterr().out
 
 
 def test_slack_gets_text_without_mentions_or_links(failed, receiver) -> None:
@@ -241,10 +258,20 @@ def test_who_waits_for_a_run_is_told_on_the_desktop(failed, tmp_path: Path, monk
 
 def test_a_local_run_tells_the_desktop_of_its_machine(project: Path, tmp_path: Path) -> None:
     path = programs(tmp_path / "tools", **{"notify-send": DUMP_ARGS.format(log=tmp_path / "shown")})
-    words = ["task.command=[false]", "launch.backend=local", "notify.desktop=true", "launch.id=one"]
+    words = [
+        "task.command=[false]",
+        "launch.backend=local",
+        "notify.desktop=true",
+        "launch.name=false",
+        "launch.id=one",
+    ]
+    run = SimpleNamespace(folder=RunFolder(project / "runs" / "desk" / "one"))
     python = shlex.quote(sys.executable)
     command = f"{python} -m slurmopt.launch {shlex.join(words)}"
     subprocess.run(["sh", "-c", f"PATH={path}:$PATH DISPLAY=:0 {command}"], capture_output=True, timeout=60)
+    # the launch returns at the verdict; the batch shell tells after it
+    wait_until(lambda: (tmp_path / "shown").exists() and told(run), 30, "the desktop is told")
+    assert [(one["event"], one["how"]) for one in told(run)] == [("notified", "desktop")]
     assert (tmp_path / "shown").read_text().count("failed (user error), attempt 0") == 1
 
 
@@ -257,3 +284,6 @@ def test_the_config_becomes_hooks_and_keeps_the_token_out(project, monkeypatch) 
     assert made["email"]["token"] == "${oc.env:KEY}"
     assert (made["format"], made["desktop"]) == ("slack", True)
     assert hooks.written_secrets() == []
+    open_token = "notify.email={to: ada@example.org, service: resend, sender: c@example.org, token: literal}"
+    words = ["task.command=[true]", open_token, "notify.webhook=https://literal.example"]
+    assert settings(compose(words)).notify.written_secrets() == ["notify.webhook", "notify.email.token"]
