@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -262,13 +263,14 @@ def test_a_local_run_tells_the_desktop_of_its_machine(project: Path, tmp_path: P
         "task.command=[false]",
         "launch.backend=local",
         "notify.desktop=true",
-        "launch.name=false",
+        "launch.name=desk",
         "launch.id=one",
     ]
     run = SimpleNamespace(folder=RunFolder(project / "runs" / "desk" / "one"))
-    python = shlex.quote(sys.executable)
-    command = f"{python} -m slurmopt.launch {shlex.join(words)}"
-    subprocess.run(["sh", "-c", f"PATH={path}:$PATH DISPLAY=:0 {command}"], capture_output=True, timeout=60)
+    command = [sys.executable, "-m", "slurmopt.launch", *words]
+    environment = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}", "DISPLAY": ":0"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stderr
     # the launch returns at the verdict; the batch shell tells after it
     wait_until(lambda: (tmp_path / "shown").exists() and told(run), 30, "the desktop is told")
     assert [(one["event"], one["how"]) for one in told(run)] == [("notified", "desktop")]
