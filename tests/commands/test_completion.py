@@ -67,7 +67,7 @@ def folder(project: Path) -> Path:
         ("slurmopt run --set launch.dry_run=f", ["launch.dry_run=false", "launch.dry_run=full"]),
         ("slurmopt run --set a=1 --set resources.nodes", ["resources.nodes="]),
         ("slurmopt run --cluster lo", ["local"]),
-        ("slurmopt throttle other 3 ", ["--folder", "--help"]),
+        ("slurmopt throttle other 3 ", ["--folder", "--help", "--json"]),
         ("slurmopt run -G 1 --gp", []),
         ("slurmopt run -G 1 -p x --par", []),
     ],
