@@ -45,11 +45,13 @@ class InputError(SlurmoptError):
 
 
 class ConfigError(InputError):
-    """An invalid key or value of the config. `key`: its dotted path, or None."""
+    """An invalid key or value of the config. `key`: its dotted path, or None. `valid`: all values that would be valid,
+    where these are a few words; else None."""
 
-    def __init__(self, message: str, key: str | None = None) -> None:
+    def __init__(self, message: str, key: str | None = None, valid: list[str] | None = None) -> None:
         super().__init__(f"{key}: {message}" if key else message)
         self.key = key
+        self.valid = valid
 
 
 class CheckError(InputError):

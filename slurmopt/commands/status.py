@@ -46,12 +46,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import options
 from slurmopt.runs.all_runs import all_runs, all_sweeps, created
+from slurmopt.runs.desktop import show_end
 from slurmopt.runs.find import Selection, select
 from slurmopt.runs.replaced_folders import MOST, refuse_swapped, remarks
 from slurmopt.runs.status.query import Status, as_dict, gather
@@ -118,9 +120,11 @@ def _show_runs(args: argparse.Namespace, folders: list[RunFolder]) -> int:
 
 def _watch_runs(folders: list[RunFolder]) -> int:
     live: dict[str, tuple[Live, Moment]] = {}
+    awaited: dict[Path, RunFolder] = {}
 
     def draw() -> tuple[str, list[str], bool]:
         statuses, problem = gather(folders, details=True)
+        _show_ends(statuses, awaited)
         jobs = [(status.folder, [status.journal.job]) for status in statuses]
         if len(jobs) == 1:
             refuse_swapped(*jobs[0])
@@ -132,6 +136,15 @@ def _watch_runs(folders: list[RunFolder]) -> int:
 
     with holding([run.top for run in folders[:MOST]]):
         return redraw(draw)
+
+
+def _show_ends(statuses: list[Status], awaited: dict[Path, RunFolder]) -> None:
+    """Shows on the desktop which runs have ended since they were seen alive."""
+    for status in statuses:
+        if status.alive:
+            awaited[status.folder.path] = status.folder
+        elif status.state != "unknown" and awaited.pop(status.folder.path, None) is not None:
+            show_end(status.folder)
 
 
 def _now(status: Status, live: dict[str, tuple[Live, Moment]]) -> str:

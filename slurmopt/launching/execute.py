@@ -49,9 +49,9 @@ def ready(plan: Plan) -> tuple[Backend, str]:
     script = read_script(plan.job.folder.script) if as_it_lies else backend.script(plan.job)
     if backend.slurm and settings.launch.check:
         check(settings, tolerant=bool(settings.launch.dry_run))
-    if settings.notify.webhook and not settings.notify.webhook.startswith("${"):
+    for key in settings.notify.written_secrets():
         print(
-            "slurmopt: notify.webhook is written into the run folder as it is; if it is a secret, write ${oc.env:NAME}",
+            f"slurmopt: {key} is written into the run folder as it is; if it is a secret, write ${{oc.env:NAME}}",
             file=sys.stderr,
         )
     is_first = not plan.existing and not isinstance(plan, SweepPlan)

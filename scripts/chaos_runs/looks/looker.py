@@ -116,7 +116,7 @@ def _import_all() -> None:
 
     for module, _ in (*COMMANDS.values(), *OF_CHECKPOINTS.values()):
         import_module(module)
-    for name in ("hydra", "omegaconf", "msgspec", "slurmopt.commands.complete"):
+    for name in ("hydra", "omegaconf", "msgspec", "slurmopt.commands.complete.main"):
         import_module(name)
 
 

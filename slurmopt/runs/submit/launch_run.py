@@ -160,10 +160,13 @@ def _warn_where_it_cannot_return(run: RunFolder, job_id: str) -> None:
 
 def _follow(run: RunFolder, quiet: bool) -> int:
     """Shows the run until it ends. Ctrl-C detaches from it; the run continues."""
+    from slurmopt.runs.desktop import show_end
     from slurmopt.runs.logs.follow import follow
 
     try:
-        return follow(run, sys.stderr if quiet else sys.stdout)
+        status = follow(run, sys.stderr if quiet else sys.stdout)
+        show_end(run)
+        return status
     except KeyboardInterrupt:
         label = f"{run.name}/{run.id}"
         print(
