@@ -24,7 +24,7 @@ class _Parser(argparse.ArgumentParser):
 
 def parser(command: str, description: str) -> argparse.ArgumentParser:
     """A parser for `slurmopt COMMAND`, with --folder."""
-    parser = _Parser(prog=f"slurmopt {command}", description=description, allow_abbrev=False)
+    parser = plain_parser(command, description)
     parser.add_argument(
         "--folder",
         type=Path,
@@ -32,6 +32,11 @@ def parser(command: str, description: str) -> argparse.ArgumentParser:
         help="the folder of your runs (default: $SLURMOPT_FOLDER, else runs)",
     )
     return parser
+
+
+def plain_parser(command: str, description: str) -> argparse.ArgumentParser:
+    """A parser for `slurmopt COMMAND` that looks at no runs."""
+    return _Parser(prog=f"slurmopt {command}", description=description, allow_abbrev=False)
 
 
 def default_folder() -> Path:
