@@ -9,7 +9,7 @@ from typing import Any
 
 from slurmopt.importing.points import keeps_its_text
 
-_PLAIN = re.compile(r"[A-Za-z0-9_./$\\-][\w./$\\{}:=,@+%()^*~\"' -]*", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z0-9_./$\\-][\w./$\\{}:=,@+%()^*~\"'|&;!?<>\[\] -]*", re.ASCII)
 _WIDTH = 100
 
 
@@ -56,6 +56,8 @@ def scalar(value: Any) -> str:
         return json.dumps(text)
     if _PLAIN.fullmatch(text) and not _is_special(text):
         return text
+    if "'" in text and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     return "'" + text.replace("'", "''") + "'"
 
 

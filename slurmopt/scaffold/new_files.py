@@ -4,35 +4,50 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from slurmopt.errors import FolderError, InputError, one_line, why_failed
 
 
-def refuse_existing(folder: Path, names: Mapping[str, str]) -> None:
+def check_folder(folder: Path) -> None:
+    """Raises InputError if something other than a folder has that name."""
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise InputError(f"{one_line(str(folder))} is no folder; nothing was written")
+
+
+def refuse_existing(folder: Path, names: Iterable[str]) -> None:
     """Raises InputError that names the files which are there already, links that lead nowhere included."""
     there = [name for name in names if os.path.lexists(folder / name)]
     if there:
-        raise InputError(f"{', '.join(map(one_line, there))} in {folder} exists already; nothing was written")
+        verb = "exists" if len(there) == 1 else "exist"
+        raise InputError(f"{one_line(', '.join(there))} {verb} already in {one_line(str(folder.resolve()))}; nothing was written")
 
 
-def write_new(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Writes the files. InputError if one exists; FolderError if one cannot be written. What was written is removed then."""
-    refuse_existing(folder, texts)
+def write_new(folder: Path, texts: Mapping[str, str], copies: Mapping[str, bytes] | None = None) -> None:
+    """Writes texts, and bytes as they are. InputError if a file exists; FolderError if one cannot be written. Then what
+    was written is removed again."""
+    files = {**{name: text.encode("utf-8", "surrogateescape") for name, text in texts.items()}, **(copies or {})}
+    refuse_existing(folder, files)
     written: list[Path] = []
     try:
-        for name, text in texts.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path, "x", encoding="utf-8", newline="") as file:
-                written.append(path)
-                file.write(text)
+        for name, data in files.items():
+            _write(folder / name, data, written)
     except OSError as error:
-        for path in written:
+        for path in reversed(written):
             with contextlib.suppress(OSError):
-                path.unlink()
+                path.rmdir() if path.is_dir() else path.unlink()
+        place = one_line(str(error.filename or folder))
         if isinstance(error, FileExistsError):
-            raise InputError(f"{error.filename} exists already; nothing was written") from error
-        raise FolderError(f"{error.filename or folder} cannot be written: {why_failed(error)}") from error
-    return written
+            raise InputError(f"{place} exists already; nothing was written") from error
+        raise FolderError(f"{place} cannot be written: {why_failed(error)}; nothing was written") from error
+
+
+def _write(path: Path, data: bytes, written: list[Path]) -> None:
+    missing = [parent for parent in (path.parent, *path.parent.parents) if not parent.exists()]
+    for parent in reversed(missing):
+        parent.mkdir(exist_ok=True)
+        written.append(parent)
+    with open(path, "xb") as file:
+        written.append(path)
+        file.write(data)
