@@ -55,8 +55,13 @@ class Body:
         for line in reversed(self.lines):
             if line.needed or used.intersection(line.sets):
                 kept.append(line)
-                used |= set(re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", line.text))
+                used |= _names(line.text)
         return kept[::-1]
+
+
+def _names(text: str) -> set[str]:
+    """The variables that a line of bash uses."""
+    return set(re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", text)) | set(re.findall(r"\[([A-Za-z_]\w*)\]", text))
 
 
 def sort_out(statements: list[Statement], scope: Scope, remarks: Remarks) -> Body:
@@ -180,6 +185,8 @@ def _command(body: Body, statement: Statement) -> None:
         _setup(body, statement, tolerant=arguments[:1] != ("activate",))
     elif program in ("source", "."):
         _setup(body, statement, tolerant=is_start_file(arguments[0].strip("\"'") if arguments else ""))
+    elif program in PRINTS and not statement.redirected and _names(statement.text) & body.scope.names():
+        body.remarks.left_out(statement.line, masked(statement.text), "it only prints what the script has computed")
     elif program in PRINTS or program in PREPARES:
         _setup(body, statement, tolerant=True)
     elif program in ("cd", "pushd", "source_env", "deactivate"):

@@ -6,14 +6,33 @@ import re
 import shlex
 from collections.abc import Callable
 
-from slurmopt.importing.scope import ENV, SYMBOL, Value
+from slurmopt.importing.not_known import NotKnown
+from slurmopt.importing.scope import ENV, SYMBOL, TEXT, Piece, Value
 
 _INTERPOLATION = re.compile(r"\$\{[^{}]*\}")
 
 
 def literal(text: str) -> str:
-    """Text in which OmegaConf finds no interpolation."""
-    return re.sub(r"(\\*)\$\{", lambda match: match[1] * 2 + r"\${", text)
+    """Text in which OmegaConf finds no interpolation. Raises NotKnown if it has `${`, which a config cannot keep."""
+    if "${" in text:
+        raise NotKnown("a text with ${ that is not for the batch shell")
+    return text
+
+
+def without_braces(line: str) -> str:
+    """A line of bash with `$NAME` for `${NAME}`, and `${oc.env:NAME,default}`, which slurmopt writes as
+    `${NAME-default}`, for `${NAME:-default}`. Raises NotKnown for other expansions in braces."""
+
+    def plain(match: re.Match[str]) -> str:
+        name, default = match[1], match[2]
+        if default is not None:
+            return f"${{oc.env:{name},{default}}}"
+        return f'${name}""' if re.match(r"[\w\[]", line[match.end() :]) else f"${name}"
+
+    changed = re.sub(r"\$\{([A-Za-z_]\w*)(?::?-([\w./-]*))?\}", plain, line)
+    if "${" in re.sub(r"\$\{oc\.env:\w+,[\w./-]*\}", "", changed):
+        raise NotKnown(f"an expansion such as {changed[changed.index('${') :][:30]!r} before the training")
+    return changed
 
 
 def value_text(value: Value, key: Callable[[str], str]) -> str:
@@ -27,6 +46,17 @@ def value_text(value: Value, key: Callable[[str], str]) -> str:
         else:
             texts.append(literal(piece.text))
     return "".join(texts)
+
+
+def shell_words(words: list[Value]) -> list[Value]:
+    """The words of a command; in those that a shell gets with -c, `${NAME}` is written as `$NAME`."""
+    texts = [word[0].text if word else "" for word in words[:2]]
+    if len(words) < 3 or texts[0].rpartition("/")[2] not in ("bash", "sh") or not re.fullmatch(r"-[a-z]*c", texts[1]):
+        return words
+    script = tuple(Piece(TEXT, without_braces(piece.text)) if piece.kind == TEXT else piece for piece in words[2])
+    if any("oc.env" in piece.text for piece in script if piece.kind == TEXT):
+        raise NotKnown("an expansion with a default in the command")
+    return [*words[:2], script, *words[3:]]
 
 
 def command(words: list[str]) -> str | list[str]:

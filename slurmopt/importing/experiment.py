@@ -10,10 +10,11 @@ from typing import Any
 from slurmopt.errors import InputError
 from slurmopt.importing import known_names
 from slurmopt.importing.body import Body, Complicated, sort_out
-from slurmopt.importing.command_text import command, literal, value_text
+from slurmopt.importing.command_text import command, literal, shell_words, value_text, without_braces
 from slurmopt.importing.directives import Ignored, directives
 from slurmopt.importing.geometry import Geometry, nodes_value
 from slurmopt.importing.known_names import TASK_ID, masked
+from slurmopt.importing.not_known import NotKnown
 from slurmopt.importing.points import TASK_KEY, Keys, keeps_its_text, points
 from slurmopt.importing.remarks import Remark, Remarks
 from slurmopt.importing.requested import Requested, requested
@@ -57,7 +58,7 @@ def imported(
     try:
         body, task = _taken_apart(text, shell, wanted, remarks, lines_of)
         config, extra = _config(made, wanted, body, task, shell)
-    except Complicated as error:
+    except (Complicated, NotKnown) as error:
         made.kept = str(error)
         remarks.all = apart
         body, task = Body(Scope(wanted.shape, wanted.tasks), remarks), _kept(made, shell, wanted)
@@ -132,11 +133,11 @@ def _config(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The groups of the config, and further files."""
     keys = Keys()
-    words = [value_text(value, keys.key) for value in task.words]
+    words = [value_text(value, keys.key) for value in shell_words(task.words)]
     if shell[1:2] and "l" in shell[1] and not made.kept:
         _login_shell(body)
     variables = _variables(wanted, body, task, keys)
-    setup = [literal(line.text) + (" || true" if line.tolerant else "") for line in _setup(body)]
+    setup = [without_braces(line.text) + (" || true" if line.tolerant else "") for line in _setup(body)]
     if wanted.tasks and not set(keys.used()) & set(body.scope.vectors):
         variables[TASK_ID] = f"${{{keys.key(TASK_ID)}}}"
     own, sweep, params, extra = _own_keys(made, wanted, body, task, keys)
@@ -160,7 +161,11 @@ def _setup(body: Body) -> list[Any]:
     if not body.modules:
         for line in body.lines:
             line.needed = line.needed or line.text == "module purge"
-    return body.setup()
+    lines, tasks = body.setup(), body.scope.tasks
+    for line in lines:
+        if tasks and tasks != list(range(len(tasks))) and "SLURM_ARRAY_TASK" in line.text:
+            raise Complicated(f"line {line.line} uses the number of the array task before the training")
+    return lines
 
 
 def _variables(wanted: Requested, body: Body, task: Training, keys: Keys) -> dict[str, str]:
@@ -225,8 +230,7 @@ def _own_keys(
 
 
 def _own(text: str, exact: bool) -> Any:
-    if "${" in text:
-        return literal(text)
+    text = literal(text)
     return Number(text) if keeps_its_text(text, exact) and re.fullmatch(r"[\d.eE-]+", text) and text not in (".", "-") else text
 
 

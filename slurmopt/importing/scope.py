@@ -88,6 +88,11 @@ class Scope:
         else:
             self.vectors[name] = found
 
+    def names(self) -> set[str]:
+        """The variables that the script has set and not exported, and those of the array."""
+        held = (self.constants, self.arrays, self.composed, self.vectors, self.rendezvous, self.unknown)
+        return {name for names in held for name in names} - self.exported
+
     def texts(self, word: Word) -> list[str]:
         """The words that a word becomes, which have to be known as text."""
         values = self.expand(word)
