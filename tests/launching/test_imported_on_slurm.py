@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launching.conftest import Project
@@ -74,28 +77,36 @@ def home(project: Project) -> Path:
     return home
 
 
-def both(project: Project, script: str, program: str, text: str, produced: str, count: int) -> tuple[dict, dict, str]:
+def both(project: Project, script: str, program: str, text: str, produced: str, count: int) -> tuple[Any, Any, str]:
     """What plain sbatch leaves behind, and what the imported experiment does: file → content; and the import's words."""
-    found = []
-    said = ""
+    found, said = [], ""
     for way in ("sbatch", "slurmopt"):
-        folder = project.path / way
-        folder.mkdir()
-        (folder / program).write_text(text)
-        shutil.copy(SCRIPTS / script, folder)
-        shutil.chown(folder, project.user)
-        here = Project(project.cluster, folder, project.user)
+        here = Project(project.cluster, project.path / way, project.user)
+        here.path.mkdir()
+        (here.path / program).write_text(text)
+        shutil.copy(SCRIPTS / script, here.path)
+        shutil.chown(here.path, project.user)
         path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         if way == "sbatch":
-            here.run(["sbatch", "--wait", script], env=path, timeout=120)
+            here.run(["sbatch", script], env=path)
         else:
             said = here.slurmopt("import", script, **path).stdout
-            words = said.rpartition("next")[2].split()
-            here.slurmopt(*words[1:], "launch.wait=true", "health.reach=false", timeout=120, **path)
-            wait_until(lambda: len(list(here.path.glob(produced))) == count, 90, "the run has left its files")
-            here.wait_until_no_job_is_left()
-        found.append({path.name: json.loads(path.read_text()) for path in sorted(folder.glob(produced))})
+            here.slurmopt(*said.rpartition("next")[2].split()[1:], "health.reach=false", **path)
+        files: dict[str, Any] = {}
+        wait_until(partial(all_read, here.path, produced, count, files), 120, f"{way} has left its files")
+        # Agents of torchrun can wait for each other's end for five minutes.
+        project.cluster.run(["scancel", "--user", project.user])
+        here.wait_until_no_job_is_left()
+        found.append(files)
     return found[0], found[1], said
+
+
+def all_read(folder: Path, produced: str, count: int, files: dict[str, Any]) -> bool:
+    """Whether all files are there and whole; they are in `files` then."""
+    for path in folder.glob(produced):
+        with contextlib.suppress(ValueError):
+            files[path.name] = json.loads(path.read_text())
+    return len(files) == count
 
 
 def test_an_array_becomes_a_sweep_with_the_same_results(project: Project) -> None:
