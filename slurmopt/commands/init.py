@@ -2,7 +2,7 @@
 
 Nothing is asked, and no existing file is changed. `--json` prints one object: `folder`, `experiment`, `script` (the
 training that the experiment runs), `files` (path → text), `written`, `found` (`cluster`, `partition`, `nodes`,
-`gpus_per_node`, `environment`, `torch`, `scripts`; null for what is not there) and `next`, the command that launches it.
+`gpus_per_node`, `environment`, `torch`, `scripts`; null for what is not there) and `next`, the command to launch it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def next_command(made: Project, folder: Path) -> str:
     return launch if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && {launch}"
 
 
-def _answer(made: Project, script: Script | None, found: Surroundings, folder: Path, written: bool) -> dict[str, object]:
+def _answer(
+    made: Project, script: Script | None, found: Surroundings, folder: Path, written: bool
+) -> dict[str, object]:
     return {
         "folder": str(folder.resolve()),
         "experiment": made.experiment,
@@ -94,12 +96,15 @@ def _lines(
     made: Project, script: Script | None, found: Surroundings, folder: Path, copied: list[str], dry_run: bool
 ) -> Iterator[str]:
     if found.cluster is not None:
-        place = f"{found.cluster.cluster}, partition {found.partition.name}: " if found.partition else found.cluster.cluster
+        place = (
+            f"{found.cluster.cluster}, partition {found.partition.name}: " if found.partition else found.cluster.cluster
+        )
         yield f"  cluster  {place}{group_text(found)}"
     else:
         yield f"  cluster  none: {found.no_cluster}"
         yield f"  machine  {found.gpus_here or 'no'} GPUs; runs are processes here"
-    yield f"  python   {found.environment.kind} {one_line(found.environment.path)}, {'with' if found.has_torch else 'without'} torch"
+    torch = "with torch" if found.has_torch else "without torch"
+    yield f"  python   {found.environment.kind} {one_line(found.environment.path)}, {torch}"
     if script is not None:
         how = "a rank for each GPU" if script.distributed else "one process"
         yield f"  script   {one_line(script.name)}, not changed: {how}"

@@ -64,9 +64,8 @@ def _names(text: str) -> set[str]:
     return set(re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", text)) | set(re.findall(r"\[([A-Za-z_]\w*)\]", text))
 
 
-def sort_out(statements: list[Statement], scope: Scope, remarks: Remarks) -> Body:
-    """Reads all statements. Raises Complicated."""
-    body = Body(scope, remarks)
+def sort_out(body: Body, statements: list[Statement]) -> None:
+    """Reads all statements into `body`. Raises Complicated."""
     for statement in statements:
         if statement.kind == OTHER:
             raise Complicated(f"line {statement.line} has {statement.why}")
@@ -80,7 +79,6 @@ def sort_out(statements: list[Statement], scope: Scope, remarks: Remarks) -> Bod
             _command(body, statement)
     if body.main is None:
         raise Complicated("there is no command that could be the training")
-    return body
 
 
 def _after(body: Body, statement: Statement) -> None:
@@ -124,7 +122,11 @@ def _export_one(body: Body, statement: Statement, name: str, word: Word | None) 
         return
     if known_names.is_secret(name) and name in scope.constants:
         body.variables[name] = f"${{oc.env:{name}}}"
-        remarks.moved(statement.line, shown, f"environment.variables.{name}: ${{oc.env:{name}}}; the secret is not copied: export it where you launch")
+        remarks.moved(
+            statement.line,
+            shown,
+            f"environment.variables.{name}: ${{oc.env:{name}}}; the secret is not copied: export it where you launch",
+        )
         scope.exported.add(name)
         return
     _export_value(body, statement, name, word)
@@ -167,35 +169,57 @@ def _program(statement: Statement) -> str:
 
 
 def _command(body: Body, statement: Statement) -> None:
-    program, arguments = _program(statement), statement.sources[1:]
-    if program in _REFUSED:
+    program = _program(statement)
+    if program in _REFUSED or (program == "eval" and not is_hook(statement.text)):
         raise Complicated(f"line {statement.line} has {program}")
     if program in ("module", "ml"):
-        _module(body, statement, list(arguments))
+        _module(body, statement, list(statement.sources[1:]))
     elif program == "set":
-        body.strict = body.strict or any(re.match(r"-[a-zA-Z]*e|errexit", word) for word in arguments)
-        body.remarks.own(statement.line, statement.text, "a line of environment.setup that fails ends the job")
-    elif program in ("cd", "pushd") and arguments[:1] and re.sub(r"[${}\"]", "", arguments[0]) in SUBMIT_FOLDER:
-        body.remarks.own(statement.line, statement.text, "the job starts in the folder of the launch")
-    elif program == "eval":
-        if not is_hook(statement.text):
-            raise Complicated(f"line {statement.line} has eval")
-        _setup(body, statement, tolerant=False)
-    elif program in ENVIRONMENTS and "run" not in arguments[:1]:
-        _setup(body, statement, tolerant=arguments[:1] != ("activate",))
-    elif program in ("source", "."):
-        _setup(body, statement, tolerant=is_start_file(arguments[0].strip("\"'") if arguments else ""))
+        _set(body, statement)
     elif program in PRINTS and not statement.redirected and _names(statement.text) & body.scope.names():
         body.remarks.left_out(statement.line, masked(statement.text), "it only prints what the script has computed")
-    elif program in PRINTS or program in PREPARES:
-        _setup(body, statement, tolerant=True)
-    elif program in ("cd", "pushd", "source_env", "deactivate"):
-        _setup(body, statement, tolerant=program == "deactivate")
+    elif (tolerant := _is_tolerant(program, statement.sources[1:])) is not None:
+        if program in ("cd", "pushd") and re.sub(r"[${}\"]", "", " ".join(statement.sources[1:2])) in SUBMIT_FOLDER:
+            body.remarks.own(statement.line, statement.text, "the job starts in the folder of the launch")
+        else:
+            _setup(body, statement, tolerant)
     elif statement.words:
         body.main = statement
 
 
-_REFUSED = ("trap", "exit", "return", "read", "mapfile", "readarray", "declare", "local", "readonly", "alias", "let", "[", "test", "if")
+def _set(body: Body, statement: Statement) -> None:
+    body.strict = body.strict or any(re.match(r"-[a-zA-Z]*e|errexit", word) for word in statement.sources[1:])
+    body.remarks.own(statement.line, statement.text, "a line of environment.setup that fails ends the job")
+
+
+def _is_tolerant(program: str, arguments: tuple[str, ...]) -> bool | None:
+    """Whether the job goes on where a line that prepares it fails, as the script does; None for other programs. Without
+    its environment or in another folder, a training would do harm."""
+    if program in PRINTS or program in PREPARES or program == "deactivate":
+        return True
+    if program in ("source", "."):
+        return is_start_file(arguments[0].strip("\"'") if arguments else "")
+    if program in ENVIRONMENTS and "run" not in arguments[:1]:
+        return arguments[:1] != ("activate",)
+    return False if program in ("cd", "pushd", "eval") else None
+
+
+_REFUSED = (
+    "trap",
+    "exit",
+    "return",
+    "read",
+    "mapfile",
+    "readarray",
+    "declare",
+    "local",
+    "readonly",
+    "alias",
+    "let",
+    "[",
+    "test",
+    "if",
+)
 
 
 def _setup(body: Body, statement: Statement, tolerant: bool) -> None:
@@ -220,7 +244,9 @@ def _module(body: Body, statement: Statement, arguments: list[str]) -> None:
     plain = all(re.fullmatch(r"[\w./+@:-]+", name) for name in names)
     if action in ("load", "add") and names and plain and not prepared and not statement.redirected:
         body.modules += names
-        body.remarks.moved(statement.line, statement.text, f"environment.modules: {', '.join(names)} (after module purge)")
+        body.remarks.moved(
+            statement.line, statement.text, f"environment.modules: {', '.join(names)} (after module purge)"
+        )
     elif action == "purge" and not prepared and not body.modules:
         body.remarks.own(statement.line, statement.text, "slurmopt purges before environment.modules")
         body.lines.append(Line(statement.line, "module purge", needed=False, sets=("module purge",)))

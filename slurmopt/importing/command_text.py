@@ -15,7 +15,7 @@ _INTERPOLATION = re.compile(r"\$\{[^{}]*\}")
 def literal(text: str) -> str:
     """Text in which OmegaConf finds no interpolation. Raises NotKnown if it has `${`, which a config cannot keep."""
     if "${" in text:
-        raise NotKnown("a text with ${ that is not for the batch shell")
+        raise NotKnown("it has a text with ${, which a config would take for one of its own keys")
     return text
 
 
@@ -31,7 +31,9 @@ def without_braces(line: str) -> str:
 
     changed = re.sub(r"\$\{([A-Za-z_]\w*)(?::?-([\w./-]*))?\}", plain, line)
     if "${" in re.sub(r"\$\{oc\.env:\w+,[\w./-]*\}", "", changed):
-        raise NotKnown(f"an expansion such as {changed[changed.index('${') :][:30]!r} before the training")
+        raise NotKnown(
+            f"it has {changed[changed.index('${') :][:30]!r}, which a config would take for one of its own keys"
+        )
     return changed
 
 

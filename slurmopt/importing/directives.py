@@ -54,7 +54,9 @@ def _options(number: int, line: str) -> list[Directive]:
     try:
         words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
     except ValueError as error:
-        raise InputError(f"line {number}: {line.strip()!r} has no closing quote; sbatch cannot read it either") from error
+        raise InputError(
+            f"line {number}: {line.strip()!r} has no closing quote; sbatch cannot read it either"
+        ) from error
     if words[:1] in (["hetjob"], ["packjob"]) or ":" in words:
         raise InputError(f"line {number}: heterogeneous jobs are not supported; import one script for each component")
     return _paired(number, line, words)
@@ -69,6 +71,10 @@ def _paired(number: int, line: str, words: list[str]) -> list[Directive]:
         name, value = split_option(word)
         if takes_next(word):
             value = next(rest, None)
-        text = line.strip() if len(words) <= 2 else f"#SBATCH {word}{'' if value is None or value in word else ' ' + value}"
+        text = (
+            line.strip()
+            if len(words) <= 2
+            else f"#SBATCH {word}{'' if value is None or value in word else ' ' + value}"
+        )
         found.append(Directive(number, name, value, text))
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 from slurmopt.errors import InputError
 from slurmopt.importing import known_names
-from slurmopt.importing.body import Body, Complicated, sort_out
+from slurmopt.importing.body import Body, Complicated, Line, sort_out
 from slurmopt.importing.command_text import command, literal, shell_words, value_text, without_braces
 from slurmopt.importing.directives import Ignored, directives
 from slurmopt.importing.geometry import Geometry, nodes_value
@@ -18,7 +18,7 @@ from slurmopt.importing.not_known import NotKnown
 from slurmopt.importing.points import TASK_KEY, Keys, keeps_its_text, points
 from slurmopt.importing.remarks import Remark, Remarks
 from slurmopt.importing.requested import Requested, requested
-from slurmopt.importing.scope import SYMBOL, Scope, Value
+from slurmopt.importing.scope import SYMBOL, TEXT, Piece, Scope, Value
 from slurmopt.importing.shell_syntax import statements
 from slurmopt.importing.training import Training, training
 from slurmopt.importing.yaml_text import Number, document
@@ -56,13 +56,15 @@ def imported(
     body, task = None, None
     apart = remarks.all.copy()
     try:
-        body, task = _taken_apart(text, shell, wanted, remarks, lines_of)
-        config, extra = _config(made, wanted, body, task, shell)
+        body, task = _taken_apart(made, text, shell, wanted, remarks, lines_of)
+        config, extra = _config(made, wanted, body, task)
     except (Complicated, NotKnown) as error:
         made.kept = str(error)
+        if wanted.shape.uneven:
+            made.warnings.append(f"{wanted.shape.uneven}: a srun without --ntasks starts {wanted.shape.tasks}")
         remarks.all = apart
         body, task = Body(Scope(wanted.shape, wanted.tasks), remarks), _kept(made, shell, wanted)
-        config, extra = _config(made, wanted, body, task, shell)
+        config, extra = _config(made, wanted, body, task)
         extra = {**extra, f"conf/experiment/{made.name}.sh": text}
     made.files = {f"conf/experiment/{made.name}.yaml": _document(config, script, made), **extra}
     made.remarks = remarks.ordered()
@@ -86,20 +88,47 @@ def _say_ignored(remarks: Remarks, ignored: list[Ignored]) -> None:
 def _warn(made: Imported, text: str) -> None:
     for number, line in enumerate(text.split("\n"), 1):
         if known_names.has_secret(line) and not re.match(r"\s*(export\s|#)", line):
-            made.warnings.append(f"line {number} seems to have a secret: pass it as ${{oc.env:NAME}} in environment.variables")
+            made.warnings.append(
+                f"line {number} seems to have a secret: pass it as ${{oc.env:NAME}} in environment.variables"
+            )
 
 
 def _taken_apart(
-    text: str, shell: list[str], wanted: Requested, remarks: Remarks, lines_of: Callable[[str], list[str]]
+    made: Imported,
+    text: str,
+    shell: list[str],
+    wanted: Requested,
+    remarks: Remarks,
+    lines_of: Callable[[str], list[str]],
 ) -> tuple[Body, Training]:
     name = shell[0].rpartition("/")[2]
     if name not in _READABLE:
         raise Complicated(f"line 1: only scripts for {', '.join(_READABLE)} are taken apart, not {name}")
     scope = Scope(wanted.shape, wanted.tasks, lines_of)
-    body = sort_out(statements(text), scope, remarks)
+    body = Body(scope, remarks)
+    if shell[1:2] and "l" in shell[1]:
+        _login_shell(body)
+    sort_out(body, statements(text))
     task = training(body)
     _say_ranks(remarks, wanted.shape, task)
+    _say_hook(made, body, shell)
     return body, task
+
+
+def _say_hook(made: Imported, body: Body, shell: list[str]) -> None:
+    """conda activate is a function that only its hook, or a start file, defines."""
+    texts = [line.text for line in body.setup()]
+    activates = next(
+        (at for at, text in enumerate(texts) if re.match(r"(conda|mamba|micromamba) activate", text)), None
+    )
+    if (
+        activates is not None
+        and not any(re.match(r"source|\.|eval", text) for text in texts[:activates])
+        and not shell[1:]
+    ):
+        made.warnings.append(
+            'conda activate needs its hook in a batch shell: before it, eval "$(conda shell.bash hook)"'
+        )
 
 
 def _say_ranks(remarks: Remarks, shape: Geometry, task: Training) -> None:
@@ -116,8 +145,6 @@ def _say_ranks(remarks: Remarks, shape: Geometry, task: Training) -> None:
 
 def _kept(made: Imported, shell: list[str], wanted: Requested) -> Training:
     """The whole script as the command. It runs once, on the first node, as under sbatch."""
-    from slurmopt.importing.scope import TEXT, Piece
-
     words = [*shell, f"conf/experiment/{made.name}.sh"]
     values: list[Value] = [(Piece(TEXT, word),) for word in words]
     task = Training(values, "job", "auto", wanted.shape.tasks_per_node, wanted.shape.cpus_per_task)
@@ -128,16 +155,12 @@ def _kept(made: Imported, shell: list[str], wanted: Requested) -> Training:
     return task
 
 
-def _config(
-    made: Imported, wanted: Requested, body: Body, task: Training, shell: list[str]
-) -> tuple[dict[str, Any], dict[str, str]]:
+def _config(made: Imported, wanted: Requested, body: Body, task: Training) -> tuple[dict[str, Any], dict[str, str]]:
     """The groups of the config, and further files."""
     keys = Keys()
-    words = [value_text(value, keys.key) for value in shell_words(task.words)]
-    if shell[1:2] and "l" in shell[1] and not made.kept:
-        _login_shell(body)
+    words = _words(body, task, keys)
     variables = _variables(wanted, body, task, keys)
-    setup = [without_braces(line.text) + (" || true" if line.tolerant else "") for line in _setup(body)]
+    setup = [_setup_text(line) for line in _setup(body)]
     if wanted.tasks and not set(keys.used()) & set(body.scope.vectors):
         variables[TASK_ID] = f"${{{keys.key(TASK_ID)}}}"
     own, sweep, params, extra = _own_keys(made, wanted, body, task, keys)
@@ -149,10 +172,22 @@ def _config(
     return {key: value for key, value in config.items() if value}, extra
 
 
-def _login_shell(body: Body) -> None:
-    from slurmopt.importing.body import Line
+def _words(body: Body, task: Training, keys: Keys) -> list[str]:
+    try:
+        return [value_text(value, keys.key) for value in shell_words(task.words)]
+    except NotKnown as error:
+        raise Complicated(f"line {body.main.line if body.main else 1}: {error}") from error
 
-    lines = ("source /etc/profile", 'if [ -r ~/.bash_profile ]; then source ~/.bash_profile; fi')
+
+def _setup_text(line: Line) -> str:
+    try:
+        return without_braces(line.text) + (" || true" if line.tolerant else "")
+    except NotKnown as error:
+        raise Complicated(f"line {line.line}: {error}") from error
+
+
+def _login_shell(body: Body) -> None:
+    lines = ("source /etc/profile", "if [ -r ~/.bash_profile ]; then source ~/.bash_profile; fi")
     body.lines[:0] = [Line(1, line, tolerant=True) for line in lines]
     body.remarks.moved(1, "#!… -l", "environment.setup: the files that a login shell reads")
 
@@ -231,7 +266,11 @@ def _own_keys(
 
 def _own(text: str, exact: bool) -> Any:
     text = literal(text)
-    return Number(text) if keeps_its_text(text, exact) and re.fullmatch(r"[\d.eE-]+", text) and text not in (".", "-") else text
+    return (
+        Number(text)
+        if keeps_its_text(text, exact) and re.fullmatch(r"[\d.eE-]+", text) and text not in (".", "-")
+        else text
+    )
 
 
 def _exact(body: Body, task: Training, keys: Keys) -> set[str]:
@@ -251,8 +290,10 @@ def _document(config: dict[str, Any], script: str, made: Imported) -> str:
         heading.append(f"The script runs as it is, because {made.kept}.")
     own = config.pop("own", {})
     comments = {TASK_KEY: f"in place of {TASK_ID}"} if TASK_KEY in own else {}
-    ordered = {key: config[key] for key in ("task", "resources", "environment", "restart", "sweep") if key in config}
-    return document({**ordered, **own, **{key: config[key] for key in ("hydra",) if key in config}}, heading, comments)
+    groups = ("task", "resources", "environment", "restart", "sweep")
+    ordered: dict[str, Any] = {key: config[key] for key in groups if key in config}
+    last = {"hydra": config["hydra"]} if "hydra" in config else {}
+    return document({**ordered, **own, **last}, heading, comments)
 
 
 def check_name(name: str) -> str:

@@ -29,6 +29,8 @@ class Geometry:
     gpu_type: str | None = None
     gpus_per_task: int | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    total: int | None = None
+    """The number of tasks, where it is not the same for each node."""
     uneven: str = ""
     """What a number for each node cannot express, for a person."""
 
@@ -73,6 +75,7 @@ def _tasks(shape: Geometry, given: dict[str, Directive], remarks: Remarks) -> No
         elif not each:
             shape.tasks_per_node = -(-count // shape.nodes)
         if count != shape.tasks:
+            shape.total = count
             shape.uneven = f"{count} tasks on {shape.nodes} nodes are not the same number on each"
     to = f"resources.tasks_per_node: {shape.tasks_per_node}"
     for item in filter(None, (total, each)):

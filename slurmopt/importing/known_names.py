@@ -57,6 +57,8 @@ def masked(text: str) -> str:
     text = _SECRET_TEXT.sub("…", text)
     return re.sub(
         r"\b([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|\S+)",
-        lambda match: f"{match[1]}=…" if is_secret(match[1]) and not match[2].lstrip("\"'").startswith("$") else match[0],
+        lambda match: (
+            f"{match[1]}=…" if is_secret(match[1]) and not match[2].lstrip("\"'").startswith("$") else match[0]
+        ),
         text,
     )

@@ -15,7 +15,7 @@ _OWN = {
     "--rdzv_backend --same_network --max_restarts",
     "deepspeed": "--num_gpus --num_nodes --hostfile --master_addr --master_port --no_ssh --no_ssh_check --node_rank",
 }
-_WITHOUT_VALUE = frozenset("--standalone --use_env --multi_gpu --no_ssh --no_ssh_check --same_network".split())
+_WITHOUT_VALUE = frozenset(["--standalone", "--use_env", "--multi_gpu", "--no_ssh", "--no_ssh_check", "--same_network"])
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Commands that take the line of a file with the number of the array task: `sed -n "${ID}p" params.txt` and the like."""
+"""Commands that take from a file the line of the array task: `sed -n "${ID}p" params.txt` and the like."""
 
 from __future__ import annotations
 

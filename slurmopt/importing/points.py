@@ -49,8 +49,9 @@ class Keys:
 
 
 def points(vectors: dict[str, list[str]], exact: set[str]) -> Points:
-    """The sweep in which point k has the k-th value of each vector; key → values. `exact`: keys whose values are used as
-    text, so that 1e-3 must not become 0.001."""
+    """The sweep in which point k has the k-th value of each vector; key → values.
+
+    `exact`: keys whose values are used as text, so that 1e-3 must not become 0.001."""
     columns = list(vectors.values())
     plain = all(_is_plain(value) for column in columns for value in column)
     unique = [list(dict.fromkeys(column)) for column in columns]
@@ -61,7 +62,10 @@ def points(vectors: dict[str, list[str]], exact: set[str]) -> Points:
     if not plain:
         rows = [json.dumps(dict(zip(vectors, row, strict=True))) for row in zip(*columns, strict=True)]
         return Points(file="\n".join(rows) + "\n", suffix=".jsonl")
-    rows = [",".join(cell(value, key in exact) for key, value in zip(vectors, row, strict=True)) for row in zip(*columns, strict=True)]
+    rows = [
+        ",".join(cell(value, key in exact) for key, value in zip(vectors, row, strict=True))
+        for row in zip(*columns, strict=True)
+    ]
     return Points(file="\n".join([",".join(vectors), *rows]) + "\n")
 
 

@@ -5,16 +5,68 @@ from __future__ import annotations
 import re
 
 PRINTS = frozenset(
-    "echo printf date hostname pwd env printenv nvidia-smi rocm-smi whoami id uname lscpu free df ls lsb_release which "
-    "type uptime squeue sinfo sacct scontrol tree nproc nvcc true : wait sync sleep".split()
+    [
+        "echo",
+        "printf",
+        "date",
+        "hostname",
+        "pwd",
+        "env",
+        "printenv",
+        "nvidia-smi",
+        "rocm-smi",
+        "whoami",
+        "id",
+        "uname",
+        "lscpu",
+        "free",
+        "df",
+        "ls",
+        "lsb_release",
+        "which",
+        "type",
+        "uptime",
+        "squeue",
+        "sinfo",
+        "sacct",
+        "scontrol",
+        "tree",
+        "nproc",
+        "nvcc",
+        "true",
+        ":",
+        "wait",
+        "sync",
+        "sleep",
+    ]
 )
 """They only print, or wait."""
-PREPARES = frozenset("mkdir touch ln cp rsync ulimit umask shopt unset rm chmod tar unzip wandb git".split())
+PREPARES = frozenset(
+    [
+        "mkdir",
+        "touch",
+        "ln",
+        "cp",
+        "rsync",
+        "ulimit",
+        "umask",
+        "shopt",
+        "unset",
+        "rm",
+        "chmod",
+        "tar",
+        "unzip",
+        "wandb",
+        "git",
+    ]
+)
 """They change something before the training."""
 ENVIRONMENTS = ("conda", "mamba", "micromamba", "pyenv", "spack", "uenv")
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 _HOOK = re.compile(r"(conda|mamba|micromamba|pyenv|direnv|pixi|spack|modulecmd)\b")
-_START_FILES = re.compile(r"(.*/)?(\.?(bashrc|bash_profile|profile|zshrc|bash\.bashrc)|conda\.sh|mamba\.sh|modules?\.sh|lmod\.sh)")
+_START_FILES = re.compile(
+    r"(.*/)?(\.?(bashrc|bash_profile|profile|zshrc|bash\.bashrc)|conda\.sh|mamba\.sh|modules?\.sh|lmod\.sh)"
+)
 
 
 def is_hook(source: str) -> bool:

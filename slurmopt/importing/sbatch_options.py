@@ -18,7 +18,8 @@ gres-flags hint immediate input job-name licenses mail-type mail-user mcs-label 
 mincpus network nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket
 open-mode output partition power prefer priority profile propagate qos reservation resv-ports segment signal
 sockets-per-node switches thread-spec threads-per-core time time-min tmp tres-bind tres-per-task uid wait-all-nodes
-wckey wrap cpu-bind mpi container-image container-mounts container-workdir container-name multi-prog het-group relative
+wckey wrap jobid cpu-bind mpi container-image container-mounts container-workdir container-name multi-prog
+het-group relative
 task-epilog task-prolog prolog epilog bcast slurmd-debug msg-timeout
 """
 _PERHAPS = "get-user-env nice no-kill parsable exclusive kill-on-bad-exit wait"

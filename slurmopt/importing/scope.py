@@ -62,7 +62,7 @@ class Scope:
     def assign(self, name: str, value: Word | list[Word], source: str) -> None:
         """Notes a variable; also that it is not known."""
         for held in (self.constants, self.arrays, self.composed, self.vectors, self.rendezvous, self.unknown):
-            held.pop(name, None)  # type: ignore[attr-defined]
+            held.pop(name, None)
         names = re.findall(r"\$\{?([A-Za-z_]\w*)", source)
         if (kind := known_names.rendezvous(name, source, names, self.rendezvous)) is not None:
             self.rendezvous[name] = kind
@@ -143,7 +143,9 @@ class Scope:
         if part.kind == "arithmetic":
             return self._by_task(near, part.text, lambda expression, value_of: str(evaluate(expression, value_of)))
         if part.kind == "output":
-            raise NotKnown(f"the output of {part.text.strip().splitlines()[0][:60] if part.text.strip() else 'a command'}")
+            raise NotKnown(
+                f"the output of {part.text.strip().splitlines()[0][:60] if part.text.strip() else 'a command'}"
+            )
         if part.kind != "variable":
             raise NotKnown(f"{part.text[:60]} needs a shell")
         if part.index is not None:
@@ -160,20 +162,16 @@ class Scope:
             return [Piece(ENV, self.rendezvous[name])]
         if name in self.exported and name not in self.vectors:
             return [Piece(ENV, name)]
-        if name in self.constants:
-            text = self.constants[name]
-            if not part.quoted and _split(text) != [text] and text:
-                raise NotKnown(f"${name} is split into words inside a word")
-            return [Piece(SYMBOL, name)]
         if name in self.composed:
             return self.composed[name]
-        if name in self.vectors:
-            if not part.quoted and any(_split(value) != [value] for value in self.vectors[name]):
-                raise NotKnown(f"${name} is split into words inside a word")
-            return [Piece(SYMBOL, name)]
         if name in self.arrays:
             return [Piece(TEXT, self.arrays[name][0] if self.arrays[name] else "")]
-        return [self._of_the_job(name)]
+        values = self.vectors.get(name) or ([self.constants[name]] if name in self.constants else None)
+        if values is None:
+            return [self._of_the_job(name)]
+        if not part.quoted and any(_split(value) != [value] for value in values if value):
+            raise NotKnown(f"${name} is split into words inside a word")
+        return [Piece(SYMBOL, name)]
 
     def _of_the_job(self, name: str) -> Piece:
         counts = {

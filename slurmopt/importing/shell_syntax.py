@@ -120,13 +120,18 @@ def _redirected(node: Node) -> Statement:
     if inner.type == "command" and kinds == {"file_redirect"}:
         held = _command(inner)
         return replace(held, text=_source(node), redirected=True)
-    return _other(node, next((_WHY[child.type] for child in node.children if child.type in _WHY), "a redirection"))
+    unusual = sorted(kinds - {"file_redirect"})
+    return _other(node, next((_WHY[kind] for kind in unusual if kind in _WHY), "a redirection"))
 
 
 def _or_exit(node: Node) -> Statement:
     """`cd "$DIR" || exit 1` is a command that must not fail; other lists are beyond this."""
     left, *rest = node.children
-    if left.type == "command" and [child.type for child in rest] == ["||", "command"] and _source(rest[1]).startswith("exit"):
+    if (
+        left.type == "command"
+        and [child.type for child in rest] == ["||", "command"]
+        and _source(rest[1]).startswith("exit")
+    ):
         return replace(_command(left), line=node.start_point[0] + 1)
     return _other(node, _WHY["list"])
 

@@ -9,7 +9,20 @@ from slurmopt.importing.geometry import Geometry
 from slurmopt.importing.sbatch_options import split_option, takes_next
 
 _HARMLESS = frozenset(
-    "label unbuffered kill-on-bad-exit verbose quiet wait output error open-mode job-name cpu-bind jobid".split()
+    [
+        "label",
+        "unbuffered",
+        "kill-on-bad-exit",
+        "verbose",
+        "quiet",
+        "wait",
+        "output",
+        "error",
+        "open-mode",
+        "job-name",
+        "cpu-bind",
+        "jobid",
+    ]
 )
 """slurmopt does this itself, or it concerns only what srun shows."""
 
@@ -54,7 +67,12 @@ def _take(found: Srun, name: str, value: str | None, text: str, shape: Geometry)
     }
     if name in _HARMLESS or (name in same and value == str(same[name])) or (name == "gres" and _all_gpus(value, shape)):
         found.dropped.append(text)
-    elif name == "gpus-per-task" and value and value.isdecimal() and int(value) * shape.tasks_per_node == shape.gpus_per_node:
+    elif (
+        name == "gpus-per-task"
+        and value
+        and value.isdecimal()
+        and int(value) * shape.tasks_per_node == shape.gpus_per_node
+    ):
         found.gpus_per_task = int(value)
     elif name == "gpu-bind" and value:
         found.gpu_bind = value

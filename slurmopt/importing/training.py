@@ -8,7 +8,7 @@ from slurmopt.config.task_command.launchers import Launcher, of_words
 from slurmopt.importing.body import Body, Complicated
 from slurmopt.importing.launcher_flags import flags_of
 from slurmopt.importing.not_known import NotKnown
-from slurmopt.importing.scope import Value
+from slurmopt.importing.scope import TEXT, Piece, Value
 from slurmopt.importing.shell_syntax import Statement
 from slurmopt.importing.srun import Srun, srun_of
 
@@ -81,7 +81,10 @@ class _Reader:
     def _kept_srun(self, srun: Srun, sources: list[str]) -> Training:
         why = "its own " + ", ".join(srun.kept) if srun.kept else self.shape.uneven or "it has no command"
         self.notes.append(f"srun is kept for {why}; it starts the ranks")
-        return Training(self._values(), "auto", "auto", self.shape.tasks_per_node, self.shape.cpus_per_task)
+        words = self._values()
+        if self.shape.total is not None and not any(word.startswith(("-n", "--ntasks")) for word in srun.kept):
+            words.insert(1, (Piece(TEXT, f"--ntasks={self.shape.total}"),))
+        return Training(words, "auto", "auto", self.shape.tasks_per_node, self.shape.cpus_per_task)
 
     def _starts_on_each_node(self, launcher: Launcher, srun: Srun | None) -> bool:
         if srun is not None:

@@ -33,7 +33,9 @@ def _entry(key: str, value: Any, depth: int, path: tuple[str, ...], comments: Ma
     indent, comment = "  " * depth, comments.get(".".join(path), "")
     behind = f"  # {comment}" if comment else ""
     if isinstance(value, dict):
-        inner = [line for name, item in value.items() for line in _entry(name, item, depth + 1, (*path, name), comments)]
+        inner = [
+            line for name, item in value.items() for line in _entry(name, item, depth + 1, (*path, name), comments)
+        ]
         return [f"{indent}{scalar(key)}:{behind}" if inner else f"{indent}{scalar(key)}: {{}}{behind}", *inner]
     if isinstance(value, list) and all(isinstance(item, list) for item in value):
         rows = ", ".join(f"[{', '.join(map(scalar, row))}]" for row in value)
@@ -65,12 +67,22 @@ def _is_special(text: str) -> bool:
     """Whether YAML would read the text as something else: a number, a time, a key, a comment, an entry of a list."""
     if re.match(r"[\d.+-]", text) and re.fullmatch(r"[\d.:eE+_xob-]+|[.+-]*(inf|nan|NaN|Inf|INF|NAN)", text):
         return True
-    return bool(re.search(r": | #|:$|^-+ |^-$|^---|^\.\.\.", text)) or text != text.strip() or not keeps_its_text(text, True)
+    return (
+        bool(re.search(r": | #|:$|^-+ |^-$|^---|^\.\.\.", text))
+        or text != text.strip()
+        or not keeps_its_text(text, True)
+    )
 
 
 def _foldable(text: str) -> bool:
     """Whether line breaks between its words, and only those, are its single spaces."""
-    return text.isprintable() and "  " not in text and not re.search(r"[\"'] | [\"']", text) and "'" not in text and '"' not in text
+    return (
+        text.isprintable()
+        and "  " not in text
+        and not re.search(r"[\"'] | [\"']", text)
+        and "'" not in text
+        and '"' not in text
+    )
 
 
 def _folded(text: str) -> list[str]:

@@ -14,7 +14,9 @@ _LARGEST = 16 << 20
 
 
 def given_script(path: Path, folder: Path) -> tuple[Script, dict[str, bytes]]:
-    """The script; and name → bytes if it is not below `folder`, and has to be copied there. InputError if it is none."""
+    """The script; and name → bytes if it is not below `folder`, and has to be copied there.
+
+    InputError if it is no script."""
     shown = one_line(str(path))
     data = _bytes(path, shown)
     if path.suffix not in (".py", ".sh"):

@@ -21,7 +21,8 @@ def refuse_existing(folder: Path, names: Iterable[str]) -> None:
     there = [name for name in names if os.path.lexists(folder / name)]
     if there:
         verb = "exists" if len(there) == 1 else "exist"
-        raise InputError(f"{one_line(', '.join(there))} {verb} already in {one_line(str(folder.resolve()))}; nothing was written")
+        place = one_line(str(folder.resolve()))
+        raise InputError(f"{one_line(', '.join(there))} {verb} already in {place}; nothing was written")
 
 
 def write_new(folder: Path, texts: Mapping[str, str], copies: Mapping[str, bytes] | None = None) -> None:

@@ -97,7 +97,8 @@ def _slurm(found: Surroundings) -> tuple[list[str], dict[str, Any], dict[str, st
     if found.account is not None:
         resources["account"] = found.account
     elif found.cluster.enforces_accounts:
-        heading.append(f"Jobs need an account; resources.account: one of {', '.join(list(found.cluster.accounts or {})[:6])}")
+        accounts = ", ".join(list(found.cluster.accounts or {})[:6]) or "ask your site"
+        heading.append(f"Jobs need an account: set resources.account ({accounts}).")
     return heading, {"resources": resources} if resources else {}, comments
 
 
@@ -105,7 +106,8 @@ def _shares(found: Surroundings, comments: dict[str, str]) -> dict[str, Any]:
     """GPUs and CPUs of a node, and of each rank."""
     assert found.group is not None
     assert found.partition is not None
-    gpus, shares = found.group.gpu_count, {}
+    gpus = found.group.gpu_count
+    shares: dict[str, Any] = {}
     if gpus:
         shares["gpus_per_node"] = gpus
         comments["resources.gpus_per_node"] = "all GPUs of a node; a rank for each"

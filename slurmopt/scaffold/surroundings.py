@@ -15,8 +15,8 @@ from slurmopt.slurm.cluster.cluster_facts import ClusterFacts, NodeGroup, Partit
 
 _SCRIPTS = ("train.py", "train_*.py", "*_train.py", "main.py", "run.py", "finetune*.py", "pretrain*.py")
 _DISTRIBUTED = re.compile(
-    rb"init_process_group|DistributedDataParallel|fully_shard|FullyShardedDataParallel|import (accelerate|deepspeed|lightning)"
-    rb"|from (accelerate|deepspeed|lightning|pytorch_lightning|transformers)\b|LOCAL_RANK|WORLD_SIZE"
+    rb"init_process_group|DistributedDataParallel|fully_shard|FullyShardedDataParallel|LOCAL_RANK|WORLD_SIZE"
+    rb"|import (accelerate|deepspeed|lightning)|from (accelerate|deepspeed|lightning|pytorch_lightning|transformers)\b"
 )
 _LARGEST = 1 << 20
 

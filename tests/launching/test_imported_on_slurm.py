@@ -1,4 +1,4 @@
-"""Batch scripts that people have, on a real Slurm: as an imported experiment they leave the same files as under sbatch."""
+"""Batch scripts that people have, on a real Slurm: imported, they leave the same files as under sbatch."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def home(project: Project) -> Path:
 
 
 def both(project: Project, script: str, program: str, text: str, produced: str, count: int) -> tuple[Any, Any, str]:
-    """What plain sbatch leaves behind, and what the imported experiment does: file → content; and the import's words."""
+    """What plain sbatch leaves behind, and the imported experiment: file → content; and what the import said."""
     found, said = [], ""
     for way in ("sbatch", "slurmopt"):
         here = Project(project.cluster, project.path / way, project.user)
