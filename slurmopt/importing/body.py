@@ -99,8 +99,8 @@ def _assign(body: Body, statement: Statement) -> None:
 
 
 def _export(body: Body, statement: Statement) -> None:
-    for name, word in statement.assigned:
-        text = statement.text if len(statement.assigned) == 1 else f"export {name}=…"
+    for (name, word), source in zip(statement.assigned, statement.sources, strict=True):
+        text = f"export {source}"
         if not isinstance(word, list):
             _export_one(body, Statement(EXPORT, statement.line, text), name, word)
         else:

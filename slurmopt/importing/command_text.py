@@ -20,12 +20,12 @@ def literal(text: str) -> str:
 
 
 def without_braces(line: str) -> str:
-    """A line of bash with `$NAME` for `${NAME}`, and `${oc.env:NAME,default}`, which slurmopt writes as
+    """A line of bash with `$NAME` for `${NAME}` and `${NAME:-}`, and `${oc.env:NAME,default}`, which slurmopt writes as
     `${NAME-default}`, for `${NAME:-default}`. Raises NotKnown for other expansions in braces."""
 
     def plain(match: re.Match[str]) -> str:
         name, default = match[1], match[2]
-        if default is not None:
+        if default:
             return f"${{oc.env:{name},{default}}}"
         return f'${name}""' if re.match(r"[\w\[]", line[match.end() :]) else f"${name}"
 

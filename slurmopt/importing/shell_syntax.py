@@ -68,7 +68,7 @@ class Statement:
     words: tuple[Word, ...] = ()
     """Of COMMAND."""
     sources: tuple[str, ...] = ()
-    """The words as they are written."""
+    """The words, or the assignments of EXPORT, as they are written."""
     redirected: bool = False
 
 
@@ -143,7 +143,7 @@ def _declaration(node: Node) -> Statement:
     pairs = [
         _assigned(child) if child.type == "variable_assignment" else (_source(child), None) for child in children[1:]
     ]
-    return _made(node, EXPORT, assigned=tuple(pairs))
+    return _made(node, EXPORT, assigned=tuple(pairs), sources=tuple(map(_source, children[1:])))
 
 
 def _command(node: Node) -> Statement:
