@@ -59,7 +59,7 @@ def look(folder: Path) -> Surroundings:
         why,
         partition,
         group,
-        _account(cluster),
+        the_account(cluster),
         gpus_here(),
         environment(os.environ),
         importlib.util.find_spec("torch") is not None,
@@ -94,7 +94,7 @@ def chosen(cluster: ClusterFacts) -> tuple[Partition | None, NodeGroup | None]:
     return (best[1], best[2]) if best is not None else (None, None)
 
 
-def _account(cluster: ClusterFacts | None) -> str | None:
+def the_account(cluster: ClusterFacts | None) -> str | None:
     """The account, where jobs need one and there is only one."""
     if cluster is None or not cluster.enforces_accounts or not cluster.accounts:
         return None

@@ -165,8 +165,8 @@ def test_srun_starts_ranks_unless_it_has_options_of_its_own(folder: Path, capsys
             ["torchrun", "--max_restarts", "0", "train.py", "--nnodes", "x"],
         ),
         (
-            "srun python -m torch.distributed.run --nproc_per_node gpu --nnodes 2 --node_rank $SLURM_NODEID -m pkg.train",
-            ["python", "-m", "torch.distributed.run", "-m", "pkg.train"],
+            "srun python -m torch.distributed.run --nproc_per_node gpu --nnodes 2 --node_rank $SLURM_NODEID -m a.b",
+            ["python", "-m", "torch.distributed.run", "-m", "a.b"],
         ),
         (
             "srun accelerate launch --multi_gpu --num_processes 8 --num_machines 2 --machine_rank $SLURM_NODEID "
@@ -205,7 +205,7 @@ def test_the_usual_idioms_of_arrays_become_axes(folder: Path, capsys: pytest.Cap
 def test_values_in_a_file_name_stay_as_they_are_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     take(
         capsys,
-        "#SBATCH --array=1-2\nL=(0 1e-3 010)\nlr=${L[$SLURM_ARRAY_TASK_ID]}\npython t.py out/$lr-$SLURM_ARRAY_TASK_ID\n",
+        "#SBATCH --array=1-2\nL=(0 1e-3 010)\nlr=${L[SLURM_ARRAY_TASK_ID]}\npython t.py out/$lr-$SLURM_ARRAY_TASK_ID\n",
     )
     assert points_of(count=2) == [["python", "t.py", "out/1e-3-1"], ["python", "t.py", "out/010-2"]]
 
