@@ -164,6 +164,7 @@ def _config(made: Imported, wanted: Requested, body: Body, task: Training) -> tu
     if wanted.tasks and not set(keys.used()) & set(body.scope.vectors):
         variables[TASK_ID] = f"${{{keys.key(TASK_ID)}}}"
     own, sweep, params, extra = _own_keys(made, wanted, body, task, keys)
+    _say_variables(body, keys)
     config: dict[str, Any] = {"task": _task(task, words), "resources": _resources(wanted, task)}
     environment = {"modules": body.modules, "setup": setup, "variables": variables, "workdir": wanted.workdir}
     config["environment"] = {key: value for key, value in environment.items() if value}
@@ -177,6 +178,19 @@ def _words(body: Body, task: Training, keys: Keys) -> list[str]:
         return [value_text(value, keys.key) for value in shell_words(task.words)]
     except NotKnown as error:
         raise Complicated(f"line {body.main.line if body.main else 1}: {error}") from error
+
+
+def _say_variables(body: Body, keys: Keys) -> None:
+    """Where the plain variables of the script are now."""
+    setup = [id(line) for line in _setup(body)]
+    for line in body.lines:
+        if line.needed or line.text.startswith("export ") or set(line.sets) & {*body.scope.rendezvous, "module purge"}:
+            continue
+        used = [keys.key(name) for name in line.sets if name in keys.used()]
+        if id(line) in setup:
+            used.append("environment.setup")
+        to = ", ".join(used) or "its value is where it was used"
+        body.remarks.moved(line.line, masked(line.text), f"key {to}" if used and used != ["environment.setup"] else to)
 
 
 def _setup_text(line: Line) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -321,3 +322,19 @@ def test_a_dry_run_writes_nothing_and_shows_the_experiment(folder: Path, capsys:
     assert "      command: torchrun ddp.py --steps ${steps} --out weights.json" in shown
     assert "next     slurmopt launch +experiment=ddp" in shown
     assert not (folder / "conf").exists()
+
+
+def test_the_example_of_the_page_becomes_the_experiment_of_the_page(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (SCRIPTS.parents[2] / "docs" / "from-sbatch.md").read_text()
+    script, config = (
+        re.findall(rf"^```{kind}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0] for kind in ("bash", "yaml")
+    )
+    (folder / "job.sbatch").write_text(script)
+    assert main(["import", "job.sbatch"]) == 0
+    shown = capsys.readouterr().out
+    said = re.findall(r"^```console\n\$ .*?\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0].splitlines()
+    assert [line for line in said if line.strip() != "…" and line not in shown.splitlines()] == []
+    assert (folder / "conf" / "experiment" / "finetune.yaml").read_text() == config
+    assert len(describe_sweep(["+experiment=finetune"]).points) == 3
