@@ -6,6 +6,7 @@ It requires only OmegaConf, so the job computes the config of a point in the sam
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +19,14 @@ from slurmopt.errors import ConfigError
 
 Explain = Callable[[OmegaConfBaseException], ConfigError]
 """Converts an error of OmegaConf to a ConfigError with a message of one line."""
+
+
+_OPENING = re.compile(r"(\\*)\$\{")
+
+
+def literal(text: str) -> str:
+    """`text` as a config must hold it so that its `${` is no interpolation."""
+    return _OPENING.sub(r"\1\1\\${", text)
 
 
 class EnvironmentReads:
@@ -77,4 +86,13 @@ def _resolved_unless_read(parent: Any, key: Any, node: Node, reads: EnvironmentR
     except OmegaConfBaseException as error:
         if reads.count == before:
             raise explain(error) from error
-    return plain if reads.count == before else node._value()
+    return _literals(plain) if reads.count == before else node._value()
+
+
+def _literals(value: Any) -> Any:
+    """A resolved value with each text as `literal` writes it: the job resolves the stored config once more."""
+    if isinstance(value, dict):
+        return {key: _literals(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_literals(item) for item in value]
+    return literal(value) if isinstance(value, str) and "${" in value else value

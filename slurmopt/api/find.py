@@ -1,0 +1,30 @@
+"""Comes back to a run or a sweep, in another session of Python too."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slurmopt.api.run import Run
+    from slurmopt.api.sweep import Sweep
+
+
+def find(name: str | None = None, folder: str | os.PathLike[str] | None = None) -> Run | Sweep:
+    """The run or sweep that `name` names, as for the commands: a name (its latest run), NAME/ID, an ID or the start of
+    one, a folder, a Slurm job ID, SWEEP/17 for a point, SWEEP/3-9 for some; None: the latest.
+
+    `folder`: that of your runs, by default $SLURMOPT_FOLDER or `runs` in the current folder. Raises RunError, which
+    says what would be valid.
+    """
+    from slurmopt.api.run import Run
+    from slurmopt.api.sweep import Sweep
+    from slurmopt.run_folder.layout import RunFolder
+    from slurmopt.runs.find import select
+    from slurmopt.runs.options import default_folder
+
+    found = select(name, Path(folder) if folder is not None else default_folder())
+    if isinstance(found, RunFolder) or found.point is not None:
+        return Run(found)
+    return Sweep(found.sweep, found.points)
