@@ -6,11 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurmopt.api.plain_errors import plain_errors
+
 if TYPE_CHECKING:
     from slurmopt.api.run import Run
     from slurmopt.api.sweep import Sweep
 
 
+@plain_errors
 def find(name: str | None = None, folder: str | os.PathLike[str] | None = None) -> Run | Sweep:
     """The run or sweep that `name` names, as for the commands: a name (its latest run), NAME/ID, an ID or the start of
     one, a folder, a Slurm job ID, SWEEP/17 for a point, SWEEP/3-9 for some; None: the latest.

@@ -36,7 +36,8 @@ def run_line(status: Status) -> str:
     """`running, step 12/100, loss 0.1`, for people and on one line."""
     progress, error = status.progress, _error(status)
     step = f"step {run_view.steps(progress)}" if progress.step is not None else ""
-    return one_line(", ".join(filter(None, (status.state, step, _metrics(status), error))))
+    waits = status.detail if status.state in ("pending", "requeued", "unknown", "unsubmitted") else ""
+    return one_line(", ".join(filter(None, (status.state, waits, step, _metrics(status), error))))
 
 
 def run_page(status: Status, label: str) -> str:

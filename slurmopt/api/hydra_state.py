@@ -6,16 +6,13 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from slurmopt.errors import SlurmoptError
-
 _LOCK = threading.RLock()
 """Hydra keeps the session in global variables; a submission keeps folders open in the process."""
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Only one thread is in the block. Hydra's global state is the same after it as before. Errors of slurmopt leave it
-    without those of Hydra from which they came, whose pages would hide the one line in a notebook."""
+    """Only one thread is in the block. Hydra's global state is the same after it as before."""
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.hydra_config import HydraConfig
 
@@ -23,7 +20,5 @@ def alone() -> Iterator[None]:
         session, config = GlobalHydra.instance().hydra, HydraConfig.instance().cfg
         try:
             yield
-        except SlurmoptError as error:
-            raise error.with_traceback(None) from None
         finally:
             GlobalHydra.instance().hydra, HydraConfig.instance().cfg = session, config

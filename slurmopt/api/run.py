@@ -10,10 +10,11 @@ from typing import Any, Literal
 from slurmopt.api import html
 from slurmopt.api.hydra_state import alone
 from slurmopt.api.overrides import Overrides
+from slurmopt.api.plain_errors import plain_errors
 from slurmopt.api.run_status import RunStatus, from_status
 from slurmopt.api.wait import wait_until, wait_until_async
 from slurmopt.api.watch import watch
-from slurmopt.errors import RunError, RunFailed, SlurmoptError, one_line, plain_lines
+from slurmopt.errors import RunError, RunFailed, SlurmoptError, labelled, one_line, plain_lines
 from slurmopt.grid.records import readable
 from slurmopt.run_folder.access.files import read_json
 from slurmopt.run_folder.layout import RunFolder
@@ -153,6 +154,7 @@ class Run:
         failed = failure(readable(status.folder), attempt.number) if attempt is not None else None
         return plain_lines(failed.traceback) if failed is not None and failed.traceback else None
 
+    @plain_errors
     def logs(self, rank: int | Literal["all"] = 0, *, attempt: int | None = None, errors: bool = False) -> str:
         """The log of a rank, or of all ranks with the rank before each line, in the latest or another attempt.
         `errors`: the traceback of the rank that failed first, and the end of its log. Raises RunError where there is no
@@ -178,6 +180,7 @@ class Run:
                 rows.append({"node": one.node, "time": time, "seconds": seconds, **values})
         return rows
 
+    @plain_errors
     def cancel(self) -> bool:
         """Stops the run, and waits up to ten seconds for its end. False where it had ended before. Raises RunError for
         another user's run, SlurmError where Slurm does not answer."""
@@ -194,6 +197,7 @@ class Run:
         write_missing_report(cancel(self._item))
         return True
 
+    @plain_errors
     def retry(
         self,
         *overrides: str,
@@ -233,7 +237,7 @@ class Run:
         try:
             status = self._query()
         except (SlurmoptError, OSError) as error:
-            return f"<Run {self.label}: {one_line(str(error))}>"
+            return f"<Run {labelled(self.label, one_line(str(error)))}>"
         return f"<Run {self.label}: {html.run_line(status)}>"
 
     def _repr_html_(self) -> str:
@@ -241,7 +245,7 @@ class Run:
         try:
             return html.run_page(self._query(), self.label)
         except (SlurmoptError, OSError) as error:
-            return html.line(f"{self.label}: {error}")
+            return html.line(labelled(self.label, str(error)))
 
 
 def _ended(status: Status) -> str:

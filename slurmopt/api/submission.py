@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, overload
 
 from slurmopt.api.hydra_state import alone
 from slurmopt.api.overrides import Overrides
+from slurmopt.api.plain_errors import plain_errors
 from slurmopt.api.run import Run
 from slurmopt.api.sweep import Sweep
 from slurmopt.api.values import Axis, Value
@@ -46,6 +47,7 @@ def submit(
     experiment: str | None = None, /, *overrides: str | Mapping[str, Value | Axis], command: Command | None = None,
     config_dir: Folder | None = None, multirun: bool | None = None, **keys: Value | Axis,
 ) -> Run | Sweep: ...  # fmt: skip
+@plain_errors
 def submit(
     experiment: str | None = None,
     /,

@@ -11,10 +11,11 @@ from typing import Any
 from slurmopt.api import html
 from slurmopt.api.hydra_state import alone
 from slurmopt.api.overrides import Overrides
+from slurmopt.api.plain_errors import plain_errors
 from slurmopt.api.run import Run
 from slurmopt.api.wait import wait_until, wait_until_async
 from slurmopt.api.watch import watch
-from slurmopt.errors import RunError, SlurmoptError, one_line
+from slurmopt.errors import RunError, SlurmoptError, labelled, one_line
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.find import Selection
@@ -193,12 +194,14 @@ class Sweep:
     def _ranking(self, metric: str | None, maximize: bool) -> Ranking:
         return rank(outcomes.table(self._states(metrics=True), self._selected), metric, maximize)
 
+    @plain_errors
     def logs(self) -> str:
         """The failures, each kind once with its traceback. The log of a point: `sweep[3].logs()`."""
         from slurmopt.commands.logs import errors_of_sweep
 
         return errors_of_sweep(self._selection)
 
+    @plain_errors
     def cancel(self) -> bool:
         """Stops the points that have not ended, and waits up to ten seconds. False where all had ended before. Raises
         RunError for another user's sweep, SlurmError where Slurm does not answer."""
@@ -209,6 +212,7 @@ class Sweep:
         cancel(self._selection)
         return True
 
+    @plain_errors
     def retry(
         self, *overrides: str, more_memory: float | None = None, more_time: float | None = None, **keys: Any
     ) -> Sweep:
@@ -238,7 +242,7 @@ class Sweep:
         try:
             return f"<Sweep {self.label}: {view.state_counts(self.status.states)}>"
         except (SlurmoptError, OSError) as error:
-            return f"<Sweep {self.label}: {one_line(str(error))}>"
+            return f"<Sweep {labelled(self.label, one_line(str(error)))}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -246,7 +250,7 @@ class Sweep:
             ranking = self._ranking(None, False)
             return html.sweep_page(ranking, self._selected)
         except (SlurmoptError, OSError) as error:
-            return html.line(f"{self.label}: {error}")
+            return html.line(labelled(self.label, str(error)))
 
 
 def _point(row: Row) -> Point:
