@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from slurmopt.api.plain_errors import plain_errors
-
-if TYPE_CHECKING:
-    from slurmopt.api.run import Run
-    from slurmopt.api.sweep import Sweep
+from slurmopt.api.run import Run, named
+from slurmopt.api.sweep import Sweep
+from slurmopt.run_folder.layout import RunFolder
 
 
 @plain_errors
@@ -21,13 +18,7 @@ def find(name: str | None = None, folder: str | os.PathLike[str] | None = None) 
     `folder`: that of your runs, by default $SLURMOPT_FOLDER or `runs` in the current folder. Raises RunError, which
     says what would be valid.
     """
-    from slurmopt.api.run import Run
-    from slurmopt.api.sweep import Sweep
-    from slurmopt.run_folder.layout import RunFolder
-    from slurmopt.runs.find import select
-    from slurmopt.runs.options import default_folder
-
-    found = select(name, Path(folder) if folder is not None else default_folder())
+    found = named(name, folder)
     if isinstance(found, RunFolder) or found.point is not None:
         return Run(found)
     return Sweep(found.sweep, found.points)

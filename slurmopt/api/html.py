@@ -46,8 +46,9 @@ def run_page(status: Status, label: str) -> str:
     elapsed = human_seconds(status.elapsed) if status.elapsed is not None else ""
     left = human_seconds(progress.eta_seconds) if progress.eta_seconds is not None and status.alive else ""
     rate = f"{human_count(progress.steps_per_second)} steps/s" if progress.steps_per_second is not None else ""
+    bar = _bar(progress.step, progress.total_steps)
     rows = [
-        ("progress", _joined([_bar(progress.step, progress.total_steps), _text(run_view.steps(progress)), _text(rate)])),
+        ("progress", _joined([bar, _text(run_view.steps(progress)), _text(rate)])),
         ("metrics", _text(_metrics(status))),
         ("time", _text(", ".join(filter(None, (elapsed, f"about {left} left" if left else ""))))),
         ("why", _text(_why(status))),
@@ -90,7 +91,7 @@ def sweep_page(ranking: Ranking, selected: Ranges | None) -> str:
     counts = states.counts(selected)
     ended, count = sweep_view.over(counts), sum(counts.values())
     left = sweep_view.pace(states).left
-    failures = [f"{len(group.points):,} × {group.error}" for group in groups(states, selected)[:3]]
+    failures = [f"{len(group.points):,} times {group.error}" for group in groups(states, selected)[:3]]
     rows = [
         ("progress", _joined([_bar(ended, count), _text(f"{ended:,}/{count:,}")])),
         ("points", _text(sweep_view.state_counts(counts))),

@@ -1,4 +1,4 @@
-"""Writes what Python gives to `submit` as overrides of Hydra, exactly as they would be typed after `slurmopt launch`."""
+"""Writes what Python gives to `submit` as overrides of Hydra, as they would be typed after `slurmopt launch`."""
 
 from __future__ import annotations
 
@@ -86,6 +86,8 @@ def _single(prefix: str, key: str, value: Any) -> str:
 def _axis(prefix: str, key: str, values: Sequence[Any]) -> str:
     if not values:
         raise ConfigError("has no values; for an empty list in the config give an empty tuple: ()", key)
+    if list(values) == [None]:  # Hydra has no way to write it
+        raise ConfigError("a list of None alone is no axis; give None", key)
     if isinstance(values, range):
         return f"{prefix}{key}=range({values.start},{values.stop},{values.step})"
     wanted = [plain(value, f"{key}[{index}]") for index, value in enumerate(values)]

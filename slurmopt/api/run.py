@@ -34,16 +34,15 @@ class Run:
         self._item = item
 
     @staticmethod
+    @plain_errors
     def find(name: str | None = None, folder: str | os.PathLike[str] | None = None) -> Run:
         """The run that `name` names, as for the commands: a name (its latest run), NAME/ID, an ID, a folder, a Slurm
         job ID, SWEEP/POINT; None: the latest. `folder`: that of your runs, by default $SLURMOPT_FOLDER or `runs`.
         Raises RunError."""
-        from slurmopt.api.find import find
-
-        found = find(name, folder)
-        if not isinstance(found, Run):
+        found = named(name, folder)
+        if isinstance(found, Selection) and found.point is None:
             raise RunError(f"{found.label} is a sweep; slurmopt.find finds those, too")
-        return found
+        return Run(found)
 
     @property
     def folder(self) -> Path:
@@ -246,6 +245,14 @@ class Run:
             return html.run_page(self._query(), self.label)
         except (SlurmoptError, OSError) as error:
             return html.line(labelled(self.label, str(error)))
+
+
+def named(name: str | None, folder: str | os.PathLike[str] | None) -> RunFolder | Selection:
+    """What `name` names in `folder`, which is by default that of the commands."""
+    from slurmopt.runs.find import select
+    from slurmopt.runs.options import default_folder
+
+    return select(name, Path(folder) if folder is not None else default_folder())
 
 
 def _ended(status: Status) -> str:

@@ -17,8 +17,8 @@ class RunStatus:
     """The status of a run at one moment. Times are seconds since the epoch; None is unknown, or not there yet."""
 
     state: str
-    """`pending`, `running`, `stopping`, `requeued`; at its end `finished`, `failed`, `killed`, `cancelled`, `lost`; else
-    `unsubmitted`, `unknown`."""
+    """`pending`, `running`, `stopping`, `requeued`; at its end `finished`, `failed`, `killed`, `cancelled`, `lost`;
+    else `unsubmitted`, `unknown`."""
     detail: str | None = None
     """Why it is in this state."""
     job: str | None = None

@@ -23,7 +23,7 @@ Folder: TypeAlias = "str | os.PathLike[str]"
 
 
 @overload
-def submit(
+def submit(  # type: ignore[overload-overlap] # without keys the first one counts
     experiment: str | None = None, /, *overrides: Mapping[str, Value], command: Command | None = None,
     config_dir: Folder | None = None, multirun: Literal[False] | None = None, **keys: Value,
 ) -> Run: ...  # fmt: skip
@@ -188,4 +188,4 @@ def _refuse_for_command(plan: Plan) -> None:
     if plan.existing:
         raise ConfigError("to go on with a run: slurmopt.find(RUN).retry()", "launch.run")
     if plan.job.settings.launch.dry_run:
-        raise ConfigError("prints, and returns no run; in a shell: slurmopt launch … launch.dry_run=true", "launch.dry_run")
+        raise ConfigError("prints, and returns no run; in a shell: slurmopt launch …", "launch.dry_run")

@@ -1,7 +1,7 @@
 """The kinds of values that Python gives to keys of a config, and what each becomes there.
 
-A value is one thing, and all runs have it: a text, a number, a bool, None, a mapping, a tuple (a list in the config). An
-axis is a list, a range or an array, and each of its items is the value of one run, or point, of a sweep.
+A value is one thing, and all runs have it: a text, a number, a bool, None, a mapping, a tuple (a list in the config).
+An axis is a list, a range or an array, and each of its items is the value of one run, or point, of a sweep.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import enum
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, Union
+from typing import Any, Protocol, TypeAlias
 
 from slurmopt.config.composition.resolved import literal
 from slurmopt.errors import ConfigError
@@ -23,8 +23,8 @@ class Array(Protocol):
     def tolist(self) -> Any: ...
 
 
-Value: TypeAlias = Union[None, bool, int, float, str, "os.PathLike[str]", enum.Enum, Mapping[str, Any], tuple[Any, ...]]
-Axis: TypeAlias = Union[list[Any], range, Array]
+Value: TypeAlias = bool | int | float | str | os.PathLike[str] | enum.Enum | Mapping[str, Any] | tuple[Any, ...] | None
+Axis: TypeAlias = list[Any] | range | Array
 
 _VALID = "a text, number, bool, None, path, enum, mapping or tuple; a list, range or array is an axis of a sweep"
 

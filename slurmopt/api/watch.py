@@ -11,7 +11,7 @@ _PAUSE = 1.0
 
 
 def watch(subject: object, is_done: Callable[[], bool]) -> None:
-    """In a notebook `subject` is shown in place; elsewhere its line is printed whenever it has changed. Ctrl-C ends it."""
+    """In a notebook `subject` is shown in place; elsewhere its line is printed when it has changed. Ctrl-C ends it."""
     show = _in_notebook(subject) or _as_lines(subject)
     with contextlib.suppress(KeyboardInterrupt):
         while True:

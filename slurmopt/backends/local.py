@@ -60,7 +60,8 @@ def _await_end_of_earlier_runner(folder: RunFolder) -> None:
     with open(folder.overrides, "r+b") as mine:
         while True:
             try:
-                return fcntl.lockf(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise FolderError(f"{folder.name}/{folder.id}: its earlier process has not ended yet") from None
