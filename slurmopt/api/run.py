@@ -127,8 +127,8 @@ class Run:
         return from_status(await wait_until_async(self._query, self._is_over, timeout, self.label))
 
     def result(self, timeout: float | None = None) -> Any:
-        """Waits for the end, and returns what the function returned, as far as JSON can hold it (else None); of a
-        command its exit code.
+        """Waits for the end, and returns what the function returned, as far as JSON can hold it; else, and of a
+        command, None.
 
         Raises RunFailed where the run ended without success, with the traceback of the rank that failed first;
         TimeoutError after `timeout` seconds."""

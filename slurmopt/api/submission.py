@@ -99,7 +99,10 @@ def _plan(
     from slurmopt.launching import run_plan, sweep_plan
 
     words = [*_words(experiment, overrides, command, config_dir, keys)]
-    if multirun if multirun is not None else _has_axis(words):
+    axis = _axis(words)
+    if axis is not None and multirun is False:
+        raise ConfigError("has several values, and multirun is False; give one value", axis)
+    if multirun or axis is not None:
         return sweep_plan.plan_sweep(words, config_dir)
     return run_plan.plan(words, config_dir)
 
@@ -167,12 +170,13 @@ def _typed(word: str) -> str:
     return word
 
 
-def _has_axis(words: list[str]) -> bool:
-    """Whether an override has several values, or names the points of a sweep."""
+def _axis(words: list[str]) -> str | None:
+    """The first key that has several values, or names the points of a sweep; None for one run."""
     from slurmopt.config.composition.override import parsed
 
     overrides = [parsed(word) for word in words]
-    return any(override.is_sweep_override() or override.key_or_group == "sweep.points" for override in overrides)
+    axes = (item for item in overrides if item.is_sweep_override() or item.key_or_group == "sweep.points")
+    return next((axis.key_or_group for axis in axes), None)
 
 
 def _folder(config_dir: Folder | None) -> str | None:

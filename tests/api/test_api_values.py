@@ -18,9 +18,11 @@ from slurmopt.api.values import same
 from slurmopt.config.composition.compose import compose
 from slurmopt.config.composition.deferred import storable
 from slurmopt.errors import ConfigError
+from slurmopt.grid.yaml_dump import dump_stored
 from slurmopt.job.rank_args import RankArgs
 from slurmopt.job.worker.function import load_config
 from slurmopt.launching.sweep_plan import plan_sweep
+from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.layout import RunFolder
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -76,7 +78,7 @@ def config_of_the_job(folder: Path, overrides: list[str]) -> Any:
     """The config as a launch stores it, and as a rank reads it."""
     run = RunFolder(folder)
     stored = storable(compose(["task.command=x", *overrides]), leave_out="hydra")
-    run.config.write_text(OmegaConf.to_yaml(OmegaConf.create(stored)), encoding="utf-8")
+    replace_text(run.config, dump_stored(stored))
     call = RankArgs(run, 1, 1, "gloo", "rank", None, [], "train.main", None)
     return OmegaConf.to_container(load_config(call))
 
@@ -178,7 +180,7 @@ def test_an_odd_key_is_refused() -> None:
 
 def test_a_sweep_over_hostile_texts_keeps_them(project: Path) -> None:
     texts = ["a,b", "${x}", "it's", "\\", "[1]"]
-    planned = plan_sweep(["task.command=true", *words(word=texts), "launch.backend=sbatch"])
+    planned = plan_sweep(["task.command=echo", *words(word=texts), "launch.backend=sbatch", "launch.check=false"])
     configs = [planned.points.config(point, project) for point in range(len(texts))]
     assert [OmegaConf.to_container(OmegaConf.create(config), resolve=True)["word"] for config in configs] == texts  # type: ignore[index,call-overload]
 
