@@ -184,11 +184,16 @@ class Sweep:
         has the name of another column is `metrics.NAME`."""
         return [_flat(point) for point in self.points]
 
+    @plain_errors
     def best(self, metric: str | None = None, maximize: bool = False) -> Point | None:
         """The finished point with the smallest value of `metric`, or the largest. By default the metric and direction
         of the config (`sweep.metric`, `sweep.direction`), or the only metric. None where no point has it yet. Raises
-        RunError where it is no metric of any point."""
-        best = self._ranking(metric, maximize).best
+        RunError where it is no metric of any point, or none is given and there are several."""
+        ranking = self._ranking(metric, maximize)
+        if ranking.metric is None and ranking.table.metrics:
+            few = ", ".join(map(repr, ranking.table.metrics[:12]))
+            raise RunError(one_line(f"{self.label} has several metrics; name one of {few}"))
+        best = ranking.best
         return None if best is None else _point(best)
 
     def _ranking(self, metric: str | None, maximize: bool) -> Ranking:
