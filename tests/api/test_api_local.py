@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from private_cluster import wait_until
 
-import slurmopt
 from slurmopt import Run, RunFailed, find, submit
 from slurmopt.errors import ConfigError, RunError
 from slurmopt.run_folder import events
@@ -135,9 +134,7 @@ def test_several_threads_and_tasks_submit_and_wait_at_once(folder: Path) -> None
     assert len({run.folder for run in made}) == 2
 
 
-def test_the_callers_hydra_session_folder_and_outputs_stay(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_callers_hydra_session_folder_and_outputs_stay(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from hydra import compose, initialize_config_dir
 
     (folder / "own").mkdir()
