@@ -47,7 +47,8 @@ result, rows = asyncio.run(both())
 while waits.status.state != "running":
     time.sleep(0.2)
 print(json.dumps({
-    "refused": refused, "result": result, "rows": rows, "best": sweep.best("loss").values, "states": sweep.status.states,
+    "refused": refused, "result": result, "rows": rows, "best": sweep.best("loss").values,
+    "states": sweep.status.states,
     "again": find(run.job_id) == run, "point": sweep[1].result(), "logs": sweep.logs(), "sweep": repr(sweep),
     "cancelled": [waits.cancel(), waits.wait(60).state, waits.cancel(), sweep.cancel()], "jobs": len(sweep.job_ids),
 }))
