@@ -16,9 +16,7 @@ class _Dumper(_Fast):  # type: ignore[misc]
 
 
 def _text(dumper: Any, text: str) -> Any:
-    if (
-        "\x85" in text
-    ):  # PyYAML without libyaml would write this line end into single quotes, where it is read as a space
+    if "\x85" in text:  # PyYAML without libyaml would write this line end so that it is read as a space
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
     return OmegaConfDumper.str_representer(dumper, text)
 

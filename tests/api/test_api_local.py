@@ -140,7 +140,7 @@ def test_the_callers_hydra_session_folder_and_outputs_stay(folder: Path, capfd: 
     (folder / "own").mkdir()
     (folder / "own" / "app.yaml").write_text("mine: 1\n")
     with initialize_config_dir(str(folder / "own"), version_base=None):
-        with pytest.raises(ConfigError, match="^valu: no such key"):
+        with pytest.raises(ConfigError, match=r"^valu: no such key"):
             submit("main", valu=1)
         assert compose("app")["mine"] == 1
     assert Path.cwd() == folder
