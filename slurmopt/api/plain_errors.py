@@ -1,4 +1,4 @@
-"""Errors of the caller's input without the pages of a traceback, which would hide their line in a notebook."""
+"""Errors of slurmopt without the pages of a traceback, which would hide their line in a notebook."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from slurmopt.errors import InputError
+from slurmopt.errors import InputError, SlurmoptError
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -19,14 +19,15 @@ _TYPED = (
 
 
 def plain_errors(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """`function`, whose InputErrors come without the frames in which and the errors from which they were raised."""
+    """`function`, whose errors of slurmopt come without the frames and the errors from which they were raised."""
 
     @functools.wraps(function)
     def plainly(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         try:
             return function(*args, **kwargs)
-        except InputError as error:
-            error.args = tuple(map(_in_python, error.args))
+        except SlurmoptError as error:
+            if isinstance(error, InputError):
+                error.args = tuple(map(_in_python, error.args))
             raise error.with_traceback(None) from None
 
     return plainly

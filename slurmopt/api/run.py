@@ -117,6 +117,7 @@ class Run:
             raise RunError(f"{self.label} is {status.state}: {one_line(status.detail or '')}")
         return from_status(status).done
 
+    @plain_errors
     def wait(self, timeout: float | None = None) -> RunStatus:
         """Waits until the run has ended, well or not, and returns its last status. Raises TimeoutError after `timeout`
         seconds; the run goes on then, as it does after Ctrl-C."""
@@ -126,6 +127,7 @@ class Run:
         """`wait` for asyncio: other tasks go on meanwhile."""
         return from_status(await wait_until_async(self._query, self._is_over, timeout, self.label))
 
+    @plain_errors
     def result(self, timeout: float | None = None) -> Any:
         """Waits for the end, and returns what the function returned, as far as JSON can hold it; else, and of a
         command, None.

@@ -131,9 +131,10 @@ def _words(
 
 def _name(experiment: object) -> str:
     if callable(experiment):
-        module, name = (getattr(experiment, of, "?") for of in ("__module__", "__qualname__"))
+        target = ".".join(str(getattr(experiment, of, "<>")) for of in ("__module__", "__qualname__"))
+        what, target = ("", target) if _is_in_a_file(target) else (" of this session", "train.main")
         raise ConfigError(
-            f"is a function; a job imports its function from a file: submit(**{{'task._target_': '{module}.{name}'}})",
+            f"is a function{what}; a job imports it from a file: submit(**{{'task._target_': '{target}'}})",
             "experiment",
         )
     if not isinstance(experiment, str) or not experiment.strip():
@@ -144,6 +145,10 @@ def _name(experiment: object) -> str:
             "experiment",
         )
     return override_value(experiment)
+
+
+def _is_in_a_file(target: str) -> bool:
+    return not target.startswith("__main__.") and "<" not in target
 
 
 def _command(command: Command) -> str:
@@ -162,7 +167,7 @@ def _items(given: object) -> Iterable[tuple[Any, Any]]:
 
 def _typed(word: str) -> str:
     """An override that the caller has written."""
-    if not word.strip() or word.startswith("-"):
+    if not word.strip() or word.startswith("-") or ("=" not in word and not word.startswith("~")):
         raise ConfigError(f"{one_line(word)!r} is no override; valid: 'key=value'")
     key = word.partition("=")[0]
     if key.lstrip("+") == "launch.run":

@@ -156,6 +156,7 @@ class Sweep:
         """Whether all points have ended."""
         return self.status.done
 
+    @plain_errors
     def wait(self, timeout: float | None = None) -> SweepStatus:
         """Waits until all points have ended, well or not, and returns the last status. Raises TimeoutError after
         `timeout` seconds; the sweep goes on then."""

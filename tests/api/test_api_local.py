@@ -150,7 +150,9 @@ def test_the_callers_hydra_session_folder_and_outputs_stay(folder: Path, capfd: 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "experiment": (lambda: submit("nope"), "there is no config 'experiment/nope'; available: .*main"),
-    "function": (lambda: submit(print), "experiment: is a function; a job imports its function from a file"),  # type: ignore[call-overload]
+    "function": (lambda: submit(print), r"experiment: is a function; a job imports it from a file: .*builtins\.print"),  # type: ignore[call-overload]
+    "lambda": (lambda: submit(lambda _: 1), "experiment: is a function of this session; .*train.main"),  # type: ignore[call-overload]
+    "word": (lambda: submit("main", "value"), "'value' is no override; valid: 'key=value'"),
     "override": (lambda: submit("a=1"), "experiment: 'a=1' is an override; they come after the name"),
     "number": (lambda: submit("main", 3), "3 is no override; valid: 'key=value', or a mapping"),  # type: ignore[call-overload]
     "option": (lambda: submit("main", "--wait"), "'--wait' is no override"),
