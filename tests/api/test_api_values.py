@@ -25,7 +25,7 @@ from slurmopt.launching.sweep_plan import plan_sweep
 from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.layout import RunFolder
 
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXTS = st.text(max_size=12) | st.sampled_from(
     [
         "${lr}",
@@ -84,15 +84,18 @@ def config_of_the_job(folder: Path, overrides: list[str]) -> Any:
 
 
 @FEW
-@given(value=VALUES)
-def test_any_value_arrives_in_the_config_of_the_job_unchanged(tmp_path: Path, value: Any) -> None:
-    given_value = tuple(value) if isinstance(value, list) else value
-    try:
-        overrides = words(value=given_value)
-    except ConfigError:  # only keys that the grammar of overrides lacks, and the text that stands for a missing value
-        assert not is_writable(value)
-        return
-    assert same(config_of_the_job(tmp_path, overrides)["value"], value)
+@given(values=st.lists(VALUES, min_size=6, max_size=6))
+def test_any_value_arrives_in_the_config_of_the_job_unchanged(tmp_path: Path, values: list[Any]) -> None:
+    overrides, kept = [], {}
+    for number, value in enumerate(values):
+        try:
+            overrides += words(**{f"key{number}": tuple(value) if isinstance(value, list) else value})
+            kept[f"key{number}"] = value
+        except ConfigError:  # keys that the grammar of overrides lacks, and the text that stands for a missing value
+            assert not is_writable(value)
+    config = config_of_the_job(tmp_path, overrides)
+    for key, value in kept.items():
+        assert same(config[key], value)
 
 
 def is_writable(value: Any) -> bool:
