@@ -112,6 +112,17 @@ def test_commands_have_interpolations_and_keys_of_their_own(folder: Path) -> Non
     assert run.logs() == "it's ${x} 3\n"
 
 
+def test_a_watch_prints_a_line_for_each_change_and_leaves_the_run_at_its_end(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = submit("main", value=1)
+    run.watch()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == repr(run)
+    assert len(lines) == len(set(lines))
+    assert all(line.startswith(f"<Run {run.label}: ") for line in lines)
+
+
 def test_several_threads_and_tasks_submit_and_wait_at_once(folder: Path) -> None:
     made: list[Run] = []
     threads = [threading.Thread(target=lambda: made.append(submit("main", value=1))) for _ in range(2)]
