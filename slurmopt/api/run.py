@@ -151,9 +151,12 @@ class Run:
     def _traceback(self, status: Status) -> str | None:
         from slurmopt.runs.status.failure import failure
 
-        attempt = status.journal.attempt
-        failed = failure(readable(status.folder), attempt.number) if attempt is not None else None
-        return plain_lines(failed.traceback) if failed is not None and failed.traceback else None
+        attempt, run = status.journal.attempt, readable(status.folder)
+        failed = failure(run, attempt.number) if attempt is not None else None
+        text = failed.traceback if failed is not None else None
+        if text is None and isinstance(self._item, Selection):
+            text = _traceback_of_point(run, self._item)
+        return plain_lines(text) if text else None
 
     @plain_errors
     def logs(self, rank: int | Literal["all"] = 0, *, attempt: int | None = None, errors: bool = False) -> str:
@@ -247,6 +250,15 @@ class Run:
             return html.run_page(self._query(), self.label)
         except (SlurmoptError, OSError) as error:
             return html.line(labelled(self.label, str(error)))
+
+
+def _traceback_of_point(run: RunFolder, selection: Selection) -> str | None:
+    """The last traceback in the log of a point, whose journal may have none where it shared an array task."""
+    from slurmopt.commands.logs import traceback_of
+    from slurmopt.sweeps.status.query import sweep_states
+
+    lines = traceback_of(run, sweep_states(selection.sweep).of(selection.point or 0))
+    return "\n".join(lines) if any(line.startswith("Traceback") for line in lines) else None
 
 
 def named(name: str | None, folder: str | os.PathLike[str] | None) -> RunFolder | Selection:

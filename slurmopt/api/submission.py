@@ -77,7 +77,8 @@ def submit(
     It waits for nothing and prints nothing on standard output; `launch.wait` and `launch.json` have no effect.
 
     Raises ConfigError for an invalid key or value, CheckError where the cluster does not have what is asked for, other
-    errors of `slurmopt.errors` where Slurm refuses or does not answer. Nothing is submitted then.
+    errors of `slurmopt.errors` where Slurm refuses or does not answer. Nothing is submitted then, except for
+    SubmissionUnknown and SubmissionNotNoted, whose message has the `launch.id` with which a repetition submits once.
     """
     with alone():
         plan = _plan(experiment, overrides, command, _folder(config_dir), multirun, keys)
