@@ -11,8 +11,9 @@ if __name__ == "__main__" and has_current_folder():
 
 import contextlib
 
-from slurmopt.config.composition import arguments
 from slurmopt.exit_status import guarded
+from slurmopt.launching import arguments
+from slurmopt.launching.launch_flags import parser as parser
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -23,10 +24,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def _plan_and_launch(words: list[str]) -> int:
     parsed = arguments.parse(words)
-    if parsed.shows:
+    if parsed.text is not None:
+        print(parsed.text)
+        return 0
+    if parsed.shown_by_hydra:
         from slurmopt.config.composition.show import show
 
-        return show(parsed.words, parsed.config_dir)
+        return show(parsed.shown_by_hydra, parsed.config_dir)
     from slurmopt.launching import execute, run_plan, sweep_plan
 
     # Standard output is for the script or the JSON alone; the user's modules and resolvers may print.

@@ -43,7 +43,7 @@ def test_everything_is_in_it(wheel: Path) -> None:
     homes = {"slurmopt": "slurmopt", "conf": "slurmopt/conf", "sbatch_templates": "slurmopt/sbatch_templates"}
     for top, home in {**homes, "hydra_plugins": "hydra_plugins"}.items():
         for path in (CHECKOUT / top).rglob("*"):
-            if path.suffix in (".py", ".yaml", ".j2", ".sh"):
+            if path.suffix in (".py", ".yaml", ".j2", ".sh", ".css", ".js") or path.parent.name == "vendored":
                 assert f"{home}/{path.relative_to(CHECKOUT / top)}" in inside
     assert "slurmopt/py.typed" in inside
 

@@ -14,6 +14,7 @@ _Result = TypeVar("_Result")
 _TYPED = (
     (re.compile(r"\bwrite (\+{1,2}[^\s=]+)=…"), r"give {'\1': …}"),
     (re.compile(r"\badd -m\b"), "give multirun=True"),
+    (re.compile(r"\badd --again\b"), "give again=True"),
 )
 """What messages tell to type on a command line, and what Python has in its place."""
 

@@ -207,12 +207,12 @@ class Run:
         *overrides: str,
         more_memory: float | None = None,
         more_time: float | None = None,
-        finished: bool = False,
+        again: bool = False,
         **keys: Any,
     ) -> Run:
         """Submits the run again in its folder, from its last checkpoint, and returns it. `overrides` and `keys` change
         its config as in `submit`; `more_memory=1.5` and `more_time=2` multiply what it had. Raises RunError where it
-        goes on, or has finished; with `finished` it goes on all the same."""
+        goes on, or has finished; with `again` a finished one goes on all the same."""
         from slurmopt.launching.retry import retry_points, retry_run
         from slurmopt.runs.recovery.changed_config import More
 
@@ -222,7 +222,7 @@ class Run:
             if isinstance(self._item, Selection):
                 retry_points(self._item, words, more)
             else:
-                retry_run(self._item, words, more, finished)
+                retry_run(self._item, words, more, again)
         return self
 
     def watch(self) -> None:

@@ -12,8 +12,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from slurmopt.config.composition.resolved import literal
 from slurmopt.errors import ConfigError
+from slurmopt.run_folder.variables import escaped
 
 
 class Array(Protocol):
@@ -91,7 +91,7 @@ def literals(value: Any) -> Any:
         return {name: literals(item) for name, item in value.items()}
     if isinstance(value, list):
         return [literals(item) for item in value]
-    return literal(value) if isinstance(value, str) else value
+    return escaped(value) if isinstance(value, str) else value
 
 
 def same(one: Any, other: Any) -> bool:

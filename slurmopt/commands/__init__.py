@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 COMMANDS = {
+    "run": ("slurmopt.commands.run", "run a command on the cluster, without a config: slurmopt run -G 1 -- COMMAND"),
     "launch": ("slurmopt.launch", "compose a config, check it against the cluster and submit it"),
     "status": ("slurmopt.commands.status", "state and progress of runs and sweeps, and why they wait or failed"),
     "logs": ("slurmopt.commands.logs", "logs of the ranks; --errors shows the rank that failed first"),

@@ -93,8 +93,8 @@ def _overrides(typed: list[str], current: str) -> list[str]:
     from hydra.plugins.completion_plugin import DefaultCompletionPlugin
     from omegaconf.errors import OmegaConfBaseException
 
-    from slurmopt.config.composition import arguments
     from slurmopt.config.composition.compose import PRIMARY, hydra_session
+    from slurmopt.launching import arguments
 
     parsed = arguments.parse(typed)
     line = " ".join([*parsed.overrides, current])

@@ -28,11 +28,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import shlex
-import socket
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -41,11 +37,10 @@ from typing import Any
 from slurmopt.errors import ConfigError, InputError, RunError, one_line
 from slurmopt.report.foreign import foreign_job
 from slurmopt.report.gather import gather_many, gather_sweep, gather_sweeps
-from slurmopt.report.output import page, rollup_text, terminal, text
+from slurmopt.report.output import page, page_file, rollup_text, terminal, text
 from slurmopt.report.rollup import RollUp, of_sweep, of_user
 from slurmopt.report.run import build
 from slurmopt.report.run.run_report import RunReport
-from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep
 from slurmopt.runs import options
@@ -78,9 +73,9 @@ def main(argv: list[str]) -> int:
         print(to_json(asdict(report)))
     elif args.html is not None:
         path = Path(args.html or f"{_file_name(report)}.html")
-        _write(path, html)
+        page_file.write("report", path, html)
         if args.open:
-            _open(path.absolute())
+            page_file.open_in_browser(path.absolute())
     elif isinstance(report, RunReport):
         terminal.show(text.lines(report, terminal.width()))
     else:
@@ -183,25 +178,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and value - value != 0 else value
-
-
-def _write(path: Path, page: str) -> None:
-    if str(path) == "-":
-        sys.stdout.write(page)
-        return
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(f"report: --html {one_line(str(path))} is no regular file; `--html -` prints the page")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"report: --html {one_line(str(path))}: there is no folder {one_line(str(path.parent))}")
-    replace_text(path.absolute(), page, mode=0o600)
-    print(one_line(str(path)))
-
-
-def _open(path: Path) -> None:
-    """Opens the page in the browser of this machine, where it has a display; else says how to get the page to one."""
-    import webbrowser
-
-    shown = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-    if not shown or not webbrowser.open(path.as_uri()):
-        copy = f"scp {socket.gethostname()}:{shlex.quote(str(path))} ."
-        print(f"slurmopt: no browser can be opened here; on your own machine: {one_line(copy)}", file=sys.stderr)

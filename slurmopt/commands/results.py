@@ -16,8 +16,8 @@ axis.
                        median, best), the largest share first: see `slurmopt.sweeps.results.importance`
 
 A metric is what the point's rank 0 gave to `progress` last, or a number in what its function returned; a metric that is
-no finite number is null. `--csv` prints a line a point. Metrics of points that did not finish, or that a search gave
-up, count nowhere.
+no finite number is null. Metrics of points that did not finish, or that a search gave up, count nowhere. `--csv` prints
+a line a point, `--html` writes the page of `slurmopt.report.sweep_page`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,13 @@ def main(argv: list[str]) -> int:
     """Runs the command and returns its exit status."""
     args = parser().parse_args(argv)
     _check_picture(args.plot)
+    if args.open and (args.csv or args.json or args.html == "-"):
+        raise InputError("results: --open needs a page in a file; valid beside it: --html FILE")
+    if args.html and args.html != "-" and not args.html.lower().endswith(".html"):
+        raise InputError(
+            f"results: --html {one_line(args.html)} is not valid; valid: a name that ends in .html, or -, which prints "
+            "the page; the name of the sweep comes before --html"
+        )
     selection = select(args.sweep, args.folder)
     if not isinstance(selection, Selection):
         raise RunError(
@@ -58,7 +65,9 @@ def main(argv: list[str]) -> int:
     ranking = rank(outcome_table, args.sort, args.maximize)
     if args.plot is not None:
         _draw(ranking, args.plot)
-    if args.csv:
+    if args.html is not None or args.open:
+        _write_page(ranking, args.html or "", args.open)
+    elif args.csv:
         export.write_csv(ranking, sys.stdout)
     elif args.json:
         sys.stdout.writelines(export.as_json(ranking))
@@ -80,6 +89,10 @@ def parser() -> argparse.ArgumentParser:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--csv", action="store_true", help="print one line per point, for spreadsheets and pandas")
     options.add_json(output)
+    output.add_argument(
+        "--html", nargs="?", const="", metavar="FILE", help="write one page with charts (default: ID-results.html)"
+    )
+    parser.add_argument("--open", action="store_true", help="write the page and open it in a browser")
     return parser
 
 
@@ -164,3 +177,13 @@ def _draw(ranking: Ranking, path: Path) -> None:
     except OSError as error:
         raise InputError(f"results: --plot {str(path)!r}: {why_failed(error)}") from error
     print(f"slurmopt: drawn: {path}", file=sys.stderr)
+
+
+def _write_page(ranking: Ranking, name: str, opens: bool) -> None:
+    from slurmopt.report.output import page_file
+    from slurmopt.report.sweep_page import page
+
+    path = Path(name or f"{ranking.table.states.sweep.id}-results.html")
+    page_file.write("results", path, page.page_of(ranking))
+    if opens:
+        page_file.open_in_browser(path.absolute())

@@ -5,7 +5,7 @@
 of a sweep has `points` (those that go on, "3-9") and `jobs` too; `job` is the first of these.
 
 Of a sweep, the points that failed, were killed, lost or cancelled are continued, with `--failed` not the cancelled
-ones; never a point that finished. A run that finished is refused, unless `--finished` is given.
+ones; never a point that finished. A run that finished is refused, unless `--again` is given.
 
 Each run gets a line; one that cannot be retried does not stop the others. The exit status is 0 where all were
 submitted, else the highest of their errors' exit statuses.
@@ -86,9 +86,9 @@ def parser() -> argparse.ArgumentParser:
     selection.add_argument(
         "--failed", action="store_true", help="the failed ones of these runs (of all runs, if none is named)"
     )
-    selection.add_argument(
-        "--finished", action="store_true", help="also retry a run that has finished (refused otherwise)"
-    )
+    again = "also retry a run that has finished (refused otherwise)"
+    selection.add_argument("--again", action="store_true", help=again)
+    selection.add_argument("--finished", dest="again", action="store_true", help=argparse.SUPPRESS)  # its earlier name
     parser.add_argument("--more-memory", type=_factor, metavar="FACTOR", help="multiply the memory, such as by 1.5")
     parser.add_argument("--more-time", type=_factor, metavar="FACTOR", help="multiply the time limit, such as by 2")
     parser.add_argument("--dry-run", action="store_true", help="print the scripts; submit and change nothing")
@@ -162,9 +162,9 @@ def _retried_points(selection: Selection, overrides: list[str], args: argparse.N
     sweep = selection.sweep
     answer = Answer(sweep.name, sweep.id, str(sweep.path))
     try:
-        if args.finished:
+        if args.again:
             raise RunError(
-                "--finished is for runs; points of a sweep that have finished stay as they are, and those that failed "
+                "--again is for runs; points of a sweep that have finished stay as they are, and those that failed "
                 f"are retried without it: slurmopt retry {_label(answer)}"
             )
         with contextlib.redirect_stdout(sys.stderr):
@@ -207,7 +207,7 @@ def _retried(run: RunFolder, overrides: list[str], args: argparse.Namespace) -> 
         factors = More(args.more_memory, args.more_time)
         # Standard output is only for the result; the user's modules and resolvers may print.
         with contextlib.redirect_stdout(sys.stderr):
-            ready = ready_retry(run, overrides, factors, args.dry_run, args.finished)
+            ready = ready_retry(run, overrides, factors, args.dry_run, args.again)
         if isinstance(ready, str):
             answer.job, answer.changes, answer.before = ready, changed_config.latest_changes(run), True
             _say(answer, args.json)

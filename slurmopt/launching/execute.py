@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 from slurmopt.launching.check import check
 from slurmopt.launching.cloudwatch_price import price_line
+from slurmopt.launching.past_runs import short_time_limit
 
 
 def launch(plan: Plan) -> int:
@@ -69,8 +70,10 @@ def ready(plan: Plan) -> tuple[Backend, str]:
             "slurmopt: notify.webhook is written into the run folder as it is; if it is a secret, write ${oc.env:NAME}",
             file=sys.stderr,
         )
-    if (line := price_line(settings)) is not None:
-        print(f"slurmopt: {line}", file=sys.stderr)
+    is_first = not plan.existing and not isinstance(plan, SweepPlan)
+    for line in (price_line(settings), short_time_limit(settings, plan.job.folder) if is_first else None):
+        if line is not None:
+            print(f"slurmopt: {line}", file=sys.stderr)
     return backend, script
 
 

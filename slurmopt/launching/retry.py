@@ -25,7 +25,7 @@ class ReadyRetry(NamedTuple):
 
 
 def ready_retry(
-    run: RunFolder, words: list[str], more: More, dry_run: bool = False, finished: bool = False
+    run: RunFolder, words: list[str], more: More, dry_run: bool = False, again: bool = False
 ) -> ReadyRetry | str:
     """The retry of a run, or the job of an earlier try of this very retry, which lives. Raises RunError, ConfigError,
     CheckError."""
@@ -33,15 +33,15 @@ def ready_retry(
         note_lost_submission(run)
         if (job := submitted_before(run, words, more)) is not None:
             return job
-    planned = plan_of(run, words, more, dry_run, finished)
+    planned = plan_of(run, words, more, dry_run, again)
     return ReadyRetry(planned, *execute.ready(planned))
 
 
-def retry_run(run: RunFolder, words: list[str], more: More, finished: bool) -> str:
+def retry_run(run: RunFolder, words: list[str], more: More, again: bool) -> str:
     """Submits a run that has ended once more, in its folder; returns the job."""
     from slurmopt.runs.submit.launch_run import submit_run
 
-    ready = ready_retry(run, words, more, finished=finished)
+    ready = ready_retry(run, words, more, again=again)
     return ready if isinstance(ready, str) else submit_run(*ready)[0]
 
 

@@ -49,16 +49,16 @@ def _import_resolvers(run: RunFolder, stored: dict[str, Any]) -> None:
         import_from(retries.launch_directory(run) or Path.cwd(), module)
 
 
-def plan_of(run: RunFolder, words: list[str], more: More, dry_run: bool = False, finished: bool = False) -> Plan:
+def plan_of(run: RunFolder, words: list[str], more: More, dry_run: bool = False, again: bool = False) -> Plan:
     """An existing run goes on with a changed config and a script made anew, as if typed where its launch was. One that
-    has finished is refused, but for `finished`.
+    has finished is refused, but for `again`.
 
     Nothing is written. Raises RunError, ConfigError.
     """
     run_end, journal = ended(run), read_journal(run)
     has_finished = journal.ended is not None and journal.ended.get("outcome") == FINISHED
-    if has_finished and not finished and unfinished_retry.found(run) is None:  # else a retry that broke off is repeated
-        problem = "has finished, so there is nothing to retry; to let it go on all the same, add --finished"
+    if has_finished and not again and unfinished_retry.found(run) is None:  # else a retry that broke off is repeated
+        problem = "has finished, so there is nothing to retry; to let it go on all the same, add --again"
         raise RunError(f"{run.name}/{run.id} {problem}")
     _refuse_taken(run_end)
     undo_broken_off(run, none_in_slurm=True)

@@ -6,25 +6,17 @@ import argparse
 import os
 import shlex
 from pathlib import Path
-from typing import NoReturn
 
-from slurmopt.errors import InputError
+from slurmopt.option_parser import OptionParser
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import point_number, sweep_of
 
 RUN_HELP = "a name (its latest run), NAME/ID, an ID or a prefix of one, a folder, a Slurm job ID; default: the latest"
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports a usage error in one line, like every other error."""
-
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{self.prog.removeprefix('slurmopt ')}: {message}; see {self.prog} --help")
-
-
 def parser(command: str, description: str) -> argparse.ArgumentParser:
     """A parser for `slurmopt COMMAND`, with --folder."""
-    parser = _Parser(prog=f"slurmopt {command}", description=description, allow_abbrev=False)
+    parser = OptionParser(f"slurmopt {command}", description=description)
     parser.add_argument(
         "--folder",
         type=Path,

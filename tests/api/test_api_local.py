@@ -69,9 +69,9 @@ def test_a_run_is_submitted_waited_for_and_read(folder: Path, capfd: pytest.Capt
     assert (run.job_id or "").startswith("local-")
     assert (run.backend, run.name, run.folder.parent.parent) == ("local", "main", folder / "runs")
     assert capfd.readouterr().out == ""
-    assert run.retry(resources={"time": "1h"}, finished=True).result(timeout=60) == HOSTILE
+    assert run.retry(resources={"time": "1h"}, again=True).result(timeout=60) == HOSTILE
     assert [event["event"] for event in events.read(run.folder / "events.jsonl")].count("submitted") == 2
-    with pytest.raises(RunError, match="has finished, so there is nothing to retry"):
+    with pytest.raises(RunError, match="has finished, so there is nothing to retry; .* give again=True"):
         run.retry()
 
 

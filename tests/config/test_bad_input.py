@@ -82,11 +82,11 @@ TASK = "task.command=[true]"
         (["network.timeout=99999999d", TASK], "network.timeout: not a time"),
         (["+experiment=circle"], "in a circle"),
         ([" "], "' ' is not an override"),
-        (["--cfg", "nope"], "--cfg: needs one of job, hydra, all"),
+        (["--cfg", "nope"], "argument -c/--cfg: invalid choice: 'nope' (choose from 'job', 'hydra', 'all')"),
         (["--flag"], "--flag: unknown option"),
         (["--config-dir", "nowhere", TASK], "--config-dir: 'nowhere' is not a folder, or you may not read it"),
         (["-m", TASK], "-m: nothing is swept"),
-        (["a=1,2", TASK], "Ambiguous value for argument 'a=1,2'"),
+        (["a=1,2", TASK], "a: has several values; add -m for a sweep; for one list a=[1,2]"),
         (["task.command=['a\udcff']"], "is not valid UTF-8"),
     ],
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from slurmopt.config.composition import arguments
 from slurmopt.config.environment import Container, Environment
 from slurmopt.config.schema import Settings
 from slurmopt.config.task import Task
@@ -151,45 +150,6 @@ def test_what_the_launch_cannot_tell_is_let_through(
     (tmp_path / "train.py").write_text("")
     task = Task(command=split_words(command))
     check_command(Settings(task=task, environment=Environment(**environment)), tmp_path)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        (["train.py"], "slurmopt launch 'task.command=python train.py'"),
-        (["python", "train.py", "--lr", "0.1"], "slurmopt launch 'task.command=python train.py --lr 0.1'"),
-        (
-            ["resources.nodes=2", "torchrun", "train.py", "lr=1"],
-            "launch resources.nodes=2 'task.command=torchrun train.py lr=1'",
-        ),
-        (["./train"], "slurmopt launch task.command=./train"),
-        (["python", "-c", "print('a b')"], """task.command=python -c '"'"'print("""),
-    ],
-)
-def test_a_command_typed_after_launch_is_answered_with_the_launch_that_was_meant(
-    project: Path, monkeypatch: pytest.MonkeyPatch, typed: list[str], meant: str
-) -> None:
-    (project / "bin").mkdir()
-    (project / "bin" / "torchrun").write_text("#!/bin/sh\n")
-    (project / "bin" / "torchrun").chmod(0o755)
-    (project / "bin" / "python").symlink_to("/bin/sh")
-    monkeypatch.setenv("PATH", str(project / "bin"))
-    with pytest.raises(ConfigError) as error:
-        arguments.parse(typed)
-    assert meant in str(error.value)
-
-
-@pytest.mark.parametrize("flag", ["--cfg", "-c", "--info", "-i"])
-def test_what_hydra_is_asked_to_show_is_no_command(project: Path, flag: str) -> None:
-    (project / "job").touch()
-    assert arguments.parse([flag, "job"]).words == [flag, "job"]
-    with pytest.raises(ConfigError, match="'job' is not an override"):
-        arguments.parse([flag, "job", "job"])
-
-
-def test_other_words_are_no_command(project: Path) -> None:
-    assert arguments.parse(["+experiment=mine", "lr=2", "~data"]).overrides == ["+experiment=mine", "lr=2", "~data"]
-    assert arguments.parse(["no-such-word"]).overrides == ["no-such-word"]
 
 
 def test_the_word_true_is_a_program(tmp_path: Path) -> None:

@@ -86,6 +86,18 @@ def processes_of(run: Path) -> list[int]:
     return found
 
 
+def test_what_is_escaped_in_a_config_is_text_in_the_function_also_after_a_retry(folder: Path) -> None:
+    text = r"word='a ${lr} \${lr} ${oc.env:BRACES}'"
+    (folder / "train.py").write_text("def main(config):\n    return config.word\nmain.makes_process_group = True\n")
+    words = ["task._target_=train.main", "+lr=0.1", f"+{text}", "launch.json=true"]
+    run = Path(json.loads(launch(*words, env={**os.environ, "BRACES": "${lr}"}).stdout)["run"])
+    assert json.loads((run / "result.json").read_text())["result"] == "a 0.1 ${lr} ${lr}"
+    again = slurmopt("retry", str(run), "--again", env={**os.environ, "BRACES": "again"})
+    assert again.returncode == 0, again.stderr
+    wait_until(lambda: state(run) == "finished", 60, "the retry has finished", lambda: state(run))
+    assert json.loads((run / "result.json").read_text())["result"] == "a 0.1 ${lr} again"
+
+
 @pytest.mark.slow
 def test_json_is_all_that_standard_output_gets_and_the_launch_waits(folder: Path) -> None:
     done = launch(

@@ -209,7 +209,7 @@ def test_the_job_of_a_retry_that_was_killed_is_noted(site: Site, before: str) ->
         assert site.run([*slurmopt, "cancel", "mine"]).returncode == 0
     over = ("COMPLETED", "FAILED", "CANCELLED")
     wait_until(lambda: site.jobs(run)[0][1] in over, 60, "its end", lambda: site.jobs(run))
-    finished = ["--finished"] if before == "finished" else []
+    finished = ["--again"] if before == "finished" else []
     job = noted_once(site, [*slurmopt, "retry", str(run.path), *finished], run.script)
     (told,) = json.loads(site.run([*slurmopt, "status", "mine", "--json"]).stdout)
     assert (told["state"], told["jobs"]) == ("pending", [first, job])

@@ -30,6 +30,22 @@ _FLAGS = [
     "--remote-debugging-pipe",
 ]
 _PATIENCE = 60.0
+CONTRAST = """(() => {
+  const light = c => c.map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+  const numbers = text => text.match(/[\\d.]+/g).map(Number);
+  const ground = e => { for (; e; e = e.parentElement) {
+    const c = numbers(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0) return c.slice(0, 3); }
+    return [255, 255, 255]; };
+  const bad = [];
+  for (const e of document.querySelectorAll('h1,h2,h3,p,li,td,th,dt,dd,b,span,code,summary,small')) {
+    if (!e.innerText || !e.getClientRects().length) continue;
+    const [a, b] = [light(numbers(getComputedStyle(e).color).slice(0, 3)), light(ground(e))].sort((x, y) => y - x);
+    if ((a + .05) / (b + .05) < 4.5) bad.push(e.tagName + '.' + e.className + ': ' + e.innerText.slice(0, 30));
+  }
+  return [...new Set(bad)];
+})()"""
+"""The words on a page whose contrast is below 4.5 to 1."""
 
 
 class Browser:

@@ -170,7 +170,7 @@ def test_a_run_that_has_finished_is_retried_only_where_that_is_typed(folder: Pat
         assert main(["retry", "mine", *words]) == 2
         assert capsys.readouterr().err == (
             f"slurmopt: error: mine/{run.id} has finished, so there is nothing to retry; to let it go on all the same, "
-            "add --finished\n"
+            "add --again\n"
         )
     assert left(run) == before
     assert main(["retry", "mine", "--finished", "--failed"]) == 2

@@ -94,8 +94,8 @@ def test_a_retry_where_nothing_has_failed_says_of_what_once(make_sweep: Any, cap
     made = make_sweep().submitted("0-5", "7")
     for point in range(6):
         made.ended(point)
-    assert main(["retry", "mine/1-3,5", "--finished"]) == 2
-    assert "--finished is for runs" in capsys.readouterr().err
+    assert main(["retry", "mine/1-3,5", "--again"]) == 2
+    assert "--again is for runs" in capsys.readouterr().err
     assert main(["retry", "mine/1-3,5"]) == 2
     said = capsys.readouterr().err
     assert f"{made.label}: no point of 1-3,5 has failed or was cancelled, so there is nothing to retry" in said

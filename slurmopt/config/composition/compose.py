@@ -136,8 +136,19 @@ def compose(overrides: list[str], config_dir: str | None = None) -> DictConfig:
 def compose_with(hydra: Hydra, overrides: list[str]) -> DictConfig:
     """Composes like `compose` in an existing `hydra_session`, for several configs. Raises Hydra's errors."""
     config = hydra.compose_config(config_name=PRIMARY, overrides=overrides, run_mode=RunMode.RUN, from_shell=False)
+    _refuse_without_package(config)
     split_command(config)
     return config
+
+
+def _refuse_without_package(config: DictConfig) -> None:
+    """Raises ConfigError for an experiment without `# @package _global_`, whose groups are then below `experiment`."""
+    name, node = config.hydra.runtime.choices.get("experiment"), config.get("experiment")
+    if name and isinstance(node, DictConfig) and (misplaced := [key for key in node if key in GROUPS]):
+        raise ConfigError(
+            f"its key {misplaced[0]!r} would be experiment.{misplaced[0]}; its first line must be: # @package _global_",
+            f"experiment/{name}.yaml",
+        )
 
 
 @contextlib.contextmanager

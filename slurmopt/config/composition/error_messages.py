@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -21,10 +22,32 @@ from slurmopt.config.check import did_you_mean
 from slurmopt.config.schema import GROUPS
 from slurmopt.errors import ConfigError, one_line
 
+_OF_SBATCH = {
+    "gpus": "gpus_per_node",
+    "gres": "gpus_per_node",
+    "ntasks": "tasks_per_node",
+    "ntasks_per_node": "tasks_per_node",
+    "mem": "memory",
+    "mem_per_cpu": "memory_per_cpu",
+    "mem_per_gpu": "memory_per_gpu",
+    "cpus": "cpus_per_task",
+    "walltime": "time",
+    "timeout_min": "time",
+    "slurm_partition": "partition",
+    "args": "command",
+    "script": "command",
+}
+"""The key of slurmopt for a name that sbatch, submitit or a habit has."""
+_OPERATOR = re.compile(r"\s(?:\|\|?|&&?|[12]?>>?|<|&>)\s")
+
 
 def translate(error: BaseException) -> ConfigError:
     """Returns the ConfigError for an error of Hydra or OmegaConf."""
     if isinstance(error, OverrideParseException):
+        command = str(error.override).removeprefix("task.command=")
+        if command != error.override and _OPERATOR.search(command):
+            quoted = one_line(shlex.quote(command))
+            return ConfigError(f"{quoted} needs a shell; write: slurmopt run -- bash -c {quoted}", "task.command")
         why = one_line(_first_lines(str(error)))
         return ConfigError(
             f"{one_line(error.override)!r} is not an override ({why}); quote the value: key='\"a[1-2]\"'"
@@ -103,7 +126,7 @@ def unknown_key(kind: Any, path: str, name: str) -> str:
     """Returns the message for an unknown key `name` of the dataclass `kind`, which is at `path` in the config."""
     valid = [item.name for item in fields(kind)]
     listed = ", ".join(valid) if valid else "none yet (the group is reserved)"
-    hint = did_you_mean(name, valid)
+    hint = f" (did you mean {meant!r}?)" if (meant := _OF_SBATCH.get(name)) in valid else did_you_mean(name, valid)
     return f"unknown key{hint}; valid in {path!r}: {listed}. Keys of your own go beside the groups, at the root"
 
 

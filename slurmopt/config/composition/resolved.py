@@ -6,7 +6,6 @@ It requires only OmegaConf, so the job computes the config of a point in the sam
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,17 +15,10 @@ from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from slurmopt.errors import ConfigError
+from slurmopt.run_folder.variables import escaped
 
 Explain = Callable[[OmegaConfBaseException], ConfigError]
 """Converts an error of OmegaConf to a ConfigError with a message of one line."""
-
-
-_OPENING = re.compile(r"(\\*)\$\{")
-
-
-def literal(text: str) -> str:
-    """`text` as a config must hold it so that its `${` is no interpolation."""
-    return _OPENING.sub(r"\1\1\\${", text)
 
 
 class EnvironmentReads:
@@ -86,13 +78,13 @@ def _resolved_unless_read(parent: Any, key: Any, node: Node, reads: EnvironmentR
     except OmegaConfBaseException as error:
         if reads.count == before:
             raise explain(error) from error
-    return _literals(plain) if reads.count == before else node._value()
+    return _escaped(plain) if reads.count == before else node._value()
 
 
-def _literals(value: Any) -> Any:
-    """A resolved value with each text as `literal` writes it: the job resolves the stored config once more."""
-    if isinstance(value, dict):
-        return {key: _literals(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_literals(item) for item in value]
-    return literal(value) if isinstance(value, str) and "${" in value else value
+def _escaped(plain: Any) -> Any:
+    """The value so that it is the same when the stored config is resolved: a `${` in it is text."""
+    if isinstance(plain, str):
+        return escaped(plain) if "${" in plain else plain
+    if isinstance(plain, dict):
+        return {key: _escaped(item) for key, item in plain.items()}
+    return [_escaped(item) for item in plain] if isinstance(plain, list) else plain

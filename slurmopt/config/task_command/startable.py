@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from slurmopt.config.check import did_you_mean
 from slurmopt.config.schema import Settings
 from slurmopt.config.task import Task
 from slurmopt.config.task_command import launchers
@@ -21,6 +22,7 @@ KEY = "task.command"
 PYTHON_KEY = "task.python"
 _INTERPRETERS = re.compile(r"(?:python|pypy)[\d.]*|(?:ba|da|z|k)?sh|torchrun|accelerate|deepspeed|srun|uv|env")
 _FILE = re.compile(r"[^=]*\.(?:py|sh)$")
+_OPERATORS = ("|", "||", "&&", ">", ">>", "<", "2>", "2>&1", "&>", "&")
 _MOVES = re.compile(r"\b(?:cd|pushd)\b")
 
 
@@ -58,13 +60,33 @@ def check_command(settings: Settings, workdir: Path) -> None:
     if environment.container.image is not None or any(_MOVES.search(line) for line in environment.setup):
         return
     words = [command_word(word) for word in settings.task.command]
+    _refuse_shell_operators(words)
     untouched = not environment.modules and not environment.setup and "PATH" not in environment.variables
     script = _script(words)
     if script is not None and not _is_there(workdir / script):
-        raise ConfigError(f"there is no {script!r} in {workdir}", KEY)
+        raise ConfigError(f"there is no {script!r} in {workdir}{_similar(workdir / script)}", KEY)
     if script is not None and not os.access(workdir / script, os.R_OK):
         raise ConfigError(f"you may not read {str(workdir / script)!r}; chmod u+r it, or ask its owner", KEY)
     _check_program(words, workdir, path_is_the_jobs=untouched)
+
+
+def _refuse_shell_operators(words: Sequence[str]) -> None:
+    """Raises ConfigError for a command that only a shell can run, which slurmopt starts only where it is named."""
+    operator = next((word for word in words[1:] if word in _OPERATORS), None)
+    if operator is not None:
+        shell = shlex.join(
+            ["bash", "-c", " ".join(word if word in _OPERATORS else shlex.quote(word) for word in words)]
+        )
+        raise ConfigError(f"{operator!r} is an operator of a shell, and no shell runs the command; write: {shell}", KEY)
+
+
+def _similar(script: Path) -> str:
+    """' (did you mean X?)' if a file beside the missing one has a similar name."""
+    try:
+        names = [path.name for path in script.parent.iterdir() if path.suffix == script.suffix]
+    except OSError:
+        return ""
+    return did_you_mean(script.name, names)
 
 
 def check_python(settings: Settings, workdir: Path) -> None:
@@ -120,14 +142,19 @@ def _check_file(words: Sequence[str], workdir: Path) -> None:
 def meant(words: Sequence[str], workdir: Path) -> str:
     """Returns a suggested override of `task.command`, quoted for a shell, for words that lack an interpreter or a
     `./`."""
+    return shlex.quote(f"{KEY}={shlex.join(runnable(words, workdir))}")
+
+
+def runnable(words: Sequence[str], workdir: Path) -> list[str]:
+    """Returns the words with the interpreter or the `./` that they lack."""
     program = words[0]
     if program.endswith(".py"):
-        words = ["python", *words]
-    elif program.endswith(".sh"):
-        words = ["bash", *words]
-    elif "/" not in program and _is_there(workdir / program):
-        words = [f"./{program}", *words[1:]]
-    return shlex.quote(f"{KEY}={shlex.join(words)}")
+        return ["python", *words]
+    if program.endswith(".sh"):
+        return ["bash", *words]
+    if "/" not in program and _is_there(workdir / program):
+        return [f"./{program}", *words[1:]]
+    return list(words)
 
 
 def _script(words: Sequence[str]) -> str | None:
@@ -151,12 +178,11 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def typed_as_words(words: Sequence[str], workdir: Path) -> str | None:
-    """Returns the override to suggest if `words`, which are not overrides, look like a command; else None."""
+def looks_like_a_command(words: Sequence[str], workdir: Path) -> bool:
+    """Whether `words`, which are not overrides, name a script, a file or a program."""
     program = words[0]
-    if not (_FILE.fullmatch(program) or "/" in program or _is_there(workdir / program) or shutil.which(program)):
-        return None
-    return meant(words, workdir)
+    is_file = _FILE.fullmatch(program) or "/" in program or _is_there(workdir / program)
+    return bool(is_file or shutil.which(program))
 
 
 def check_task(task: Task) -> None:

@@ -20,6 +20,7 @@ from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.rank_args import RankArgs
 from slurmopt.job.rendezvous.process_group import ProcessGroup
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
+from slurmopt.run_folder.variables import escaped
 
 
 class FunctionTask:
@@ -127,7 +128,20 @@ def _resolve(config: Any) -> str | None:
         except OmegaConfBaseException as named:
             return f"{named.full_key}: {str(named).splitlines()[0]}"
         return str(error).splitlines()[0]
+    _escape_text(config)
     return None
+
+
+def _escape_text(config: Any) -> None:
+    """Escapes `${` in a resolved config: it is text, which OmegaConf would interpolate when the value is read."""
+    from omegaconf import Container, DictConfig
+
+    for key in config if isinstance(config, DictConfig) else range(len(config)):
+        node = config._get_node(key)
+        if isinstance(node, Container) and not node._is_none():
+            _escape_text(node)
+        elif isinstance(value := node._value(), str) and "${" in value:
+            node._set_value(escaped(value))
 
 
 def _storable(result: Any) -> Any:

@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import math
+from collections.abc import Iterable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ MOST_NODES = 256
 _TABLE_ROWS = 25
 _LONGEST = 4000
 """Characters of a line."""
+_VENDORED = ("echarts.js",)
+"""Made by scripts/charts/build."""
 _GOOD = ("finished",)
 _SITE = ("preemption", "requeued", "time limit", "asked", "cancelled")
 
@@ -37,7 +40,7 @@ def page_of(report: RunReport | RollUp) -> str:
 
 def rollup_page(report: RollUp) -> str:
     """The page of many runs together."""
-    return _render(
+    return render(
         "rollup.html.j2",
         report=report,
         facts=rollup_text.facts(report),
@@ -51,7 +54,7 @@ def run_page(report: RunReport) -> str:
     """The page of one run."""
     panels = [pictures.thinned(panel) for panel in report.panels if panel.times]
     keys = [key for key in COLUMNS if any(not isinstance(report.reading(row, key), str) for row in report.node_rows)]
-    return _render(
+    return render(
         "report.html.j2",
         report=report,
         facts=text.facts(report),
@@ -130,11 +133,15 @@ def table_rows(panel: Panel) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _render(template: str, **values: Any) -> str:
-    environment = _environment()
-    style, script = (_template(name) for name in ("report.css", "report.js"))
-    return environment.get_template(template).render(
-        **values, style=style, script=script, script_hash=_hash(script), version=__version__
+def render(
+    template: str, styles: Iterable[str] = ("report.css",), scripts: Iterable[str] = ("report.js",), **values: Any
+) -> str:
+    """A page from a template, with these styles and scripts of the same folder in it."""
+    style, script = ("\n".join(map(_template, names)) for names in (styles, scripts))
+    return (
+        _environment()
+        .get_template(template)
+        .render(**values, style=style, script=script, script_hash=_hash(script), version=__version__)
     )
 
 
@@ -144,7 +151,8 @@ def _hash(script: str) -> str:
 
 
 def _template(name: str) -> str:
-    return (resources.files("slurmopt.report.output") / "templates" / name).read_text(encoding="utf-8")
+    folder = "vendored" if name in _VENDORED else "templates"
+    return (resources.files("slurmopt.report.output") / folder / name).read_text(encoding="utf-8")
 
 
 @functools.cache

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from slurmopt.config.check import did_you_mean
-from slurmopt.config.resources import Resources
+from slurmopt.config.resources import MEMORY, Resources
 from slurmopt.errors import one_line
 from slurmopt.slurm.cluster.cluster_facts import ClusterFacts, Partition
 from slurmopt.slurm.cluster.fit import most_nodes, node_findings, short_names
 from slurmopt.slurm.hostlist import expand
 from slurmopt.units import seconds, slurm_time
 
+_LEAST_MEMORY = 512
+"""MiB; a Python that has imported PyTorch has more."""
 _SITE_DEFAULTS = {
     "partition": "SBATCH_PARTITION",
     "account": "SBATCH_ACCOUNT",
@@ -46,7 +48,7 @@ def findings(resources: Resources, facts: ClusterFacts, array_size: int = 1) -> 
 
 def remarks(resources: Resources, facts: ClusterFacts) -> list[str]:
     """Remarks on resources without findings, such as nodes that the job can never get."""
-    return [*_unreachable_nodes(resources, facts), *_few_cpus(resources, facts)]
+    return [*_unreachable_nodes(resources, facts), *_few_cpus(resources, facts), *_little_memory(resources)]
 
 
 def idle_gpus(resources: Resources) -> list[str]:
@@ -64,7 +66,8 @@ def _few_cpus(resources: Resources, facts: ClusterFacts) -> list[str]:
     """A remark if each rank with a GPU gets one CPU, which is Slurm's default."""
     if not resources.gpus_per_node or resources.cpus_per_task is not None or resources.exclusive:
         return []
-    groups = [group for partition in _chosen(resources, facts) for group in partition.groups if group.gpu_count]
+    chosen = chosen_partitions(resources, facts)
+    groups = [group for partition in chosen for group in partition.groups if group.gpu_count]
     fair = min((group.cpus // group.gpu_count for group in groups), default=1)
     share = fair * resources.gpus_per_node // resources.ranks_per_node
     if share < 2:
@@ -75,10 +78,20 @@ def _few_cpus(resources: Resources, facts: ClusterFacts) -> list[str]:
     ]
 
 
+def _little_memory(resources: Resources) -> list[str]:
+    """A remark on a memory size without a unit that no Python process fits in."""
+    given = ((key, str(getattr(resources, key))) for key in MEMORY)
+    return [
+        f"resources.{key}: {value} is {value} MB, as in Slurm; write {value}G if gigabytes are meant"
+        for key, value in given
+        if value.isdecimal() and 0 < int(value) < _LEAST_MEMORY
+    ]
+
+
 def _unreachable_nodes(resources: Resources, facts: ClusterFacts) -> list[str]:
     if not resources.elastic:
         return []
-    fitting = [one for one in _chosen(resources, facts) if not node_findings(one, resources, facts)]
+    fitting = [one for one in chosen_partitions(resources, facts) if not node_findings(one, resources, facts)]
     most = max((most_nodes(partition, resources) for partition in fitting), default=resources.most_nodes)
     if most >= resources.most_nodes:
         return []
@@ -90,10 +103,10 @@ def _unreachable_nodes(resources: Resources, facts: ClusterFacts) -> list[str]:
 
 def cancelled_by_preemption(resources: Resources, facts: ClusterFacts) -> list[str]:
     """The partitions of the job in which preemption would cancel it."""
-    return [partition.name for partition in _chosen(resources, facts) if partition.preemption_cancels]
+    return [partition.name for partition in chosen_partitions(resources, facts) if partition.preemption_cancels]
 
 
-def _chosen(resources: Resources, facts: ClusterFacts) -> list[Partition]:
+def chosen_partitions(resources: Resources, facts: ClusterFacts) -> list[Partition]:
     """The existing partitions that the job names, or the default partition."""
     if resources.partition is None:
         return [partition for partition in facts.partitions if partition.default]
@@ -107,7 +120,7 @@ def _partition_names(text: str) -> list[str]:
 
 def _partition_findings(resources: Resources, facts: ClusterFacts) -> list[str]:
     partitions = {partition.name: partition for partition in facts.partitions}
-    chosen = _chosen(resources, facts)
+    chosen = chosen_partitions(resources, facts)
     if resources.partition is not None:
         unknown = [name for name in _partition_names(resources.partition) if name not in partitions]
         if unknown:

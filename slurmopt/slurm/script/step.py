@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from slurmopt.config.health import checks_of
 from slurmopt.config.monitor import sampling_of
 from slurmopt.config.schema import Settings
 from slurmopt.config.task_command.words import command_word
 from slurmopt.run_folder.process import module_start
+from slurmopt.run_folder.variables import escaped
 from slurmopt.slurm.script.container import PACKAGE, apptainer_words, pyxis_options
 from slurmopt.slurm.script.job import Job, cpus_per_process, policy, processes_per_node
 from slurmopt.slurm.script.quoting import shell
@@ -130,13 +132,18 @@ def command(job: Job) -> str | None:
     srun's among them, can be read by everybody on the nodes, and stay in Slurm's accounting. None for a function, and
     for a sweep's points."""
     words = job.settings.task.command
-    return None if words is None or job.sweep is not None else json.dumps([*map(command_word, words)])
+    return None if words is None or job.sweep is not None else json.dumps(_words(words))
 
 
 def rank_arguments(settings: Settings) -> list[str]:
     """What a rank is told of the task, the words of its command included."""
     words = task_arguments(settings)
-    return words if settings.task.command is None else [*words, "--", *map(command_word, settings.task.command)]
+    return words if settings.task.command is None else [*words, "--", *_words(settings.task.command)]
+
+
+def _words(command: list[Any]) -> list[str]:
+    """The words as the rank reads them: it fills in `${oc.env:NAME}`, and any other `${` is text."""
+    return [escaped(command_word(word), but_variables=True) for word in command]
 
 
 def task_arguments(settings: Settings, of_point: bool = False) -> list[str]:

@@ -91,11 +91,19 @@ def effect(axis_values: AxisValues, metrics: Sequence[float], maximize: bool) ->
 
 def _level(group: _Group, maximize: bool) -> Level:
     best = max(group.metrics) if maximize else min(group.metrics)
-    return Level(group.value, group.last, len(group.metrics), fmean(group.metrics), median(group.metrics), best)
+    return Level(group.value, group.last, len(group.metrics), _mean(group.metrics), median(group.metrics), best)
 
 
 def explained(groups: Sequence[Sequence[float]]) -> float:
     """ε² of these groups; 0 where each value was tried once, because chance and effect cannot be told apart then."""
+    try:
+        return _explained(groups)
+    except OverflowError:  # numbers near the largest that there are; the share does not depend on their unit
+        unit = max(map(abs, chain.from_iterable(groups)))
+        return _explained([[value / unit for value in group] for group in groups])
+
+
+def _explained(groups: Sequence[Sequence[float]]) -> float:
     count = sum(map(len, groups))
     if count <= len(groups):
         return 0.0
@@ -104,6 +112,13 @@ def explained(groups: Sequence[Sequence[float]]) -> float:
     if total <= 0:
         return 0.0
     return max(0.0, 1 - (within / (count - len(groups))) / (total / (count - 1)))
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return fmean(values)
+    except OverflowError:  # of the sum
+        return math.fsum(value / len(values) for value in values)
 
 
 def _squares(groups: Sequence[Sequence[float]]) -> float:
@@ -172,7 +187,10 @@ def _filled(axis_values: AxisValues, metrics: Sequence[float], used: list[int], 
 
 def is_number(value: Any) -> bool:
     """Whether `value` is a finite number and not a bool."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an int that no float can hold
+        return False
 
 
 def shown(value: Any) -> str:

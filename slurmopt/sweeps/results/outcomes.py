@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite, isnan
@@ -48,7 +49,7 @@ class Table:
     """
 
     def __init__(self, states: SweepStates, points: Points, selected: Ranges | None) -> None:
-        self.states, self._points, self._selected = states, points, selected
+        self.states, self.points, self.selected = states, points, selected
         self.axes = [column.key for column in points.columns]
         self._ends, self._ended = states.ends, len(states.ends)
         self._others = [states.points[number] for number in sorted(states.points)]
@@ -59,20 +60,20 @@ class Table:
         self.places: Sequence[int] = self._ordered()
 
     def _ordered(self) -> Sequence[int]:
-        if self._selected is None and not self._others:
+        if self.selected is None and not self._others:
             return range(self._ended)
         others = (self._ended + at for at, point in enumerate(self._others) if self._is_selected(point))
-        return sorted([*self._ends.rows(self._selected), *others], key=self.number)
+        return sorted([*self._ends.rows(self.selected), *others], key=self.number)
 
     def _is_selected(self, point: Point) -> bool:
-        return self._selected is None or point.number in self._selected
+        return self.selected is None or point.number in self.selected
 
     @cached_property
     def metrics(self) -> list[str]:
         """The names of the metrics, ordered by the first point that has each."""
         first_points: dict[str, int] = {}
         for name, column in self._ends.metrics.items():
-            row = next((row for row in self._ends.rows(self._selected) if column[row] is not None), None)
+            row = next((row for row in self._ends.rows(self.selected) if column[row] is not None), None)
             if row is not None:
                 first_points[name] = self._ends.numbers[row]
         for point in filter(self._is_selected, self._others):
@@ -121,7 +122,7 @@ class Table:
 
     def _values(self, places: Sequence[int]) -> Iterable[dict[str, Any]]:
         numbers = [self._ends.numbers[place] for place in places]
-        if not self._columns or max(numbers) >= len(self._points):
+        if not self._columns or max(numbers) >= len(self.points):
             return map(self.values, places)
         cells = [[values[where(number)] for number in numbers] for _, values, where in self._columns]
         return (dict(zip(self.axes, row, strict=True)) for row in zip(*cells, strict=True))
@@ -129,11 +130,11 @@ class Table:
     def values(self, place: int) -> dict[str, Any]:
         """Axis key → value."""
         number = self.number(place)
-        if self._points.kind == "search":
+        if self.points.kind == "search":
             if number not in self._searched:
                 self._searched[number] = _searched(self._records.created(number)[:1], self.axes)
             return self._searched[number]
-        if number >= len(self._points):
+        if number >= len(self.points):
             return {}
         return {axis: values[where(number)] for axis, values, where in self._columns}
 
@@ -156,12 +157,12 @@ class Table:
 
     def tried(self, axis: str, places: Sequence[int]) -> AxisValues:
         """The values that these points have on an axis."""
-        if self._points.kind == "search":
+        if self.points.kind == "search":
             values_of_points = list(map(self.values, places))
             indices = [at if axis in values else -1 for at, values in enumerate(values_of_points)]
             return AxisValues(axis, [values.get(axis) for values in values_of_points], indices)
         values, where = next((values, where) for key, values, where in self._columns if key == axis)
-        count = len(self._points)
+        count = len(self.points)
         numbers = map(self.number if self._others else self._ends.numbers.__getitem__, places)
         return AxisValues(axis, values, array("q", (where(number) if number < count else -1 for number in numbers)))
 
@@ -226,7 +227,8 @@ def key_of(row: Row, name: str) -> Any:
 def having(values: Sequence[Any]) -> list[int]:
     """The indices of the finite numbers among the values."""
     if set(map(type, values)) <= {int, float}:
-        return [at for at, value in enumerate(values) if isfinite(value)]
+        with suppress(OverflowError):  # by an int that no float can hold
+            return [at for at, value in enumerate(values) if isfinite(value)]
     return [at for at, value in enumerate(values) if is_number(value)]
 
 
