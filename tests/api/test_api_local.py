@@ -27,7 +27,7 @@ def main(config):
     for step in range(3):
         slurmopt.progress(step + 1, total=3, loss=1.0 / (step + 1))
     print("rank", slurmopt.rank_facts().rank)
-    return OmegaConf.to_container(config)["value"]
+    return OmegaConf.to_container(config, resolve=True)["value"]
 
 def broken(config):
     raise ValueError("</td><script>alert(1)</script>\\x1b[2J")
@@ -71,7 +71,7 @@ def test_a_run_is_submitted_waited_for_and_read(folder: Path, capfd: pytest.Capt
     assert capfd.readouterr().out == ""
     assert run.retry(resources={"time": "1h"}, again=True).result(timeout=60) == HOSTILE
     assert [event["event"] for event in events.read(run.folder / "events.jsonl")].count("submitted") == 2
-    with pytest.raises(RunError, match="has finished, so there is nothing to retry; .* give again=True"):
+    with pytest.raises(RunError, match=r"has finished, so there is nothing to retry; .* give again=True"):
         run.retry()
 
 

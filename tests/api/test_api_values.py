@@ -29,6 +29,8 @@ FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthChec
 TEXTS = st.text(max_size=12) | st.sampled_from(
     [
         "${lr}",
+        "${",
+        "cost ${ a",
         "\\${lr}",
         "a\\\\${x}",
         "${oc.env:HOME}",
@@ -80,7 +82,7 @@ def config_of_the_job(folder: Path, overrides: list[str]) -> Any:
     stored = storable(compose(["task.command=x", *overrides]), leave_out="hydra")
     replace_text(run.config, dump_stored(stored))
     call = RankArgs(run, 1, 1, "gloo", "rank", None, [], "train.main", None)
-    return OmegaConf.to_container(load_config(call))
+    return OmegaConf.to_container(load_config(call), resolve=True)
 
 
 @FEW
