@@ -17,6 +17,7 @@
     ├── StorageError                  1   a failed operation of a file system or S3: no space, deadline exceeded
     │   ├── StorageRefused                a permanent failure: no permission, no such bucket
     │   └── StorageBroken                 the data read differ from the data written
+    ├── RunFailed                     1   raised by `result()` of a run that ended without success; has its traceback
     └── JobError                      1   an error in the job
         ├── RendezvousError               ranks did not join the process group in time
         ├── CheckpointError               a state cannot be saved or restored, or a checkpoint is damaged or foreign
@@ -125,6 +126,15 @@ class StorageRefused(StorageError):
 
 class StorageBroken(StorageError):
     """The data read differ from the data written: the disk, the server or the network corrupts data."""
+
+
+class RunFailed(SlurmoptError):
+    """Raised by `Run.result()`: the run ended without success. `state`: failed, killed, cancelled or lost; `traceback`:
+    that of the rank that failed first, or None."""
+
+    def __init__(self, message: str, state: str, traceback: str | None = None) -> None:
+        super().__init__(message if traceback is None else f"{message}\n\n{traceback.rstrip()}")
+        self.state, self.traceback = state, traceback
 
 
 class JobError(SlurmoptError):

@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt import`."""
     parser = OptionParser(
         "slurmopt import",
-        description="Make an experiment from an existing batch script, in conf/experiment/ of the current folder.",
+        description="Make an experiment in conf/experiment/ from an existing batch script.",
     )
     parser.add_argument("script", type=Path, metavar="SCRIPT", help="the batch script, such as job.sbatch")
     parser.add_argument("--name", help="the name of the experiment (default: that of the job, else of the file)")

@@ -43,9 +43,7 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt init`."""
-    parser = OptionParser(
-        "slurmopt init", description="Write a small project that fits this cluster: configs and a training."
-    )
+    parser = OptionParser("slurmopt init", description="Write configs and a training that fit this cluster.")
     parser.add_argument(
         "folder", nargs="?", type=Path, default=Path("."), metavar="FOLDER", help="where (default: the current folder)"
     )

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from slurmopt.run_folder.access.files import read_script
+from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.runs.submit.plan import Plan
 from slurmopt.slow_notice import slow_notice
 from slurmopt.sweeps.submit.plan import SweepPlan
@@ -38,6 +39,21 @@ def launch(plan: Plan) -> int:
     from slurmopt.runs.submit.launch_run import launch_run
 
     return launch_run(plan, backend, script)
+
+
+def submit(plan: Plan) -> None:
+    """Checks the plan against the cluster and submits it: prints nothing, and waits for nothing. Raises CheckError,
+    SlurmError and FolderError."""
+    backend, script = ready(plan)
+    if isinstance(plan, SweepPlan):
+        from slurmopt.sweeps.submit.submission import submit_sweep
+
+        with holding([plan.sweep.path]):
+            submit_sweep(plan, script)
+    else:
+        from slurmopt.runs.submit.launch_run import submit_run
+
+        submit_run(plan, backend, script)
 
 
 def ready(plan: Plan) -> tuple[Backend, str]:

@@ -257,11 +257,11 @@ def _refuse_overtaken(again: Again) -> None:
 
 
 def _change(again: Again, script: str | None) -> None:
-    from omegaconf import OmegaConf
+    from slurmopt.grid.yaml_dump import dump_stored
 
     sweep = again.sweep
     if again.changed is not None and script is not None:
-        replace_text(sweep.config, OmegaConf.to_yaml(OmegaConf.create(again.changed.stored)))
+        replace_text(sweep.config, dump_stored(again.changed.stored))
         supervisor_file.write(sweep.run, supervisor(), keep=True)
         replace_text(sweep.script, script)
     cancelled_points.remove(sweep, again.points)
