@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from slurmopt.backends.array import start, state
+from slurmopt.backends.array.state import is_local
 from slurmopt.errors import RunError, SlurmError, SlurmRefused
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records
@@ -84,7 +86,7 @@ def _submit_backlog(selection: Selection) -> None:
     would have done that may be gone."""
     if selection.points is None:
         selection.sweep.more.unlink(missing_ok=True)
-    elif selection.sweep.more.exists():
+    elif selection.sweep.more.exists() and not is_local(selection.sweep):
         backlog.main([str(selection.sweep.path)])
 
 
@@ -131,7 +133,10 @@ def _cancel(states: SweepStates, points: Ranges) -> list[str]:
     noted = note_in_points(states, points)
     try:
         args = list(_scancel_args(states, points))
-        _scancel(args)
+        if is_local(sweep):
+            _end_here(sweep)
+        else:
+            _scancel(args)
     except BaseException:
         cancelled_points.remove(sweep, points)
         events.append(sweep.events, "cancel-failed", points=str(points))
@@ -178,6 +183,12 @@ def _whole_tasks(submission: Submission, points: Ranges, unfinished: Ranges) -> 
 def _task_args(submission: Submission, tasks: Ranges) -> Iterator[str]:
     for start in range(0, len(tasks.spans), _SPANS):
         yield f"{submission.job}_[{Ranges(tasks.spans[start : start + _SPANS])}]"
+
+
+def _end_here(sweep: SweepFolder) -> None:
+    """The runner on this machine reads the cancelled points, and ends them. Where it is gone, another one does."""
+    if not state.read(sweep).runner_lives:
+        start.start_runner(sweep)
 
 
 def _scancel(args: list[str]) -> None:
