@@ -1,0 +1,116 @@
+"""A sweep on this machine, for tests: a training without torch, commands, and what happened when."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from private_cluster import wait_until
+
+TRAIN = """
+import json
+import os
+import pathlib
+import time
+
+import slurmopt
+
+
+def main(config):
+    place = pathlib.Path("spans")
+    place.mkdir(exist_ok=True)
+    point = os.environ["SLURMOPT_POINT"]
+    name = f"{pathlib.Path(os.environ['SLURMOPT_SWEEP']).parent.name}-{point}-{slurmopt.current_run().attempt}"
+    (place / f"{name}.began").write_text(json.dumps({"at": time.time(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}))
+    if int(point) in config.get("bad", []) and not pathlib.Path("good").exists():
+        raise ValueError("bad luck")
+    deadline = time.time() + config.get("nap", 0)
+    while time.time() < deadline or (config.get("until") and not pathlib.Path(config.until).exists()):
+        if slurmopt.stop_requested():
+            raise slurmopt.Requeue("saved")
+        time.sleep(0.02)
+    (place / f"{name}.ended").write_text(json.dumps({"at": time.time()}))
+    return {"loss": config.lr}
+
+
+main.makes_process_group = True  # without torch
+"""
+LOCAL = ("launch.backend=local", "task._target_=train.main", "monitor.sampler=false")
+
+
+def slurmopt(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "slurmopt", *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, **options)
+
+
+class LocalSweep:
+    """One launched sweep."""
+
+    def __init__(self, *words: str, **options: Any) -> None:
+        done = slurmopt("launch", "-m", *LOCAL, "launch.json=true", *words, **options)
+        assert done.returncode == 0, done.stderr
+        self.launched = json.loads(done.stdout)
+        self.path = Path(self.launched["run"])
+        self.spans = Path("spans").absolute()
+
+    def states(self, points: str = "") -> dict[str, int]:
+        done = slurmopt("status", f"{self.path}{points}", "--json")
+        (status,) = json.loads(done.stdout)
+        return dict(status["states"])
+
+    def wait(self, timeout: float = 30, **states: int) -> None:
+        wait_until(lambda: self.states() == states, timeout, f"it is {states}", lambda: self.states())
+
+    def began(self) -> list[str]:
+        """The attempts that have begun, such as 3-0."""
+        prefix = f"{self.launched['name']}-"
+        return sorted(path.stem.removeprefix(prefix) for path in self.spans.glob(f"{prefix}*.began"))
+
+    def wait_for_starts(self, count: int) -> None:
+        wait_until(lambda: len(self.began()) >= count, 30, f"{count} have begun", self.began)
+
+    def most_at_once(self) -> int:
+        """How many points, those of other sweeps included, ran at the same moment, at most."""
+        moments = []
+        for path in self.spans.glob("*.began"):
+            moments.append((_at(path), 1))
+            moments.append((_at(path.with_suffix(".ended")), -1))
+        running, most = 0, 0
+        for _, step in sorted(moments):
+            running += step
+            most = max(most, running)
+        return most
+
+    def runner(self) -> int | None:
+        pid = json.loads((self.path / "runner.json").read_text())["pid"]
+        return None if pid is None else int(pid)
+
+    def shells(self) -> dict[int, int]:
+        """Array task of the latest array job → the process of its shell."""
+        jobs = json.loads((self.path / "runner.json").read_text())["jobs"]
+        return {int(task): process["pid"] for task, process in list(jobs.values())[-1]["running"].items()}
+
+    def processes(self) -> list[int]:
+        """All processes that have the sweep's folder in their environment."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                try:
+                    environment = (entry / "environ").read_bytes()
+                except OSError:
+                    continue
+                if f"SLURMOPT_SWEEP={self.path}".encode() in environment.split(b"\0"):
+                    found.append(int(entry.name))
+        return found
+
+
+def _at(path: Path) -> float:
+    return float(json.loads(path.read_text())["at"])
+
+
+def usable_cpus() -> int:
+    return len(os.sched_getaffinity(0))
