@@ -95,6 +95,8 @@ def _unfinished(states: SweepStates, selection: Selection) -> Ranges:
     if states.problem and any(entry.job is None for entry in states.submissions):
         raise SlurmError(f"{selection.label}: it is not known whether Slurm has its latest array job: {states.problem}")
     unfinished = states.numbers(*_UNFINISHED).union(_cancelled_in_queue(states))
+    if is_local(selection.sweep):  # the runner that ends the others would start these again
+        unfinished = unfinished.union(states.numbers("lost"))
     unfinished = unfinished if selection.points is None else unfinished.intersection(selection.points)
     if not unfinished:
         counts = states.counts(selection.points)
