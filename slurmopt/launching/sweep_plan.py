@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from dataclasses import replace
@@ -55,11 +56,24 @@ def sweep_plan(
     _check_then(typed, backend)
     if typed.notify.to_json_arg():
         print("slurmopt: notify is not for points of a sweep; a run after it may tell: sweep.then", file=sys.stderr)
+    if backend == "local":
+        _tell_hidden_gpus(typed)
     array = Array(typed.sweep.packed, typed.sweep.side_by_side, typed.sweep.search is not None)
     job = replace(
         job_for(typed, run, name, source, backend, overrides), sweep=array, after=dependencies(typed, backend)
     )
     return SweepPlan(job, backend, points.config(0, run.path), overrides, source, points=points)
+
+
+def _tell_hidden_gpus(typed: Settings) -> None:
+    """A point on this machine sees the GPUs that it asks for, as on Slurm; a single run sees all."""
+    from slurmopt.backends.array.machine import gpus
+
+    if (count := len(gpus(os.environ))) and not typed.resources.gpus_per_node:
+        print(
+            f"slurmopt: the points see none of this machine's {count} GPUs; to give each one: resources.gpus_per_node=1",
+            file=sys.stderr,
+        )
 
 
 def _check_then(typed: Settings, backend: str) -> None:

@@ -63,6 +63,8 @@ def cancel(selection: Selection) -> Cancelled:
     _refuse_others(selection.sweep)
     states = sweep_states(selection.sweep, fresh=True)
     points = _unfinished(states, selection)
+    if selection.points is None and is_local(selection.sweep):
+        selection.sweep.more.unlink(missing_ok=True)  # before its runner has ended, which would launch `sweep.then`
     jobs = _cancel(states, points)
     _submit_backlog(selection)
     return Cancelled(points, jobs, _wait(selection.sweep, points))

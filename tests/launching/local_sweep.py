@@ -29,7 +29,10 @@ def main(config):
     if int(point) in config.get("bad", []) and not pathlib.Path("good").exists():
         raise ValueError("bad luck")
     deadline = time.time() + config.get("nap", 0)
-    while time.time() < deadline or (config.get("until") and not pathlib.Path(config.until).exists()):
+    until = config.get("until")
+    if until == "next attempt" and slurmopt.current_run().attempt > 0:
+        until = None
+    while time.time() < deadline or (until and not pathlib.Path(until).exists()):
         if slurmopt.stop_requested():
             raise slurmopt.Requeue("saved")
         time.sleep(0.02)
@@ -62,8 +65,11 @@ class LocalSweep:
         (status,) = json.loads(done.stdout)
         return dict(status["states"])
 
-    def wait(self, timeout: float = 30, **states: int) -> None:
-        wait_until(lambda: self.states() == states, timeout, f"it is {states}", lambda: self.states())
+    def wait(self, timeout: float = 40, **states: int) -> None:
+        """Waits until the runner has ended its work, and the points are in these states then."""
+        wait_until(lambda: self.runner() is None, timeout, f"it is {states}", lambda: str(self.states()))
+        now = self.states()
+        assert now == states, now
 
     def began(self) -> list[str]:
         """The attempts that have begun, such as 3-0."""

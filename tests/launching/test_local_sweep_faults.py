@@ -40,7 +40,6 @@ def test_a_single_point_and_then_the_whole_sweep_are_cancelled() -> None:
     assert json.loads(done.stdout)["gone"], done
     assert sweep.states() == {"cancelled": 5}
     wait_until(lambda: not sweep.processes(), 10, "all processes have ended", sweep.processes)
-    wait_until(lambda: sweep.runner() is None, 10, "the runner has ended")
     assert "4-0" not in sweep.began()
 
 
@@ -53,29 +52,27 @@ def test_a_point_of_several_in_an_array_task_is_cancelled_alone() -> None:
 
 
 def test_points_save_before_the_time_limit_and_go_on_after_it() -> None:
-    sweep = LocalSweep("+lr=1,2", "+until=go", "resources.time=10s", "restart.lead=9s")
-    wait_until(lambda: {"0-1", "1-1"} <= set(sweep.began()), 40, "both have begun again", sweep.began)
-    Path("go").touch()
+    sweep = LocalSweep("+lr=1,2", "+until='next attempt'", "resources.time=30s", "restart.lead=27s")
     sweep.wait(finished=2)
+    assert {"0-1", "1-1"} <= set(sweep.began())
     (end, *_) = events.read(sweep.path / "points" / "00000" / "events.jsonl", "end")
     assert (end["cause"], end["next"]) == ("time limit", "requeue")
 
 
 def test_points_that_failed_are_retried_and_no_other() -> None:
-    sweep = LocalSweep("+lr=range(4)", "+bad=[1,3]")
-    sweep.wait(finished=2, failed=2)
+    sweep = LocalSweep("+lr=range(3)", "+bad=[1]")
+    sweep.wait(finished=2, failed=1)
     Path("good").touch()
     done = slurmopt("retry", str(sweep.path), "--failed", "resources.cpus_per_task=1")
-    assert "2 points submitted as job local-" in done.stdout, done.stderr
-    sweep.wait(finished=4)
-    assert sweep.began() == ["0-0", "1-0", "1-1", "2-0", "3-0", "3-1"]
+    assert "point 1 submitted as job local-" in done.stdout, done.stderr
+    sweep.wait(finished=3)
+    assert sweep.began() == ["0-0", "1-0", "1-1", "2-0"]
 
 
 def test_a_point_whose_shell_is_killed_is_lost_alone_and_its_ranks_end() -> None:
     sweep = LocalSweep("+lr=1,2", "+until=go", "sweep.at_once=1")
     sweep.wait_for_starts(1)
     os.kill(sweep.shells()[0], signal.SIGKILL)
-    wait_until(lambda: sweep.states().get("killed") == 1, 20, "it is killed", sweep.states)
     Path("go").touch()
     sweep.wait(killed=1, finished=1)
     assert slurmopt("retry", str(sweep.path), "--failed").returncode == 0
@@ -85,18 +82,18 @@ def test_a_point_whose_shell_is_killed_is_lost_alone_and_its_ranks_end() -> None
 
 @pytest.mark.parametrize("command", ["tend", "retry"])
 def test_after_the_runner_was_killed_the_rest_is_brought_back_and_nothing_runs_twice(command: str) -> None:
-    sweep = LocalSweep("+lr=range(5)", "+until=go", "sweep.at_once=1")
+    sweep = LocalSweep("+lr=range(3)", "+until=go", "sweep.at_once=1")
     sweep.wait_for_starts(1)
     kill_runner(sweep)
-    assert sweep.states() == {"running": 1, "lost": 4}
-    assert "slurmopt tend" in slurmopt("status", f"{sweep.path}/3").stdout
+    assert sweep.states() == {"running": 1, "lost": 2}
+    assert "slurmopt tend" in slurmopt("status", f"{sweep.path}/2").stdout
     done = slurmopt(command, str(sweep.path))
     assert done.returncode == 0, done.stderr
-    assert sweep.states() == {"running": 1, "pending": 4}
+    assert sweep.states() == {"running": 1, "pending": 2}
     assert "nothing is to be done" in slurmopt("tend", str(sweep.path)).stderr
     Path("go").touch()
-    sweep.wait(finished=5)
-    assert sweep.began() == [f"{point}-0" for point in range(5)]
+    sweep.wait(finished=3)
+    assert sweep.began() == [f"{point}-0" for point in range(3)]
     assert sweep.most_at_once() == 1
 
 
@@ -126,8 +123,8 @@ def test_a_cancel_after_the_runner_was_killed_ends_what_it_has_started() -> None
 
 
 def test_a_launch_that_is_repeated_submits_nothing_twice() -> None:
-    sweep = LocalSweep("+lr=range(3)", "launch.id=same")
-    again = LocalSweep("+lr=range(3)", "launch.id=same")
+    sweep = LocalSweep("+lr=range(2)", "launch.id=same")
+    again = LocalSweep("+lr=range(2)", "launch.id=same")
     assert again.launched["job_ids"] == sweep.launched["job_ids"]
-    sweep.wait(finished=3)
-    assert sweep.began() == ["0-0", "1-0", "2-0"]
+    sweep.wait(finished=2)
+    assert sweep.began() == ["0-0", "1-0"]

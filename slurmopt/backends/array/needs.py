@@ -10,7 +10,6 @@ from slurmopt.units import mebibytes
 
 if TYPE_CHECKING:
     from slurmopt.config.resources import Resources
-    from slurmopt.config.schema import Settings
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,8 @@ class Needs:
         return max(1, min(most))
 
 
-def needs_of(settings: Settings, machine: Machine) -> Needs:
-    """The needs of an array task with these settings, at most what the machine has."""
-    resources = settings.resources
+def needs_of(resources: Resources, machine: Machine) -> Needs:
+    """The needs of an array task, at most what the machine has."""
     gpus = min(resources.gpus_per_node * resources.least_nodes, len(machine.gpus))
     cpus = len(machine.cpus) if resources.exclusive else _cpus(resources, machine, gpus)
     cpus = min(cpus, len(machine.cpus))

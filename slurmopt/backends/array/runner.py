@@ -25,7 +25,7 @@ from slurmopt.backends.array.state import Process
 from slurmopt.backends.array.task import Task
 from slurmopt.backends.array.then import launch_then
 from slurmopt.backends.killed_shell import note_killed_shell
-from slurmopt.errors import ConfigError, JobError, SlurmoptError, with_place
+from slurmopt.errors import SlurmoptError, with_place
 from slurmopt.grid.submissions import Submission
 from slurmopt.job.facts import process_tree
 from slurmopt.run_folder import attempts as story
@@ -39,7 +39,8 @@ from slurmopt.slurm.script.job import lead
 from slurmopt.units import seconds
 
 _POLL = 0.2
-_TRY_AGAIN = 0.1
+_TRY_AGAIN = 5.0
+"""Seconds after which a task that could not be started is tried again: no process or no disk space was left."""
 
 
 class Runner:
@@ -52,6 +53,8 @@ class Runner:
         self.slots = Slots(self.machine)
         self.backlog = Backlog(sweep, self.state)
         self.running: list[Task] = []
+        self._is_saved = True
+        self._not_before = 0.0
 
     def run(self) -> None:
         """Runs until no array task is left."""
@@ -61,7 +64,7 @@ class Runner:
         self._take_over()
         self._save()
         while True:
-            if self.backlog.look():
+            if self.backlog.look() or not self._is_saved:
                 self._save()
             self._reap()
             for one in self.running:
@@ -72,7 +75,14 @@ class Runner:
             signal.sigtimedwait([signal.SIGCHLD], _POLL)
 
     def _save(self) -> None:
-        states.write(self.sweep, self.state)
+        """Writes the state. On a full disk that is tried again; what the file lacks then, the journals tell."""
+        try:
+            states.write(self.sweep, self.state)
+            self._is_saved = True
+        except OSError as error:
+            if self._is_saved:
+                _say(f"{self.sweep.runner} cannot be written: {error.strerror}")
+            self._is_saved = False
 
     def _is_over(self) -> bool:
         """Ends the runner's work, unless more was submitted meanwhile: a launcher sees either this runner, or that it
@@ -104,11 +114,11 @@ class Runner:
 
     def _fill(self) -> None:
         at_once = self.backlog.settings.sweep.at_once
-        while at_once is None or len(self.running) < at_once:
+        while time.monotonic() >= self._not_before and (at_once is None or len(self.running) < at_once):
             chosen = self.backlog.next()
             if chosen is None:
                 return
-            place = self.slots.take(needs_of(self.backlog.settings, self.machine))
+            place = self.slots.take(needs_of(self.backlog.settings.resources, self.machine))
             if place is None:
                 return
             if not self._start(*chosen, place):
@@ -120,22 +130,23 @@ class Runner:
         def note(process: Process) -> None:
             job.again.pop(number, None)
             job.running[number] = process
-            self._save()
+            states.write(self.sweep, self.state)
 
+        self._check()
         try:
-            self._check()
             shell, process = tasks.start(self.sweep, submission, number, place, self.machine, note)
-        except (OSError, JobError) as error:
+        except OSError as error:
             _say(f"array task {number} is not started: {with_place(error)}")
             job.running.pop(number, None)
             self.slots.give_back(place)
-            time.sleep(_TRY_AGAIN)
+            self._not_before = time.monotonic() + _TRY_AGAIN
             return False
         self.running.append(Task(submission, number, process, place, shell, *self._limits()))
         return True
 
     def _check(self) -> None:
-        """Others may rename folders above the sweep meanwhile, and put a script of their own there."""
+        """Others may rename folders above the sweep meanwhile, and put a script of their own there: JobError ends this
+        process, and leaves the tasks that run to themselves."""
         run = self.sweep.run
         hold_run(run)
         refuse_open_folder(run.path)
@@ -213,7 +224,7 @@ def main(argv: list[str]) -> int:
             runner = Runner(sweep)
             runner.run()
             launch_then(sweep, runner.backlog.settings)
-        except (ConfigError, SlurmoptError, OSError) as error:
+        except (SlurmoptError, OSError) as error:
             _say(with_place(error))
             return 1
     return 0

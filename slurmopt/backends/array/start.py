@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from slurmopt.backends.array import state as states
 from slurmopt.errors import FolderError, RunError
+from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.process import module_words
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
@@ -22,6 +24,8 @@ def start_runner(sweep: SweepFolder, jobs: Collection[str] = (), home: Path | No
     """Starts a runner for the sweep, unless one is alive, and waits until it has `jobs`. `home`: its working directory.
     RunError where the sweep runs on another machine, or the runner does not start."""
     refuse_elsewhere(sweep)
+    if (owner := held(sweep.path).stat().st_uid) != os.geteuid():
+        raise RunError(f"{sweep.path} belongs to user {owner}; only that user can start its runner")
     command = [sys.executable, *module_words("slurmopt.backends.array.runner"), str(sweep.path)]
     try:
         with open(sweep.path / "logs" / "runner.log", "ab") as log:

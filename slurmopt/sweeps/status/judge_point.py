@@ -224,7 +224,7 @@ class PointJudge:
 
     def _add(self, points: Ranges, state: str, detail: str | None) -> None:
         cancelled = (
-            points.intersection(self._cancelled) if state in (*ALIVE, "lost", "unsubmitted", "cancelled") else Ranges()
+            Ranges() if state in ("finished", "unknown") else points.intersection(self._cancelled)
         )
         if state in ALIVE:
             self._states.withdrawn = self._states.withdrawn.union(cancelled)

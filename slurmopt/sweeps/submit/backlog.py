@@ -95,7 +95,14 @@ def tasks_here(settings: Settings, count: int) -> int:
     if settings.sweep.search is None:
         return count
     here = this_machine()
-    return needs_of(settings, here).at_once(here)
+    return needs_of(settings.resources, here).at_once(here)
+
+
+def at_once_here(settings: Settings) -> str:
+    """How many array tasks this machine runs at a time, for people."""
+    here = this_machine()
+    most = min(needs_of(settings.resources, here).at_once(here), settings.sweep.at_once or len(here.cpus))
+    return f"up to {most} array task{'s' if most > 1 else ''}"
 
 
 def _likely(sweep: SweepFolder) -> int | None:

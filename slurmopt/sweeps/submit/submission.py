@@ -35,7 +35,7 @@ from slurmopt.runs.submit import arrays
 from slurmopt.runs.submit.exactly_once import run_lock
 from slurmopt.runs.submit.new_folder import discard, folder_errors, make_run
 from slurmopt.sweeps.definition.search import make_study
-from slurmopt.sweeps.submit.backlog import left, submit_what_fits, tasks_here
+from slurmopt.sweeps.submit.backlog import at_once_here, left, submit_what_fits, tasks_here
 
 if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
@@ -209,6 +209,8 @@ def print_jobs(plan: SweepPlan, submissions: list[Submission], repeated: bool) -
     label = f"{sweep.name}/{sweep.id}"
     what = "Submitted before, and not again:" if repeated else "Submitted"
     print(f"{what} {label}, {_points(count)}, as {_jobs(submissions)}\n  folder  {sweep.path}")
+    if plan.backend == "local":
+        print(f"  here    {at_once_here(plan.job.settings)} at a time on this machine")
     if waiting := left(sweep):
         print(f"  later   {_points(len(waiting))}, which the array itself submits as the site's limits make room")
     if plan.estimate and not repeated:
