@@ -71,7 +71,8 @@ def _tell_hidden_gpus(typed: Settings) -> None:
 
     if (count := len(gpus(os.environ))) and not typed.resources.gpus_per_node:
         print(
-            f"slurmopt: the points see none of this machine's {count} GPUs; to give each one: resources.gpus_per_node=1",
+            f"slurmopt: the points see none of this machine's GPUs ({count}); to give each one: "
+            "resources.gpus_per_node=1",
             file=sys.stderr,
         )
 

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slurmopt.backends.array import start, state
+from slurmopt.backends.array import state
+from slurmopt.backends.array.start import start_runner
 from slurmopt.backends.array.state import is_local
 from slurmopt.errors import RunError, SlurmError, SlurmRefused
 from slurmopt.grid.point_ranges import Ranges
@@ -192,7 +193,7 @@ def _task_args(submission: Submission, tasks: Ranges) -> Iterator[str]:
 def _end_here(sweep: SweepFolder) -> None:
     """The runner on this machine reads the cancelled points, and ends them. Where it is gone, another one does."""
     if not state.read(sweep).runner_lives:
-        start.start_runner(sweep)
+        start_runner(sweep)
 
 
 def _scancel(args: list[str]) -> None:

@@ -14,7 +14,7 @@ from slurmopt.backends.array.state import is_local
 from slurmopt.backends.array.then import home_of
 from slurmopt.errors import SlurmError, SlurmoptError, SlurmUnconfigured, SlurmUnreachable, with_place
 from slurmopt.grid.point_ranges import Ranges
-from slurmopt.grid.submissions import Submission, cancelled
+from slurmopt.grid.submissions import Submission, cancelled, read
 from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
@@ -49,11 +49,14 @@ def tend_sweeps(folder: Path, dry_run: bool) -> Iterator[Action]:
 
 
 def _start_runner(sweep: SweepFolder, dry_run: bool) -> Iterator[Action]:
-    """Starts the runner of a sweep on this machine again, where it is gone and array tasks are left."""
+    """Starts the runner of a sweep on this machine again, where it is gone and array tasks are left, or what follows
+    the sweep is not launched."""
     state = states.read(sweep)
-    if state.runner_lives is not False or not (jobs := unfinished_jobs(sweep, state)):
+    submitted = [str(entry.job) for entry in read(sweep.sweep_file)]
+    jobs = unfinished_jobs(sweep, state)
+    if not submitted or state.runner_lives is not False or not (jobs or sweep.more.exists()):
         return
-    action = Action(sweep.name, sweep.id, str(sweep.path), "submitted", job=jobs[0])
+    action = Action(sweep.name, sweep.id, str(sweep.path), "submitted", job=[*submitted, *jobs][-1])
     if not dry_run:
         try:
             start.start_runner(sweep, jobs, home_of(sweep))

@@ -25,7 +25,8 @@ def main(config):
     place.mkdir(exist_ok=True)
     point = os.environ["SLURMOPT_POINT"]
     name = f"{pathlib.Path(os.environ['SLURMOPT_SWEEP']).parent.name}-{point}-{slurmopt.current_run().attempt}"
-    (place / f"{name}.began").write_text(json.dumps({"at": time.time(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}))
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+    (place / f"{name}.began").write_text(json.dumps({"at": time.time(), "gpus": gpus}))
     if int(point) in config.get("bad", []) and not pathlib.Path("good").exists():
         raise ValueError("bad luck")
     deadline = time.time() + config.get("nap", 0)

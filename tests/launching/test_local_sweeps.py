@@ -35,7 +35,13 @@ def test_points_run_as_many_at_a_time_as_there_are_cpus_and_leave_what_a_sweep_l
     sweep.wait(finished=4)
     assert 1 <= sweep.most_at_once() <= usable_cpus()
     assert losses(sweep) == ["0", "1", "2", "3"]
-    assert {path.name for path in sweep.path.iterdir()} >= {"points.json", "sweep.json", "points", "events.jsonl", "logs"}
+    assert {path.name for path in sweep.path.iterdir()} >= {
+        "points.json",
+        "sweep.json",
+        "points",
+        "events.jsonl",
+        "logs",
+    }
     (job,) = sweep.launched["job_ids"]
     assert json.loads(slurmopt("status", f"{job}_3", "--json").stdout)[0]["job"] == f"{job}_3"
     assert "finished" in slurmopt("history", f"{sweep.path}/3").stdout

@@ -45,7 +45,9 @@ class Backlog:
 
     def look(self) -> bool:
         """Reads what has changed; returns whether anything has that changes which tasks are to be started."""
-        changed = [path for path in (self._sweep.config, self._sweep.sweep_file, self._sweep.cancelled) if self._is_new(path)]
+        changed = [
+            path for path in (self._sweep.config, self._sweep.sweep_file, self._sweep.cancelled) if self._is_new(path)
+        ]
         if self._sweep.config in changed:
             self._read_settings()
         if self._sweep.cancelled in changed:

@@ -50,11 +50,11 @@ def _entries(
             command=f"{sweep.script} {submission.number}",
         )
 
-    running = {
-        task: process for task, process in job.running.items() if state.lives(process.pid, process.pid_started)
-    }
+    running = {task: process for task, process in job.running.items() if state.lives(process.pid, process.pid_started)}
     entries = [entry(str(task), "RUNNING", started=process.started) for task, process in running.items()]
-    entries += [entry(str(task), "FAILED", f"its job script ended with status {status}") for task, status in job.failed.items()]
+    entries += [
+        entry(str(task), "FAILED", f"its job script ended with status {status}") for task, status in job.failed.items()
+    ]
     if runner_lives:
         between = [task for task in job.running if task not in running]  # the runner notes its end at this moment
         entries += [entry(str(task), "RUNNING", started=job.running[task].started) for task in between]

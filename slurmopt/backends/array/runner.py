@@ -1,7 +1,7 @@
 """Runs the array tasks of a sweep as Slurm would: `python -m slurmopt.backends.array.runner SWEEP`.
 
 It starts as many tasks at a time as the machine's CPUs, memory and GPUs and `sweep.at_once` allow, signals each before
-its time limit and ends it at the limit, ends cancelled ones, and starts the next attempt where the script asks for that.
+its time limit and ends it at the limit, ends cancelled ones, and starts the next attempt where the script asks for it.
 What it does is in `runner.json` before it happens: another runner, after this one was killed or the machine was
 restarted, goes on from there and starts nothing twice.
 """
@@ -39,6 +39,8 @@ from slurmopt.slurm.script.job import lead
 from slurmopt.units import seconds
 
 _POLL = 0.2
+_LOCK = 0.5
+"""Seconds between two looks at another runner."""
 _TRY_AGAIN = 5.0
 """Seconds after which a task that could not be started is tried again: no process or no disk space was left."""
 
@@ -165,6 +167,16 @@ class Runner:
             self.running.remove(one)
             self._end(one, None if one.shell is None else one.shell.returncode)
             self._save()
+        self._reap_orphans()
+
+    def _reap_orphans(self) -> None:
+        """Adopted processes that have ended; the shells' own statuses are left to `_reap`."""
+        shells = {one.process.pid for one in self.running}
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)) is not None:
+                if ended.si_pid in shells:
+                    return
+                os.waitpid(ended.si_pid, 0)
 
     def _end(self, one: Task, status: int | None) -> None:
         """What follows the end of a task. `status`: of its shell; None where an earlier runner had started it."""
@@ -208,6 +220,20 @@ def _latest(folder: RunFolder) -> story.Attempt | None:
     return attempts[-1] if attempts else None
 
 
+def _is_ours(descriptor: int, sweep: SweepFolder) -> bool:
+    """Waits for the lock of the sweep's runner. False once a runner that is alive has all its jobs. On a file system
+    without locks what `runner.json` says must do."""
+    while (is_free := file_lock.held(descriptor, time.monotonic() + _LOCK)) is not True:
+        state = states.read(sweep)
+        if state.runner_lives and {str(entry.job) for entry in Backlog.submitted(sweep)} <= set(state.jobs):
+            return False
+        if is_free is None:
+            if not state.runner_lives:
+                return True
+            time.sleep(_LOCK)
+    return True
+
+
 def _say(text: str) -> None:
     print(f"slurmopt: {text}", file=sys.stderr, flush=True)
 
@@ -216,10 +242,8 @@ def main(argv: list[str]) -> int:
     """Runs the sweep, or leaves it to a runner that has all its jobs."""
     sweep = SweepFolder(Path(argv[0]).absolute())
     with os.fdopen(open_append(sweep.path / ".runner"), "ab") as mine:  # the lock ends with this process
-        while file_lock.held(mine.fileno(), time.monotonic() + 1.0) is False:
-            state = states.read(sweep)
-            if state.runner_lives and {str(entry.job) for entry in Backlog.submitted(sweep)} <= set(state.jobs):
-                return 0
+        if not _is_ours(mine.fileno(), sweep):
+            return 0
         try:
             runner = Runner(sweep)
             runner.run()

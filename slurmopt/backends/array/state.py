@@ -59,14 +59,14 @@ class State:
     @property
     def runner_lives(self) -> bool | None:
         """None if that cannot be told from here."""
-        if not self.host:
+        if self.pid is None:  # it has ended its work, or there was none yet
             return False
         return self.lives(self.pid, self.pid_started)
 
-    def lives(self, pid: int | None, started: int | None) -> bool | None:
+    def lives(self, pid: int, started: int | None) -> bool | None:
         """Whether a process of the runner's machine is alive; None if that cannot be told from here."""
-        alive = lives(-1 if pid is None else pid, started, self.machine, self.host)
-        if alive is None and self.host == socket.gethostname():
+        alive = lives(pid, started, self.machine, self.host)
+        if alive is None and self.host == socket.gethostname() and not self.host.startswith("localhost"):
             return False  # a container of the same name, started anew
         return alive
 
@@ -105,4 +105,5 @@ def _array_job(value: dict[str, Any]) -> ArrayJob:
 def write(sweep: SweepFolder, state: State) -> None:
     """Replaces the file."""
     jobs = {job: {**asdict(told), "ended": str(told.ended)} for job, told in state.jobs.items()}
-    replace_json(sweep.runner, {**{key: getattr(state, key) for key in ("pid", "pid_started", "host", "machine")}, "jobs": jobs})
+    runner = {"pid": state.pid, "pid_started": state.pid_started, "host": state.host, "machine": state.machine}
+    replace_json(sweep.runner, {**runner, "jobs": jobs})

@@ -71,7 +71,12 @@ class Task:
 
 
 def start(
-    sweep: SweepFolder, submission: Submission, number: int, place: Place, machine: Machine, note: Callable[[Process], None]
+    sweep: SweepFolder,
+    submission: Submission,
+    number: int,
+    place: Place,
+    machine: Machine,
+    note: Callable[[Process], None],
 ) -> tuple[subprocess.Popen[bytes], Process]:
     """Starts the job script. It waits until `note` has written its process down: where that fails, or this process is
     killed before, the script does not run. Raises OSError."""
@@ -112,7 +117,9 @@ def _prepare(place: Place, machine: Machine) -> None:
 def environment(submission: Submission, number: int, place: Place, machine: Machine) -> dict[str, str]:
     """The variables of an array task: those of this process, Slurm's words for an array, and its own GPUs. Words of a
     Slurm job around the launch are left out."""
-    inherited = {name: word for name, word in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
+    inherited = {
+        name: word for name, word in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"
+    }
     array = submission.array
     words = {
         "SLURM_ARRAY_JOB_ID": str(submission.job),

@@ -23,7 +23,9 @@ def launch_then(sweep: SweepFolder, settings: Settings) -> None:
         return
     options = ["launch.backend=local", "launch.wait=false", f"launch.id={sweep.id}-then"]
     command = [sys.executable, *module_words("slurmopt.launch"), *shlex.split(settings.sweep.then), *options]
-    done = subprocess.run(command, cwd=home_of(sweep), stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=home_of(sweep), stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False
+    )
     if done.returncode == 0:
         sweep.more.unlink(missing_ok=True)
         return

@@ -203,7 +203,9 @@ def submit_array(sweep: SweepFolder, settings: Settings, batch: Batch, count: in
             start.refuse_elsewhere(sweep)
             submitting.job = local_job(token)
         else:
-            submitting.job = sbatch_once(sweep.script, comment, token, timeout, retry, options, _script_args(submission))
+            submitting.job = sbatch_once(
+                sweep.script, comment, token, timeout, retry, options, _script_args(submission)
+            )
             submitting.details = in_cluster()
     _update_sweep_file(sweep, count)
     return replace(submission, job=submitting.job)

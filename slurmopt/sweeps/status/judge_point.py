@@ -26,6 +26,7 @@ from slurmopt.sweeps.status.point_states import Point, Rest, SweepStates
 if TYPE_CHECKING:
     from slurmopt.slurm.queue_entry import Queue, QueueEntry
 
+
 class PointJudge:
     """Judges the points of one submission after the other, the newest first: `read`, `take_queue`, then `judge`."""
 
@@ -223,9 +224,7 @@ class PointJudge:
         self._add(points.difference(Ranges.of(started)), "unsubmitted", None)
 
     def _add(self, points: Ranges, state: str, detail: str | None) -> None:
-        cancelled = (
-            Ranges() if state in ("finished", "unknown") else points.intersection(self._cancelled)
-        )
+        cancelled = Ranges() if state in ("finished", "unknown") else points.intersection(self._cancelled)
         if state in ALIVE:
             self._states.withdrawn = self._states.withdrawn.union(cancelled)
         for rest in (Rest(points.difference(cancelled), state, detail), Rest(cancelled, "cancelled")):

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurmopt.backends.array import start, state
 from slurmopt.errors import (
     FolderError,
     RunError,
@@ -22,7 +23,6 @@ from slurmopt.errors import (
     SubmissionNotNoted,
     SubmissionUnknown,
 )
-from slurmopt.backends.array import start, state
 from slurmopt.grid import points_file
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.submissions import Submission
