@@ -13,7 +13,7 @@ from slurmopt.grid.submissions import Submission
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.slurm.queue_entry import Queue, QueueEntry
 
-_WAITS = "waits for free CPUs, memory or GPUs of this machine"
+_WAITS = "waiting for free CPUs, memory or GPUs of this machine"
 _AGAIN = "its next attempt starts soon"
 
 

@@ -210,7 +210,7 @@ class PointJudge:
         if self._slurm.asked - self._slurm.lag < self._submitted.get(array, 0.0):
             return "pending", "submitted a moment ago"
         if self._slurm.here:
-            return "lost", "its runner on this machine is gone, and it never started; `slurmopt tend` starts that again"
+            return "lost", "its runner on this machine is gone; `slurmopt tend` starts it again"
         if self._queue is not None and any(_array(job) == array for job in self._queue):
             # A task that is cancelled before its start leaves no trace in Slurm, while the array goes on.
             return "cancelled", "Slurm has it no longer, and it never started"
