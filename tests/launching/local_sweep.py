@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,16 +106,26 @@ class LocalSweep:
 
     def processes(self) -> list[int]:
         """All processes that have the sweep's folder in their environment."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                try:
-                    environment = (entry / "environ").read_bytes()
-                except OSError:
-                    continue
-                if f"SLURMOPT_SWEEP={self.path}".encode() in environment.split(b"\0"):
-                    found.append(int(entry.name))
-        return found
+        return [
+            pid for pid, text in _processes("environ") if f"SLURMOPT_SWEEP={self.path}".encode() in text.split(b"\0")
+        ]
+
+
+def end_what_is_left(place: Path) -> None:
+    """Kills runners and points of sweeps below `place`, of a test that failed."""
+    runners = [pid for pid, text in _processes("cmdline") if b"array.runner" in text and os.fsencode(place) in text]
+    points = [pid for pid, text in _processes("environ") if b"SLURMOPT_SWEEP=" + os.fsencode(place) in text]
+    for pid in [*runners, *points]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _processes(name: str) -> Iterator[tuple[int, bytes]]:
+    """All processes, with a file of /proc."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                yield int(entry.name), (entry / name).read_bytes()
 
 
 def _at(path: Path) -> float:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from local_sweep import TRAIN, LocalSweep, slurmopt, usable_cpus
+from local_sweep import TRAIN, LocalSweep, end_what_is_left, slurmopt, usable_cpus
 from private_cluster import wait_until
 
 from slurmopt.run_folder import events
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(TRAIN)
+    yield
+    end_what_is_left(tmp_path)
 
 
 def kill_runner(sweep: LocalSweep) -> None:

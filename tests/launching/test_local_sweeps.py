@@ -10,19 +10,22 @@ import pty
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from local_sweep import LOCAL, TRAIN, LocalSweep, slurmopt, usable_cpus
+from local_sweep import LOCAL, TRAIN, LocalSweep, end_what_is_left, slurmopt, usable_cpus
 from private_cluster import wait_until
 
 from slurmopt.run_folder import events
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(TRAIN)
+    yield
+    end_what_is_left(tmp_path)
 
 
 def losses(sweep: LocalSweep) -> list[str]:
