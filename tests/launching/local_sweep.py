@@ -113,7 +113,10 @@ class LocalSweep:
 
 def end_what_is_left(place: Path) -> None:
     """Kills runners and points of sweeps below `place`, of a test that failed."""
-    runners = [pid for pid, text in _processes("cmdline") if b"array.runner" in text and os.fsencode(place) in text]
+    words = (b"array.runner", b"job.sbatch")
+    runners = [
+        pid for pid, text in _processes("cmdline") if os.fsencode(place) in text and any(word in text for word in words)
+    ]
     points = [pid for pid, text in _processes("environ") if b"SLURMOPT_SWEEP=" + os.fsencode(place) in text]
     for pid in [*runners, *points]:
         with contextlib.suppress(ProcessLookupError):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from local_sweep import TRAIN, LocalSweep, end_what_is_left, slurmopt, usable_cpus
+from local_sweep import LOCAL, TRAIN, LocalSweep, end_what_is_left, slurmopt, usable_cpus
 from private_cluster import wait_until
 
 from slurmopt.run_folder import events
@@ -105,8 +107,7 @@ def test_after_a_restart_of_the_machine_the_points_go_on_in_their_next_attempts(
     sweep.wait_for_starts(min(3, usable_cpus()))
     begun = len(sweep.began())
     kill_runner(sweep)
-    for pid in sweep.processes():
-        os.kill(pid, signal.SIGKILL)
+    end_what_is_left(sweep.path)
     wait_until(lambda: sweep.states() == {"lost": 3}, 10, "all are lost", sweep.states)
     done = slurmopt("tend")
     assert "submitted again as job local-" in done.stdout, done
@@ -125,9 +126,14 @@ def test_a_cancel_after_the_runner_was_killed_ends_what_it_has_started() -> None
     wait_until(lambda: not sweep.processes(), 10, "all processes have ended", sweep.processes)
 
 
-def test_a_launch_that_is_repeated_submits_nothing_twice() -> None:
-    sweep = LocalSweep("+lr=range(2)", "launch.id=same")
-    again = LocalSweep("+lr=range(2)", "launch.id=same")
-    assert again.launched["job_ids"] == sweep.launched["job_ids"]
+def test_a_launch_that_was_killed_is_repeated_and_submits_nothing_twice() -> None:
+    words = ("+lr=range(2)", "launch.id=same")
+    launch = subprocess.Popen([sys.executable, "-m", "slurmopt", "launch", "-m", *LOCAL, *words])
+    journal = Path("runs/main/same/events.jsonl")
+    wait_until(lambda: events.read(journal, "submitting") if journal.exists() else [], 20, "it submits")
+    launch.kill()
+    launch.wait()
+    sweep = LocalSweep(*words)
+    assert LocalSweep(*words).launched["job_ids"] == sweep.launched["job_ids"]
     sweep.wait(finished=2)
     assert sweep.began() == ["0-0", "1-0"]
