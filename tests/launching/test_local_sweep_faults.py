@@ -128,7 +128,7 @@ def test_a_cancel_after_the_runner_was_killed_ends_what_it_has_started() -> None
 
 def test_a_launch_that_was_killed_is_repeated_and_submits_nothing_twice() -> None:
     words = ("+lr=range(2)", "launch.id=same")
-    launch = subprocess.Popen([sys.executable, "-m", "slurmopt", "launch", "-m", *LOCAL, *words])
+    launch = subprocess.Popen([sys.executable, "-m", "slurmopt", "launch", "-m", *LOCAL, "launch.json=true", *words])
     journal = Path("runs/main/same/events.jsonl")
     wait_until(lambda: events.read(journal, "submitting") if journal.exists() else [], 20, "it submits")
     launch.kill()
