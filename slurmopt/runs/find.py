@@ -30,7 +30,7 @@ from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.unreadable_folders import refuse_unreadable
 
 _POINTS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
-_JOB = re.compile(r"\d+(_\d+)?|local-\d+")
+_JOB = re.compile(r"\d+(_\d+)?|local-\d+(_\d+)?")
 _FIRST_LINE = 4096
 _START_OF_ID = 6
 """Digits from which a number that no point has may be the start of an ID, which begins with a date."""

@@ -522,7 +522,7 @@ def test_nothing_waits_for_a_run_that_has_failed(site: Project) -> None:
         (["resources.nodes=1,2"], "resources.nodes"),
         (["seed=1,2", "sweep.per_task=2", "resources.nodes=2"], "sweep.per_task"),
         (["seed=1,2", "sweep.then=+experiment=nope"], "sweep.then"),
-        (["seed=1,2", "launch.backend=local"], "launch.backend"),
+        (["seed=1,2", "launch.backend=submitit"], "launch.backend"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_submitted(site: Project, words: list[str], said: str) -> None:

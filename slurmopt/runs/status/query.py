@@ -6,12 +6,15 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurmopt.backends.array.queue import queue_of
 from slurmopt.errors import SlurmError, one_line
 from slurmopt.grid.records import readable
 from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs import journal as journals
 from slurmopt.runs.journal import Journal
 from slurmopt.runs.ownership import owner_of
@@ -92,7 +95,23 @@ def gather(folders: list[RunFolder], details: bool = False, fresh: bool = False)
         may_have_unnoted_job(entry, fresh) or (_in_slurm(entry, fresh) and entry.ended is None)
         for entry in read_journals
     )
-    return [_judge(entry, slurm, details) for entry in read_journals], slurm.problem if needed else None
+    here = _of_sweeps_here(read_journals)
+    statuses = [_judge(entry, here.get(entry.folder.top, slurm), details) for entry in read_journals]
+    return statuses, slurm.problem if needed else None
+
+
+def _of_sweeps_here(read_journals: list[Journal]) -> dict[Path, Slurm]:
+    """What the runners of sweeps on this machine tell, for the points that are parts of such sweeps."""
+    unfinished = [entry.folder for entry in read_journals if entry.local and entry.ended is None]
+    sweeps = {folder.top: SweepFolder(folder.top) for folder in unfinished if folder.in_sweep}
+    return {top: ask_runner(sweep) for top, sweep in sweeps.items()}
+
+
+def ask_runner(sweep: SweepFolder) -> Slurm:
+    """What squeue would list of a sweep on this machine."""
+    asked = time.time()
+    jobs, problem = queue_of(sweep)
+    return Slurm(jobs, asked, problem, here=True)
 
 
 def ask(read_journals: list[Journal], fresh: bool = False) -> Slurm:
