@@ -278,7 +278,9 @@ def _by_prefix(prefix: str, folder: Path) -> RunFolder:
     if not runs:
         return latest(runs, f"no runs in {shown_path(folder)}")
     valid = sorted({run.name for run in runs}) + [run.id for run in runs] + [f"{run.name}/{run.id}" for run in runs]
-    raise RunNotFound(f"no run {prefix!r} in {shown_path(folder)}{did_you_mean(prefix, valid)}; `slurmopt list` shows all")
+    raise RunNotFound(
+        f"no run {prefix!r} in {shown_path(folder)}{did_you_mean(prefix, valid)}; `slurmopt list` shows all"
+    )
 
 
 def _refuse_folder(name: str) -> None:

@@ -12,7 +12,7 @@ from slurmopt.run_folder.json_values import as_int, text
 from slurmopt.runs.journal import FOREIGN
 from slurmopt.runs.options import run_arg
 from slurmopt.runs.status import budgets, checkpoints
-from slurmopt.runs.status.failure import failure
+from slurmopt.runs.status.account import account
 from slurmopt.runs.status.progress import Progress, silent_after, silent_ranks, stands_still
 from slurmopt.runs.status.query import Status
 from slurmopt.runs.status.state import FAILED, age
@@ -94,11 +94,12 @@ def page(status: Status) -> str:
 
 
 def _facts(status: Status) -> list[tuple[str, str | None]]:
-    journal, progress = status.journal, status.progress
-    why = status.detail if journal.ended is None else _why_final(status)
+    journal, progress, failed = status.journal, status.progress, account(status)
     return [
         ("owner", whose(status.owner).removeprefix("of ")),
-        ("why", "; ".join(filter(None, (why, _start(status))))),
+        ("error", failed.error),
+        ("where", failed.where),
+        ("why", failed.why_final or "; ".join(filter(None, (_why(status), _start(status))))),
         ("progress", _progress(status)),
         ("metrics", metrics(progress)),
         *_checkpoints(status),
@@ -107,7 +108,6 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
         ("job", _job(status)),
         ("heartbeat", _heartbeat(status)),
         ("result", _result(status)),
-        ("error", _error(status)),
         ("folder", str(journal.folder.told(journal.folder.path))),
         ("log", log_path(status)),
         ("report", _report(status)),
@@ -115,10 +115,9 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
     ]
 
 
-def _why_final(status: Status) -> str:
-    """Why an ended run is not restarted, where its error does not say so."""
-    reason = text((status.journal.ended or {}).get("reason"))
-    return reason if reason and status.state not in ("finished", "cancelled") and reason != status.detail else ""
+def _why(status: Status) -> str | None:
+    """Why a run is in its state, where it did not fail: of one that did, `account` tells."""
+    return None if status.state in (*FAILED, "finished", "cancelled") else status.detail
 
 
 def _progress(status: Status) -> str:
@@ -186,18 +185,6 @@ def _result(status: Status) -> str:
     except OSError as error:
         return f"cannot be read: {why_failed(error)}"
     return "" if result is None or result == 0 else cut(json.dumps(result), _LONGEST_RESULT)
-
-
-def _error(status: Status) -> str | None:
-    if status.state not in FAILED:
-        return None
-    if status.journal.ended is not None and status.detail:
-        return status.detail
-    failed = failure(status.folder, status.journal.attempt.number) if status.journal.attempt else None
-    if failed is None:
-        return None
-    error = failed.error or failed.outcome
-    return error if failed.rank is None else f"rank {failed.rank}: {error}"
 
 
 def log_path(status: Status) -> str | None:
