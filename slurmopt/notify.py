@@ -74,7 +74,7 @@ def facts_of(run: RunFolder, attempt: attempts.Attempt) -> dict[str, Any]:
 
 
 def _line(run: RunFolder, attempt: int, state: str, end: Mapping[str, Any]) -> str:
-    """`mine/1 failed: ValueError: nan (user error, attempt 0, rank 3 on node2). Not restarted: an error in your code`."""
+    """`mine/1 failed: ValueError: nan (user error, attempt 0, rank 3 on node2). Not restarted: …`."""
     head = f"{run.name}/{run.id} {'will come back' if state == 'requeued' else state}"
     cause, error, reason = (str(end[name]) if end.get(name) else "" for name in ("cause", "error", "reason"))
     rank = f"rank {end['rank']}" if end.get("rank") is not None else ""

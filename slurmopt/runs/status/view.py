@@ -9,6 +9,7 @@ from slurmopt.errors import one_line, why_failed
 from slurmopt.restart import causes
 from slurmopt.run_folder.access.files import read_json
 from slurmopt.run_folder.json_values import as_int, text
+from slurmopt.runs.colour import of_state, paint
 from slurmopt.runs.journal import FOREIGN
 from slurmopt.runs.options import run_arg
 from slurmopt.runs.status import budgets, checkpoints
@@ -36,9 +37,9 @@ _NEXT = {
 }
 
 
-def rows(statuses: list[Status], width: int | None) -> str:
+def rows(statuses: list[Status], width: int | None, coloured: bool = False) -> str:
     """A table of runs, one row each."""
-    return table(HEADER, [cells(status) for status in statuses], width)
+    return table(HEADER, [cells(status) for status in statuses], width, coloured)
 
 
 def cells(status: Status) -> list[str]:
@@ -87,10 +88,11 @@ def metrics(progress: Progress) -> str:
     return "  ".join(f"{name} {value:.4g}" for name, value in progress.metrics.items())
 
 
-def page(status: Status) -> str:
+def page(status: Status, coloured: bool = False) -> str:
     """The page of one run, with the next command. Nothing is cut, so that paths can be copied."""
     lines = [(label, one_line(text)) for label, text in _facts(status) if text]
-    return "\n".join([f"{status.label}: {status.state}", *(f"  {label:10} {text}" for label, text in lines)])
+    state = paint(status.state, of_state(status.state)) if coloured else status.state
+    return "\n".join([f"{status.label}: {state}", *(f"  {label:10} {text}" for label, text in lines)])
 
 
 def _facts(status: Status) -> list[tuple[str, str | None]]:
