@@ -81,8 +81,10 @@ def _line(run: RunFolder, attempt: int, state: str, end: Mapping[str, Any]) -> s
     place = " ".join(filter(None, (rank, f"on {end['node']}" if end.get("node") else "")))
     if state == "finished":
         return one_line(f"{head}, attempt {attempt}")
+    if state == "requeued":
+        return one_line(": ".join(filter(None, (f"{head} ({cause}), attempt {attempt}", error, reason))))
     facts = ", ".join(filter(None, (cause if cause != state else "", f"attempt {attempt}", place)))
-    follows = reason if state == "requeued" else not_restarted(cause, reason)
+    follows = not_restarted(cause, reason)
     told = f"{head}: {error} ({facts})" if error else f"{head} ({facts})"
     return one_line(f"{told}. {follows}" if follows else told)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from slurmopt.errors import one_line
-from slurmopt.run_folder.outcome import KILLED, USER_ERROR
+from slurmopt.run_folder.outcome import USER_ERROR
 from slurmopt.runs.status.account import account, said_last, where
 from slurmopt.runs.status.failure import Failure, failure
 from slurmopt.runs.status.query import Status
@@ -48,7 +48,7 @@ def _head(status: Status, failed: Failure | None, attempt: int | None) -> str:
     if failed is None:
         return f"{status.label} is {status.state}: {status.detail or 'no rank left an account of its end'}"
     error, how = said_last(failed.error or failed.outcome)
-    outcome = f"{failed.outcome}: " if failed.outcome not in (USER_ERROR, KILLED, error) else ""
+    outcome = "" if failed.outcome == USER_ERROR or failed.outcome in error else f"{failed.outcome}: "
     return f"{status.label}, attempt {attempt}: {outcome}{error}" + (f" ({how})" if how else "")
 
 
