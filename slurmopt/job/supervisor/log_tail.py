@@ -34,8 +34,9 @@ def last_line(log: Path) -> str | None:
     """The last line of a log that says something: what a command that failed printed last, mostly to standard error.
     None if there is none."""
     for line in reversed(_tail(log)):
-        shown = one_line(_ESCAPES.sub("", line.rsplit("\r", 1)[-1])).strip()
-        if any(char.isalnum() for char in shown) and not _OTHERS.match(shown):
+        said = _ESCAPES.sub("", line.rsplit("\r", 1)[-1]).strip()
+        if any(char.isalnum() for char in said) and not _OTHERS.match(said):
+            shown = one_line(said)
             return shown if len(shown) <= _LONGEST_LINE else f"{shown[: _LONGEST_LINE - 1]}…"
     return None
 
