@@ -1,8 +1,8 @@
 """`slurmopt wait`: waits until runs, sweeps and points have ended.
 
-The exit status is 0 if all have finished, 1 if one ended otherwise, 124 if `--timeout` came first, and 130 after Ctrl-C.
-With `--any` it is that of the first one that ends. `--json` prints at the end what `slurmopt status --all --json` does,
-with `--any` of those that have ended.
+The exit status is 0 if all have finished, 1 if one ended otherwise, 124 if `--timeout` came first, and 130 after
+Ctrl-C. With `--any` it is that of the first one that ends. `--json` prints at the end what `slurmopt status --all
+--json` does, with `--any` of those that have ended.
 """
 
 from __future__ import annotations
