@@ -33,8 +33,9 @@ _POLL = 0.002
 
 
 def environment() -> dict[str, str]:
-    """This one, without what leads to Slurm or to S3."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH", "AWS"))}
+    """This one, without what leads to Slurm, to S3, or to the runs of whoever calls this."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH", "AWS"))}
+    return {**kept, "XDG_STATE_HOME": "/proc/nowhere"}
 
 
 @dataclass(frozen=True)
