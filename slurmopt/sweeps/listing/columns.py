@@ -58,8 +58,8 @@ def _metrics_and_why(cells: list[str]) -> str:
 def _cells(row: Row, now: float, is_short: bool) -> list[str]:
     why = "; ".join(filter(None, (whose(row.owner), row.why)))
     return [
-        one_line(row.folder.name),
-        one_line(row.folder.id),
+        one_line(row.name),
+        one_line(row.id),
         row.state,
         row.job or "",
         row.done,

@@ -15,7 +15,7 @@ from slurmopt.sweeps.listing.rows import Row
 
 STATES = ("unsubmitted", *ALIVE, *ENDED, "unknown")
 _KEYS: dict[str, Callable[[Row], Any]] = {
-    "name": lambda row: (row.folder.name, row.folder.id),
+    "name": lambda row: (row.name, row.id),
     "state": lambda row: STATES.index(row.state) if row.state in STATES else len(STATES),
     "job": lambda row: [(len(word), word) for word in (row.job or "").split("_")],
     "progress": lambda row: -(row.progress.step or 0) / (row.progress.total_steps or row.progress.step or 1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,14 @@ class Row:
     of_kind: dict[str, Any] = field(default_factory=dict)
     """What only the JSON of a run has, or only that of a sweep."""
 
+    @cached_property
+    def name(self) -> str:
+        return self.folder.name
+
+    @cached_property
+    def id(self) -> str:
+        return self.folder.id
+
     @property
     def job(self) -> str | None:
         """The latest job."""
@@ -49,14 +58,14 @@ class Row:
     @property
     def order(self) -> tuple[float, str]:
         """The sort key: the time of the launch, then the ID."""
-        return self.created or 0.0, self.folder.id
+        return self.created or 0.0, self.id
 
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints of it."""
         metrics = {key: value if math.isfinite(value) else None for key, value in self.progress.metrics.items()}
         return {
-            "name": self.folder.name,
-            "id": self.folder.id,
+            "name": self.name,
+            "id": self.id,
             "folder": str(self.folder.path),
             "owner": self.owner,
             "state": self.state,
