@@ -57,7 +57,9 @@ def _animation(frames: list[Frame], length: float) -> str:
             f"@keyframes k{number}{{{first}{start:.3f}%{{visibility:visible}}{stop:.3f}%{{visibility:hidden}}}}"
             f"#f{number}{{animation-name:k{number}}}"
         )
-    still = f"@media (prefers-reduced-motion) {{ .f {{ animation: none }} #f{len(frames) - 1} {{ visibility: visible }} }}"
+    still = (
+        f"@media (prefers-reduced-motion) {{ .f {{ animation: none }} #f{len(frames) - 1} {{ visibility: visible }} }}"
+    )
     return "\n".join([*rules, still])
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "terminal.svg"
 TITLE = "A training on two nodes: launched, one node dies, the run continues by itself, and the history says why"
 USER = "slurmopt-tester"
-TRAIN = '''
+TRAIN = """
 import time
 import slurmopt
 from slurmopt.checkpoint import Checkpointer
@@ -36,7 +36,7 @@ def main(config):
             time.sleep(0.05)
             slurmopt.progress(step, STEPS, loss=3 * step ** -0.35, samples=512)
             checkpointer.save(step, state)
-'''
+"""
 CONFIG = """# @package _global_
 task: {_target_: train.main}
 checkpoint: {shared: {every: 20}}

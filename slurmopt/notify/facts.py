@@ -9,6 +9,7 @@ from typing import Any
 from slurmopt.errors import one_line
 from slurmopt.notify.finding import top_finding
 from slurmopt.restart import causes
+from slurmopt.restart.explain import not_restarted
 from slurmopt.run_folder import attempts
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import FINISHED, KILLED, REQUEUE
@@ -71,14 +72,16 @@ def lines(facts: Mapping[str, Any], longest: int = _LONGEST) -> list[str]:
 
 def _reason(facts: Mapping[str, Any]) -> str | None:
     """Why the run goes on or not."""
-    is_over = facts["state"] in ("failed", "killed") and facts["reason"]
-    return f"not restarted: {facts['reason']}" if is_over else facts["reason"]
+    is_over = facts["state"] in ("failed", "killed")
+    return not_restarted(facts["cause"], facts["reason"]) if is_over else facts["reason"]
 
 
 def _line(facts: Mapping[str, Any]) -> str:
-    why = [str(facts[name]) for name in ("error", "reason") if facts[name] and facts["state"] != "finished"]
-    said = one_line(": ".join([title(facts), *why, *([facts["finding"]] if facts["finding"] else [])]))
-    return f"{said}; next: {one_line(facts['next'])}"
+    """`mine/1 failed (user error), attempt 0: ValueError: nan (rank 3 on node2). Not restarted: …; next: …`."""
+    *told, following = lines(facts)
+    is_over = facts["state"] in ("failed", "killed")
+    said = (". " if is_over else ": ").join(told)
+    return f"{': '.join(filter(None, (title(facts), said)))}; {following}"
 
 
 def _where(facts: Mapping[str, Any]) -> str:

@@ -74,7 +74,8 @@ def test_slack_gets_text_without_mentions_or_links(failed, receiver) -> None:
     assert title == "mine/one failed (user error), attempt 0"
     assert error.startswith("&lt;!channel&gt; @everyone &lt;@U1&gt; *b*")
     assert error.endswith("&amp;amp; &lt;b&gt;\\n\\x1b[31m (rank 3 on node2)")
-    assert (reason, following) == ("not restarted: restart.budgets.user_error is 0", next_of(failed))
+    assert reason == "Not restarted: an error in your code (restart.budgets.user_error is 0)"
+    assert following == next_of(failed)
     assert "<" not in body["text"]
 
 

@@ -188,7 +188,8 @@ class Runner:
         is_cancelled = self.backlog.is_cancelled(one.submission, one.number)
         if status is not None and status < 0 and folder.events.exists():
             with contextlib.suppress(OSError):  # a full disk: the point is lost then
-                note_killed_shell(folder, -status, is_cancelled)
+                exceeded = one.limit if one.ended_at is not None and not is_cancelled else None
+                note_killed_shell(folder, -status, is_cancelled, exceeded)
         comes_back = status == EXIT_STATUS[REQUEUE] or (status is None and _goes_on(folder))
         if comes_back and not is_cancelled:
             job.again[one.number] = _not_before(folder)

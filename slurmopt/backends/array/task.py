@@ -15,13 +15,12 @@ from pathlib import Path
 from slurmopt.backends.array.machine import Machine
 from slurmopt.backends.array.slots import Place
 from slurmopt.backends.array.state import Process, State
+from slurmopt.backends.killed_shell import KILL_WAIT
 from slurmopt.grid.submissions import Submission
 from slurmopt.run_folder.access.files import open_append
 from slurmopt.run_folder.process import started_at
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
-KILL_WAIT = 30.0
-"""Seconds between SIGTERM and SIGKILL, Slurm's default for KillWait."""
 _HIGH = 200
 """The first descriptor of the pipe, above those of the job script."""
 

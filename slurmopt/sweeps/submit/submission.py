@@ -29,6 +29,7 @@ from slurmopt.grid.submissions import Submission
 from slurmopt.run_folder.access.files import read_script, replace_text
 from slurmopt.run_folder.access.open_folders import hold, holding
 from slurmopt.run_folder.sweep_layout import SweepFolder
+from slurmopt.runs import index
 from slurmopt.runs.journal import point_count
 from slurmopt.runs.ownership import refuse_taken
 from slurmopt.runs.submit import arrays
@@ -69,7 +70,8 @@ def _watch(plan: SweepPlan) -> int:
     sweep = plan.sweep
     try:
         with contextlib.redirect_stdout(sys.stderr if plan.job.settings.launch.json else sys.stdout):
-            redraw(lambda: redrawn_overview([Selection(sweep)]))
+            if not redraw(lambda: redrawn_overview([Selection(sweep)])):
+                raise KeyboardInterrupt
     except KeyboardInterrupt:
         print(
             f"\nslurmopt: no longer following the sweep, which goes on; to end it: slurmopt cancel {sweep.path}",
@@ -86,6 +88,7 @@ def submit_sweep(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
     """
     is_new = _make(plan, script)
     sweep = plan.sweep
+    index.note(sweep.run)
     with run_lock(sweep.run):
         make_study(sweep, plan.job.settings)
         before = _with_jobs(sweep)
