@@ -5,6 +5,7 @@ from __future__ import annotations
 COMMANDS = {
     "launch": ("slurmopt.launch", "compose a config, check it against the cluster and submit it"),
     "status": ("slurmopt.commands.status", "state and progress of runs and sweeps, and why they wait or failed"),
+    "top": ("slurmopt.commands.top", "all runs on the whole terminal: progress, metrics, logs, cancel, retry"),
     "logs": ("slurmopt.commands.logs", "logs of the ranks; --errors shows the rank that failed first"),
     "results": (
         "slurmopt.commands.results",

@@ -1,0 +1,90 @@
+"""The program of `slurmopt top`: Textual's application around the screens of the board."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+
+from textual.app import App
+from textual.binding import Binding
+
+from slurmopt.board.board_screen import BoardScreen
+from slurmopt.board.child import Child
+from slurmopt.board.frame import View
+from slurmopt.board.looking import Looking
+from slurmopt.board.reading import Reading
+from slurmopt.board.row import Row
+
+INTERRUPTED, TERMINATED = 130, 143
+
+
+class Board(App[int]):
+    """The application. Its result is the exit status."""
+
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
+    CSS = "Screen { background: ansi_default; color: ansi_default; overflow: hidden; }"
+    BINDINGS = [
+        Binding("ctrl+c", "interrupt", priority=True, show=False),
+        Binding("ctrl+q", "interrupt", priority=True, show=False),
+        Binding("ctrl+z", "suspend_process", show=False),
+    ]
+
+    def __init__(self, reading: Reading, every: float, view: View, colours: bool) -> None:
+        super().__init__(ansi_color=True)
+        self.reading = reading
+        self.looking = Looking(reading, every, self._changed)
+        self.screen_of_runs = BoardScreen(self, view, colours)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changes: set[asyncio.Task[None]] = set()
+
+    def on_mount(self) -> None:
+        """Shows what is known, and begins to look."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_signal_handler(signal.SIGTERM, self.exit, TERMINATED)
+        self._loop.add_signal_handler(signal.SIGHUP, self.exit, TERMINATED)
+        self._loop.add_signal_handler(signal.SIGINT, self.exit, INTERRUPTED)
+        self.push_screen(self.screen_of_runs)
+        self.looking.start()
+
+    def _changed(self) -> None:
+        """Called in the thread that looks."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(self._draw)
+
+    def _draw(self) -> None:
+        if self.is_running and self.screen is self.screen_of_runs:
+            self.screen_of_runs.draw()
+
+    def run_change(self, command: str, row: Row) -> None:
+        """Cancels or retries a run with slurmopt's own command; its last line becomes the message."""
+        task = asyncio.create_task(self._change(command, row))
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+
+    async def _change(self, command: str, row: Row) -> None:
+        said: list[str] = []
+        await Child(command, row.path).run(said.extend)
+        lines = [line.removeprefix("slurmopt: ") for line in said if line.strip()]
+        errors = [line for line in lines if line.startswith("error: ")]
+        self.screen_of_runs.view.message = (errors or lines or [f"{command} {row.label}: done"])[-1]
+        self.looking.now()
+        self._draw()
+
+    def action_interrupt(self) -> None:
+        """Ctrl-C."""
+        self.exit(INTERRUPTED)
+
+    async def on_unmount(self) -> None:
+        """Stops to look."""
+        self.looking.end()
+
+
+def run(reading: Reading, every: float, size: os.terminal_size, colours: bool) -> int:
+    """Shows the board until the user leaves it. Returns the exit status."""
+    app = Board(reading, every, View(size.columns, size.lines), colours)
+    status = app.run()
+    return app.return_code or 0 if status is None else status

@@ -1,0 +1,51 @@
+"""Looks at the runs again and again in a thread of its own, so that neither a slow file system nor a slurmctld that
+does not answer holds up the keys."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from slurmopt.board.reading import Reading
+
+_SHARE = 100.0
+"""The wait is at least so many times as long as a look took: less than one percent of a core."""
+_LONGEST = 60.0
+
+
+class Looking(threading.Thread):
+    """The thread. It never ends by itself, and does not hold up the end of the program."""
+
+    def __init__(self, reading: Reading, every: float, changed: Callable[[], None]) -> None:
+        """`every`: seconds between two looks, at least. `changed` is called in the thread after each piece of news."""
+        super().__init__(name="slurmopt-board", daemon=True)
+        self._reading, self._every, self._changed = reading, every, changed
+        self._wake = threading.Event()
+        self._shown: Collection[Path] = ()
+        self._over = False
+
+    def show(self, paths: Collection[Path]) -> None:
+        """Which rows are on the screen."""
+        self._shown = frozenset(paths)
+
+    def now(self) -> None:
+        """Looks at once, as after a cancel."""
+        self._wake.set()
+
+    def end(self) -> None:
+        """Ends the thread after its look."""
+        self._over = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Looks until `end`."""
+        while not self._over:
+            self._wake.clear()
+            began = time.thread_time()
+            for has_changed in self._reading.look(self._shown):
+                if has_changed and not self._over:
+                    self._changed()
+            took = time.thread_time() - began
+            self._wake.wait(min(_LONGEST, max(self._every, _SHARE * took)))
