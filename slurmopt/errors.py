@@ -64,6 +64,10 @@ class RunError(InputError):
     """The run does not exist, or its state does not permit the request."""
 
 
+class RunNotFound(RunError):
+    """No run has the name that was given."""
+
+
 class FolderError(InputError):
     """A run folder cannot be created or written: no permission, a full disk, an unsafe path."""
 

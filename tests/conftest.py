@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import private_cluster
@@ -20,6 +22,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
         if name.startswith(("SLURM", "SBATCH", "SRUN", "PMI")) and name != "SLURMOPT_TEST_VENV":
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 
 
 @pytest.fixture
@@ -139,6 +142,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Fixtures of a session launch before a test has folders of its own.
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="slurmopt-tests-state-")
+    config.add_cleanup(lambda: shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True))
     release = config.getoption("--slurm-release")
     if release:
         private_cluster.use_release(release)

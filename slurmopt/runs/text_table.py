@@ -25,11 +25,12 @@ def cut(line: str, width: int | None) -> str:
     return line if width is None or len(line) <= width else line[: width - 1] + "…"
 
 
-def terminal_width() -> int | None:
-    """Columns of the terminal on standard output; None for a file or a pipe, where nothing needs to be cut."""
+def terminal_width(narrowest: int = _NARROWEST) -> int | None:
+    """Columns of the terminal on standard output, at least `narrowest`; None for a file or a pipe, where nothing needs
+    to be cut."""
     if not sys.stdout.isatty():
         return None
     try:
-        return max(_NARROWEST, int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns))
+        return max(narrowest, int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns))
     except (OSError, ValueError):
         return _NARROWEST

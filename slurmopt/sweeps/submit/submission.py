@@ -28,6 +28,7 @@ from slurmopt.grid.submissions import Submission
 from slurmopt.run_folder.access.files import read_script, replace_text
 from slurmopt.run_folder.access.open_folders import hold, holding
 from slurmopt.run_folder.sweep_layout import SweepFolder
+from slurmopt.runs import index
 from slurmopt.runs.journal import point_count
 from slurmopt.runs.ownership import refuse_taken
 from slurmopt.runs.submit import arrays
@@ -76,6 +77,7 @@ def submit_sweep(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
     """
     is_new = _make(plan, script)
     sweep = plan.sweep
+    index.note(sweep.run)
     with run_lock(sweep.run):
         make_study(sweep, plan.job.settings)
         before = _with_jobs(sweep)
