@@ -17,16 +17,15 @@ Span = tuple[str, str]
 Line = list[Span]
 
 _SPARKS = "▁▂▃▄▅▆▇█"
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 _STATE_STYLES = {
-    "running": "green",
+    "running": "cyan",
     "stopping": "yellow",
     "requeued": "yellow",
     "pending": "yellow",
-    "finished": "",
-    "failed": "bold red",
-    "killed": "bold red",
-    "lost": "bold red",
+    "finished": "green",
+    "failed": "red",
+    "killed": "red",
+    "lost": "red",
     "cancelled": "dim",
     "unsubmitted": "dim",
     "unknown": "magenta",
@@ -48,7 +47,6 @@ class Column:
     """From the row, the time and the width."""
     order: str
     right: bool = False
-    grows: bool = False
 
 
 def state_style(state: str) -> str:
@@ -72,17 +70,19 @@ def _state(row: Row, now: float, width: int) -> Line:
 def _done(row: Row, now: float, width: int) -> Line:
     share = row.share
     if share is None:
-        return [("" if row.step is None else f"{row.step:,}", "")]
-    size = max(0, width - 5)
-    style = "green" if row.alive else "dim"
-    return [(bar(share, size), style), (f" {int(share * 100):3}%", "" if row.alive else "dim")]
+        return [("" if row.step is None else f"{row.step:,}".rjust(width), "" if row.alive else "dim")]
+    percent = f"{int(share * 100)}%"
+    if not row.alive:
+        return [(percent.rjust(width), "dim")]
+    full, rest = bar(share, max(0, width - 5))
+    return [(full, "cyan"), (rest, "dim"), (percent.rjust(5), "")]
 
 
-def bar(share: float, size: int) -> str:
-    """`██▌  `: full only where all is done."""
-    eighths = int(share * size * 8)
-    full, part = divmod(eighths, 8)
-    return ("█" * full + (_EIGHTHS[part] if full < size and part else "")).ljust(size, "░")
+def bar(share: float, size: int) -> tuple[str, str]:
+    """`━━╸` and `───`: the share, and the rest."""
+    halves = int(share * size * 2)
+    full = "━" * (halves // 2) + "╸" * (halves % 2)
+    return full, "─" * (size - len(full))
 
 
 def _left(row: Row, now: float) -> str:
@@ -105,10 +105,9 @@ def _metric(row: Row, now: float, width: int) -> Line:
     if row.metric is None:
         return []
     name, value = row.metric
-    number = "nan" if math.isnan(value) else f"{value:.4g}"
-    shown = clean(name)[: max(0, width - len(number) - 1)]
+    number = f"{value:.4g}".rjust(6)
     style = "bold red" if not math.isfinite(value) else "" if row.alive else "dim"
-    return [(f"{shown} " if shown else "", "dim"), (number, style)]
+    return [*fitted([(clean(name), "dim")], max(0, width - len(number) - 1)), (f" {number}", style)]
 
 
 def _curve(row: Row, now: float, width: int) -> Line:
@@ -165,16 +164,17 @@ def _elapsed(row: Row, now: float) -> str:
 
 
 _ALL = (
-    Column("NAME", 12, _name, "name", grows=True),
+    Column("NAME", 12, _name, "name"),
     Column("STATE", 9, _state, "state"),
     Column("DONE", 9, _done, "done"),
     Column("LEFT", 6, _plain(_left), "left", right=True),
-    Column("METRIC", 12, _metric, "metric"),
+    Column("METRIC", 15, _metric, "metric"),
     Column("CURVE", 8, _curve, "metric"),
     Column("GPU", 4, _gpu, "gpu", right=True),
     Column("AGE", 4, _plain(lambda row, now: age(row.created, now)), "age", right=True),
-    Column("RATE", 6, _plain(_rate), "rate", right=True),
+    Column("RATE", 7, _plain(_rate), "rate", right=True),
     Column("TIME", 6, _plain(_elapsed), "age", right=True),
+    Column("DETAIL", 24, _detail, "state"),
     Column("STEP", 15, _plain(_step), "done", right=True),
     Column("JOB", 9, _plain(lambda row, now: clean(row.job)), "age"),
     Column("ID", 20, _plain(lambda row, now: clean(row.id), "dim"), "age"),
@@ -186,8 +186,10 @@ _PLACES = (
     "DETAIL",
 )  # fmt: skip
 """From left to right."""
-_DETAIL = Column("DETAIL", 16, _detail, "state", grows=True)
 _WIDEST_NAME = 32
+_NAME = 17
+"""The width of the name before the columns that are less important than that fit in."""
+_AFTER_NAME = {column.head for column in _ALL[4:]}
 _WIDER = {"CURVE": 16, "GPU": 16, "DONE": 14, "METRIC": 18}
 """The widths of columns where there is room."""
 
@@ -208,7 +210,8 @@ def layout(width: int, with_gpu: bool) -> list[Placed]:
     for column in _ALL:
         if column.head == "GPU" and not with_gpu:
             continue
-        if column.width + 1 > left and chosen:
+        reserved = _NAME - _ALL[0].width if column.head in _AFTER_NAME else 0
+        if column.width + 1 > left - reserved and chosen:
             break
         chosen[column.head] = column.width
         left -= column.width + 1
@@ -219,23 +222,19 @@ def _widened(chosen: dict[str, int], left: int) -> dict[str, int]:
     """Gives what is left to the name, to curves and bars, then to the detail."""
     if len(chosen) < 2:
         return {name: size + left for name, size in chosen.items()}
-    more = min(left, (_WIDEST_NAME if left > 30 else 22) - chosen["NAME"])
-    if left > 0:
-        chosen["NAME"] += max(0, more)
-        left -= max(0, more)
+    more = min(left, (_WIDEST_NAME if "DETAIL" in chosen else _NAME) - chosen["NAME"])
+    chosen["NAME"] += more
+    left -= more
     for name, size in _WIDER.items():
         if name in chosen and left >= size - chosen[name]:
             left -= size - chosen[name]
             chosen[name] = size
-    if left > _DETAIL.width:
-        chosen["DETAIL"] = left - 1
-    elif left > 0:
-        chosen["NAME"] += left
+    chosen["DETAIL" if "DETAIL" in chosen else "NAME"] += left
     return chosen
 
 
 def _placed(chosen: dict[str, int]) -> list[Placed]:
-    columns = {column.head: column for column in (*_ALL, _DETAIL)}
+    columns = {column.head: column for column in _ALL}
     placed, start = [], 0
     for head in _PLACES:
         if head in chosen:

@@ -4,57 +4,55 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.all_runs import is_run_folder, runs_of_name
+from slurmopt.runs.ownership import owner_of
 
 _RECENT = 30.0
 """Seconds for which a folder that has changed is looked at again each time: a launch makes a run's folder before it
 writes the journal, and the times of a file system are coarse."""
 
 
-@dataclass
-class _Known:
-    changed: int
-    runs: list[RunFolder]
-
-
 class Folders:
     """The runs in some folders."""
 
-    def __init__(self, places: list[Path]) -> None:
+    def __init__(self, places: list[Path], of_mine: list[Path] | None = None) -> None:
+        """`of_mine`: further folders, of which only this user's own runs count."""
         self.places = [place.absolute() for place in places]
-        self._names: dict[Path, list[Path]] = {}
+        self._of_mine = [place.absolute() for place in of_mine or []]
         self._times: dict[Path, int] = {}
-        self._known: dict[Path, _Known] = {}
+        self._names: dict[Path, list[Path]] = {}
+        self._runs: dict[Path, list[RunFolder]] = {}
+        self._found: list[RunFolder] = []
 
     def find(self) -> list[RunFolder]:
-        """All folders of runs and sweeps, those of which the name was launched last first."""
-        runs: list[RunFolder] = []
-        for place in self.places:
+        """All folders of runs and sweeps, those launched last first. The same list where nothing has changed."""
+        found: dict[Path, RunFolder] = {}
+        for place in (*self.places, *self._of_mine):
             for name in self._names_in(place):
-                runs += self._runs_in(name)
-        return sorted(runs, key=lambda run: run.path.name, reverse=True)
+                found.update({run.path: run for run in self._runs_in(name, place in self._of_mine)})
+        if found.keys() != {run.path for run in self._found}:
+            self._found = sorted(found.values(), key=lambda run: run.path.name, reverse=True)
+        return self._found
 
     def _names_in(self, place: Path) -> list[Path]:
-        changed = _changed(place)
-        if self._is_same(changed, self._times.get(place)):
-            return self._names[place]
-        self._times[place] = changed
-        self._names[place] = _subfolders(place)
+        if self._may_differ(place):
+            self._names[place] = _subfolders(place)
         return self._names[place]
 
-    def _runs_in(self, name: Path) -> list[RunFolder]:
-        changed, known = _changed(name), self._known.get(name)
-        if known is not None and self._is_same(changed, known.changed):
-            return known.runs
-        self._known[name] = _Known(changed, [] if is_run_folder(name) else runs_of_name(name))
-        return self._known[name].runs
+    def _runs_in(self, name: Path, only_mine: bool) -> list[RunFolder]:
+        if self._may_differ(name):
+            runs = [] if is_run_folder(name) else runs_of_name(name)
+            self._runs[name] = [run for run in runs if not only_mine or owner_of(run) is None]
+        return self._runs[name]
 
-    def _is_same(self, changed: int, before: int | None) -> bool:
-        return changed == before and changed < time.time_ns() - int(_RECENT * 1e9)
+    def _may_differ(self, folder: Path) -> bool:
+        """Whether it was not read yet, or has changed since or a moment ago."""
+        changed, before = _changed(folder), self._times.get(folder)
+        self._times[folder] = changed
+        return changed != before or changed > time.time_ns() - int(_RECENT * 1e9)
 
 
 def _changed(folder: Path) -> int:

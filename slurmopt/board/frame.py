@@ -126,14 +126,20 @@ def _summary(view: View, every: Sequence[Row]) -> Line:
     """`slurmopt top  3 running · 996 finished     1-20 of 999`."""
     spans: Line = [(" slurmopt top ", "title"), (" ", "")]
     for state, count in counts(every):
-        spans += [(f" {count:,} ", "bold"), (state, state_style(state)), (" ", "")]
+        spans += [(f" {count:,} ", "bold"), (f"{state} ", state_style(state))]
     if not view.rows:
         return fitted(spans, view.width)
-    chosen = " · ".join(filter(None, (f"/{clean(view.words)}" if view.words else "", "active" * view.only_active)))
-    last = min(len(view.rows), view.top + view.space)
-    place = f"{chosen}  {view.top + 1}-{last} of {len(view.rows):,} "
+    place = _place(view)
     room = view.width - len(place)
     return [*fitted(spans, room), (place, "dim")] if room > 40 else fitted(spans, view.width)
+
+
+def _place(view: View) -> str:
+    """The filter, and which of the rows are on the screen where that is not all."""
+    chosen = [f"/{clean(view.words)}" if view.words else "", "active" if view.only_active else ""]
+    if len(view.rows) > view.space:
+        chosen.append(f"{view.top + 1}-{min(len(view.rows), view.top + view.space)}/{len(view.rows):,}")
+    return "".join(f" {part} " for part in chosen if part)
 
 
 def _nothing(view: View, every: Sequence[Row]) -> str:

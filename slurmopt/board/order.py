@@ -9,6 +9,8 @@ from typing import Any
 from slurmopt.board.row import Row, rank_of
 
 _Key = Callable[[Row], Any]
+_LAST = 100
+"""After all states."""
 
 
 def _low(value: float | None) -> tuple[bool, float]:
@@ -28,7 +30,7 @@ def _newest(row: Row) -> tuple[bool, float]:
 
 
 ORDERS: dict[str, _Key] = {
-    "active": lambda row: (not row.alive, _newest(row)),
+    "active": lambda row: (rank_of(row.state) if row.alive else _LAST, _newest(row)),
     "age": _newest,
     "name": lambda row: (row.name, _newest(row)),
     "state": lambda row: (rank_of(row.state), _newest(row)),

@@ -1,227 +1,147 @@
 """Makes the rows of the board from the folders of runs and sweeps, and keeps them up to date.
 
-A run that has ended is read once; later its journal is only looked at, for somebody may retry it. A run under way is
-read again when its journal or heartbeat has changed, or Slurm's answer; one that is not on the screen less often.
+A run that has ended is read once; later only its journal's time is looked at, for somebody may retry it. A run under
+way is read again when its journal or heartbeat has changed, or Slurm's answer; one that is not on the screen less
+often.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from slurmopt.board.folders import Folders
-from slurmopt.board.gpu_use import GpuUse
+from slurmopt.board.kept import Kept
 from slurmopt.board.of_status import run_row
 from slurmopt.board.row import GONE, Row
+from slurmopt.board.sweep_reading import SweepReading
 from slurmopt.errors import one_line
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.sweep_layout import is_sweep
-from slurmopt.runs.status.query import Status, ask_slurm, in_slurm, judged, with_unlisted_jobs
+from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep
+from slurmopt.runs.status.query import Status, ask_slurm, judged, with_unlisted_jobs
 from slurmopt.runs.status.state import Slurm
 
 _SLURM_EVERY = 15.0
-_HIDDEN_EVERY, _SILENT_EVERY = 15.0, 30.0
-"""Seconds after which a run under way is read again: one that is not on the screen; one of which nothing changes."""
+"""Seconds for which squeue's answer is used; it is shared with all other commands of this user."""
 _SLICE = 20
 """So many looks until each ended run that is not on the screen was looked at."""
 _BATCH = 100
-_CURVE = 64
-_NOT_ASKED = "not asked yet"
-
-
-@dataclass
-class _Kept:
-    """What is known of one folder between two looks."""
-
-    folder: RunFolder
-    signature: tuple[int, ...] = ()
-    judged: float = 0.0
-    """When, by the monotonic clock."""
-    asked: float = -1.0
-    """When the Slurm that it was judged by was asked."""
-    attempt: int | None = None
-    ended: bool = False
-    in_slurm: bool = False
-    job: str = ""
-    curve: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_CURVE))
-    """Step and value of the shown metric."""
-    gpu: GpuUse | None = None
+"""Runs that are read between two pictures."""
+_NOT_ASKED = "it was not asked yet"
+_VANISHED = "its folder was removed or renamed"
 
 
 class Reading:
     """The rows of all runs and sweeps in some folders."""
 
-    def __init__(self, places: list[Path]) -> None:
-        self.folders = Folders(places)
+    def __init__(self, folders: Folders) -> None:
         self.rows: dict[Path, Row] = {}
         self.problem = ""
         """Why Slurm could not be asked."""
-        self._kept: dict[Path, _Kept] = {}
+        self._folders = folders
+        self._found: list[RunFolder] = []
+        self._runs: dict[Path, Kept] = {}
         self._sweeps: dict[Path, SweepReading] = {}
         self._slurm = Slurm(problem=_NOT_ASKED)
-        self._asked = float("-inf")
+        self._asked_at = float("-inf")
         self._looks = 0
 
     def first(self, count: int) -> None:
         """Finds all runs, and reads the newest of them without asking Slurm: for a first picture at once."""
         self._find()
-        newest = [path for path in self.rows if path in self._kept][:count]
-        self._judge(newest)
+        for path in list(self._runs)[:count]:
+            self._read(path)
 
     def look(self, shown: Collection[Path]) -> Iterator[bool]:
         """Brings the rows up to date, those on the screen first; yields after each batch whether rows have changed."""
-        before = dict(self.rows)
         self._looks += 1
-        self._find()
-        self._ask_slurm()
-        due = [path for path in self._kept if self._is_due(path, path in shown)]
-        due.sort(key=lambda path: path not in shown)
+        yield self._find()
+        due = self._due(shown)
+        if self._ask_slurm():
+            due = self._due(shown)
         for at in range(0, len(due), _BATCH):
-            self._judge(due[at : at + _BATCH])
-            yield True
-        for path, sweep in self._sweeps.items():
+            yield any([self._read(path) for path in due[at : at + _BATCH]])
+        if self._ask_slurm():  # now it is known whether any run is in Slurm
+            yield any([self._read(path) for path, kept in list(self._runs.items()) if kept.in_slurm])
+        for path, sweep in list(self._sweeps.items()):
             if sweep.is_due():
-                self.rows[path] = sweep.read()
-                yield True
-        if due and self._asked == float("-inf"):
-            self._ask_slurm()  # now it is known whether any run is in Slurm
-            self._judge([path for path in due if self._kept[path].in_slurm])
-        yield self.rows != before
+                yield self._take(path, sweep.read())
 
-    def _find(self) -> None:
-        runs = self.folders.find()
-        for run in runs:
+    def _find(self) -> bool:
+        """Takes new folders, and says which are gone. False where there is nothing new."""
+        found = self._folders.find()
+        if found is self._found:
+            return False
+        for run in found:
             row = self.rows.get(run.path)
             if row is None or row.state == GONE:
                 self._add(run)
-        found = {run.path for run in runs}
-        for path in [path for path in self.rows if path not in found]:
+        paths = {run.path for run in found}
+        for path in [path for path in self.rows if path not in paths]:
             self._lose(path)
+        self._found = found
+        return True
 
     def _add(self, run: RunFolder) -> None:
-        of_sweep = is_sweep(run.path)
-        self.rows[run.path] = Row(run.path, run.path.parent.name, run.path.name, of_sweep, read=False)
+        path, of_sweep = run.path, is_sweep(run.path)
+        self.rows[path] = Row(path, path.parent.name, path.name, of_sweep, read=False)
         if of_sweep:
-            self._sweeps[run.path] = SweepReading(run.path)
+            self._sweeps[path] = SweepReading(SweepFolder(path))
         else:
-            self._kept[run.path] = _Kept(run)
+            self._runs[path] = Kept(run)
 
-    def _lose(self, path: Path) -> None:
+    def _lose(self, path: Path) -> bool:
         """Its row stays, and says so."""
-        if self.rows[path].state != GONE:
-            why = "its folder was removed or renamed"
-            self.rows[path] = replace(self.rows[path], state=GONE, detail=why, left=None, gpu=(), read=True)
-        self._kept.pop(path, None)
+        self._runs.pop(path, None)
         self._sweeps.pop(path, None)
+        row = self.rows[path]
+        return self._take(path, replace(row, state=GONE, detail=_VANISHED, left=None, rate=None, gpu=(), read=True))
 
-    def _ask_slurm(self) -> None:
-        """Asks for squeue's answer, which all commands of this user share, where a run may be in Slurm."""
-        waiting = [kept for kept in self._kept.values() if kept.in_slurm and not kept.ended]
-        if not any(kept.in_slurm for kept in self._kept.values()):
+    def _due(self, shown: Collection[Path]) -> list[Path]:
+        """The runs to read, those on the screen first."""
+        asked = self._slurm.asked
+        first = [path for path in shown if path in self._runs and self._runs[path].is_due(True, asked)]
+        later = [
+            path
+            for number, (path, kept) in enumerate(self._runs.items())
+            if (not kept.ended or number % _SLICE == self._looks % _SLICE)
+            and path not in shown
+            and kept.is_due(False, asked)
+        ]
+        return first + later
+
+    def _ask_slurm(self) -> bool:
+        """Asks for squeue's answer where a run may be in Slurm, and the last answer is old. Whether it was asked."""
+        jobs = [kept.job for kept in self._runs.values() if kept.in_slurm and not kept.ended and kept.job]
+        if not any(kept.in_slurm for kept in self._runs.values()):
             self.problem = ""
-            return
-        if time.monotonic() - self._asked < _SLURM_EVERY:
-            return
-        slurm = with_unlisted_jobs(ask_slurm(fresh=False), [kept.job for kept in waiting if kept.job], fresh=False)
-        self._slurm, self._asked = slurm, time.monotonic()
-        self.problem = one_line(slurm.problem or "")
+            return False
+        if time.monotonic() - self._asked_at < _SLURM_EVERY:
+            return False
+        self._slurm = with_unlisted_jobs(ask_slurm(fresh=False), jobs, fresh=False)
+        self._asked_at = time.monotonic()
+        self.problem = one_line(self._slurm.problem or "")
+        return True
 
-    def _is_due(self, path: Path, is_shown: bool) -> bool:
-        kept, now = self._kept[path], time.monotonic()
-        if not kept.signature:
-            return True
-        if kept.ended:
-            is_looked_at = is_shown or hash(path) % _SLICE == self._looks % _SLICE
-            return is_looked_at and _signature(kept) != kept.signature
-        if not is_shown:
-            return now - kept.judged > _HIDDEN_EVERY
-        if kept.asked != self._slurm.asked or now - kept.judged > _SILENT_EVERY:
-            return True
-        return _signature(kept) != kept.signature
-
-    def _judge(self, paths: list[Path]) -> None:
-        """Reads runs, and makes their rows."""
-        for path in paths:
-            kept = self._kept[path]
-            kept.signature = _signature(kept)  # before it is read: what changes meanwhile is read the next time
-            (status,) = judged([kept.folder], self._slurm, details=True)
-            self._take(path, kept, status)
-
-    def _take(self, path: Path, kept: _Kept, status: Status) -> None:
-        journal = status.journal
-        attempt = journal.attempt.number if journal.attempt else None
-        if attempt != kept.attempt:
-            kept.attempt, kept.gpu = attempt, None
-            kept.signature = _signature(kept)
-        kept.judged, kept.asked = time.monotonic(), self._slurm.asked
-        kept.ended = journal.ended is not None and not journal.may_return
-        kept.in_slurm, kept.job = in_slurm(journal), journal.job or ""
+    def _read(self, path: Path) -> bool:
+        """Reads a run, and makes its row. Whether the row has changed."""
+        kept = self._runs[path]
+        kept.signature = kept.stamps()  # before it is read: what changes meanwhile is read the next time
+        (status,) = judged([kept.folder], self._slurm, details=True)
         if not os.path.lexists(kept.folder.events):
             return self._lose(path)
-        row = run_row(status, kept.curve, self._use(kept, status))
-        if self._slurm.problem == _NOT_ASKED and row.state == "unknown" and not journal.problem:
-            row = replace(row, state=self.rows[path].state, detail="")
+        kept.take(status, self._slurm.asked)
+        return self._take(path, self._row(path, kept, status))
+
+    def _row(self, path: Path, kept: Kept, status: Status) -> Row:
+        row = run_row(status, kept.curve, kept.gpu_use(status))
+        is_open = self._slurm.problem == _NOT_ASKED and row.state == "unknown" and not status.journal.problem
+        return replace(row, state=self.rows[path].state, detail="") if is_open else row
+
+    def _take(self, path: Path, row: Row) -> bool:
+        has_changed = self.rows[path] != row
         self.rows[path] = row
-
-    def _use(self, kept: _Kept, status: Status) -> tuple[float | None, ...]:
-        """How busy the GPUs of a running attempt are."""
-        if kept.attempt is None or not status.alive:
-            return ()
-        if kept.gpu is None:
-            kept.gpu = GpuUse(kept.folder, kept.attempt)
-        return kept.gpu.values()
-
-
-def _signature(kept: _Kept) -> tuple[int, ...]:
-    """Changes where the journal or the heartbeat does."""
-    of_journal = _stamp(kept.folder.events)
-    if kept.ended or kept.attempt is None:
-        return of_journal
-    beat = kept.folder.heartbeat(kept.attempt, 0)
-    return of_journal + (_stamp(beat) or _stamp(beat.parent))
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    try:
-        facts = os.stat(path)
-    except OSError:
-        return ()
-    return facts.st_mtime_ns, facts.st_size, facts.st_ino
-
-
-class SweepReading:
-    """Makes the row of one sweep. Reading one of 100,000 points takes long, and is done more seldom."""
-
-    _EVERY, _PATIENCE = 5.0, 30.0
-
-    def __init__(self, path: Path) -> None:
-        from slurmopt.run_folder.sweep_layout import SweepFolder
-
-        self._sweep = SweepFolder(path)
-        self._due = float("-inf")
-        self._signature: tuple[int, ...] = ()
-        self._alive = True
-
-    def is_due(self) -> bool:
-        """Whether it has not ended or has changed, and the last look was long enough ago."""
-        return time.monotonic() >= self._due and (self._alive or self._signature != self._stamps())
-
-    def read(self) -> Row:
-        """The row; one that cannot be read says why."""
-        from slurmopt.board.of_status import sweep_row
-
-        began, self._signature = time.monotonic(), self._stamps()
-        row = sweep_row(self._sweep)
-        took = time.monotonic() - began
-        self._alive = row.alive or row.state in ("unknown", "unsubmitted")
-        self._due = time.monotonic() + max(self._EVERY, self._PATIENCE * took)
-        return row
-
-    def _stamps(self) -> tuple[int, ...]:
-        sweep = self._sweep
-        files = (sweep.events, sweep.sweep_file, sweep.points, sweep.path)
-        return tuple(number for path in files for number in _stamp(path))
+        return has_changed

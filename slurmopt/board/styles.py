@@ -8,9 +8,9 @@ from functools import lru_cache
 from rich.style import Style
 
 _NAMED = {
-    "selected": "black on cyan",
+    "selected": "reverse",
     "head": "bold underline",
-    "title": "bold black on cyan",
+    "title": "bold cyan reverse",
     "key": "bold cyan",
     "prompt": "bold",
 }

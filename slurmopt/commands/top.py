@@ -9,6 +9,7 @@ from pathlib import Path
 
 from slurmopt.errors import InputError, RunError
 from slurmopt.runs import options
+from slurmopt.runs.elsewhere import other_folders
 from slurmopt.runs.unreadable_folders import closed_folder, permission_denied
 
 _SHORTEST, _LONGEST = 0.5, 3600.0
@@ -19,11 +20,13 @@ def main(argv: list[str]) -> int:
     """Runs the command and returns its exit status."""
     args = parser().parse_args(argv)
     _check_terminal()
-    places = _places(args.folder)
+    _check_folder(args.folder)
+    from slurmopt.board.folders import Folders
     from slurmopt.board.reading import Reading
 
     size = os.get_terminal_size(sys.stdin.fileno())
-    reading = Reading(places)
+    others = other_folders(args.folder) if isinstance(args.folder, options.DefaultFolder) else []
+    reading = Reading(Folders([args.folder], others))
     reading.first(size.lines)
     colours = not os.environ.pop("NO_COLOR", "")
     from slurmopt.board.app import run  # imports Textual
@@ -66,10 +69,9 @@ def _check_terminal() -> None:
         raise InputError(f"slurmopt top cannot draw on the terminal TERM={terminal or 'unset'}; {instead}")
 
 
-def _places(folder: Path) -> list[Path]:
-    """The folders of runs. RunError where it cannot be read."""
+def _check_folder(folder: Path) -> None:
+    """RunError where it cannot be read."""
     if folder.exists() and not folder.is_dir():
         raise RunError(f"--folder {str(folder)!r} is a file; valid: the folder of your runs")
     if (closed := closed_folder(folder.absolute())) is not None:
         raise RunError(permission_denied(closed))
-    return [folder]
