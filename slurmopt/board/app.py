@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 
 from textual.app import App
 from textual.binding import Binding
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 
 from slurmopt.board.board_screen import BoardScreen
 from slurmopt.board.child import Child
+from slurmopt.board.first_picture import ALTERNATE, TERMINATED
 from slurmopt.board.frame import View
 from slurmopt.board.looking import Looking
 from slurmopt.board.reading import Reading
 from slurmopt.board.row import Row
 
-INTERRUPTED, TERMINATED = 130, 143
+INTERRUPTED = 130
 
 
 class Board(App[int]):
@@ -32,8 +34,10 @@ class Board(App[int]):
         Binding("ctrl+z", "suspend_process", show=False),
     ]
 
-    def __init__(self, reading: Reading, every: float, view: View, colours: bool) -> None:
-        super().__init__(ansi_color=True)
+    def __init__(
+        self, reading: Reading, every: float, view: View, colours: bool, driver: type[Driver] | None = None
+    ) -> None:
+        super().__init__(ansi_color=True, driver_class=driver)
         self.reading = reading
         self.looking = Looking(reading, every, self._changed)
         self.screen_of_runs = BoardScreen(self, view, colours)
@@ -83,8 +87,21 @@ class Board(App[int]):
         self.looking.end()
 
 
-def run(reading: Reading, every: float, size: os.terminal_size, colours: bool) -> int:
+class _Driver(LinuxDriver):
+    """Does not clear the first picture, which is on the alternate screen already."""
+
+    _is_there = True
+
+    def write(self, data: str) -> None:
+        """Writes to the terminal."""
+        if data == ALTERNATE and self._is_there:
+            self._is_there = False
+        else:
+            super().write(data)
+
+
+def run(reading: Reading, every: float, view: View, colours: bool) -> int:
     """Shows the board until the user leaves it. Returns the exit status."""
-    app = Board(reading, every, View(size.columns, size.lines), colours)
+    app = Board(reading, every, view, colours, _Driver)
     status = app.run()
     return app.return_code or 0 if status is None else status

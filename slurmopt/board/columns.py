@@ -164,7 +164,7 @@ def _elapsed(row: Row, now: float) -> str:
 
 
 _ALL = (
-    Column("NAME", 12, _name, "name"),
+    Column("NAME", 10, _name, "name"),
     Column("STATE", 9, _state, "state"),
     Column("DONE", 9, _done, "done"),
     Column("LEFT", 6, _plain(_left), "left", right=True),
@@ -203,8 +203,8 @@ class Placed:
     width: int
 
 
-def layout(width: int, with_gpu: bool) -> list[Placed]:
-    """The columns that fit, with their places."""
+def layout(width: int, name: int, with_gpu: bool) -> list[Placed]:
+    """The columns that fit, with their places. `name`: characters of the longest name."""
     chosen = dict[str, int]()
     left = width + 1  # there is no blank behind the last one
     for column in _ALL:
@@ -215,20 +215,20 @@ def layout(width: int, with_gpu: bool) -> list[Placed]:
             break
         chosen[column.head] = column.width
         left -= column.width + 1
-    return _placed(_widened(chosen, left))
+    return _placed(_widened(chosen, left, name))
 
 
-def _widened(chosen: dict[str, int], left: int) -> dict[str, int]:
+def _widened(chosen: dict[str, int], left: int, name: int) -> dict[str, int]:
     """Gives what is left to the name, to curves and bars, then to the detail."""
     if len(chosen) < 2:
         return {name: size + left for name, size in chosen.items()}
-    more = min(left, (_WIDEST_NAME if "DETAIL" in chosen else _NAME) - chosen["NAME"])
+    more = min(left, max(_NAME, min(_WIDEST_NAME, name + 2)) - chosen["NAME"])
     chosen["NAME"] += more
     left -= more
-    for name, size in _WIDER.items():
-        if name in chosen and left >= size - chosen[name]:
-            left -= size - chosen[name]
-            chosen[name] = size
+    for head, size in _WIDER.items():
+        if head in chosen and left >= size - chosen[head]:
+            left -= size - chosen[head]
+            chosen[head] = size
     chosen["DETAIL" if "DETAIL" in chosen else "NAME"] += left
     return chosen
 

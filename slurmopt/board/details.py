@@ -35,7 +35,8 @@ def _of_run(row: Row) -> Text:
         lines += [("ERROR", "bold red"), *_text(report(status, None)), ("", "")]
     head, *rest = page(status).split("\n")
     lines += [(head, f"bold {state_style(status.state)}"), *_text("\n".join(rest)), *_metrics(row)]
-    return [*lines, ("", ""), ("ATTEMPTS", "bold"), *_text(history_view.page(history(run)))]
+    _, _, attempts = history_view.page(history(run)).partition("\n\n")
+    return [*lines, ("", ""), ("ATTEMPTS", "bold"), *_text(attempts)]
 
 
 def _metrics(row: Row) -> Text:

@@ -91,7 +91,8 @@ class View:
 
     @property
     def columns(self) -> list[Placed]:
-        return layout(self.width, any(row.gpu for row in self.rows[:500]))
+        longest = max((len(row.name) for row in self.rows), default=0)
+        return layout(self.width, longest, any(row.gpu for row in self.rows))
 
 
 def frame(view: View, every: Sequence[Row], now: float) -> list[Line]:

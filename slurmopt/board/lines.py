@@ -20,11 +20,11 @@ class Lines(Widget, can_focus=True):
     def __init__(self, colours: bool) -> None:
         super().__init__()
         self._colours = colours
-        self._lines: list[Line] = []
+        self.lines: list[Line] = []
 
     def show(self, lines: list[Line]) -> None:
         """Shows these lines."""
-        before, self._lines = self._lines, lines
+        before, self.lines = self.lines, lines
         if len(before) != len(lines):
             self.refresh()
             return
@@ -36,6 +36,6 @@ class Lines(Widget, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """One line, for Textual."""
         width = self.size.width
-        line = self._lines[y] if y < len(self._lines) else []
+        line = self.lines[y] if y < len(self.lines) else []
         segments = [Segment(text, style(words, self._colours)) for text, words in line if text]
         return Strip(segments).adjust_cell_length(width, style("", self._colours))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 
 from slurmopt.board.columns import Line, clean, fitted
 
+_LABEL = re.compile(r" *(?:[a-z]+ {2,}|[A-Z][a-z]{2} \d+ [\d:]{5,8} +)?")
+"""What stands before the text of a line: blanks, a label such as `folder`, a time."""
 _MOST = 20_000
 """Lines that are kept, the newest."""
 
@@ -66,9 +70,13 @@ class Pages:
 
 
 def _parts(text: str, width: int) -> list[str]:
-    """The line in pieces of the terminal's width."""
+    """The line in pieces of the terminal's width; the later ones are indented as what the first one says."""
     if len(text) * 2 <= width or (text.isascii() and len(text) <= width):
         return [text]
+    match = _LABEL.match(text)
+    indent = len(match[0]) if match is not None and len(match[0]) < width / 3 else 0
+    if text.isascii():
+        return textwrap.wrap(text, max(2, width), subsequent_indent=" " * indent, break_on_hyphens=False) or [""]
     from rich.cells import chop_cells
 
     return chop_cells(text, max(2, width)) or [""]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 
 from slurmopt.errors import InputError, RunError
@@ -21,17 +22,25 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     _check_terminal()
     _check_folder(args.folder)
+    return _show(args)
+
+
+def _show(args: argparse.Namespace) -> int:
+    from slurmopt.board.first_picture import first_picture
     from slurmopt.board.folders import Folders
+    from slurmopt.board.frame import View, frame
     from slurmopt.board.reading import Reading
 
-    size = os.get_terminal_size(sys.stdin.fileno())
     others = other_folders(args.folder) if isinstance(args.folder, options.DefaultFolder) else []
-    reading = Reading(Folders([args.folder], others))
-    reading.first(size.lines)
+    columns, lines = os.get_terminal_size(sys.stdin.fileno())
+    reading, view = Reading(Folders([args.folder], others)), View(columns, lines)
+    reading.first(view.space)
+    view.take(list(reading.rows.values()))
     colours = not os.environ.pop("NO_COLOR", "")
-    from slurmopt.board.app import run  # imports Textual
+    with first_picture(frame(view, list(reading.rows.values()), time.time()), colours):
+        from slurmopt.board.app import run  # imports Textual
 
-    return run(reading, args.refresh, size, colours)
+        return run(reading, args.refresh, view, colours)
 
 
 def parser() -> argparse.ArgumentParser:
