@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import Callable
 
 from textual.app import App
 from textual.binding import Binding
@@ -39,7 +40,8 @@ class Board(App[int]):
     ) -> None:
         super().__init__(ansi_color=True, driver_class=driver)
         self.reading = reading
-        self.looking = Looking(reading, every, self._changed)
+        self.looking = Looking(reading, every, self._changed, self._failed)
+        self.failure: Exception | None = None
         self.screen_of_runs = BoardScreen(self, view, colours)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changes: set[asyncio.Task[None]] = set()
@@ -55,9 +57,17 @@ class Board(App[int]):
 
     def _changed(self) -> None:
         """Called in the thread that looks."""
+        self._call_soon(self._draw)
+
+    def _failed(self, error: Exception) -> None:
+        """Called in the thread that looks, which ends."""
+        self.failure = error
+        self._call_soon(self.exit)
+
+    def _call_soon(self, work: Callable[[], None]) -> None:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                self._loop.call_soon_threadsafe(self._draw)
+                self._loop.call_soon_threadsafe(work)
 
     def _draw(self) -> None:
         if self.is_running and self.screen is self.screen_of_runs:
@@ -71,7 +81,10 @@ class Board(App[int]):
 
     async def _change(self, command: str, row: Row) -> None:
         said: list[str] = []
-        await Child(command, row.path).run(said.extend)
+        try:
+            await Child(command, row.path).run(said.extend)
+        except OSError as error:
+            said = [f"error: {command} cannot be started: {error}"]
         lines = [line.removeprefix("slurmopt: ") for line in said if line.strip()]
         errors = [line for line in lines if line.startswith("error: ")]
         self.screen_of_runs.view.message = (errors or lines or [f"{command} {row.label}: done"])[-1]
@@ -104,4 +117,6 @@ def run(reading: Reading, every: float, view: View, colours: bool) -> int:
     """Shows the board until the user leaves it. Returns the exit status."""
     app = Board(reading, every, view, colours, _Driver)
     status = app.run()
+    if app.failure is not None:
+        raise app.failure
     return app.return_code or 0 if status is None else status

@@ -27,9 +27,10 @@ def first_picture(lines: list[Line], colours: bool) -> Iterator[None]:
     Keys that are pressed meanwhile wait, and are not shown."""
     before = _terminal()
     signal.signal(signal.SIGTERM, _terminated)
-    _write(f"{ALTERNATE}{HIDE_CURSOR}{_NO_WRAP}{_drawn(lines, colours)}{_WRAP}")
+    picture = f"{ALTERNATE}{HIDE_CURSOR}{_NO_WRAP}{_drawn(lines, colours)}{_WRAP}"
     try:
         _quiet(before)
+        _write(picture)
         yield
     finally:
         _write(_LEAVE)

@@ -18,10 +18,13 @@ _LONGEST = 60.0
 class Looking(threading.Thread):
     """The thread. It never ends by itself, and does not hold up the end of the program."""
 
-    def __init__(self, reading: Reading, every: float, changed: Callable[[], None]) -> None:
-        """`every`: seconds between two looks, at least. `changed` is called in the thread after each piece of news."""
+    def __init__(
+        self, reading: Reading, every: float, changed: Callable[[], None], failed: Callable[[Exception], None]
+    ) -> None:
+        """`every`: seconds between two looks, at least. In the thread, `changed` is called after each piece of news, and
+        `failed` with an error that ends it."""
         super().__init__(name="slurmopt-board", daemon=True)
-        self._reading, self._every, self._changed = reading, every, changed
+        self._reading, self._every, self._changed, self._failed = reading, every, changed, failed
         self._wake = threading.Event()
         self._shown: Collection[Path] = ()
         self._over = False
@@ -41,11 +44,18 @@ class Looking(threading.Thread):
 
     def run(self) -> None:
         """Looks until `end`."""
-        while not self._over:
-            self._wake.clear()
-            began = time.thread_time()
-            for has_changed in self._reading.look(self._shown):
-                if has_changed and not self._over:
-                    self._changed()
-            took = time.thread_time() - began
-            self._wake.wait(min(_LONGEST, max(self._every, _SHARE * took)))
+        try:
+            while not self._over:
+                self._wake.clear()
+                self._wake.wait(min(_LONGEST, max(self._every, _SHARE * self._look())))
+        except Exception as error:  # noqa: BLE001 - the program shows it and ends
+            self._failed(error)
+
+    def _look(self) -> float:
+        """Looks once; returns the seconds of CPU time that it took."""
+        began, told = time.thread_time(), self._reading.problem
+        for has_changed in self._reading.look(self._shown):
+            if (has_changed or self._reading.problem != told) and not self._over:
+                told = self._reading.problem
+                self._changed()
+        return time.thread_time() - began

@@ -2,51 +2,60 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from slurmopt.board.row import Row, rank_of
 
-_Key = Callable[[Row], Any]
 _LAST = 100
 """After all states."""
 
 
-def _low(value: float | None) -> tuple[bool, float]:
-    """Small values first, missing ones last."""
-    missing = value is None or math.isnan(value)
-    return missing, 0.0 if value is None or missing else value
+@dataclass(frozen=True)
+class Order:
+    """An order of rows. Rows without a value are last in both directions."""
+
+    value: Callable[[Row], Any]
+    falls: bool = False
+    """Large values first."""
 
 
-def _high(value: float | None) -> tuple[bool, float]:
-    """Large values first, missing ones last."""
-    missing, known = _low(value)
-    return missing, -known
+def _created(row: Row) -> float | None:
+    return row.created
 
 
-def _newest(row: Row) -> tuple[bool, float]:
-    return _high(row.created)
+def _last_gpu(row: Row) -> float | None:
+    return row.gpu[-1] if row.gpu else None
 
 
-ORDERS: dict[str, _Key] = {
-    "active": lambda row: (rank_of(row.state) if row.alive else _LAST, _newest(row)),
-    "age": _newest,
-    "name": lambda row: (row.name, _newest(row)),
-    "state": lambda row: (rank_of(row.state), _newest(row)),
-    "done": lambda row: _high(row.share),
-    "left": lambda row: _low(row.left),
-    "metric": lambda row: _low(row.metric[1] if row.metric else None),
-    "rate": lambda row: _high(row.rate),
-    "gpu": lambda row: _low(row.gpu[-1] if row.gpu else None),
+ORDERS: dict[str, Order] = {
+    "active": Order(lambda row: rank_of(row.state) if row.alive else _LAST),
+    "age": Order(_created, falls=True),
+    "name": Order(lambda row: row.name),
+    "state": Order(lambda row: rank_of(row.state)),
+    "done": Order(lambda row: row.share, falls=True),
+    "left": Order(lambda row: row.left),
+    "metric": Order(lambda row: row.metric[1] if row.metric else None),
+    "rate": Order(lambda row: row.rate, falls=True),
+    "gpu": Order(_last_gpu),
 }
-"""The word of an order → the key of a row in it. `active`: what is under way, then the rest, each newest first."""
+"""The word of an order → the order. `active`: what is under way, then the rest."""
 
 
 def ordered(rows: Iterable[Row], order: str, backwards: bool = False) -> list[Row]:
-    """The rows in that order; rows with the same key stay newest first."""
+    """The rows in that order; those with the same value are newest first."""
     by_id = sorted(rows, key=lambda row: row.id, reverse=True)
-    return sorted(by_id, key=ORDERS[order], reverse=backwards)
+    newest = sorted(by_id, key=lambda row: row.created or 0.0, reverse=True)
+    chosen = ORDERS[order]
+    known = [(value, row) for row in newest if _is_known(value := chosen.value(row))]
+    has = {row.path for _, row in known}
+    known.sort(key=lambda pair: pair[0], reverse=chosen.falls != backwards)
+    return [*(row for _, row in known), *(row for row in newest if row.path not in has)]
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and value == value  # not nan
 
 
 def matching(rows: Iterable[Row], words: str) -> list[Row]:

@@ -75,8 +75,10 @@ def _parts(text: str, width: int) -> list[str]:
         return [text]
     match = _LABEL.match(text)
     indent = len(match[0]) if match is not None and len(match[0]) < width / 3 else 0
-    if text.isascii():
-        return textwrap.wrap(text, max(2, width), subsequent_indent=" " * indent, break_on_hyphens=False) or [""]
+    has_room = max(map(len, text.split()), default=0) <= width - indent
+    if has_room and text.isascii():
+        return textwrap.wrap(text, width, subsequent_indent=" " * indent, break_on_hyphens=False) or [""]
     from rich.cells import chop_cells
 
-    return chop_cells(text, max(2, width)) or [""]
+    first, *rest = chop_cells(text, max(2, width)) or [""]
+    return [first, *(" " * indent + part for part in chop_cells("".join(rest), max(2, width - indent)))]

@@ -130,7 +130,11 @@ class Reading:
         """Reads a run, and makes its row. Whether the row has changed."""
         kept = self._runs[path]
         kept.signature = kept.stamps()  # before it is read: what changes meanwhile is read the next time
-        (status,) = judged([kept.folder], self._slurm, details=True)
+        try:
+            (status,) = judged([kept.folder], self._slurm, details=True)
+        except (OSError, RecursionError) as error:
+            unknown = replace(self.rows[path], state="unknown", detail=one_line(str(error)), read=True)
+            return self._take(path, unknown)
         if not os.path.lexists(kept.folder.events):
             return self._lose(path)
         kept.take(status, self._slurm.asked)

@@ -39,11 +39,18 @@ class TextScreen(Screen[None]):
 
     async def _read(self) -> None:
         if isinstance(self._source, Child):
-            status = await self._source.run(lambda lines: self._add([(line, "") for line in lines]))
-            self.pages.note = "" if status == 0 else f"exit status {status}"
+            await self._read_child(self._source)
         else:
             self._add(await in_thread(self._source))
         self._draw()
+
+    async def _read_child(self, child: Child) -> None:
+        try:
+            status = await child.run(lambda lines: self._add([(line, "") for line in lines]))
+        except OSError as error:
+            self.pages.note = f"cannot be started: {error}"
+            return
+        self.pages.note = "" if status == 0 else f"exit status {status}"
 
     def _add(self, lines: Text) -> None:
         self.pages.add(lines)

@@ -40,10 +40,10 @@ class BoardRun:
             journal.write(json.dumps({"time": round(self._launched + after, 3), "event": word, **fields}) + "\n")
         return self
 
-    def submitted(self, job: str) -> BoardRun:
+    def submitted(self, job: str, after: float = 1.0) -> BoardRun:
         self.job = job
-        self.event(0.5, "submitting", token=f"slurmopt:{job}", backend="sbatch")
-        return self.event(1, "submitted", token=f"slurmopt:{job}", backend="sbatch", job=job)
+        self.event(after - 0.5, "submitting", token=f"slurmopt:{job}", backend="sbatch")
+        return self.event(after, "submitted", token=f"slurmopt:{job}", backend="sbatch", job=job)
 
     def attempt(self, after: float = 60.0, number: int = 0, nodes: str = "node1", log: str = "") -> BoardRun:
         self.folder.attempt_logs(number).mkdir(parents=True)
