@@ -43,15 +43,15 @@ class Board(App[int]):
         self.looking = Looking(reading, every, self._changed, self._failed)
         self.failure: Exception | None = None
         self.screen_of_runs = BoardScreen(self, view, colours)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._events: asyncio.AbstractEventLoop | None = None
         self._changes: set[asyncio.Task[None]] = set()
 
     def on_mount(self) -> None:
         """Shows what is known, and begins to look."""
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_signal_handler(signal.SIGTERM, self.exit, TERMINATED)
-        self._loop.add_signal_handler(signal.SIGHUP, self.exit, TERMINATED)
-        self._loop.add_signal_handler(signal.SIGINT, self.exit, INTERRUPTED)
+        self._events = asyncio.get_running_loop()
+        self._events.add_signal_handler(signal.SIGTERM, self.exit, TERMINATED)
+        self._events.add_signal_handler(signal.SIGHUP, self.exit, TERMINATED)
+        self._events.add_signal_handler(signal.SIGINT, self.exit, INTERRUPTED)
         self.push_screen(self.screen_of_runs)
         self.looking.start()
 
@@ -65,9 +65,9 @@ class Board(App[int]):
         self._call_soon(self.exit)
 
     def _call_soon(self, work: Callable[[], None]) -> None:
-        if self._loop is not None:
+        if self._events is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                self._loop.call_soon_threadsafe(work)
+                self._events.call_soon_threadsafe(work)
 
     def _draw(self) -> None:
         if self.is_running and self.screen is self.screen_of_runs:

@@ -27,7 +27,7 @@ class TextScreen(Screen[None]):
         self.pages = pages
         self._source = source
         self._view = Lines(colours)
-        self._task: asyncio.Task[None] | None = None
+        self._reader: asyncio.Task[None] | None = None
 
     def compose(self) -> ComposeResult:
         """The one widget."""
@@ -35,7 +35,7 @@ class TextScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Begins to read."""
-        self._task = asyncio.create_task(self._read())
+        self._reader = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         if isinstance(self._source, Child):
@@ -96,5 +96,5 @@ class TextScreen(Screen[None]):
         """Ends the command."""
         if isinstance(self._source, Child):
             self._source.stop()
-        if self._task is not None:
-            self._task.cancel()
+        if self._reader is not None:
+            self._reader.cancel()

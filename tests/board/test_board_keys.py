@@ -42,7 +42,8 @@ def test_filter_sort_and_active(runs: board_runs.Board, drive: Drive) -> None:
         await board.until("9 finished")
         await board.press("slash", *"resnet")
         assert board.lines[-1] == " /resnet▏"
-        assert [line.split()[0] for line in board.lines[2:5]] == ["resnet50-baseline", "resnet50-lr-0.1", "resnet50-lr-0.3"]
+        names = [line.split()[0] for line in board.lines[2:5]]
+        assert names == ["resnet50-baseline", "resnet50-lr-0.1", "resnet50-lr-0.3"]
         await board.press("enter")
         assert "/resnet" in board.lines[0]
         await board.press("slash", "backspace", *"tx")
@@ -65,7 +66,7 @@ def test_details_show_the_error_first_then_the_attempts(runs: board_runs.Board, 
         await board.press("slash", *"clip", "enter", "enter")
         await board.until("ATTEMPTS")
         assert board.lines[1] == "ERROR"
-        assert "RuntimeError: shape '[64, 512]' is invalid" in board.lines[2]
+        assert "RuntimeError: shape '[64, 512]' is" in board.lines[2]
         assert board.text.index("logits = model(image, text)") < board.text.index("ATTEMPTS")
         await board.press("escape")
         assert "slurmopt top" in board.lines[0]
@@ -152,8 +153,9 @@ def test_cancel_stops_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     conf.mkdir(parents=True)
     (conf / "long.yaml").write_text("# @package _global_\ntask: {command: sleep 600}\nresources: {time: 60}\n")
     monkeypatch.chdir(tmp_path)
-    words = ["launch", "+experiment=long", "launch.backend=local", "launch.name=long"]
-    subprocess.run([sys.executable, "-m", "slurmopt", *words], check=True, capture_output=True)
+    slurmopt = [sys.executable, "-m", "slurmopt"]
+    words = ["launch", "+experiment=long", "launch.backend=local", "launch.name=long", "launch.wait=false"]
+    subprocess.run([*slurmopt, *words], check=True, stdout=subprocess.DEVNULL)
 
     async def steps(board: Driven) -> None:
         await board.until(lambda board: "running" in board.row("long"))
@@ -161,7 +163,10 @@ def test_cancel_stops_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         await board.until(lambda board: "is cancelled" in board.lines[-2])
         await board.until(lambda board: "cancelled" in board.row("long"))
 
-    drive(steps)
+    try:
+        drive(steps)
+    finally:
+        subprocess.run([*slurmopt, "cancel", "long"], check=False, stdout=subprocess.DEVNULL)
 
 
 def test_the_mouse_selects_opens_sorts_and_presses(runs: board_runs.Board, drive: Drive) -> None:
@@ -183,13 +188,13 @@ def test_the_mouse_selects_opens_sorts_and_presses(runs: board_runs.Board, drive
 
 
 def test_hostile_texts_are_only_text(runs: board_runs.Board, drive: Drive) -> None:
-    run = BoardRun(runs.base, "[red]name[/red]", "20991231-000000-[b]a", 30.0)
+    run = BoardRun(runs.base, "[red]name[b]", "20991231-000000-[b]a", 30.0)
     run.submitted("9").attempt(1, log=f"{NASTY}\n").beat(3, 9, **{NASTY: float("nan")})
     run.end(20, "failed", error=NASTY, cause="code", rank=0)
 
     async def steps(board: Driven) -> None:
         await board.until("2 failed")
-        line = board.row("[red]name[/red]")
+        line = board.row("[red]name[b]")
         assert "failed" in line
         await board.press("slash", *"red", "enter")
         assert r"\x1b[2J[red]red[/red] [link=file:///etc/passwd]here" in board.text
@@ -210,7 +215,7 @@ def test_a_run_that_vanishes_while_it_is_open(runs: board_runs.Board, drive: Dri
         await board.until("9 finished")
         os.rename(runs.vit.folder.path, runs.base / "moved")
         await board.until(lambda board: "gone" in board.row("vit"))
-        await board.press("slash", *"vit", "enter", "enter")
+        await board.press("slash", *"vit-l16", "enter", "enter")
         await board.until(lambda board: len("".join(board.lines[1:-1]).strip()) > 0)
         await board.press("escape", "l")
         await board.until("exit status 2")
