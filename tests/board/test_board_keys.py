@@ -125,9 +125,9 @@ def test_a_log_is_followed_until_the_user_goes_back(runs: board_runs.Board, driv
             file.write("step 101\n")
         await board.until("/102")  # it came, and the lines stay where the user has scrolled to
         assert "step 101" not in board.text
-        child = board.app.screen._source._process
+        child = board.app.screen._source.process
         await board.press("escape")
-        await board.until(lambda _: child.returncode is not None)
+        await board.until(lambda _: child.poll() is not None)
 
     drive(steps)
 
