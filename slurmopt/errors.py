@@ -5,6 +5,7 @@
     │   ├── ConfigError                   an invalid key or value of the config
     │   ├── CheckError                    the cluster does not have the requested resources; lists all findings
     │   ├── RunError                      no such run, or its state does not permit the request
+    │   │   └── RunNotFound                   no run has that name
     │   └── FolderError                   the run folder cannot be created or written
     ├── SlurmError                    1   a failed command of Slurm
     │   ├── SlurmMissing              2   Slurm's commands are not installed on this machine

@@ -10,6 +10,7 @@ from typing import Any
 
 from slurmopt.errors import one_line
 from slurmopt.restart import causes
+from slurmopt.restart.explain import not_restarted
 from slurmopt.run_folder import attempts, events
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import FINISHED, KILLED, REQUEUE
@@ -73,11 +74,19 @@ def facts_of(run: RunFolder, attempt: attempts.Attempt) -> dict[str, Any]:
 
 
 def _line(run: RunFolder, attempt: int, state: str, end: Mapping[str, Any]) -> str:
-    why = [str(end[name]) for name in ("error", "reason") if end.get(name) and state != "finished"]
-    cause = end.get("cause")
+    """`mine/1 failed: ValueError: nan (user error, attempt 0, rank 3 on node2). Not restarted: …`."""
     head = f"{run.name}/{run.id} {'will come back' if state == 'requeued' else state}"
-    shown = f" ({cause})" if cause and cause != state else ""
-    return one_line(": ".join([f"{head}{shown}, attempt {attempt}", *why]))
+    cause, error, reason = (str(end[name]) if end.get(name) else "" for name in ("cause", "error", "reason"))
+    rank = f"rank {end['rank']}" if end.get("rank") is not None else ""
+    place = " ".join(filter(None, (rank, f"on {end['node']}" if end.get("node") else "")))
+    if state == "finished":
+        return one_line(f"{head}, attempt {attempt}")
+    if state == "requeued":
+        return one_line(": ".join(filter(None, (f"{head} ({cause}), attempt {attempt}", error, reason))))
+    facts = ", ".join(filter(None, (cause if cause != state else "", f"attempt {attempt}", place)))
+    follows = not_restarted(cause, reason)
+    told = f"{head}: {error} ({facts})" if error else f"{head} ({facts})"
+    return one_line(f"{told}. {follows}" if follows else told)
 
 
 def _told(run: RunFolder, attempt: int) -> set[str]:

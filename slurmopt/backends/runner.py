@@ -18,7 +18,7 @@ from pathlib import Path
 
 from slurmopt.errors import JobError
 from slurmopt.job.facts import process_tree
-from slurmopt.restart import classify
+from slurmopt.restart import causes, classify
 from slurmopt.restart.evidence import Evidence
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder import events
@@ -26,6 +26,7 @@ from slurmopt.run_folder.access.files import open_append
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE, KILLED, REQUEUE
 from slurmopt.run_folder.private import hold_run, refuse_foreign_folder, refuse_open_folder
+from slurmopt.units import human_seconds
 
 KILL_WAIT = 30.0
 """Seconds between SIGTERM and SIGKILL, Slurm's default for KillWait."""
@@ -40,6 +41,8 @@ class Runner:
         self.limit = limit
         self.lead = lead
         self.cancelled = False
+        self.timed_out = False
+        """Whether the attempt was told to end because of its time limit."""
 
     def run(self) -> int:
         """Runs attempts until one ends for good, and returns its exit status. Does nothing if another runner has the
@@ -87,14 +90,14 @@ class Runner:
 
     def _supervise(self, shell: subprocess.Popen[bytes]) -> None:
         start = time.monotonic()
-        warned, ending = False, None
+        warned, ending, self.timed_out = False, None, False
         while shell.poll() is None:
             elapsed = time.monotonic() - start
             if self.limit is not None and not warned and elapsed >= self.limit - self.lead:
                 warned = True
                 shell.send_signal(signal.SIGUSR1)
             if ending is None and (self.cancelled or (self.limit is not None and elapsed >= self.limit)):
-                ending = elapsed
+                ending, self.timed_out = elapsed, not self.cancelled
                 self._end(shell)
             if ending is not None and elapsed >= ending + KILL_WAIT:
                 process_tree.kill_below(os.getpid())
@@ -114,14 +117,20 @@ class Runner:
         if ends and ends[0].get("next") is None:
             return
         name = signal.Signals(-returncode).name
+        error = f"the batch shell was ended by {name}"
+        cause = classify.of_killed_shell(Evidence(cancelled=self.cancelled))
+        if self.timed_out:
+            limit = f"the time limit of {human_seconds(self.limit or 0)}"
+            error = f"the ranks had not stopped {human_seconds(KILL_WAIT)} after {limit}"
+            cause = causes.TIME_LIMIT
         events.append(
             self.folder.events,
             "end",
             attempt=number,
             outcome=KILLED,
             exit_code=EXIT_STATUS[KILLED],
-            error=f"the batch shell was ended by {name}",
-            cause=classify.of_killed_shell(Evidence(cancelled=self.cancelled)),
+            error=error,
+            cause=cause,
             next=None,
             reason=f"the batch shell, which brings the run back, was ended by {name}",
         )

@@ -24,7 +24,7 @@ def details(row: Row) -> Text:
 def _of_run(row: Row) -> Text:
     from slurmopt.runs.history import view as history_view
     from slurmopt.runs.history.query import history
-    from slurmopt.runs.status.failure import report
+    from slurmopt.runs.status.errors_page import report
     from slurmopt.runs.status.query import gather
     from slurmopt.runs.status.view import page
 

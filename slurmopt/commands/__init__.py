@@ -6,6 +6,7 @@ COMMANDS = {
     "launch": ("slurmopt.launch", "compose a config, check it against the cluster and submit it"),
     "status": ("slurmopt.commands.status", "state and progress of runs and sweeps, and why they wait or failed"),
     "top": ("slurmopt.commands.top", "all runs on the whole terminal: progress, metrics, logs, cancel, retry"),
+    "wait": ("slurmopt.commands.wait", "wait until runs have ended; the exit status says whether they finished"),
     "logs": ("slurmopt.commands.logs", "logs of the ranks; --errors shows the rank that failed first"),
     "results": (
         "slurmopt.commands.results",

@@ -47,9 +47,7 @@ def main(argv: list[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt list`."""
     parser = options.parser("list", "All runs and sweeps, newest first.")
-    parser.add_argument(
-        "--everywhere", action="store_true", help="your runs in all folders in which you have launched"
-    )
+    parser.add_argument("--everywhere", action="store_true", help="your runs in all folders in which you have launched")
     parser.add_argument("--state", metavar="STATES", help="only these, such as failed,killed")
     parser.add_argument("--name", metavar="GLOB", help="only these names, such as 'llama-*'")
     parser.add_argument("--since", metavar="TIME", help="only those launched in the last TIME, such as 2d")

@@ -75,7 +75,9 @@ def latest(runs: list[RunFolder], otherwise: str) -> RunFolder:
     Where others may write to the folder, a newer run of theirs must not be taken for one's own.
     """
     if not runs:
-        raise RunNotFound(f"{otherwise}; start one with `slurmopt launch`, or name the folder of your runs with --folder")
+        raise RunNotFound(
+            f"{otherwise}; start one with `slurmopt launch`, or name the folder of your runs with --folder"
+        )
     return max([run for run in runs if owner_of(run) is None] or runs, key=created)
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from slurmopt.errors import RunError, RunNotFound, one_line
 from slurmopt.run_folder.layout import RunFolder
@@ -16,10 +16,7 @@ from slurmopt.runs.index import known_folders
 from slurmopt.runs.ownership import owner_of
 from slurmopt.slow_notice import slow_notice
 
-if TYPE_CHECKING:
-    from slurmopt.runs.find import Selection
-
-    Found = RunFolder | Selection
+_Found = TypeVar("_Found")
 
 
 def other_folders(folder: Path) -> list[Path]:
@@ -28,36 +25,25 @@ def other_folders(folder: Path) -> list[Path]:
     return [known for known in known_folders() if os.path.realpath(known) != here]
 
 
-def select_elsewhere(name: str | None, folder: Path, select: Callable[[str, Path], Found]) -> Found | None:
-    """What `select` finds for `name` in the newest of the other folders that has it, if it is this user's own.
+def first_own(folder: Path, look: Callable[[Path], _Found], run_of: Callable[[_Found], RunFolder]) -> _Found | None:
+    """What `look` finds in the newest of the other folders in which it finds one of this user's own; None if in none.
 
-    Prints where that is. None where no folder has it, and for a run without a name. RunError where the name is
-    ambiguous.
+    Prints where that is. `run_of`: the run or sweep of what was found. Raises what `look` does, except RunNotFound.
     """
-    if not name:
-        return None
     for other in other_folders(folder):
+        if not os.access(other, os.R_OK | os.X_OK):
+            continue
         with slow_notice(f"looking for it in {one_line(str(other))}"):
-            found = _own(name, other, select)
-        if found is not None:
-            print(f"slurmopt: {_label(found)} is in {one_line(str(other))}", file=sys.stderr)
+            try:
+                found = look(other)
+            except RunNotFound:
+                continue
+            run = run_of(found)
+            is_own = owner_of(run) is None
+        if is_own:
+            print(f"slurmopt: {one_line(f'{run.name}/{run.id} is in {other}')}", file=sys.stderr)
             return found
     return None
-
-
-def _own(name: str, folder: Path, select: Callable[[str, Path], Found]) -> Found | None:
-    if not os.access(folder, os.R_OK | os.X_OK):
-        return None
-    try:
-        found = select(name, folder)
-    except RunNotFound:
-        return None
-    run = found if isinstance(found, RunFolder) else found.sweep.run
-    return found if owner_of(run) is None else None
-
-
-def _label(found: Found) -> str:
-    return one_line(f"{found.name}/{found.id}") if isinstance(found, RunFolder) else found.label
 
 
 def own_folders() -> list[RunFolder]:

@@ -25,6 +25,7 @@ from slurmopt.run_folder.layout import RunFolder, folder_name
 from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep, point_number, sweep_of
 from slurmopt.runs import journal
 from slurmopt.runs.all_runs import all_folders, created, is_run_folder, latest, runs_of_name, shown_path
+from slurmopt.runs.elsewhere import first_own, other_folders
 from slurmopt.runs.journal import point_count
 from slurmopt.runs.options import DefaultFolder
 from slurmopt.runs.ownership import owner_of
@@ -99,17 +100,18 @@ def select(name: str | None, folder: Path) -> RunFolder | Selection:
     except RunNotFound as error:
         if not isinstance(folder, DefaultFolder):
             raise
-        from slurmopt.runs.elsewhere import select_elsewhere
-
-        if (found := select_elsewhere(name, folder, _select)) is not None:
+        if (
+            name is not None
+            and (found := first_own(folder, lambda other: _select(name, other), top_folder)) is not None
+        ):
             return found
-        raise RunNotFound(f"{error}{_other_folders(folder)}") from error
+        hint = "; `slurmopt list --everywhere` shows those in your other folders" if other_folders(folder) else ""
+        raise RunNotFound(f"{error}{hint}") from error
 
 
-def _other_folders(folder: Path) -> str:
-    from slurmopt.runs.elsewhere import other_folders
-
-    return "; `slurmopt list --everywhere` shows those in your other folders" if other_folders(folder) else ""
+def top_folder(found: RunFolder | Selection) -> RunFolder:
+    """The folder of the run or the sweep."""
+    return found if isinstance(found, RunFolder) else found.sweep.run
 
 
 def _select(name: str | None, folder: Path) -> RunFolder | Selection:
@@ -278,7 +280,9 @@ def _by_prefix(prefix: str, folder: Path) -> RunFolder:
     if not runs:
         return latest(runs, f"no runs in {shown_path(folder)}")
     valid = sorted({run.name for run in runs}) + [run.id for run in runs] + [f"{run.name}/{run.id}" for run in runs]
-    raise RunNotFound(f"no run {prefix!r} in {shown_path(folder)}{did_you_mean(prefix, valid)}; `slurmopt list` shows all")
+    raise RunNotFound(
+        f"no run {prefix!r} in {shown_path(folder)}{did_you_mean(prefix, valid)}; `slurmopt list` shows all"
+    )
 
 
 def _refuse_folder(name: str) -> None:

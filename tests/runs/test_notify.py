@@ -93,7 +93,10 @@ def test_a_command_gets_the_facts_as_variables_and_as_json(failed) -> None:
     words = json.dumps([sys.executable, "-c", DUMP, "${oc.env:WHO}", "two words; $(true)"])
     assert notify(failed, "--command", words, WHO="ada") == ""
     facts = json.loads((failed.folder.path / "told").read_text())
-    assert facts["text"] == "mine/one failed (user error), attempt 0: ValueError: nan: restart.budgets.user_error is 0"
+    assert facts["text"] == (
+        "mine/one failed: ValueError: nan (user error, attempt 0). "
+        "Not restarted: an error in your code (restart.budgets.user_error is 0)"
+    )
     assert (facts["state"], facts["step"], facts["job"], facts["folder"]) == (
         "failed",
         12,

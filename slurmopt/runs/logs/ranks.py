@@ -10,7 +10,7 @@ from slurmopt.errors import RunError, one_line, plain_lines
 from slurmopt.grid.records import readable
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.logs.follow import stream
-from slurmopt.runs.status.failure import report
+from slurmopt.runs.status.errors_page import report
 from slurmopt.runs.status.query import Status, gather
 from slurmopt.runs.tail import Lines, Tail
 
