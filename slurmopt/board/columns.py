@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rich.cells import set_cell_size
-
 from slurmopt.board.row import GONE, Row
 from slurmopt.errors import one_line
 from slurmopt.units import human_count, human_seconds
@@ -274,7 +272,7 @@ def fitted(spans: Line, width: int, right: bool = False) -> Line:
     for text, style in spans:
         size = min(left, _cells(text))
         if size > 0:
-            cut.append((set_cell_size(text, size), style))
+            cut.append((_cut(text, size), style))
             left -= size
     return [*cut, ("…" if width > 0 else "", "")]
 
@@ -285,6 +283,14 @@ def _cells(text: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(text)
+
+
+def _cut(text: str, size: int) -> str:
+    if text.isascii():
+        return text[:size]
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, size)
 
 
 def clean(text: str) -> str:

@@ -9,10 +9,8 @@ import termios
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from rich.color import ColorSystem
-
 from slurmopt.board.columns import Line
-from slurmopt.board.styles import style
+from slurmopt.board.styles import painted
 
 ALTERNATE, HIDE_CURSOR = "\x1b[?1049h", "\x1b[?25l"
 _LEAVE = "\x1b[?25h\x1b[?1049l"
@@ -40,10 +38,7 @@ def first_picture(lines: list[Line], colours: bool) -> Iterator[None]:
 
 
 def _drawn(lines: list[Line], colours: bool) -> str:
-    shown = [
-        "".join(style(words, colours).render(text, color_system=ColorSystem.STANDARD) for text, words in line)
-        for line in lines
-    ]
+    shown = ["".join(painted(text, style, colours) for text, style in line) for line in lines]
     return "\x1b[H" + "\r\n".join(shown)
 
 

@@ -3,13 +3,16 @@ changed are drawn."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from rich.segment import Segment
+from rich.style import Style
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
 from slurmopt.board.columns import Line
-from slurmopt.board.styles import style
+from slurmopt.board.styles import plain_words
 
 
 class Lines(Widget, can_focus=True):
@@ -37,5 +40,10 @@ class Lines(Widget, can_focus=True):
         """One line, for Textual."""
         width = self.size.width
         line = self.lines[y] if y < len(self.lines) else []
-        segments = [Segment(text, style(words, self._colours)) for text, words in line if text]
-        return Strip(segments).adjust_cell_length(width, style("", self._colours))
+        segments = [Segment(text, _style(words, self._colours)) for text, words in line if text]
+        return Strip(segments).adjust_cell_length(width, _style("", self._colours))
+
+
+@lru_cache(maxsize=256)
+def _style(words: str, colours: bool) -> Style:
+    return Style.parse(plain_words(words, colours) or "none")

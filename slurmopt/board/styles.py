@@ -3,10 +3,6 @@ the user wants no colours."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from rich.style import Style
-
 _NAMED = {
     "selected": "reverse",
     "head": "bold underline",
@@ -14,20 +10,17 @@ _NAMED = {
     "key": "bold cyan",
     "prompt": "bold",
 }
-_WITHOUT_COLOURS = {
-    "selected": "reverse",
-    "head": "bold underline",
-    "title": "bold reverse",
-    "key": "bold",
-    "prompt": "bold",
-}
-_KEPT = ("bold", "dim", "underline", "reverse")
+_CODES = {"bold": 1, "dim": 2, "underline": 4, "reverse": 7}
+_COLOURS = {"red": 31, "green": 32, "yellow": 33, "magenta": 35, "cyan": 36}
 
 
-@lru_cache(maxsize=256)
-def style(words: str, colours: bool = True) -> Style:
-    """The style that a span's words name."""
-    if colours:
-        return Style.parse(_NAMED.get(words, words)) if words else Style()
-    named = _WITHOUT_COLOURS.get(words, words)
-    return Style.parse(" ".join(word for word in named.split() if word in _KEPT) or "none")
+def plain_words(style: str, colours: bool = True) -> str:
+    """The style as words that Rich knows."""
+    words = _NAMED.get(style, style).split()
+    return " ".join(word for word in words if colours or word not in _COLOURS)
+
+
+def painted(text: str, style: str, colours: bool = True) -> str:
+    """The text between the escapes of its style."""
+    codes = [str(_CODES.get(word) or _COLOURS[word]) for word in plain_words(style, colours).split()]
+    return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if codes else text
