@@ -127,9 +127,10 @@ class Board:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time() - launched))
         return BoardRun(self.base, name, f"{stamp}-{sum(map(ord, name)) % 46656 + 46656:x}"[:20], launched)
 
-    def answer(self) -> None:
+    def answer(self, *others: QueueEntry) -> None:
+        """squeue's answer of now, with the tasks of others."""
         running = [run.entry() for run in (self.llama, self.vit, self.whisper)]
-        answer(*running, self.pending.entry("PENDING", "Resources"))
+        answer(*running, self.pending.entry("PENDING", "Resources"), *others)
 
     def beat(self, at: int) -> None:
         """The heartbeats of the running ones, a little further each time."""
