@@ -74,7 +74,8 @@ def main(argv: list[str]) -> int:
         return _show_runs(args, runs)
     if args.watch:
         with holding([top_folder(item).path for item in selected[:MOST]]):
-            return redraw(lambda: redrawn_overview(selected, _is_coloured(args)))
+            redraw(lambda: redrawn_overview(selected, _is_coloured(args)))
+        return 0
     shown = overview(selected, details=not args.all)
     _warn(shown.problem)
     print(json.dumps(shown.as_list(), allow_nan=False) if args.json else shown.text(_is_coloured(args)))
@@ -134,7 +135,8 @@ def _watch_runs(folders: list[RunFolder], coloured: bool) -> int:
         return text, [*(status.state for status in statuses), replaced], alive
 
     with holding([run.top for run in folders[:MOST]]):
-        return redraw(draw)
+        redraw(draw)
+    return 0
 
 
 def _curves(status: Status, curves: Curves) -> str:

@@ -136,8 +136,16 @@ def _is_folder(path: str) -> bool:
 
 
 def _shorten(file: Path) -> None:
-    """Keeps the latest line of each folder. A line that another launch appends meanwhile may be lost."""
-    kept = b"".join(b"\n" + line + b"\n" for line in _folders(_lines()).values())
+    """Keeps the latest line of each folder, and what other launches append meanwhile."""
+    with open(file, "rb") as old:
+        kept = b"".join(b"\n" + line + b"\n" for line in _folders(old.read(_MOST_READ).splitlines()).values())
+        _replace(file, kept)
+        if late := old.read(_MOST_READ):
+            with open(file, "ab") as new:
+                new.write(late)
+
+
+def _replace(file: Path, kept: bytes) -> None:
     temporary = temporary_name(file)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -30,10 +30,10 @@ def ended(make_run) -> None:
     ("words", "status", "said"),
     [
         (["good"], 0, "good/1-a: finished\n"),
-        (["bad"], 1, "bad/2-b: failed: user error, rank 0: ValueError: no\n"),
-        (["good", "bad"], 1, "good/1-a: finished\nbad/2-b: failed: user error, rank 0: ValueError: no\n"),
+        (["bad"], 1, "bad/2-b: failed: ValueError: no\n"),
+        (["good", "bad"], 1, "good/1-a: finished\nbad/2-b: failed: ValueError: no\n"),
         (["good", "running", "--any"], 0, "good/1-a: finished\n"),
-        (["bad", "running", "--any", "--timeout", "1s"], 1, "bad/2-b: failed: user error, rank 0: ValueError: no\n"),
+        (["bad", "running", "--any", "--timeout", "1s"], 1, "bad/2-b: failed: ValueError: no\n"),
         (["good", "running", "--timeout", "1s"], 124, "good/1-a: finished\nrunning/3-c: running: 1/9\n"),
     ],
 )

@@ -51,6 +51,14 @@ def said_last(error: str) -> tuple[str, str]:
     return (match["said"], match["how"]) if match else (error, "")
 
 
+def headline(status: Status) -> str | None:
+    """The error of a run that failed, by its journal alone; of another run the detail of its state."""
+    end = status.journal.ended
+    if status.state not in FAILED or end is None:
+        return status.detail
+    return said_last(_error(text(end.get("cause")), text(end.get("error")), status))[0]
+
+
 def _error(cause: str | None, error: str | None, status: Status) -> str:
     if error is None:
         return cause or status.detail or ""

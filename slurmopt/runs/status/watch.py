@@ -13,9 +13,9 @@ _REDRAW = 1.0
 _HINT = "q ends this view, and nothing else"
 
 
-def redraw(draw: Callable[[], tuple[str, list[str], bool]]) -> int:
-    """Redraws in place on a terminal, where the key q ends that; elsewhere prints the text again when it has changed.
-    Returns the exit status, 0.
+def redraw(draw: Callable[[], tuple[str, list[str], bool]]) -> bool:
+    """Redraws in place on a terminal; elsewhere prints the text again when it has changed. Returns whether it is over;
+    False after the key q.
 
     `draw` returns the text, the states by which changes are recognized, and whether they can still change.
     """
@@ -30,5 +30,7 @@ def redraw(draw: Callable[[], tuple[str, list[str], bool]]) -> int:
             elif states != previous:
                 print(text, flush=True)
                 previous = states
-            if not alive or "q" in keys.pressed(_REDRAW).lower():
-                return 0
+            if not alive:
+                return True
+            if "q" in keys.pressed(_REDRAW).lower():
+                return False

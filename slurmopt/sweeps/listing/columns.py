@@ -8,17 +8,16 @@ from pathlib import Path
 
 from slurmopt.errors import one_line
 from slurmopt.runs.colour import BOLD, of_state, paint
-from slurmopt.runs.status.state import age
+from slurmopt.runs.status.state import FAILED, age
 from slurmopt.runs.status.view import metrics, whose
 from slurmopt.runs.text_table import cut
 from slurmopt.sweeps.listing.rows import Row, folder_of
 
 _HEADER = ["NAME", "ID", "STATE", "JOB", "PROGRESS", "LAUNCHED", "FOLDER", "METRICS", "WHY"]
 _STATE, _METRICS = _HEADER.index("STATE"), _HEADER.index("METRICS")
-_MOST_METRICS = 40
-_LEAST = {"WHY": 16, "METRICS": 10}
+_LEAST = {"METRICS": 12}
 """The columns that are cut, and how many characters are worth showing."""
-_DROPPED = ("WHY", "METRICS", "PROGRESS", "JOB", "FOLDER", "LAUNCHED", "ID")
+_DROPPED = ("METRICS", "JOB", "PROGRESS", "FOLDER", "LAUNCHED", "ID")
 """Which columns go where the terminal is narrow, in this order."""
 _GAP = 2
 
@@ -27,10 +26,33 @@ def text(rows: list[Row], width: int | None, with_folder: bool, coloured: bool) 
     """The table. `width`: of the terminal; None where nothing is cut."""
     now = time.time()
     lines = [_HEADER, *(_cells(row, now, is_short=width is not None) for row in rows)]
+    sizes = _natural(lines, with_folder)
+    if width is not None and _over(sizes, width) > 0:
+        lines = _merged(lines)
+        sizes = _fitting(_natural(lines, with_folder), width)
+    header, *others = lines
+    return "\n".join(
+        [_line(header, sizes, coloured, True), *(_line(cells, sizes, coloured, False) for cells in others)]
+    )
+
+
+def _natural(lines: list[list[str]], with_folder: bool) -> dict[int, int]:
+    """Column → its width, of those that have anything to show."""
     columns = [number for number, name in enumerate(_HEADER) if name != "FOLDER" or with_folder]
     columns = [number for number in columns if any(line[number] for line in lines[1:])]
-    sizes = _sizes({number: max(len(line[number]) for line in lines) for number in columns}, width)
-    return "\n".join(_line(cells, sizes, coloured, is_header=cells is _HEADER) for cells in lines)
+    return {number: max(len(line[number]) for line in lines) for number in columns}
+
+
+def _merged(lines: list[list[str]]) -> list[list[str]]:
+    """The lines with the metrics and the why in one column: of a run that failed the why comes first."""
+    header, *others = lines
+    both = [*header[:_METRICS], "METRICS, WHY"]
+    return [[*both, ""], *([*line[:_METRICS], _metrics_and_why(line), ""] for line in others)]
+
+
+def _metrics_and_why(cells: list[str]) -> str:
+    shown = [cells[_METRICS], cells[-1]]
+    return "; ".join(filter(None, reversed(shown) if cells[_STATE] in FAILED else shown))
 
 
 def _cells(row: Row, now: float, is_short: bool) -> list[str]:
@@ -55,12 +77,8 @@ def _shown_folder(folder: Path, is_short: bool) -> str:
     return one_line(path)
 
 
-def _sizes(sizes: dict[int, int], width: int | None) -> dict[int, int]:
-    """Column → its width, of those for which there is room."""
-    if width is None:
-        return sizes
-    if _METRICS in sizes:
-        sizes[_METRICS] = min(sizes[_METRICS], _MOST_METRICS)
+def _fitting(sizes: dict[int, int], width: int) -> dict[int, int]:
+    """The columns for which there is room, with their widths there."""
     for name in _DROPPED:
         number, over = _HEADER.index(name), _over(sizes, width)
         if over <= 0 or number not in sizes:

@@ -11,6 +11,7 @@ from slurmopt.run_folder.json_values import number
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep
 from slurmopt.runs.ownership import owner_of
+from slurmopt.runs.status.account import headline
 from slurmopt.runs.status.progress import Progress
 from slurmopt.runs.status.query import Status, gather
 from slurmopt.runs.status.view import steps
@@ -34,7 +35,9 @@ class Row:
     done: str = ""
     """The progress for people: `120/500`."""
     why: str = ""
-    """What there is to say of the state."""
+    """What there is to say of the state, the error first."""
+    detail: str | None = None
+    """As in `slurmopt status --json`."""
     of_kind: dict[str, Any] = field(default_factory=dict)
     """What only the JSON of a run has, or only that of a sweep."""
 
@@ -58,7 +61,7 @@ class Row:
             "owner": self.owner,
             "state": self.state,
             "created": self.created,
-            "detail": self.why or None,
+            "detail": self.detail,
             "job": self.job,
             "jobs": self.jobs,
             "step": self.progress.step,
@@ -93,7 +96,8 @@ def _of_run(status: Status) -> Row:
         jobs=journal.jobs,
         progress=progress,
         done=steps(progress),
-        why="; ".join(filter(None, (status.detail or "", left))),
+        why="; ".join(filter(None, (headline(status), left))),
+        detail=status.detail,
         of_kind={"ended": number((journal.ended or {}).get("time")), "elapsed": status.elapsed},
     )
 

@@ -12,6 +12,7 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.find import Selection
 from slurmopt.runs.logs.follow import Note
 from slurmopt.runs.replaced_folders import refuse_swapped
+from slurmopt.runs.status.account import headline
 from slurmopt.runs.status.state import ALIVE
 from slurmopt.runs.status.view import steps
 from slurmopt.sweeps.status.overview import Overview, overview
@@ -90,7 +91,7 @@ class Waiting:
         if status is not None:
             over = not (status.alive or status.state == "unknown")
             progress = steps(status.progress) if not over else ""
-            text = ": ".join(filter(None, (status.state, progress or status.detail)))
+            text = ": ".join(filter(None, (status.state, progress or headline(status))))
             return ItemState(one_line(text), over, status.state == "finished")
         assert isinstance(item, Selection)
         counts = self._shown.sweep_states[str(item.sweep.path)].counts(item.points)

@@ -60,7 +60,8 @@ def _watch(plan: SweepPlan) -> int:
     sweep = plan.sweep
     try:
         with contextlib.redirect_stdout(sys.stderr if plan.job.settings.launch.json else sys.stdout):
-            redraw(lambda: redrawn_overview([Selection(sweep)]))
+            if not redraw(lambda: redrawn_overview([Selection(sweep)])):
+                raise KeyboardInterrupt
     except KeyboardInterrupt:
         print(
             f"\nslurmopt: no longer following the sweep, which goes on; to end it: slurmopt cancel {sweep.path}",
