@@ -1,8 +1,7 @@
 """Makes docs/top.svg: a picture of `slurmopt top`, on runs as tests/board makes them.
 
-Needs slurmopt in this Python: `/var/tmp/slurmopt-test-0/bin/python scripts/top_picture.py`. With `--look FOLDER` it also
-writes PNGs of the board and its other screens there, in several sizes, on dark and light terminals and without colours;
-these need Chromium.
+Needs slurmopt in this Python: that of scripts/test will do. With `--look FOLDER` it also writes PNGs of the board and its
+other screens there, in several sizes, on dark and light terminals and without colours; these need Chromium.
 """
 
 from __future__ import annotations
@@ -57,7 +56,10 @@ class Shot:
 DOCS = Shot("top", 110, 24, ("down", "down"))
 SWEEP_TASKS = [
     QueueEntry(f"481525_{task}", state, reason, nodes, None, 60, 3600, 0, nodes, "slurmopt:481525")
-    for tasks, state, reason, nodes in ((range(16, 20), "RUNNING", "", "node1"), (range(20, 24), "PENDING", "Resources", ""))
+    for tasks, state, reason, nodes in (
+        (range(16, 20), "RUNNING", "", "node1"),
+        (range(20, 24), "PENDING", "Resources", ""),
+    )
     for task in tasks
 ]
 """Those that squeue lists."""
@@ -125,7 +127,10 @@ def write_png(shot: Shot, text: str, folder: Path) -> None:
 
     width, height = (int(float(size)) + 1 for size in re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text)[0])
     page = folder / f"{shot.name}.html"
-    page.write_text(f"<meta charset=utf-8><body style='margin:0'>{text.replace('<svg ', f'<svg width={width} ', 1)}", encoding="utf-8")
+    page.write_text(
+        f"<meta charset=utf-8><body style='margin:0'>{text.replace('<svg ', f'<svg width={width} ', 1)}",
+        encoding="utf-8",
+    )
     with browser() as chromium:
         chromium.show(width, height)
         chromium.open(page)

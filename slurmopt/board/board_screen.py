@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from textual import events
 from textual.app import ComposeResult
@@ -15,13 +15,12 @@ from slurmopt.board.details import details
 from slurmopt.board.frame import View, frame, key_at
 from slurmopt.board.help import HELP
 from slurmopt.board.lines import Lines
+from slurmopt.board.looking import Looking
 from slurmopt.board.order import ORDERS
 from slurmopt.board.pages import Pages
+from slurmopt.board.reading import Reading
 from slurmopt.board.row import Row
 from slurmopt.board.text_screen import Text, TextScreen
-
-if TYPE_CHECKING:
-    from slurmopt.board.app import Board
 
 _WHEEL = 3
 _FAR = 10**9
@@ -30,10 +29,20 @@ _COMMANDS = {"l": ("logs", "--follow"), "e": ("logs", "--errors"), "h": ("histor
 _CHANGES = {"c": "cancel", "r": "retry"}
 
 
+class Program(Protocol):
+    """What the screen needs of the application."""
+
+    reading: Reading
+    looking: Looking
+
+    def run_change(self, command: str, row: Row) -> None:
+        """Cancels or retries a run."""
+
+
 class BoardScreen(Screen[None]):
     """All runs."""
 
-    def __init__(self, board: Board, view: View, colours: bool) -> None:
+    def __init__(self, board: Program, view: View, colours: bool) -> None:
         super().__init__()
         self._board, self.view, self._colours = board, view, colours
         self._lines = Lines(colours)

@@ -77,8 +77,7 @@ def _mean_of(row: list[Any], places: Sequence[int]) -> float | None:
 def _means(series: list[list[float | None]]) -> tuple[float | None, ...]:
     """One series of several, which end at the same time."""
     length = max(map(len, series), default=0)
-    padded = [[None] * (length - len(values)) + values for values in series]
-    means = [_mean(list(row)) for row in zip(*padded, strict=True)]
+    means = [_mean([values[at] for values in series if at >= -len(values)]) for at in range(-length, 0)]
     return tuple(means) if any(value is not None for value in means) else ()
 
 

@@ -110,7 +110,9 @@ class Board:
         self.whisper.end(9000, "requeue", cause="preemption", reason="preempted by a job of a higher priority")
         self.whisper.event(9001, "requeue", attempt=0, job="481520").attempt(9100, 1, "node7")
         self.pending = made("resnet50-baseline", 1500.0).submitted("481540")
-        self.failed = made("clip-vit-b32", 1.1 * 3600).submitted("481530").attempt(50, log=_FAILED_LOG).beat(1200, 80000)
+        self.failed = (
+            made("clip-vit-b32", 1.1 * 3600).submitted("481530").attempt(50, log=_FAILED_LOG).beat(1200, 80000)
+        )
         self.failed.end(700, "failed", exit_code=1, rank=0, error=_ERROR, cause="code", step=1200)
         self.killed = made("t5-summarize", 0.9 * day).submitted("481411").attempt().beat(9000, 10000)
         self.killed.end(7200, "killed", cause="out of memory", error="out of memory on node3 (rank 5)", step=9000)

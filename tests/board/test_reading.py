@@ -98,9 +98,7 @@ def test_ended_runs_are_not_read_again(
     assert [path for path in opened if any(path.startswith(str(folder)) for folder in ended)] == []
 
 
-def test_a_run_that_vanishes_says_so_and_comes_back(
-    runs: board_runs.Board, reading: Reading, tmp_path: Path
-) -> None:
+def test_a_run_that_vanishes_says_so_and_comes_back(runs: board_runs.Board, reading: Reading, tmp_path: Path) -> None:
     looked(reading)
     for run in (runs.llama, runs.finished[0]):
         os.rename(run.folder.path, tmp_path / run.folder.id)

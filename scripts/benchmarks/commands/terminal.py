@@ -11,7 +11,7 @@ import signal
 import struct
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.measure import BenchError
@@ -21,9 +21,9 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Terminal:
-    """The command, from its start on, on a terminal of 80×24."""
+    """The command, from its start on, on a terminal of 80 columns."""
 
-    def __init__(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, argv: list[str], cwd: Path, env: Mapping[str, str]) -> None:
         self.began = time.perf_counter()
         self.pid, self._end = pty.fork()
         if self.pid == 0:
