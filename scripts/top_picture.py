@@ -1,7 +1,7 @@
 """Makes docs/top.svg: a picture of `slurmopt top`, on runs as tests/board makes them.
 
-Needs slurmopt in this Python: that of scripts/test will do. With `--look FOLDER` it also writes PNGs of the board and its
-other screens there, in several sizes, on dark and light terminals and without colours; these need Chromium.
+Needs slurmopt in this Python: that of scripts/test will do. With `--look FOLDER` it also writes PNGs of the board and
+its other screens there, in several sizes, on dark and light terminals and without colours; these need Chromium.
 """
 
 from __future__ import annotations

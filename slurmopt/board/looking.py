@@ -21,8 +21,8 @@ class Looking(threading.Thread):
     def __init__(
         self, reading: Reading, every: float, changed: Callable[[], None], failed: Callable[[Exception], None]
     ) -> None:
-        """`every`: seconds between two looks, at least. The thread calls `changed` after each piece of news, and `failed`
-        with an error that ends it."""
+        """`every`: seconds between two looks, at least. The thread calls `changed` after each piece of news, and
+        `failed` with an error that ends it."""
         super().__init__(name="slurmopt-board", daemon=True)
         self._reading, self._every, self._changed, self._failed = reading, every, changed, failed
         self._wake = threading.Event()
