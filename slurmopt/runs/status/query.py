@@ -89,10 +89,10 @@ def gather(folders: list[RunFolder], details: bool = False, fresh: bool = False)
     """
     read_journals = [_read(folder) for folder in folders]
     slurm = ask(read_journals, fresh)
-    unfinished = [entry.job for entry in read_journals if entry.job and _in_slurm(entry, fresh) and entry.ended is None]
+    unfinished = [entry.job for entry in read_journals if entry.job and in_slurm(entry, fresh) and entry.ended is None]
     slurm = with_unlisted_jobs(slurm, unfinished, fresh)
     needed = any(
-        may_have_unnoted_job(entry, fresh) or (_in_slurm(entry, fresh) and entry.ended is None)
+        may_have_unnoted_job(entry, fresh) or (in_slurm(entry, fresh) and entry.ended is None)
         for entry in read_journals
     )
     here = _of_sweeps_here(read_journals)
@@ -114,9 +114,14 @@ def ask_runner(sweep: SweepFolder) -> Slurm:
     return Slurm(jobs, asked, problem, here=True)
 
 
+def judged(folders: list[RunFolder], slurm: Slurm, details: bool = False) -> list[Status]:
+    """The status of each run by an answer of squeue that the caller has. `details` as in `gather`."""
+    return [_judge(_read(folder), slurm, details) for folder in folders]
+
+
 def ask(read_journals: list[Journal], fresh: bool = False) -> Slurm:
     """squeue's answer for all runs; Slurm is not asked where no run can have a job there."""
-    return ask_slurm(fresh) if any(_in_slurm(journal, fresh) for journal in read_journals) else Slurm()
+    return ask_slurm(fresh) if any(in_slurm(journal, fresh) for journal in read_journals) else Slurm()
 
 
 def ask_slurm(fresh: bool) -> Slurm:
@@ -156,7 +161,8 @@ def may_have_unnoted_job(journal: Journal, fresh: bool = False) -> bool:
     return journal.unsettled and (fresh or time.time() - journal.tried < LOOKED_FOR)
 
 
-def _in_slurm(journal: Journal, fresh: bool = False) -> bool:
+def in_slurm(journal: Journal, fresh: bool = False) -> bool:
+    """Whether Slurm may have a job of the run. `fresh` as in `may_have_unnoted_job`."""
     if journal.unsettled:
         return may_have_unnoted_job(journal, fresh)
     return journal.job is not None and not journal.local and (journal.ended is None or journal.may_return)
@@ -188,7 +194,7 @@ def _status(journal: Journal, slurm: Slurm, details: bool) -> Status:
     slurm = without_foreign_job(journal, slurm)
     fresh = journal.ended is None and is_fresh(journal.folder, latest, now)
     state, detail = run_state(journal, slurm, fresh, now)
-    entry = slurm.jobs.get(journal.job) if journal.job is not None and _in_slurm(journal) else None
+    entry = slurm.jobs.get(journal.job) if journal.job is not None and in_slurm(journal) else None
     return Status(journal, state, detail, latest, entry, now)
 
 
