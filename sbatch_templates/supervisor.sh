@@ -105,6 +105,7 @@ slurmopt_has_newer() { # SUBMISSION POINT: whether a later submission has the po
 
 slurmopt_go_on() { # SECONDS: submits points that still wait for room in the queue
   local later=
+  if [ -n "$slurmopt_local" ]; then return; fi # without Slurm no points wait for room in its limits
   read -r later 2> /dev/null < "$slurmopt_held/more" || [ -e "$slurmopt_held/more" ] || return
   # Where array tasks still wait, the last of them at the latest will look again.
   if [ -n "$later" ] && [ "$slurmopt_task" != "${SLURM_ARRAY_TASK_MAX:-}" ] &&
@@ -569,7 +570,7 @@ slurmopt_begin_attempt() {
   slurmopt_why= slurmopt_timers= slurmopt_beats=
   slurmopt_over= slurmopt_limit= slurmopt_early= slurmopt_was_late= slurmopt_abandoned= slurmopt_answer=
   slurmopt_job=local-$PPID
-  if [ -z "$slurmopt_local" ]; then
+  if [ -z "$slurmopt_local" ] || [ -n "$slurmopt_sweep" ]; then # the local runner sets SLURM_ARRAY_*, too
     slurmopt_job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
     slurmopt_job=${slurmopt_job:-$SLURM_JOB_ID}
   fi

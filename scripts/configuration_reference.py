@@ -7,15 +7,12 @@ scripts/configuration_reference.py --check    exit 1 if the file is out of date 
 
 from __future__ import annotations
 
-import ast
 import sys
 from dataclasses import MISSING, Field, fields, is_dataclass
-from inspect import getsource
-from itertools import pairwise
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
+from slurmopt.config.field_docs import field_docs
 from slurmopt.config.schema import GROUPS
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
@@ -31,25 +28,6 @@ folder as Hydra's output folder (`${hydra:runtime.output_dir}`).
 On the command line, a key that does not exist yet (a variable, an `extra` option, a key of your own) needs a `+`:
 `+environment.variables.OMP_NUM_THREADS=8`.
 """
-
-
-def field_docs(kind: type[Any]) -> dict[str, str]:
-    """Returns the docstring of each field of a dataclass, including inherited fields; its own come first."""
-    docs: dict[str, str] = {}
-    for owner in kind.__mro__:
-        if is_dataclass(owner):
-            docs |= {name: doc for name, doc in own_docs(owner).items() if name not in docs}
-    return docs
-
-
-def own_docs(kind: type[Any]) -> dict[str, str]:
-    (tree,) = ast.parse(dedent(getsource(kind))).body
-    assert isinstance(tree, ast.ClassDef)
-    docs = {}
-    for field, doc in pairwise(tree.body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr):
-            docs[field.target.id] = " ".join(ast.literal_eval(doc.value).split())
-    return docs
 
 
 def default(field: Field[Any]) -> str:

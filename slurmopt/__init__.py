@@ -1,6 +1,7 @@
 """One Hydra config becomes a GPU training that Slurm cannot lose.
 
-What training code needs is imported from here; each name is loaded when first used, so the import costs nothing.
+What training code needs is imported from here, and `submit` and `find` for notebooks and scripts; each name is loaded
+when first used, so the import costs nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 from slurmopt import old_names
 
 if TYPE_CHECKING:
-    from slurmopt.errors import Requeue
+    from slurmopt.api.find import find
+    from slurmopt.api.run import Run
+    from slurmopt.api.submission import submit
+    from slurmopt.api.sweep import Sweep
+    from slurmopt.errors import Requeue, RunFailed
     from slurmopt.job.facts.rank_facts import RankFacts, rank_facts
     from slurmopt.job.worker.current_run import CurrentRun, current_run, on_stop, phase, progress, stop_requested
     from slurmopt.job.worker.measure import flops_per_sample, flops_per_token
@@ -18,11 +23,16 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "CurrentRun", "RankFacts", "Requeue", "current_run", "flops_per_sample", "flops_per_token", "on_stop", "phase",
-    "progress", "rank_facts", "stop_requested", "watch",
+    "CurrentRun", "RankFacts", "Requeue", "Run", "RunFailed", "Sweep", "current_run", "find", "flops_per_sample",
+    "flops_per_token", "on_stop", "phase", "progress", "rank_facts", "stop_requested", "submit", "watch",
 ]  # fmt: skip
 
 _HOMES = {
+    "submit": "slurmopt.api.submission",
+    "find": "slurmopt.api.find",
+    "Run": "slurmopt.api.run",
+    "Sweep": "slurmopt.api.sweep",
+    "RunFailed": "slurmopt.errors",
     "Requeue": "slurmopt.job.worker.current_run",  # from there: an uncaught one must be known for what it is
     "RankFacts": "slurmopt.job.facts.rank_facts",
     "rank_facts": "slurmopt.job.facts.rank_facts",

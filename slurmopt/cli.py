@@ -13,7 +13,7 @@ from slurmopt.commands import COMMANDS
 from slurmopt.errors import InputError
 from slurmopt.exit_status import guarded
 
-_HIDDEN = {"_complete": "slurmopt.commands.complete"}
+_HIDDEN = {"_complete": "slurmopt.commands.complete.main"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,6 +27,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    if words[:1] == ["help"] and words[1:]:
+        words = [*words[1:], "--help"]  # the same as `COMMAND --help`, also of a command below a command
     name = words[0] if words else "--help"
     if name in ("-h", "--help", "help"):
         print(_help())
@@ -55,7 +57,8 @@ def _help() -> str:
 
 {table}
 
-See slurmopt COMMAND --help. RUN is a name (its latest run), NAME/ID, an ID or a prefix of one, a folder, a Slurm
-job ID, or nothing for the latest run. A sweep is named in the same way; its points are SWEEP/17, SWEEP/3-9.
+See slurmopt help COMMAND, or man slurmopt-COMMAND. RUN is a name (its latest run), NAME/ID, an ID or a prefix of one,
+a folder, a Slurm job ID, or nothing for the latest run. A sweep is named in the same way; its points are SWEEP/17,
+SWEEP/3-9.
 
 example: slurmopt launch +experiment=quickstart"""

@@ -5,6 +5,7 @@
     │   ├── ConfigError                   an invalid key or value of the config
     │   ├── CheckError                    the cluster does not have the requested resources; lists all findings
     │   ├── RunError                      no such run, or its state does not permit the request
+    │   │   └── RunNotFound                   no run has that name
     │   └── FolderError                   the run folder cannot be created or written
     ├── SlurmError                    1   a failed command of Slurm
     │   ├── SlurmMissing              2   Slurm's commands are not installed on this machine
@@ -17,6 +18,7 @@
     ├── StorageError                  1   a failed operation of a file system or S3: no space, deadline exceeded
     │   ├── StorageRefused                a permanent failure: no permission, no such bucket
     │   └── StorageBroken                 the data read differ from the data written
+    ├── RunFailed                     1   raised by `result()` of a run that ended without success; has its traceback
     └── JobError                      1   an error in the job
         ├── RendezvousError               ranks did not join the process group in time
         ├── CheckpointError               a state cannot be saved or restored, or a checkpoint is damaged or foreign
@@ -45,11 +47,13 @@ class InputError(SlurmoptError):
 
 
 class ConfigError(InputError):
-    """An invalid key or value of the config. `key`: its dotted path, or None."""
+    """An invalid key or value of the config. `key`: its dotted path, or None. `valid`: all values that would be valid,
+    where these are a few words; else None."""
 
-    def __init__(self, message: str, key: str | None = None) -> None:
+    def __init__(self, message: str, key: str | None = None, valid: list[str] | None = None) -> None:
         super().__init__(f"{key}: {message}" if key else message)
         self.key = key
+        self.valid = valid
 
 
 class CheckError(InputError):
@@ -62,6 +66,10 @@ class CheckError(InputError):
 
 class RunError(InputError):
     """The run does not exist, or its state does not permit the request."""
+
+
+class RunNotFound(RunError):
+    """No run has the name that was given."""
 
 
 class FolderError(InputError):
@@ -123,6 +131,15 @@ class StorageRefused(StorageError):
 
 class StorageBroken(StorageError):
     """The data read differ from the data written: the disk, the server or the network corrupts data."""
+
+
+class RunFailed(SlurmoptError):
+    """Raised by `Run.result()`: the run ended without success. `state`: failed, killed, cancelled or lost; `traceback`:
+    that of the rank that failed first, or None."""
+
+    def __init__(self, message: str, state: str, traceback: str | None = None) -> None:
+        super().__init__(message if traceback is None else f"{message}\n\n{traceback.rstrip()}")
+        self.state, self.traceback = state, traceback
 
 
 class JobError(SlurmoptError):

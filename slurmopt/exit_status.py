@@ -1,6 +1,7 @@
 """Runs a command, and turns errors into lines on standard error and an exit status.
 
-Exit statuses: 0 done · 1 it failed · 2 bad input · 130 interrupted · 141 nobody reads the output any more.
+Exit statuses: 0 done · 1 it failed · 2 bad input · 124 waited too long · 130 interrupted · 141 nobody reads the output
+any more.
 """
 
 from __future__ import annotations

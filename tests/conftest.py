@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import private_cluster
@@ -20,6 +22,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
         if name.startswith(("SLURM", "SBATCH", "SRUN", "PMI")) and name != "SLURMOPT_TEST_VENV":
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 
 
 @pytest.fixture
@@ -66,6 +69,7 @@ SLOW_FILES = frozenset(
         "checkpoint/test_sharded_optimizers.py",
         "checkpoint/test_storage_kinds.py",
         "hydra_app/test_composed_configs.py",
+        "hydra_app/test_hydra_locally.py",
         "job/monitor/test_sampler_loop.py",
         "job/monitor/test_sampler_of_a_pack.py",
         "job/monitor/test_series_writer.py",
@@ -83,10 +87,12 @@ SLOW_FILES = frozenset(
         "job/test_submitit_task.py",
         "job/test_users_of_a_node.py",
         "job/test_watchdog.py",
-        "ledger/findings/test_real_trainings.py",
         "launching/test_local.py",
+        "launching/test_local_sweep_faults.py",
+        "launching/test_local_sweeps.py",
         "launching/test_project_modules.py",
         "launching/test_supervisor_file.py",
+        "ledger/findings/test_real_trainings.py",
         "report/test_page.py",
         "report/test_report_command.py",
         "runs/test_earlier_version.py",
@@ -139,6 +145,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Fixtures of a session launch before a test has folders of its own.
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="slurmopt-tests-state-")
+    config.add_cleanup(lambda: shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True))
     release = config.getoption("--slurm-release")
     if release:
         private_cluster.use_release(release)

@@ -46,6 +46,8 @@ def test_everything_is_in_it(wheel: Path) -> None:
             if path.suffix in (".py", ".yaml", ".j2", ".sh", ".css", ".js") or path.parent.name == "vendored":
                 assert f"{home}/{path.relative_to(CHECKOUT / top)}" in inside
     assert "slurmopt/py.typed" in inside
+    pages = {Path(name).name for name in inside if ".data/data/share/man/man1/" in name}
+    assert pages == {page.name for page in (CHECKOUT / "man").glob("*.1")}
 
 
 def test_it_launches_from_another_folder_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
@@ -53,6 +55,7 @@ def test_it_launches_from_another_folder_in_an_empty_environment(wheel: Path, tm
     python = tmp_path / "venv" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
     subprocess.run([*pip, "install", "-q", "--no-compile", str(wheel)], check=True)
+    assert (tmp_path / "venv" / "share" / "man" / "man1" / "slurmopt-launch.1").is_file()
     (tmp_path / "elsewhere").mkdir()
     words = ["launch", "task.command=[echo, hello]", "launch.backend=local", "launch.json=true", "launch.name=wheel"]
     slurmopt = tmp_path / "venv" / "bin" / "slurmopt"

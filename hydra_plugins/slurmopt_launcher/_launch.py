@@ -97,7 +97,8 @@ def _launch(multirun: Multirun) -> list[JobReturn]:
 
     submissions, _ = submission.submit_sweep(plan, script)
     jobs = ", ".join(str(submitted.job) for submitted in submissions)
-    log.info(f"Launched {len(multirun.jobs)} jobs by slurmopt: Slurm's {jobs}; folder {plan.sweep.path}")
+    whose = "job" if plan.backend == "local" else "Slurm's"
+    log.info(f"Launched {len(multirun.jobs)} jobs by slurmopt: {whose} {jobs}; folder {plan.sweep.path}")
     if not multirun.options.wait:
         print(f"slurmopt: {commands(plan.sweep)}", file=sys.stderr, flush=True)
         return [JobReturn(overrides=words, status=JobStatus.COMPLETED) for words in multirun.jobs]

@@ -102,7 +102,7 @@ def workbench(slurm: bool) -> Iterator[Workbench]:
     folder = Path(tempfile.mkdtemp(prefix="slurmopt-bench-", dir="/tmp"))
     folder.chmod(0o755)  # munge runs as a user of its own
     env = {name: value for name, value in os.environ.items() if not name.startswith(INHERITED)}
-    env.update(PYTHONPATH=str(ROOT), XDG_CACHE_HOME=str(folder / "cache"))
+    env.update(PYTHONPATH=str(ROOT), XDG_CACHE_HOME=str(folder / "cache"), XDG_STATE_HOME=str(folder / "state"))
     try:
         nothing: contextlib.AbstractContextManager[dict[str, str]] = contextlib.nullcontext({})
         with private_cluster(folder / "slurm", 2) if slurm else nothing as words:

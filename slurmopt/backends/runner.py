@@ -16,19 +16,15 @@ import sys
 import time
 from pathlib import Path
 
+from slurmopt.backends.killed_shell import KILL_WAIT, note_killed_shell
 from slurmopt.errors import JobError
 from slurmopt.job.facts import process_tree
-from slurmopt.restart import classify
-from slurmopt.restart.evidence import Evidence
 from slurmopt.run_folder import attempts as story
-from slurmopt.run_folder import events
 from slurmopt.run_folder.access.files import open_append
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE, KILLED, REQUEUE
+from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE, REQUEUE
 from slurmopt.run_folder.private import hold_run, refuse_foreign_folder, refuse_open_folder
 
-KILL_WAIT = 30.0
-"""Seconds between SIGTERM and SIGKILL, Slurm's default for KillWait."""
 _POLL = 0.2
 
 
@@ -40,6 +36,8 @@ class Runner:
         self.limit = limit
         self.lead = lead
         self.cancelled = False
+        self.timed_out = False
+        """Whether the attempt was told to end because of its time limit."""
 
     def run(self) -> int:
         """Runs attempts until one ends for good, and returns its exit status. Does nothing if another runner has the
@@ -75,7 +73,8 @@ class Runner:
             self._supervise(shell)
         process_tree.clear_up()  # nothing of an attempt outlives it
         if shell.returncode < 0:
-            self._tell_killed(shell.returncode)
+            exceeded = self.limit if self.timed_out else None
+            note_killed_shell(self.folder, -shell.returncode, self.cancelled, exceeded)
         return shell.returncode
 
     def _hold_off(self) -> None:
@@ -87,14 +86,14 @@ class Runner:
 
     def _supervise(self, shell: subprocess.Popen[bytes]) -> None:
         start = time.monotonic()
-        warned, ending = False, None
+        warned, ending, self.timed_out = False, None, False
         while shell.poll() is None:
             elapsed = time.monotonic() - start
             if self.limit is not None and not warned and elapsed >= self.limit - self.lead:
                 warned = True
                 shell.send_signal(signal.SIGUSR1)
             if ending is None and (self.cancelled or (self.limit is not None and elapsed >= self.limit)):
-                ending = elapsed
+                ending, self.timed_out = elapsed, not self.cancelled
                 self._end(shell)
             if ending is not None and elapsed >= ending + KILL_WAIT:
                 process_tree.kill_below(os.getpid())
@@ -105,26 +104,6 @@ class Runner:
         """Signals the batch shell and all its ranks, as Slurm does at a time limit."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGTERM)
-
-    def _tell_killed(self, returncode: int) -> None:
-        """Writes the end of an attempt whose batch shell was killed before its verdict."""
-        numbers = self.folder.attempts()
-        number = numbers[-1] if numbers else 0
-        ends = [one.end for one in story.attempts(self.folder) if one.number == number and one.end is not None]
-        if ends and ends[0].get("next") is None:
-            return
-        name = signal.Signals(-returncode).name
-        events.append(
-            self.folder.events,
-            "end",
-            attempt=number,
-            outcome=KILLED,
-            exit_code=EXIT_STATUS[KILLED],
-            error=f"the batch shell was ended by {name}",
-            cause=classify.of_killed_shell(Evidence(cancelled=self.cancelled)),
-            next=None,
-            reason=f"the batch shell, which brings the run back, was ended by {name}",
-        )
 
 
 def main(argv: list[str]) -> int:

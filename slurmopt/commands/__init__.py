@@ -5,7 +5,11 @@ from __future__ import annotations
 COMMANDS = {
     "run": ("slurmopt.commands.run", "run a command on the cluster, without a config: slurmopt run -G 1 -- COMMAND"),
     "launch": ("slurmopt.launch", "compose a config, check it against the cluster and submit it"),
+    "init": ("slurmopt.commands.init", "write a small project that fits this cluster: configs and a training"),
+    "import": ("slurmopt.commands.import_script", "make an experiment from an existing batch script"),
     "status": ("slurmopt.commands.status", "state and progress of runs and sweeps, and why they wait or failed"),
+    "top": ("slurmopt.commands.top", "all runs on the whole terminal: progress, metrics, logs, cancel, retry"),
+    "wait": ("slurmopt.commands.wait", "wait until runs have ended; the exit status says whether they finished"),
     "logs": ("slurmopt.commands.logs", "logs of the ranks; --errors shows the rank that failed first"),
     "results": (
         "slurmopt.commands.results",

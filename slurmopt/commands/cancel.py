@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 
-from slurmopt.report.in_own_process import write_report
+from slurmopt.report.in_own_process import write_missing_report
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import cancel as runs_cancel
 from slurmopt.runs import options
 from slurmopt.runs.find import select
-from slurmopt.runs.journal import returns
 from slurmopt.runs.status.query import Status
 from slurmopt.sweeps import cancel as sweeps_cancel
 from slurmopt.sweeps.cancel import Cancelled
@@ -29,8 +28,7 @@ def main(argv: list[str]) -> int:
     if isinstance(selected, RunFolder):
         status = runs_cancel.cancel(selected)
         print(json.dumps(_run_dict(status)) if args.json else _run_line(status), flush=True)
-        if _lacks_report(status):
-            write_report(selected)
+        write_missing_report(status)
     else:
         cancelled = sweeps_cancel.cancel(selected)
         print(json.dumps(_sweep_dict(cancelled)) if args.json else _sweep_line(cancelled))
@@ -70,14 +68,6 @@ def _run_dict(status: Status) -> dict[str, object]:
 
 def _goes_on(status: Status) -> bool:
     return status.alive or status.state == "unknown"
-
-
-def _lacks_report(status: Status) -> bool:
-    """Whether the run has ended, and no batch shell wrote the report: none was left, or it was killed."""
-    attempt = status.journal.attempt
-    if attempt is None or _goes_on(status) or status.owner is not None:
-        return False
-    return attempt.end is None or returns(attempt.end)
 
 
 def _sweep_line(cancelled: Cancelled) -> str:

@@ -85,8 +85,13 @@ def _show_sweep(selection: Selection, args: argparse.Namespace) -> None:
         )
     if args.attempt is not None:
         raise RunError("--attempt is for one point; name it: SWEEP/17")
+    print(errors_of_sweep(selection))
+
+
+def errors_of_sweep(selection: Selection) -> str:
+    """Each kind of failure of the sweep's points once, with a traceback."""
     text = _errors(sweep_states(selection.sweep), selection)
-    print(text if owner_of(selection.sweep.run) is None else plain_lines(text))
+    return text if owner_of(selection.sweep.run) is None else plain_lines(text)
 
 
 def _errors(states: SweepStates, selection: Selection) -> str:

@@ -22,7 +22,7 @@ from slurmopt.errors import InputError, SlurmoptError, one_line, with_place
 from slurmopt.report.in_own_process import write_report
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.process import module_words
-from slurmopt.runs import foreign, options
+from slurmopt.runs import foreign, index, options
 from slurmopt.runs.foreign import Allocation
 from slurmopt.slurm.hostlist import expand
 
@@ -48,6 +48,7 @@ def main(argv: list[str]) -> int:
         print(f"slurmopt: not monitored: {one_line(why)}", file=sys.stderr, flush=True)
         os.execvp(command[0], command)  # noqa: S606  it needs no shell
     print(f"slurmopt: monitored as {run.name}/{run.id}", file=sys.stderr, flush=True)
+    index.note(run)
     status = _run(run, sampling, command, given)
     _conclude(run, status)
     return status

@@ -23,8 +23,8 @@ from typing import Any
 from slurmopt.config.schema import GROUPS
 from slurmopt.errors import RunError, SlurmoptError, labelled, one_line, with_place
 from slurmopt.grid.point_ranges import Ranges
-from slurmopt.launching import execute
-from slurmopt.launching.retry_plan import plan_of, script_of, submitted_before
+from slurmopt.launching.retry import ready_retry
+from slurmopt.launching.retry_plan import script_of
 from slurmopt.run_folder.access.files import read_script
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import options
@@ -36,7 +36,6 @@ from slurmopt.runs.recovery.changed_config import More
 from slurmopt.runs.status.query import gather
 from slurmopt.runs.status.state import FAILED
 from slurmopt.runs.submit.plan import Plan
-from slurmopt.runs.submit.resume import note_lost_submission
 
 _MOST = 1000.0
 
@@ -208,24 +207,19 @@ def _retried(run: RunFolder, overrides: list[str], args: argparse.Namespace) -> 
         factors = More(args.more_memory, args.more_time)
         # Standard output is only for the result; the user's modules and resolvers may print.
         with contextlib.redirect_stdout(sys.stderr):
-            if not args.dry_run:
-                note_lost_submission(run)
-                answer.job = submitted_before(run, overrides, factors)
-            if answer.job is None:
-                planned = plan_of(run, overrides, factors, args.dry_run, args.again)
-                backend, script = execute.ready(planned)
-        if answer.job is not None:
-            answer.changes, answer.before = changed_config.latest_changes(run), True
+            ready = ready_retry(run, overrides, factors, args.dry_run, args.again)
+        if isinstance(ready, str):
+            answer.job, answer.changes, answer.before = ready, changed_config.latest_changes(run), True
             _say(answer, args.json)
             return answer
-        answer.changes = planned.changes or {}
-        _remark(answer, planned)
+        answer.changes = ready.plan.changes or {}
+        _remark(answer, ready.plan)
         if args.dry_run:
-            _show(answer, script, args.json)
+            _show(answer, ready.script, args.json)
         else:
             from slurmopt.runs.submit.launch_run import submit_run
 
-            answer.job, _ = submit_run(planned, backend, script)
+            answer.job, _ = submit_run(*ready)
             _say(answer, args.json)
     except (SlurmoptError, OSError) as error:
         _fail(answer, error)

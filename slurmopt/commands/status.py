@@ -46,14 +46,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.runs import options
+from slurmopt.runs import colour, options
 from slurmopt.runs.all_runs import all_runs, all_sweeps, created
-from slurmopt.runs.find import Selection, select
+from slurmopt.runs.desktop import show_end
+from slurmopt.runs.find import Selection, select, top_folder
 from slurmopt.runs.replaced_folders import MOST, refuse_swapped, remarks
+from slurmopt.runs.status.curve import Curves
 from slurmopt.runs.status.query import Status, as_dict, gather
 from slurmopt.runs.status.view import page, rows
 from slurmopt.runs.status.watch import redraw
@@ -72,11 +75,12 @@ def main(argv: list[str]) -> int:
     if len(runs) == len(selected):
         return _show_runs(args, runs)
     if args.watch:
-        with holding([_top_folder(item).path for item in selected[:MOST]]):
-            return redraw(lambda: redrawn_overview(selected))
+        with holding([top_folder(item).path for item in selected[:MOST]]):
+            redraw(lambda: redrawn_overview(selected, _is_coloured(args)))
+        return 0
     shown = overview(selected, details=not args.all)
     _warn(shown.problem)
-    print(json.dumps(shown.as_list(), allow_nan=False) if args.json else shown.text())
+    print(json.dumps(shown.as_list(), allow_nan=False) if args.json else shown.text(_is_coloured(args)))
     return 0
 
 
@@ -87,7 +91,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--all", action="store_true", help="all runs, newest first")
     output = parser.add_mutually_exclusive_group()
     options.add_json(output)
-    output.add_argument("--watch", action="store_true", help="redraw until all of them have ended")
+    output.add_argument("--watch", action="store_true", help="redraw until all of them have ended; q quits")
+    options.add_color(parser)
     return parser
 
 
@@ -99,39 +104,59 @@ def _selected(args: argparse.Namespace) -> list[RunFolder | Selection]:
     return [sweeps.get(folder.path, folder) for folder in sorted(folders, key=created, reverse=True)]
 
 
-def _top_folder(item: RunFolder | Selection) -> RunFolder:
-    return item if isinstance(item, RunFolder) else item.sweep.run
+def _is_coloured(args: argparse.Namespace) -> bool:
+    return colour.wanted(args.color, sys.stdout)
 
 
 def _show_runs(args: argparse.Namespace, folders: list[RunFolder]) -> int:
     """Prints a page of one run, a line each of several."""
     if args.watch:
-        return _watch_runs(folders)
+        return _watch_runs(folders, _is_coloured(args))
     statuses, problem = gather(folders, details=not args.all)
     _warn(problem)
     if args.json:
         print(json.dumps([as_dict(status, details=not args.all) for status in statuses], allow_nan=False))
     else:
-        print(_text(statuses))
+        print(_text(statuses, _is_coloured(args)))
     return 0
 
 
-def _watch_runs(folders: list[RunFolder]) -> int:
+def _watch_runs(folders: list[RunFolder], coloured: bool) -> int:
     live: dict[str, tuple[Live, Moment]] = {}
+    awaited: dict[Path, RunFolder] = {}
+    curves = Curves()
 
     def draw() -> tuple[str, list[str], bool]:
         statuses, problem = gather(folders, details=True)
+        _show_ends(statuses, awaited)
         jobs = [(status.folder, [status.journal.job]) for status in statuses]
         if len(jobs) == 1:
             refuse_swapped(*jobs[0])
         replaced = remarks(jobs)
-        now = _now(statuses[0], live) if len(statuses) == 1 else ""
-        text = _text(statuses) + now + (f"\n\nSlurm was not asked: {problem}" if problem else "") + replaced
+        now = _curves(statuses[0], curves) + _now(statuses[0], live) if len(statuses) == 1 else ""
+        text = _text(statuses, coloured) + now + (f"\n\nSlurm was not asked: {problem}" if problem else "") + replaced
         alive = any(status.alive or status.state == "unknown" for status in statuses)
         return text, [*(status.state for status in statuses), replaced], alive
 
     with holding([run.top for run in folders[:MOST]]):
-        return redraw(draw)
+        redraw(draw)
+    return 0
+
+
+def _curves(status: Status, curves: Curves) -> str:
+    """The metrics since the watch began, on a terminal; "" where there is one value only."""
+    curves.take(status.progress)
+    lines = curves.lines(terminal_width() or 0) if sys.stdout.isatty() else []
+    return "\n\n" + "\n".join(lines) if lines else ""
+
+
+def _show_ends(statuses: list[Status], awaited: dict[Path, RunFolder]) -> None:
+    """Shows on the desktop which runs have ended since they were seen alive."""
+    for status in statuses:
+        if status.alive:
+            awaited[status.folder.path] = status.folder
+        elif status.state != "unknown" and awaited.pop(status.folder.path, None) is not None:
+            show_end(status.folder)
 
 
 def _now(status: Status, live: dict[str, tuple[Live, Moment]]) -> str:
@@ -153,8 +178,8 @@ def _now(status: Status, live: dict[str, tuple[Live, Moment]]) -> str:
     return "\n\n" + (styled(lines) if sys.stdout.isatty() else plain(lines)) if lines else ""
 
 
-def _text(statuses: list[Status]) -> str:
-    return page(statuses[0]) if len(statuses) == 1 else rows(statuses, terminal_width())
+def _text(statuses: list[Status], coloured: bool) -> str:
+    return page(statuses[0], coloured) if len(statuses) == 1 else rows(statuses, terminal_width(), coloured)
 
 
 def _warn(problem: str | None) -> None:

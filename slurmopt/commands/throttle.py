@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from slurmopt.backends.array.state import is_local
 from slurmopt.errors import RunError, SlurmError, SlurmRefused
 from slurmopt.run_folder import events
 from slurmopt.run_folder.access.files import replace_text
@@ -69,7 +70,7 @@ def throttle(states: SweepStates, at_once: int) -> list[str]:
     jobs = [entry.job for entry in states.submissions if entry.job is not None and entry.points.intersection(waiting)]
     with run_lock(states.sweep.run):
         _store(states.sweep, at_once)
-        for job in jobs:
+        for job in () if is_local(states.sweep) else jobs:  # a runner on this machine reads the config
             _update(job, at_once)
         events.append(states.sweep.events, "throttle", at_once=at_once or None, jobs=jobs)
     return jobs

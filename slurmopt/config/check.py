@@ -34,7 +34,8 @@ def environment_variables(variables: Iterable[object], key: str) -> None:
 def one_of(value: str, valid: Iterable[str], key: str) -> None:
     """Raises ConfigError unless `value` is one of `valid`."""
     if value not in (choices := list(valid)):
-        raise ConfigError(f"{value!r} is not valid{did_you_mean(value, choices)}; valid: {', '.join(choices)}", key)
+        message = f"{value!r} is not valid{did_you_mean(value, choices)}; valid: {', '.join(choices)}"
+        raise ConfigError(message, key, choices)
 
 
 def did_you_mean(word: str, valid: Iterable[str]) -> str:
@@ -60,7 +61,7 @@ def whole_number(value: Any, least: int, key: str, most: int | None = None) -> N
 def true_or_false(value: Any, key: str) -> None:
     """Raises ConfigError unless `value` is a bool."""
     if not isinstance(value, bool):
-        raise ConfigError(f"{value!r} is not valid; valid: true, false", key)
+        raise ConfigError(f"{value!r} is not valid; valid: true, false", key, ["true", "false"])
 
 
 def text_or_null(value: Any, key: str) -> None:

@@ -38,7 +38,8 @@ class Launch:
     same for all runs."""
 
     wait: bool | None = None
-    """Wait for the run to end and show its log. Default: only with the local backend."""
+    """Wait for the run to end and show its log. Default: only with the local backend, and with a sweep there only in a
+    terminal."""
 
     check: bool = True
     """Check the requested resources against the real cluster first."""

@@ -64,7 +64,8 @@ def _note(run: RunFolder, points: Points, job: str, token: str | None, values: d
         events.append(run.events, "created", name=run.name, id=run.id, cwd=points.cwd, **chosen_values)
     submitted = [event for event in journal if event["event"] == "submitted"]
     if not submitted or (submitted[-1].get("job"), submitted[-1].get("token")) != (job, token):
-        events.append(run.events, "submitted", token=token, backend="sbatch", job=job)
+        backend = "local" if job.startswith("local-") else "sbatch"
+        events.append(run.events, "submitted", token=token, backend=backend, job=job)
 
 
 def unlink(sweep: SweepFolder, run: RunFolder, name: str | None) -> None:

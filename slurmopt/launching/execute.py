@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from slurmopt.run_folder.access.files import read_script
+from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.runs.submit.plan import Plan
 from slurmopt.slow_notice import slow_notice
 from slurmopt.sweeps.submit.plan import SweepPlan
@@ -40,6 +41,21 @@ def launch(plan: Plan) -> int:
     return launch_run(plan, backend, script)
 
 
+def submit(plan: Plan) -> None:
+    """Checks the plan against the cluster and submits it: prints nothing, and waits for nothing. Raises CheckError,
+    SlurmError and FolderError."""
+    backend, script = ready(plan)
+    if isinstance(plan, SweepPlan):
+        from slurmopt.sweeps.submit.submission import submit_sweep
+
+        with holding([plan.sweep.path]):
+            submit_sweep(plan, script)
+    else:
+        from slurmopt.runs.submit.launch_run import submit_run
+
+        submit_run(plan, backend, script)
+
+
 def ready(plan: Plan) -> tuple[Backend, str]:
     """The backend and the script of a plan that the cluster can run. Raises CheckError."""
     from slurmopt import backends
@@ -49,9 +65,9 @@ def ready(plan: Plan) -> tuple[Backend, str]:
     script = read_script(plan.job.folder.script) if as_it_lies else backend.script(plan.job)
     if backend.slurm and settings.launch.check:
         check(settings, tolerant=bool(settings.launch.dry_run))
-    if settings.notify.webhook and not settings.notify.webhook.startswith("${"):
+    for key in settings.notify.written_secrets():
         print(
-            "slurmopt: notify.webhook is written into the run folder as it is; if it is a secret, write ${oc.env:NAME}",
+            f"slurmopt: {key} is written into the run folder as it is; if it is a secret, write ${{oc.env:NAME}}",
             file=sys.stderr,
         )
     is_first = not plan.existing and not isinstance(plan, SweepPlan)

@@ -100,6 +100,7 @@ def _refuse_taken(run_ended: Ended) -> None:
 def script_of(planned: Again) -> str | None:
     """A sweep's script with the changed needs, checked against the cluster; None where it stays as it lies there."""
     from slurmopt import backends
+    from slurmopt.backends.array.state import is_local
     from slurmopt.slurm.script.job import Array
 
     if planned.changed is None or not planned.points:
@@ -109,7 +110,8 @@ def script_of(planned: Again) -> str | None:
     source = run.code if kept else workdir(typed, retries.launch_directory(run) or Path.cwd())
     overrides = [*retries.launch_overrides(run), *retries.as_overrides(planned.changes)]
     array = Array(typed.sweep.packed, typed.sweep.side_by_side, typed.sweep.search is not None)
-    job = replace(job_for(typed, run, run.name, source, "sbatch", overrides), sweep=array)
-    if typed.launch.check:
+    backend = backends.load("local" if is_local(planned.sweep) else "sbatch")
+    job = replace(job_for(typed, run, run.name, source, "sbatch" if backend.slurm else "local", overrides), sweep=array)
+    if backend.slurm and typed.launch.check:
         check(typed, tolerant=False)
-    return backends.load("sbatch").script(job)
+    return backend.script(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from dataclasses import replace
@@ -47,14 +48,16 @@ def sweep_plan(
     from slurmopt.sweeps.submit.plan import needs_one_node
 
     backend = chosen_backend(typed)
-    if backend != "sbatch":
-        raise ConfigError(f"sweeps go to Slurm by sbatch, not by {backend}", "launch.backend")
+    if backend == "submitit":
+        raise ConfigError("sweeps go to Slurm by sbatch, not by submitit; valid: sbatch, local", "launch.backend")
     if typed.sweep.packed and (why := needs_one_node(typed)) is not None:
         raise ConfigError(why, "sweep.search" if typed.sweep.search else "sweep.per_task")
     check_search(typed, points.axes)
-    _check_then(typed)
+    _check_then(typed, backend)
     if typed.notify.to_json_arg():
         print("slurmopt: notify is not for points of a sweep; a run after it may tell: sweep.then", file=sys.stderr)
+    if backend == "local":
+        _tell_hidden_gpus(typed)
     array = Array(typed.sweep.packed, typed.sweep.side_by_side, typed.sweep.search is not None)
     job = replace(
         job_for(typed, run, name, source, backend, overrides), sweep=array, after=dependencies(typed, backend)
@@ -62,17 +65,30 @@ def sweep_plan(
     return SweepPlan(job, backend, points.config(0, run.path), overrides, source, points=points)
 
 
-def _check_then(typed: Settings) -> None:
+def _tell_hidden_gpus(typed: Settings) -> None:
+    """A point on this machine sees the GPUs that it asks for, as on Slurm; a single run sees all."""
+    from slurmopt.backends.array.machine import gpus
+
+    if (count := len(gpus(os.environ))) and not typed.resources.gpus_per_node:
+        print(
+            f"slurmopt: the points see none of this machine's GPUs ({count}); to give each one: "
+            "resources.gpus_per_node=1",
+            file=sys.stderr,
+        )
+
+
+def _check_then(typed: Settings, backend: str) -> None:
     """What follows the sweep is composed now, so that a mistake in it shows before anything is submitted."""
     if typed.sweep.then is None:
         return
     try:
-        follows = plan([*shlex.split(typed.sweep.then), "launch.after_failure=true"])
+        how = "launch.backend=local" if backend == "local" else "launch.after_failure=true"
+        follows = plan([*shlex.split(typed.sweep.then), how])
     except (ConfigError, ValueError) as error:
         raise ConfigError(str(error), "sweep.then") from error
     options = follows.job.settings.launch
     wrong = {
-        "backend": follows.backend == "local",
+        "backend": (follows.backend == "local") != (backend == "local"),
         "dry_run": bool(options.dry_run),
         "wait": options.wait,
         "run": follows.existing,

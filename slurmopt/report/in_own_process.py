@@ -8,8 +8,19 @@ import sys
 from slurmopt.errors import one_line
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.process import module_words
+from slurmopt.runs.journal import returns
+from slurmopt.runs.status.query import Status
 
 _SECONDS = 30.0
+
+
+def write_missing_report(status: Status) -> None:
+    """Writes the report of a run that has ended without a batch shell that could: none was left, or it was killed."""
+    attempt = status.journal.attempt
+    if attempt is None or status.alive or status.state == "unknown" or status.owner is not None:
+        return
+    if attempt.end is None or returns(attempt.end):
+        write_report(status.folder)
 
 
 def write_report(run: RunFolder) -> None:

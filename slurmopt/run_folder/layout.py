@@ -67,8 +67,8 @@ class RunFolder:
     @property
     def in_sweep(self) -> bool:
         """Whether it is a point of a sweep, or an array task of one: see `slurmopt.run_folder.sweep_layout`."""
-        points = self.path.parent.parent / "points.json"
-        return self.path.parent.name in ("points", "tasks") and held(points).is_file()
+        place = self.path.parent
+        return place.name in ("points", "tasks") and held(place.parent / "points.json").is_file()
 
     @property
     def top(self) -> Path:

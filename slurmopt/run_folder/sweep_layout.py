@@ -17,6 +17,7 @@ runs/NAME/ID/
   study.journal     Optuna's study, where there is a search
   cancelled         points that must not start any more: "3-9,17"
   more              what has not been submitted yet: the array tasks look after it
+  runner.json       of a sweep on one machine, without Slurm: its runner, and which array tasks run and have ended
 """
 
 from __future__ import annotations
@@ -98,6 +99,10 @@ class SweepFolder:
     @property
     def more(self) -> Path:
         return self.path / "more"
+
+    @property
+    def runner(self) -> Path:
+        return self.path / "runner.json"
 
     def point(self, number: int) -> RunFolder:
         return RunFolder(self.points / f"{number:05d}")

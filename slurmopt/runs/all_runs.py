@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from slurmopt.errors import RunError, one_line, why_failed
+from slurmopt.errors import RunError, RunNotFound, one_line, why_failed
 from slurmopt.run_folder.access.files import read_start
 from slurmopt.run_folder.layout import RunFolder, is_run
 from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep
@@ -70,12 +70,14 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def latest(runs: list[RunFolder], otherwise: str) -> RunFolder:
-    """The newest of this user's own runs, else of all. RunError(`otherwise`) where there is none.
+    """The newest of this user's own runs, else of all. RunNotFound(`otherwise`) where there is none.
 
     Where others may write to the folder, a newer run of theirs must not be taken for one's own.
     """
     if not runs:
-        raise RunError(f"{otherwise}; start one with `slurmopt launch`, or name the folder of your runs with --folder")
+        raise RunNotFound(
+            f"{otherwise}; start one with `slurmopt launch`, or name the folder of your runs with --folder"
+        )
     return max([run for run in runs if owner_of(run) is None] or runs, key=created)
 
 

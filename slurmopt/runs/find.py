@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmopt.config.check import did_you_mean
-from slurmopt.errors import ConfigError, RunError, one_line
+from slurmopt.errors import ConfigError, RunError, RunNotFound, one_line
 from slurmopt.grid import submissions
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records, lost, readable
@@ -25,12 +25,14 @@ from slurmopt.run_folder.layout import RunFolder, folder_name
 from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep, point_number, sweep_of
 from slurmopt.runs import journal
 from slurmopt.runs.all_runs import all_folders, created, is_run_folder, latest, runs_of_name, shown_path
+from slurmopt.runs.elsewhere import first_own, other_folders
 from slurmopt.runs.journal import point_count
+from slurmopt.runs.options import DefaultFolder
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.unreadable_folders import refuse_unreadable
 
 _POINTS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
-_JOB = re.compile(r"\d+(_\d+)?|local-\d+")
+_JOB = re.compile(r"\d+(_\d+)?|local-\d+(_\d+)?")
 _FIRST_LINE = 4096
 _START_OF_ID = 6
 """Digits from which a number that no point has may be the start of an ID, which begins with a date."""
@@ -88,7 +90,31 @@ def started_point(selection: Selection) -> RunFolder:
 
 
 def select(name: str | None, folder: Path) -> RunFolder | Selection:
-    """Like `find`, but also accepts sweeps, several points of one, and points that have not started."""
+    """Like `find`, but also accepts sweeps, several points of one, and points that have not started.
+
+    Where `folder` is the default one and has no such run, this user's own runs in the other known folders are searched,
+    and where one is found, standard error says where.
+    """
+    try:
+        return _select(name, folder)
+    except RunNotFound as error:
+        if not isinstance(folder, DefaultFolder):
+            raise
+        if (
+            name is not None
+            and (found := first_own(folder, lambda other: _select(name, other), top_folder)) is not None
+        ):
+            return found
+        hint = "; `slurmopt list --everywhere` shows those in your other folders" if other_folders(folder) else ""
+        raise RunNotFound(f"{error}{hint}") from error
+
+
+def top_folder(found: RunFolder | Selection) -> RunFolder:
+    """The folder of the run or the sweep."""
+    return found if isinstance(found, RunFolder) else found.sweep.run
+
+
+def _select(name: str | None, folder: Path) -> RunFolder | Selection:
     if name is None:
         if not (runs := all_folders(folder)):
             refuse_unreadable(None, [], folder)
@@ -169,7 +195,7 @@ def _by_points(name: str, folder: Path) -> Selection | None:
     if not head or not _POINTS.fullmatch(last):
         return None
     try:
-        selection = select(head, folder)
+        selection = _select(head, folder)
     except RunError:
         return None
     if not isinstance(selection, Selection) or selection.points is not None:
@@ -249,12 +275,14 @@ def _by_prefix(prefix: str, folder: Path) -> RunFolder:
     refuse_unreadable(prefix, paths, folder)
     places = [Path(os.path.abspath(path)) for path in paths if os.path.lexists(path)]
     if any(path.parent.parent == folder.absolute() for path in places):
-        raise RunError(f"no run {prefix!r} in {shown_path(folder)}: what is there has no events.jsonl")
+        raise RunNotFound(f"no run {prefix!r} in {shown_path(folder)}: what is there has no events.jsonl")
     _refuse_folder(prefix)
     if not runs:
         return latest(runs, f"no runs in {shown_path(folder)}")
     valid = sorted({run.name for run in runs}) + [run.id for run in runs] + [f"{run.name}/{run.id}" for run in runs]
-    raise RunError(f"no run {prefix!r} in {shown_path(folder)}{did_you_mean(prefix, valid)}; `slurmopt list` shows all")
+    raise RunNotFound(
+        f"no run {prefix!r} in {shown_path(folder)}{did_you_mean(prefix, valid)}; `slurmopt list` shows all"
+    )
 
 
 def _refuse_folder(name: str) -> None:

@@ -84,9 +84,10 @@ class Journal:
         """Whether Slurm may start it again although it ended: preemption and `scontrol requeue` end it by SIGTERM.
 
         A verdict that says what is `next` has thought of that already."""
-        if self.attempt is None or self.ended is None or self.local or self.cancelled or "next" in self.ended:
+        ended = self.ended
+        if self.attempt is None or ended is None or "next" in ended or self.local or self.cancelled:
             return False
-        return self.attempt.terminated and self.ended.get("outcome") != FINISHED
+        return self.attempt.terminated and ended.get("outcome") != FINISHED
 
 
 def read(folder: RunFolder) -> Journal:
@@ -205,7 +206,9 @@ _TAKE = {
 
 def returns(end: dict[str, Any]) -> bool:
     """Whether another attempt follows this `end`; one that does not say what is next was a wish, and that was met."""
-    return text(end["next"]) in _RETURNS if "next" in end else end.get("outcome") == REQUEUE
+    if "next" in end:
+        return end["next"] is not None and text(end["next"]) in _RETURNS
+    return end.get("outcome") == REQUEUE
 
 
 def _job_id(value: Any) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from slurmopt.option_parser import OptionParser
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import point_number, sweep_of
+from slurmopt.runs import colour
 
 RUN_HELP = "a name (its latest run), NAME/ID, an ID or a prefix of one, a folder, a Slurm job ID; default: the latest"
 
@@ -26,9 +27,14 @@ def parser(command: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
+class DefaultFolder(type(Path())):  # type: ignore[misc]  # before Python 3.12, a class of paths has to name its system
+    """The folder in which commands look for runs if --folder is not given: then they look in this user's other folders
+    too."""
+
+
 def default_folder() -> Path:
     """The folder in which commands look for runs without --folder."""
-    return Path(os.environ.get("SLURMOPT_FOLDER") or "runs")
+    return DefaultFolder(os.environ.get("SLURMOPT_FOLDER") or "runs")
 
 
 def run_arg(run: RunFolder, label: str) -> str:
@@ -48,3 +54,9 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def add_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON on standard output, and nothing else")
+
+
+def add_color(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--color", choices=colour.CHOICES, default="auto", help="colours of states (default: auto, on a terminal)"
+    )

@@ -89,7 +89,7 @@ class Queue(dict[str, QueueEntry]):
         return whole if whole is not None and is_over(whole.state) else None
 
 
-_SEVERAL = re.compile(r"(\d+)_\[([^\]]*)\]?")
+_SEVERAL = re.compile(r"((?:local-)?\d+)_\[([^\]]*)\]?")
 
 
 _SPAN = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")

@@ -12,6 +12,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from slurmopt.backends.array import state
+from slurmopt.backends.array.start import start_runner
+from slurmopt.backends.array.state import is_local
 from slurmopt.errors import RunError, SlurmError, SlurmRefused
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.records import Records
@@ -61,6 +64,8 @@ def cancel(selection: Selection) -> Cancelled:
     _refuse_others(selection.sweep)
     states = sweep_states(selection.sweep, fresh=True)
     points = _unfinished(states, selection)
+    if selection.points is None and is_local(selection.sweep):
+        selection.sweep.more.unlink(missing_ok=True)  # before its runner has ended, which would launch `sweep.then`
     jobs = _cancel(states, points)
     _submit_backlog(selection)
     return Cancelled(points, jobs, _wait(selection.sweep, points))
@@ -84,7 +89,7 @@ def _submit_backlog(selection: Selection) -> None:
     would have done that may be gone."""
     if selection.points is None:
         selection.sweep.more.unlink(missing_ok=True)
-    elif selection.sweep.more.exists():
+    elif selection.sweep.more.exists() and not is_local(selection.sweep):
         backlog.main([str(selection.sweep.path)])
 
 
@@ -93,6 +98,8 @@ def _unfinished(states: SweepStates, selection: Selection) -> Ranges:
     if states.problem and any(entry.job is None for entry in states.submissions):
         raise SlurmError(f"{selection.label}: it is not known whether Slurm has its latest array job: {states.problem}")
     unfinished = states.numbers(*_UNFINISHED).union(_cancelled_in_queue(states))
+    if is_local(selection.sweep):  # the runner that ends the others would start these again
+        unfinished = unfinished.union(states.numbers("lost"))
     unfinished = unfinished if selection.points is None else unfinished.intersection(selection.points)
     if not unfinished:
         counts = states.counts(selection.points)
@@ -131,7 +138,10 @@ def _cancel(states: SweepStates, points: Ranges) -> list[str]:
     noted = note_in_points(states, points)
     try:
         args = list(_scancel_args(states, points))
-        _scancel(args)
+        if is_local(sweep):
+            _end_here(sweep)
+        else:
+            _scancel(args)
     except BaseException:
         cancelled_points.remove(sweep, points)
         events.append(sweep.events, "cancel-failed", points=str(points))
@@ -178,6 +188,12 @@ def _whole_tasks(submission: Submission, points: Ranges, unfinished: Ranges) -> 
 def _task_args(submission: Submission, tasks: Ranges) -> Iterator[str]:
     for start in range(0, len(tasks.spans), _SPANS):
         yield f"{submission.job}_[{Ranges(tasks.spans[start : start + _SPANS])}]"
+
+
+def _end_here(sweep: SweepFolder) -> None:
+    """The runner on this machine reads the cancelled points, and ends them. Where it is gone, another one does."""
+    if not state.read(sweep).runner_lives:
+        start_runner(sweep)
 
 
 def _scancel(args: list[str]) -> None:

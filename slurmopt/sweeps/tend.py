@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from slurmopt.backends.array import start
+from slurmopt.backends.array import state as states
+from slurmopt.backends.array.queue import unfinished_jobs
+from slurmopt.backends.array.state import is_local
+from slurmopt.backends.array.then import home_of
 from slurmopt.errors import SlurmError, SlurmoptError, SlurmUnconfigured, SlurmUnreachable, with_place
 from slurmopt.grid.point_ranges import Ranges
-from slurmopt.grid.submissions import Submission, cancelled
+from slurmopt.grid.submissions import Submission, cancelled, read
 from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
@@ -33,11 +38,31 @@ def tend_sweeps(folder: Path, dry_run: bool) -> Iterator[Action]:
             submissions = arrays.known(sweep)
         except OSError:  # reported when its parts are listed
             continue
+        if is_local(sweep):
+            yield from _start_runner(sweep, dry_run)
+            continue
         yield from _note_lost_jobs(sweep, submissions, dry_run)
         # A sweep whose launch broke off before its first submission must not start by itself one day.
         if not dry_run and sweep.more.exists() and any(entry.job is not None for entry in submissions):
             _refuse_unreachable()
             backlog.main([str(sweep.path)])
+
+
+def _start_runner(sweep: SweepFolder, dry_run: bool) -> Iterator[Action]:
+    """Starts the runner of a sweep on this machine again, where it is gone and array tasks are left, or what follows
+    the sweep is not launched."""
+    state = states.read(sweep)
+    submitted = [str(entry.job) for entry in read(sweep.sweep_file)]
+    jobs = unfinished_jobs(sweep, state)
+    if not submitted or state.runner_lives is not False or not (jobs or sweep.more.exists()):
+        return
+    action = Action(sweep.name, sweep.id, str(sweep.path), "submitted", job=[*submitted, *jobs][-1])
+    if not dry_run:
+        try:
+            start.start_runner(sweep, jobs, home_of(sweep))
+        except (SlurmoptError, OSError) as error:
+            action = Action(sweep.name, sweep.id, str(sweep.path), "failed", error=with_place(error))
+    yield action
 
 
 def _refuse_unreachable() -> None:

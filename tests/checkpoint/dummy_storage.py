@@ -56,7 +56,7 @@ def main(folder: Path) -> None:
 
     from slurmopt.checkpoint import Checkpointer
     from slurmopt.cli import main as command
-    from slurmopt.commands.complete import candidates
+    from slurmopt.commands.complete.main import candidates
     from slurmopt.run_folder import attempts, events
     from slurmopt.run_folder.layout import RunFolder
     from slurmopt.runs.status import checkpoints

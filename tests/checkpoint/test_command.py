@@ -21,7 +21,7 @@ from slurmopt.checkpoint import Checkpointer
 from slurmopt.checkpoint.format import ledger
 from slurmopt.checkpoint.format.ledger import Ledger
 from slurmopt.cli import main
-from slurmopt.commands.complete import candidates
+from slurmopt.commands.complete.main import candidates
 from slurmopt.run_folder import events
 from slurmopt.storage.folder import FolderStore
 

@@ -70,8 +70,8 @@ class Project:
         self, *words: str, check: bool = True, timeout: float = 120, **env: str
     ) -> subprocess.CompletedProcess[str]:
         """`slurmopt …` as the user, with `env` on top of the user's own environment."""
-        # Root's cache folder of the test is closed to the user.
-        env = {"XDG_CACHE_HOME": str(self.path / "cache"), **env}
+        # Those of root, of the test, are closed to the user.
+        env = {"XDG_CACHE_HOME": str(self.path / "cache"), "XDG_STATE_HOME": str(self.path / "state"), **env}
         return self.run([*COMMAND, *words], check=check, timeout=timeout, env=env)
 
     def environment(self) -> dict[str, str]:

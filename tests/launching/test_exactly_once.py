@@ -26,7 +26,12 @@ def jobs_of(project: Any) -> list[str]:
 
 def begin(project: Any, *words: str, before: Sequence[str] = (), **env: str) -> subprocess.Popen[str]:
     """A launch in the background, behind the words `before`."""
-    environment = {**project.environment(), "XDG_CACHE_HOME": str(project.path / "cache"), **env}
+    environment = {
+        **project.environment(),
+        "XDG_CACHE_HOME": str(project.path / "cache"),
+        "XDG_STATE_HOME": str(project.path / "state"),
+        **env,
+    }
     return subprocess.Popen(
         [*before, sys.executable, "-m", "slurmopt", "launch", *TASK, *words],
         stdout=subprocess.PIPE,
@@ -329,7 +334,7 @@ def test_a_retry_whose_job_cannot_be_noted_keeps_what_slurm_has(project: Any, fa
     retry = ["retry", str(run), "--more-time", "2", "resources.partition=down"]
     inject = [f"inject=write:error={fault}:when=3", "-P", str(run / "events.jsonl")]
     faulty = ["strace", "-f", "-o", "/dev/null", "-e", "trace=write", "-e", *inject]
-    environment = {"XDG_CACHE_HOME": str(project.path / "cache")}
+    environment = {"XDG_CACHE_HOME": str(project.path / "cache"), "XDG_STATE_HOME": str(project.path / "state")}
     done = project.run([*faulty, sys.executable, "-m", "slurmopt", *retry], check=False, env=environment)
     (job,) = jobs_of(project)
     assert done.returncode == 1

@@ -294,7 +294,12 @@ def test_a_hydra_application_goes_on(site: Site) -> None:
     argv = [sys.executable, "app.py", "-m", "+how=raises,returns", "hydra/launcher=slurmopt", f"hydra.sweep.dir={out}"]
     argv += ["hydra.launcher.resources.time=5m", "hydra.launcher.resources.memory=100MB"]
     folder, user = site.project.path, site.project.user
-    environment = {"XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(folder), **site.project.environment()}
+    environment = {
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "XDG_STATE_HOME": str(folder / "state"),
+        "PYTHONPATH": str(folder),
+        **site.project.environment(),
+    }
     process = subprocess.Popen(argv, cwd=folder, user=user, env=environment, stderr=subprocess.PIPE, text=True)
 
     def points() -> list[RunFolder]:

@@ -24,7 +24,11 @@ class Application:
     def __init__(self, project: Any) -> None:
         self.project = project
         self.path: Path = project.path
-        self.environment = {**hydra_application.place(self.path), "XDG_CACHE_HOME": str(self.path / "cache")}
+        self.environment = {
+            **hydra_application.place(self.path),
+            "XDG_CACHE_HOME": str(self.path / "cache"),
+            "XDG_STATE_HOME": str(self.path / "state"),
+        }
         subprocess.run(["chown", "-R", project.user, self.path], check=True)
 
     def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -216,7 +216,11 @@ def test_a_launcher_killed_anywhere_and_started_again_submits_each_point_once(si
             [*COMMAND, "launch", *words],
             cwd=site.path,
             user=unprivileged_user(),
-            env={**site.environment(), "XDG_CACHE_HOME": str(site.path / "cache")},
+            env={
+                **site.environment(),
+                "XDG_CACHE_HOME": str(site.path / "cache"),
+                "XDG_STATE_HOME": str(site.path / "state"),
+            },
             stdout=subprocess.DEVNULL,
         )
         wait_until(lambda: (sweep.path / moment).exists() or launcher.poll() is not None, 60, moment)  # noqa: B023
@@ -259,7 +263,7 @@ def retry_on_a_disk_that_fills(site: Project, sweep: SweepFolder) -> None:
     require_strace()
     inject = ["inject=write:error=ENOSPC:when=4", "-P", str(sweep.events)]
     faulty = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=write", "-e", *inject]
-    environment = {"XDG_CACHE_HOME": str(site.path / "cache")}
+    environment = {"XDG_CACHE_HOME": str(site.path / "cache"), "XDG_STATE_HOME": str(site.path / "state")}
     done = site.run([*faulty, *COMMAND, "retry", str(sweep.path), "--failed"], check=False, env=environment)
     assert done.returncode == 1
     job = submissions.read(sweep.sweep_file)[2].job
@@ -522,7 +526,7 @@ def test_nothing_waits_for_a_run_that_has_failed(site: Project) -> None:
         (["resources.nodes=1,2"], "resources.nodes"),
         (["seed=1,2", "sweep.per_task=2", "resources.nodes=2"], "sweep.per_task"),
         (["seed=1,2", "sweep.then=+experiment=nope"], "sweep.then"),
-        (["seed=1,2", "launch.backend=local"], "launch.backend"),
+        (["seed=1,2", "launch.backend=submitit"], "launch.backend"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_submitted(site: Project, words: list[str], said: str) -> None:

@@ -38,6 +38,7 @@ class Site:
         self.cluster, self.path = cluster, path
         self.env = {**clean_environment(), "SLURM_CONF": str(cluster.conf), "PYTHONPATH": str(ROOT)}
         self.env["XDG_CACHE_HOME"] = str(path / "cache")
+        self.env["XDG_STATE_HOME"] = str(path / "state")
 
     def run(self, argv: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(  # type: ignore[call-overload,no-any-return]

@@ -61,7 +61,10 @@ def test_errors_show_the_rank_that_failed_first(make_run, capsys) -> None:
     early = Outcome("user error", time.time() - 5, 1, "ValueError: no", trace).as_dict()
     made.beat(rank=0, outcome=late).beat(rank=1, outcome=early)
     text = printed(capsys, "--errors")
-    assert "user error in rank 1 on node1: ValueError: no" in text
+    assert text.splitlines()[:2] == [
+        "mine/20261121-120000-aaaa, attempt 0: ValueError: no",
+        "  where      train.py:3, rank 1 on node1",
+    ]
     assert trace.rstrip() in text
     assert "rank one" in text
     assert "line 49" not in text
@@ -75,7 +78,7 @@ def test_errors_follow_the_verdict_where_there_is_one(make_run, capsys) -> None:
     made.folder.job_log("7").write_text("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0\n")
     made.end("killed", rank=1, error="rank 1 ended without a report")
     text = printed(capsys, "--errors")
-    assert "killed in rank 1 on node2: rank 1 ended without a report" in text
+    assert "attempt 0: killed: rank 1 ended without a report\n  where      rank 1 on node2\n" in text
     assert "oom_kill" in text
 
 

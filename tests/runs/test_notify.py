@@ -3,79 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from runs.receiver import FINAL, SECRET, Receiver, call, receiving, told
 
 from slurmopt.config.composition.compose import compose
 from slurmopt.config.composition.settings import settings
 from slurmopt.errors import ConfigError
-from slurmopt.notify import state_of
-from slurmopt.run_folder import events
+from slurmopt.notify.facts import state_of
 
-FINAL = "finished,failed,killed,cancelled"
-SECRET = "s3cr3t-token"
 DUMP = (
     "import json, os, sys; facts = json.load(sys.stdin); facts['env'] = dict(os.environ);"
     "json.dump(facts, open('told', 'a'))"
 )
 
 
-class Receiver(HTTPServer):
-    """Keeps what was posted to it."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.got: list[tuple[str, dict[str, Any]]] = []
-        self.status = 200
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/{SECRET}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.got.append((self.path, json.loads(body)))
-        self.send_response(self.server.status, f"no, not {SECRET}")
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None: ...
-
-
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    made = Receiver()
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield made
-    made.shutdown()
-    thread.join()
-    made.server_close()
+    with receiving() as made:
+        yield made
 
 
 def notify(run: Any, *words: str, when: str = FINAL, **env: str) -> str:
     """What the batch shell calls; what it said on standard error."""
-    argv = [sys.executable, "-m", "slurmopt.job.supervisor.notify", str(run.folder.path), "0"]
-    hooks = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
+    hooks: dict[str, Any] = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
     hooks |= {"command": json.loads(hooks["command"])} if "command" in hooks else {}
-    own = {"PATH": "/usr/bin:/bin", "SLURMOPT_HOOKS": json.dumps({"when": when.split(","), **hooks})}
-    done = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, **own, **env}, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "")
-    return done.stderr
-
-
-def told(run: Any) -> list[dict[str, Any]]:
-    return [one for one in events.read(run.folder.events) if one["event"] in ("notified", "notify-failed")]
+    return call(run, when=when, env=env, **hooks)
 
 
 @pytest.fixture
@@ -93,7 +49,9 @@ def test_a_command_gets_the_facts_as_variables_and_as_json(failed) -> None:
     words = json.dumps([sys.executable, "-c", DUMP, "${oc.env:WHO}", "two words; $(true)"])
     assert notify(failed, "--command", words, WHO="ada") == ""
     facts = json.loads((failed.folder.path / "told").read_text())
-    assert facts["text"] == "mine/one failed (user error), attempt 0: ValueError: nan: restart.budgets.user_error is 0"
+    said = "mine/one failed (user error), attempt 0: ValueError: nan"
+    why = "Not restarted: an error in your code (restart.budgets.user_error is 0)"
+    assert facts["text"] == f"{said}. {why}; next: slurmopt logs {failed.folder.path} --errors"
     assert (facts["state"], facts["step"], facts["job"], facts["folder"]) == (
         "failed",
         12,
@@ -160,7 +118,8 @@ def test_only_the_ends_that_were_asked_for_are_told(make_run, receiver) -> None:
     assert receiver.got == []
     notify(back, "--webhook", receiver.url, when="requeued")
     ((_, facts),) = receiver.got
-    assert facts["text"] == "mine/back will come back (preemption), attempt 0: again"
+    said = "mine/back will come back (preemption), attempt 0: again"
+    assert facts["text"] == f"{said}; next: slurmopt history {back.folder.path}"
 
 
 @pytest.mark.parametrize(
@@ -192,6 +151,14 @@ def test_the_config_says_who_is_told_and_keeps_the_secret_out(project, monkeypat
         ("notify.when=[finishd]", "notify.when: 'finishd' is not valid (did you mean 'finished'?)"),
         ("notify.webhook=file:///etc/passwd", "notify.webhook: is not a URL"),
         ("notify.command=[]", "notify.command: is empty"),
+        ("notify.format=slak", "notify.format: 'slak' is not valid (did you mean 'slack'?)"),
+        ("notify.email.to=ada", "notify.email.to: 'ada' is not an address; valid: ada@example.org"),
+        ("notify.email.to='a@b.c\\n'", "notify.email.to: "),
+        ("notify.email.service=gmail", "notify.email.service: 'gmail' is not valid"),
+        ("notify.email={to: a@b.c, service: resend, sender: a@b.c}", "notify.email.token: is needed for notify.email."),
+        ("notify.email={to: a@b.c, service: resend, token: x}", "notify.email.sender: is needed"),
+        ("notify.email.url=ftp://x", "notify.email.url: is not a URL"),
+        ("notify.desktop=perhaps", "notify.desktop"),
         ('notify.command="a \'b"', "notify.command: cannot be split into words"),
     ],
 )

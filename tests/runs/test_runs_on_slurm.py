@@ -137,3 +137,20 @@ def test_a_retry_with_changed_memory(folder: Path, capsys, cluster: PrivateClust
     )
     seen = until(capsys, "mine", "finished")
     assert (seen["jobs"], seen["attempt"], seen["id"]) == ([first, answer["job"]], 1, run.name)
+
+
+def test_who_waits_for_a_run_is_told_on_the_desktop_and_the_job_tries_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "bin").mkdir()
+    tool = folder / "bin" / "notify-send"
+    tool.write_text(f'#!/bin/sh\necho "$SLURM_JOB_ID: $4" >> {folder}/shown\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("DISPLAY", ":0")
+    words = ("task.command=[false]", "launch.wait=true", "launch.name=desk", "launch.id=one", "notify.desktop=true")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "slurmopt.launch", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stderr
+    assert (folder / "shown").read_text() == ": desk/one failed (user error), attempt 0\n"

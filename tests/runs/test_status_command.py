@@ -107,7 +107,7 @@ def test_a_failure_says_why_and_what_to_do(make_run, capsys) -> None:
     made = make_run().submitted().attempt(rank_0="x\n").beat(step=9, outcome=failed)
     made.end("user error", exit_code=1, rank=0, error="ValueError: no")
     page = printed(capsys, "status", "mine")
-    assert "user error, rank 0: ValueError: no" in page
+    assert page.splitlines()[1:3] == ["  error      ValueError: no", "  where      rank 0 on node1"]
     assert "slurmopt logs mine/20261121-120000-aaaa --errors" in page
     assert "slurmopt retry mine/20261121-120000-aaaa\n" in page + "\n"
 

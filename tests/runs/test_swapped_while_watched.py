@@ -70,7 +70,7 @@ def python(team: Team, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, *words],
         cwd=victim.at,
-        env={**clean_environment(), "HOME": victim.home, "PYTHONUNBUFFERED": "1"},
+        env={**clean_environment(), "HOME": victim.home, "PYTHONUNBUFFERED": "1", **victim.environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -109,8 +109,8 @@ def make_team() -> Iterator[Team]:
     trace.chmod(0o666)
     made = Team(
         project,
-        User(victim.pw_uid, project, group, victim.pw_dir, umask=0o002),
-        User(attacker.pw_uid, project, group),
+        User(victim.pw_uid, project, group, victim.pw_dir, umask=0o002, environment=state(folder, victim.pw_uid)),
+        User(attacker.pw_uid, project, group, environment=state(folder, attacker.pw_uid)),
         trace,
     )
     yield made
@@ -121,6 +121,13 @@ def make_team() -> Iterator[Team]:
 
     # A batch shell that is just ending may still write into its run folder, such as the report.
     wait_until(is_gone, 60, f"{folder} is gone")
+
+
+def state(folder: Path, uid: int) -> dict[str, str]:
+    """A state folder of the user's own, as a home has one."""
+    (place := folder / f"state-{uid}").mkdir(mode=0o700)
+    os.chown(place, uid, -1)
+    return {"XDG_STATE_HOME": str(place)}
 
 
 def writable(folder: Path) -> list[str]:

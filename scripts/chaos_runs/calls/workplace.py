@@ -92,7 +92,8 @@ class Workplace:
         for part in (folder, self._said):
             part.mkdir(parents=True, exist_ok=True)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_INHERITED)}
-        self._slurm = {**kept, "SLURM_CONF": str(conf), "XDG_CACHE_HOME": str(self._cache)}
+        places = {"XDG_CACHE_HOME": str(self._cache), "XDG_STATE_HOME": str(folder / "state")}
+        self._slurm = {**kept, "SLURM_CONF": str(conf), **places}
         self._warm = subprocess.Popen(
             [sys.executable, str(HERE / "process.py")],
             stdin=subprocess.PIPE,

@@ -26,15 +26,16 @@ ADDRESSES = 6 << 30
 """Bytes of addresses that a command may take: more would harm whoever else works on this machine."""
 SECONDS, MIB = 5.0, 400.0
 """What a command may take; Python and all modules are there already."""
-STATUSES = (0, 1, 2, 130, 141)
+STATUSES = (0, 1, 2, 124, 130, 141)
 """As `slurmopt.exit_status` documents them."""
 _SHOWN = 1 << 20
 _POLL = 0.002
 
 
 def environment() -> dict[str, str]:
-    """This one, without what leads to Slurm or to S3."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH", "AWS"))}
+    """This one, without what leads to Slurm, to S3, or to the runs of whoever calls this."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH", "AWS"))}
+    return {**kept, "XDG_STATE_HOME": "/proc/nowhere"}
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _import_all() -> None:
 
     for module, _ in (*COMMANDS.values(), *OF_CHECKPOINTS.values()):
         import_module(module)
-    for name in ("hydra", "omegaconf", "msgspec", "slurmopt.commands.complete"):
+    for name in ("hydra", "omegaconf", "msgspec", "slurmopt.commands.complete.main"):
         import_module(name)
 
 

@@ -20,6 +20,7 @@ LOOKS = (
     ["status", "--all"],
     ["list"],
     ["list", "--json"],
+    ["wait", "RUN", "--timeout=1s"],
     ["history", "RUN"],
     ["history", "RUN", "--json"],
     ["logs", "RUN"],
@@ -162,7 +163,11 @@ def _line(
         choice.choice(known) if known and choice.random() < 0.35 else choice.choice(_ODD)
         for _ in range(choice.randrange(5))
     ]
-    last = {"launch": ["launch.dry_run=true", "launch.backend=sbatch"], "retry": ["--dry-run"]}.get(command[0], [])
+    last = {
+        "launch": ["launch.dry_run=true", "launch.backend=sbatch"],
+        "retry": ["--dry-run"],
+        "wait": ["--timeout=1s"],
+    }.get(command[0], [])
     line = [*command, *words, *last]
     tally.lines += 1
     tally.take(looker.look(line, folder), line, "")

@@ -165,7 +165,8 @@ class Site:
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_INHERITED)}
-        kept |= {"SLURM_CONF": str(self.layout.conf), "XDG_CACHE_HOME": str(self.folder / "cache")}
+        places = {"XDG_CACHE_HOME": str(self.folder / "cache"), "XDG_STATE_HOME": str(self.folder / "state")}
+        kept |= {"SLURM_CONF": str(self.layout.conf), **places}
         if self._s3 is not None:
             keys = {"AWS_ACCESS_KEY_ID": s3.layout.ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": s3.layout.SECRET_KEY}
             kept |= {**keys, "AWS_DEFAULT_REGION": s3.layout.REGION, "AWS_EC2_METADATA_DISABLED": "true"}

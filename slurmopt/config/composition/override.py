@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def parse(words: list[str]) -> list[Override]:
     """Parses overrides. Raises ConfigError for invalid ones, for sweeps, and for choices of config groups, which
     require a new launch."""
-    overrides = [_parsed(word) for word in words]
+    overrides = [parsed(word) for word in words]
     for override in overrides:
         if not override.key_or_group:
             raise ConfigError(f"{override.input_line!r} is not an override; valid: key=value")
@@ -44,7 +44,8 @@ def parse(words: list[str]) -> list[Override]:
     return overrides
 
 
-def _parsed(word: str) -> Override:
+def parsed(word: str) -> Override:
+    """One override, of whatever kind. Raises ConfigError for what is none."""
     try:
         with careful_yaml():
             return OverridesParser.create().parse_override(word)

@@ -78,13 +78,13 @@ def _resolved_unless_read(parent: Any, key: Any, node: Node, reads: EnvironmentR
     except OmegaConfBaseException as error:
         if reads.count == before:
             raise explain(error) from error
-    return _escaped(plain) if reads.count == before else node._value()
+    return as_text(plain) if reads.count == before else node._value()
 
 
-def _escaped(plain: Any) -> Any:
+def as_text(plain: Any) -> Any:
     """The value so that it is the same when the stored config is resolved: a `${` in it is text."""
     if isinstance(plain, str):
         return escaped(plain) if "${" in plain else plain
     if isinstance(plain, dict):
-        return {key: _escaped(item) for key, item in plain.items()}
-    return [_escaped(item) for item in plain] if isinstance(plain, list) else plain
+        return {key: as_text(item) for key, item in plain.items()}
+    return [as_text(item) for item in plain] if isinstance(plain, list) else plain

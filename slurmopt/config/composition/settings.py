@@ -26,6 +26,8 @@ DEFERRED_FIELDS = {
     ("network", "variables"),
     ("notify", "command"),
     ("notify", "webhook"),
+    ("notify", "email", "token"),
+    ("notify", "email", "url"),
     *(("checkpoint", name, key) for name, tier in TIERS.items() for key in tier.deferred),
     *(("metrics", name, key) for name, sink in SINKS.items() for key in sink.deferred),
     ("sweep", "then"),

@@ -2,21 +2,20 @@
 
 python -m slurmopt.job.supervisor.notify FOLDER ATTEMPT
 
-The hooks come by the environment, SLURMOPT_HOOKS='{"when": [STATE, …], "command": [WORD, …], "webhook": URL}':
-arguments can be read by all users of the node, and a URL may hold a secret. A hook that fails is a line in the job's
-log and in the journal; the exit status is 0 all the same.
+The hooks come by the environment, SLURMOPT_HOOKS='{"when": [STATE, …], "command": [WORD, …], "webhook": URL, …}', the
+fields of `slurmopt.notify.tell.Hooks`: arguments can be read by all users of the node, and a URL may hold a secret. A
+hook that fails is a line in the job's log and in the journal; the exit status is 0 all the same.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
 
 from slurmopt.errors import JobError
-from slurmopt.notify import Hooks, tell
+from slurmopt.notify.tell import Hooks, tell
 from slurmopt.run_folder.access.open_folders import HELD
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.private import hold_run
@@ -28,7 +27,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("attempt", type=int)
     args = parser.parse_args(argv)
-    hooks = Hooks(**json.loads(os.environ.pop("SLURMOPT_HOOKS")))
+    hooks = Hooks.from_json(os.environ.pop("SLURMOPT_HOOKS"))
     try:
         folder = RunFolder(args.folder.absolute())
         hold_run(folder)

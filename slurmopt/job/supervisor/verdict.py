@@ -24,9 +24,10 @@ from slurmopt.job.supervisor.attempt_end import Conclusion, clear_requeue_reques
 from slurmopt.job.supervisor.collect_evidence import collect
 from slurmopt.job.supervisor.heartbeats import read_all, settled
 from slurmopt.job.supervisor.judge_attempt import Beats, Verdict, judge, judge_early, kind_of, other_failures
-from slurmopt.job.supervisor.log_tail import LAUNCHERS, last_traceback
+from slurmopt.job.supervisor.log_tail import LAUNCHERS, last_line, last_traceback
 from slurmopt.restart import causes, classify
 from slurmopt.restart.evidence import Evidence
+from slurmopt.restart.explain import not_restarted
 from slurmopt.restart.policy import Policy, from_word
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder.access.files import replace_json, replace_text
@@ -61,13 +62,15 @@ def verdict_on(folder: RunFolder, attempt: int, ranks: int, step_exit: int, beat
 
 
 def _with_log(verdict: Verdict, folder: RunFolder) -> Verdict:
-    """Adds the traceback of a command from its log, which is complete by now."""
+    """Adds the traceback of a command from its log, which is complete by now, or its last line."""
     if verdict.outcome not in (USER_ERROR, INFRASTRUCTURE) or verdict.traceback:
         return verdict
-    tail = last_traceback(folder.rank_log(verdict.attempt, verdict.rank or 0))
-    if tail is not None:
+    log = folder.rank_log(verdict.attempt, verdict.rank or 0)
+    if (tail := last_traceback(log)) is not None:
         verdict.traceback = tail
         verdict.error = f"{verdict.error}: {tail.strip().splitlines()[-1]}"
+    elif verdict.outcome == USER_ERROR and (said := last_line(log)) is not None and said not in str(verdict.error):
+        verdict.error = f"{verdict.error}: {said}"
     return verdict
 
 
@@ -76,7 +79,8 @@ def story_of(verdict: Verdict, conclusion: Conclusion, folder: RunFolder) -> str
     head = f"attempt {verdict.attempt}: {conclusion.cause}"
     if verdict.outcome == FINISHED:
         return head
-    follows = f"  {'next' if conclusion.decision.next else 'the end'}: {conclusion.decision.reason}"
+    final = not_restarted(conclusion.cause, conclusion.decision.reason)
+    follows = f"  next: {conclusion.decision.reason}" if conclusion.decision.next else f"  the end: {final}"
     if verdict.outcome == REQUEUE:
         return f"{head}: {verdict.error or f'rank {verdict.rank} asked to be started again'}\n{follows}"
     return f"{head}{_what_happened(verdict, folder)}\n{follows}"

@@ -20,7 +20,6 @@ from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.rank_args import RankArgs
 from slurmopt.job.rendezvous.process_group import ProcessGroup
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
-from slurmopt.run_folder.variables import escaped
 
 
 class FunctionTask:
@@ -101,47 +100,30 @@ def load_config(call: RankArgs) -> Any:
         from omegaconf import OmegaConf
     except ImportError as error:
         raise JobError(f"{sys.executable} lacks omegaconf, which task._target_ needs: pip install omegaconf") from error
+    from slurmopt.config.composition.resolved import as_text
     from slurmopt.config.composition.stored_yaml import load
 
     held = load(call.folder.config, mine=True) if call.config is None else call.config
     config = OmegaConf.create(held if isinstance(held, (dict, list)) else {})
-    problem = _resolve(config)
+    plain, problem = _resolved(config)
     if problem is not None and problem.startswith("metrics."):
         config.metrics = None  # a sink that lacks its token has told so, and the training goes on
-        problem = _resolve(config)
+        plain, problem = _resolved(config)
     if problem is not None:
         raise JobError(f"config.yaml: {problem}")
-    return config
+    return OmegaConf.create(as_text(plain))
 
 
-def _resolve(config: Any) -> str | None:
-    """Resolves the config in place; returns what cannot be resolved, with its key, which `to_container` reports and
-    `OmegaConf.resolve` does not."""
+def _resolved(config: Any) -> tuple[Any, str | None]:
+    """The config as plain containers with everything resolved; what cannot be resolved, with its key. A text with `${`
+    may be no interpolation that OmegaConf could read, so nothing is resolved in place."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        OmegaConf.resolve(config)
+        return OmegaConf.to_container(config, resolve=True), None
     except OmegaConfBaseException as error:
-        try:
-            OmegaConf.to_container(config, resolve=True)
-        except OmegaConfBaseException as named:
-            return f"{named.full_key}: {str(named).splitlines()[0]}"
-        return str(error).splitlines()[0]
-    _escape_text(config)
-    return None
-
-
-def _escape_text(config: Any) -> None:
-    """Escapes `${` in a resolved config: it is text, which OmegaConf would interpolate when the value is read."""
-    from omegaconf import Container, DictConfig
-
-    for key in config if isinstance(config, DictConfig) else range(len(config)):
-        node = config._get_node(key)
-        if isinstance(node, Container) and not node._is_none():
-            _escape_text(node)
-        elif isinstance(value := node._value(), str) and "${" in value:
-            node._set_value(escaped(value))
+        return None, f"{error.full_key}: {str(error).splitlines()[0]}"
 
 
 def _storable(result: Any) -> Any:

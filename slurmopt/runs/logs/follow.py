@@ -10,6 +10,7 @@ from slurmopt.errors import RunError
 from slurmopt.grid.records import readable
 from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs import colour
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.replaced_folders import refuse_swapped
 from slurmopt.runs.status.query import Status, gather
@@ -26,7 +27,7 @@ def follow(run: RunFolder, out: TextIO) -> int:
     1. Raises RunError as `stream` does."""
     with holding([run.top]):
         status = stream(run, out, 0)
-        print(f"\n{page(status)}", file=out, flush=True)
+        print(f"\n{page(status, colour.wanted('auto', out))}", file=out, flush=True)
     return 0 if status.state == "finished" else 1
 
 

@@ -10,7 +10,7 @@ from slurmopt.errors import RunError, one_line, plain_lines
 from slurmopt.grid.records import readable
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.logs.follow import stream
-from slurmopt.runs.status.failure import report
+from slurmopt.runs.status.errors_page import report
 from slurmopt.runs.status.query import Status, gather
 from slurmopt.runs.tail import Lines, Tail
 
@@ -18,18 +18,29 @@ from slurmopt.runs.tail import Lines, Tail
 def show(run: RunFolder, rank: int | None, attempt: int | None) -> None:
     """Prints the log of `rank` (None: of all ranks) in `attempt` (None: the latest)."""
     is_empty = True
-    for piece in _pieces(_logs(_status(run), rank, attempt)):
+    for piece in read(run, rank, attempt):
         sys.stdout.write(piece)
         is_empty = is_empty and not piece
     if is_empty:
         print(f"slurmopt: the log of {one_line(f'{run.name}/{run.id}')} is empty", file=sys.stderr)
 
 
+def read(run: RunFolder, rank: int | None, attempt: int | None) -> Iterator[str]:
+    """The log of `rank` (None: of all ranks) in `attempt` (None: the latest), in pieces. RunError where there is
+    none."""
+    return _pieces(_logs(_status(run), rank, attempt))
+
+
 def show_errors(run: RunFolder, attempt: int | None) -> None:
     """Prints the first failed rank of `attempt` (None: the latest): its traceback and the end of its log."""
+    print(errors(run, attempt))
+
+
+def errors(run: RunFolder, attempt: int | None) -> str:
+    """The first failed rank of `attempt` (None: the latest): its traceback and the end of its log."""
     status = _status(run)
     text = report(status, attempt)
-    print(text if status.owner is None else plain_lines(text))
+    return text if status.owner is None else plain_lines(text)
 
 
 def follow(run: RunFolder, rank: int | None, attempt: int | None) -> None:

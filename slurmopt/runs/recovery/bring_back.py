@@ -106,10 +106,10 @@ def write_end(orphan: Orphan, settings: Settings) -> dict[str, Any] | None:
 
 
 def _notify(run: RunFolder, end: dict[str, Any], settings: Settings) -> None:
-    if not settings.notify.to_json_arg():
+    hooks = settings.notify.to_json_arg()
+    if hooks is None:
         return
-    from slurmopt.notify import Hooks, tell
+    from slurmopt.notify.tell import Hooks, tell
 
-    hooks = Hooks(settings.notify.when, settings.notify.command, settings.notify.webhook)
-    for line in tell(run, as_int(end.get("attempt")) or 0, hooks, os.environ):
+    for line in tell(run, as_int(end.get("attempt")) or 0, Hooks.from_json(hooks), os.environ):
         print(f"slurmopt: {one_line(f'{run.name}/{run.id}')}: {line}", file=sys.stderr, flush=True)

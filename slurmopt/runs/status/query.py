@@ -6,12 +6,15 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurmopt.backends.array.queue import queue_of
 from slurmopt.errors import SlurmError, one_line
 from slurmopt.grid.records import readable
 from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs import journal as journals
 from slurmopt.runs.journal import Journal
 from slurmopt.runs.ownership import owner_of
@@ -86,18 +89,39 @@ def gather(folders: list[RunFolder], details: bool = False, fresh: bool = False)
     """
     read_journals = [_read(folder) for folder in folders]
     slurm = ask(read_journals, fresh)
-    unfinished = [entry.job for entry in read_journals if entry.job and _in_slurm(entry, fresh) and entry.ended is None]
+    unfinished = [entry.job for entry in read_journals if entry.job and in_slurm(entry, fresh) and entry.ended is None]
     slurm = with_unlisted_jobs(slurm, unfinished, fresh)
     needed = any(
-        may_have_unnoted_job(entry, fresh) or (_in_slurm(entry, fresh) and entry.ended is None)
+        may_have_unnoted_job(entry, fresh) or (in_slurm(entry, fresh) and entry.ended is None)
         for entry in read_journals
     )
-    return [_judge(entry, slurm, details) for entry in read_journals], slurm.problem if needed else None
+    here = _of_sweeps_here(read_journals)
+    statuses = [_judge(entry, here.get(entry.folder.top, slurm), details) for entry in read_journals]
+    return statuses, slurm.problem if needed else None
+
+
+def _of_sweeps_here(read_journals: list[Journal]) -> dict[Path, Slurm]:
+    """What the runners of sweeps on this machine tell, for the points that are parts of such sweeps."""
+    unfinished = [entry.folder for entry in read_journals if entry.local and entry.ended is None]
+    sweeps = {folder.top: SweepFolder(folder.top) for folder in unfinished if folder.in_sweep}
+    return {top: ask_runner(sweep) for top, sweep in sweeps.items()}
+
+
+def ask_runner(sweep: SweepFolder) -> Slurm:
+    """What squeue would list of a sweep on this machine."""
+    asked = time.time()
+    jobs, problem = queue_of(sweep)
+    return Slurm(jobs, asked, problem, here=True)
+
+
+def judged(folders: list[RunFolder], slurm: Slurm, details: bool = False) -> list[Status]:
+    """The status of each run by an answer of squeue that the caller has. `details` as in `gather`."""
+    return [_judge(_read(folder), slurm, details) for folder in folders]
 
 
 def ask(read_journals: list[Journal], fresh: bool = False) -> Slurm:
     """squeue's answer for all runs; Slurm is not asked where no run can have a job there."""
-    return ask_slurm(fresh) if any(_in_slurm(journal, fresh) for journal in read_journals) else Slurm()
+    return ask_slurm(fresh) if any(in_slurm(journal, fresh) for journal in read_journals) else Slurm()
 
 
 def ask_slurm(fresh: bool) -> Slurm:
@@ -137,7 +161,8 @@ def may_have_unnoted_job(journal: Journal, fresh: bool = False) -> bool:
     return journal.unsettled and (fresh or time.time() - journal.tried < LOOKED_FOR)
 
 
-def _in_slurm(journal: Journal, fresh: bool = False) -> bool:
+def in_slurm(journal: Journal, fresh: bool = False) -> bool:
+    """Whether Slurm may have a job of the run. `fresh` as in `may_have_unnoted_job`."""
     if journal.unsettled:
         return may_have_unnoted_job(journal, fresh)
     return journal.job is not None and not journal.local and (journal.ended is None or journal.may_return)
@@ -169,7 +194,7 @@ def _status(journal: Journal, slurm: Slurm, details: bool) -> Status:
     slurm = without_foreign_job(journal, slurm)
     fresh = journal.ended is None and is_fresh(journal.folder, latest, now)
     state, detail = run_state(journal, slurm, fresh, now)
-    entry = slurm.jobs.get(journal.job) if journal.job is not None and _in_slurm(journal) else None
+    entry = slurm.jobs.get(journal.job) if journal.job is not None and in_slurm(journal) else None
     return Status(journal, state, detail, latest, entry, now)
 
 

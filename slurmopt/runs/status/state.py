@@ -54,6 +54,17 @@ class Slurm:
     asked: float = 0.0
     """When it was asked: seconds since the epoch."""
     problem: str | None = None
+    here: bool = False
+    """Whether this is no answer of squeue: a sweep on this machine, of whose processes it tells exactly."""
+
+    @property
+    def lag(self) -> float:
+        """Seconds by which it may be older than it says."""
+        return 0.0 if self.here else _SKEW
+
+    def unlisted(self, job: str | None) -> str:
+        """What it means that the job is not listed."""
+        return "its process on this machine is gone" if self.here else f"Slurm no longer knows job {job}"
 
 
 def run_state(journal: Journal, slurm: Slurm, fresh: bool, now: float) -> tuple[str, str | None]:
@@ -74,14 +85,15 @@ def _going_on(journal: Journal, slurm: Slurm, fresh: bool, now: float) -> tuple[
         return ("cancelled", None) if journal.cancelled else ("requeued", _FOR_TEND)
     if journal.job is None:
         return "unsubmitted", _unsubmitted(journal.folder)
-    if journal.local:
+    if journal.local and not slurm.here:
         return _local(journal, fresh)
     if slurm.problem is not None:
         return _unasked(journal, fresh, slurm.problem)
-    if slurm.asked - _SKEW < journal.latest <= now + _SKEW:  # the journal is newer than the cached answer
+    fresh = fresh and not slurm.here
+    if slurm.asked - slurm.lag < journal.latest <= now + _SKEW:  # the journal is newer than the cached answer
         return _newer(journal, slurm.jobs.get(journal.job), slurm.asked)
     entry = slurm.jobs.get(journal.job)
-    return _unqueued(journal, fresh) if entry is None else _queued(journal, entry, fresh)
+    return _unqueued(journal, slurm, fresh) if entry is None else _queued(journal, entry, fresh)
 
 
 def _unsubmitted(run: RunFolder) -> str:
@@ -196,13 +208,13 @@ def _newer(journal: Journal, entry: QueueEntry | None, asked_at: float) -> tuple
     return living_state, "submitted a moment ago" if living_state == "pending" else None
 
 
-def _unqueued(journal: Journal, fresh: bool) -> tuple[str, str | None]:
+def _unqueued(journal: Journal, slurm: Slurm, fresh: bool) -> tuple[str, str | None]:
     """The state where squeue does not list the job."""
     if journal.cancelled:
         return "cancelled", None
     if fresh:
         return living(journal), None
-    return "lost", f"Slurm no longer knows job {journal.job}{_left(journal, ', and it ')}"
+    return "lost", f"{slurm.unlisted(journal.job)}{_left(journal, ', and it ')}"
 
 
 def _queued(journal: Journal, entry: QueueEntry, fresh: bool) -> tuple[str, str | None]:

@@ -9,10 +9,11 @@ from slurmopt.errors import one_line, why_failed
 from slurmopt.restart import causes
 from slurmopt.run_folder.access.files import read_json
 from slurmopt.run_folder.json_values import as_int, text
+from slurmopt.runs.colour import of_state, paint
 from slurmopt.runs.journal import FOREIGN
 from slurmopt.runs.options import run_arg
 from slurmopt.runs.status import budgets, checkpoints
-from slurmopt.runs.status.failure import failure
+from slurmopt.runs.status.account import account
 from slurmopt.runs.status.progress import Progress, silent_after, silent_ranks, stands_still
 from slurmopt.runs.status.query import Status
 from slurmopt.runs.status.state import FAILED, age
@@ -36,9 +37,9 @@ _NEXT = {
 }
 
 
-def rows(statuses: list[Status], width: int | None) -> str:
+def rows(statuses: list[Status], width: int | None, coloured: bool = False) -> str:
     """A table of runs, one row each."""
-    return table(HEADER, [cells(status) for status in statuses], width)
+    return table(HEADER, [cells(status) for status in statuses], width, coloured)
 
 
 def cells(status: Status) -> list[str]:
@@ -87,18 +88,20 @@ def metrics(progress: Progress) -> str:
     return "  ".join(f"{name} {value:.4g}" for name, value in progress.metrics.items())
 
 
-def page(status: Status) -> str:
+def page(status: Status, coloured: bool = False) -> str:
     """The page of one run, with the next command. Nothing is cut, so that paths can be copied."""
     lines = [(label, one_line(text)) for label, text in _facts(status) if text]
-    return "\n".join([f"{status.label}: {status.state}", *(f"  {label:10} {text}" for label, text in lines)])
+    state = paint(status.state, of_state(status.state)) if coloured else status.state
+    return "\n".join([f"{status.label}: {state}", *(f"  {label:10} {text}" for label, text in lines)])
 
 
 def _facts(status: Status) -> list[tuple[str, str | None]]:
-    journal, progress = status.journal, status.progress
-    why = status.detail if journal.ended is None else _why_final(status)
+    journal, progress, failed = status.journal, status.progress, account(status)
     return [
         ("owner", whose(status.owner).removeprefix("of ")),
-        ("why", "; ".join(filter(None, (why, _start(status))))),
+        ("error", failed.error),
+        ("where", failed.where),
+        ("why", failed.why_final or "; ".join(filter(None, (_why(status), _start(status))))),
         ("progress", _progress(status)),
         ("metrics", metrics(progress)),
         *_checkpoints(status),
@@ -107,7 +110,6 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
         ("job", _job(status)),
         ("heartbeat", _heartbeat(status)),
         ("result", _result(status)),
-        ("error", _error(status)),
         ("folder", str(journal.folder.told(journal.folder.path))),
         ("log", log_path(status)),
         ("report", _report(status)),
@@ -115,10 +117,9 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
     ]
 
 
-def _why_final(status: Status) -> str:
-    """Why an ended run is not restarted, where its error does not say so."""
-    reason = text((status.journal.ended or {}).get("reason"))
-    return reason if reason and status.state not in ("finished", "cancelled") and reason != status.detail else ""
+def _why(status: Status) -> str | None:
+    """Why a run is in its state, where it did not fail: of one that did, `account` tells."""
+    return None if status.state in (*FAILED, "finished", "cancelled") else status.detail
 
 
 def _progress(status: Status) -> str:
@@ -186,18 +187,6 @@ def _result(status: Status) -> str:
     except OSError as error:
         return f"cannot be read: {why_failed(error)}"
     return "" if result is None or result == 0 else cut(json.dumps(result), _LONGEST_RESULT)
-
-
-def _error(status: Status) -> str | None:
-    if status.state not in FAILED:
-        return None
-    if status.journal.ended is not None and status.detail:
-        return status.detail
-    failed = failure(status.folder, status.journal.attempt.number) if status.journal.attempt else None
-    if failed is None:
-        return None
-    error = failed.error or failed.outcome
-    return error if failed.rank is None else f"rank {failed.rank}: {error}"
 
 
 def log_path(status: Status) -> str | None:

@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from slurmopt.backends.array import start
+from slurmopt.backends.array.state import is_local
 from slurmopt.grid import submissions
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.submissions import Submission
@@ -116,7 +118,7 @@ def note_lost_jobs(sweep: SweepFolder, settings: Settings) -> list[Submission]:
     sweep's lock held. Raises what keeps Slurm from answering."""
     with_jobs = []
     for entry in known(sweep):
-        if entry.job is not None or entry.token is None:
+        if entry.job is not None or entry.token is None or is_local(sweep):  # no runner takes it before it is noted
             continue
         query = sought(sweep.script, entry.token, _script_args(entry))
         job = look_up(query, time.monotonic() + seconds(settings.launch.submit_timeout))
@@ -132,7 +134,7 @@ def drop_lost(sweep: SweepFolder) -> None:
     for entry in known(sweep):
         if entry.job is None:
             events.append(
-                sweep.events, "submit-failed", backend="sbatch", token=entry.token, reason="Slurm has no such job"
+                sweep.events, "submit-failed", backend=_backend(sweep), token=entry.token, reason="there is no such job"
             )
 
 
@@ -141,7 +143,9 @@ def note(sweep: SweepFolder, entries: list[Submission]) -> None:
     unknown = {entry.token for entry in known(sweep) if entry.job is None}
     for entry in entries:
         if entry.job is not None and entry.token in unknown:
-            events.append(sweep.events, "submitted", backend="sbatch", token=entry.token, job=entry.job, **in_cluster())
+            events.append(
+                sweep.events, "submitted", backend=_backend(sweep), token=entry.token, job=entry.job, **in_cluster()
+            )
     _update_sweep_file(sweep, point_count(sweep))
 
 
@@ -192,9 +196,25 @@ def submit_array(sweep: SweepFolder, settings: Settings, batch: Batch, count: in
     details = {"number": number, "points": str(batch.points), "per_task": batch.per_task, "packed": batch.packed}
     details |= {} if batch.among is None else {"among": str(batch.among)}
     details |= {} if batch.part is None else {"part": batch.part}
-    with journaled(sweep.run, "sbatch", **details, tasks=batch.tasks, options=list(batch.options)) as submitting:
+    backend = _backend(sweep)
+    with journaled(sweep.run, backend, **details, tasks=batch.tasks, options=list(batch.options)) as submitting:
         token, retry = submitting.token, submitting.retry
-        submitting.job = sbatch_once(sweep.script, comment, token, timeout, retry, options, _script_args(submission))
-        submitting.details = in_cluster()
+        if backend == "local":
+            start.refuse_elsewhere(sweep)
+            submitting.job = local_job(token)
+        else:
+            submitting.job = sbatch_once(
+                sweep.script, comment, token, timeout, retry, options, _script_args(submission)
+            )
+            submitting.details = in_cluster()
     _update_sweep_file(sweep, count)
     return replace(submission, job=submitting.job)
+
+
+def _backend(sweep: SweepFolder) -> str:
+    return "local" if is_local(sweep) else "sbatch"
+
+
+def local_job(token: str) -> str:
+    """The id of an array job on this machine, made from its token: a submission that is repeated has the same."""
+    return f"local-{int(token.rpartition(':')[2], 16) % 10**9}"

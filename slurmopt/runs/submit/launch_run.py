@@ -25,6 +25,7 @@ from slurmopt.run_folder import events
 from slurmopt.run_folder.access.files import read_script
 from slurmopt.run_folder.access.open_folders import hold, holding
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs import index
 from slurmopt.runs.ownership import refuse_taken
 from slurmopt.runs.submit.exactly_once import cron_line, earlier, journaled, run_lock
 from slurmopt.runs.submit.new_folder import discard, folder_errors, make_run
@@ -56,6 +57,7 @@ def submit_run(plan: Plan, backend: Backend, script: str) -> tuple[str, bool]:
     run = plan.job.folder
     with holding([run.top]):
         is_new = not plan.existing and _make(plan, script)
+        index.note(run)
         with run_lock(run):
             changes: AbstractContextManager[None] = contextlib.nullcontext()
             if plan.existing:
@@ -160,10 +162,13 @@ def _warn_where_it_cannot_return(run: RunFolder, job_id: str) -> None:
 
 def _follow(run: RunFolder, quiet: bool) -> int:
     """Shows the run until it ends. Ctrl-C detaches from it; the run continues."""
+    from slurmopt.runs.desktop import show_end
     from slurmopt.runs.logs.follow import follow
 
     try:
-        return follow(run, sys.stderr if quiet else sys.stdout)
+        status = follow(run, sys.stderr if quiet else sys.stdout)
+        show_end(run)
+        return status
     except KeyboardInterrupt:
         label = f"{run.name}/{run.id}"
         print(

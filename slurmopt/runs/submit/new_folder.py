@@ -127,7 +127,9 @@ def _fill(
 ) -> None:
     from omegaconf import OmegaConf
 
-    replace_text(draft.config, OmegaConf.to_yaml(OmegaConf.create(stored)))
+    from slurmopt.grid.yaml_dump import dump_stored
+
+    replace_text(draft.config, dump_stored(stored))
     replace_text(draft.overrides, OmegaConf.to_yaml(OmegaConf.create(overrides)))
     replace_text(draft.supervisor, supervisor())
     replace_text(draft.script, script)

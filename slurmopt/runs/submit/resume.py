@@ -226,11 +226,11 @@ def undo_broken_off(run: RunFolder, none_in_slurm: bool) -> None:
 
 
 def _change(plan: Plan, script: str) -> None:
-    from omegaconf import OmegaConf
+    from slurmopt.grid.yaml_dump import dump_stored
 
     run = plan.job.folder
     if plan.job.settings.task.python is not None:
         link_package(run)
-    replace_text(run.config, OmegaConf.to_yaml(OmegaConf.create(plan.stored)))
+    replace_text(run.config, dump_stored(plan.stored))
     supervisor_file.write(run, supervisor())
     replace_text(run.script, script)

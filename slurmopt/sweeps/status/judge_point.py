@@ -26,9 +26,6 @@ from slurmopt.sweeps.status.point_states import Point, Rest, SweepStates
 if TYPE_CHECKING:
     from slurmopt.slurm.queue_entry import Queue, QueueEntry
 
-_SKEW = 5.0
-"""Seconds by which Slurm's knowledge may lag behind the sweep's journal."""
-
 
 class PointJudge:
     """Judges the points of one submission after the other, the newest first: `read`, `take_queue`, then `judge`."""
@@ -96,7 +93,7 @@ class PointJudge:
         self._slurm, self._states.problem = slurm, slurm.problem
         if slurm.problem is None:
             self._queue = Queue({job: entry for job, entry in slurm.jobs.items() if self._is_own(entry)})
-            self._slurm = Slurm(self._queue, slurm.asked)
+            self._slurm = Slurm(self._queue, slurm.asked, here=slurm.here)
 
     def _is_own(self, entry: QueueEntry) -> bool:
         """Whether the job is the sweep's: on a cluster that was rebuilt, job ids start from 1 again."""
@@ -210,8 +207,10 @@ class PointJudge:
     def _unlisted(self, array: str) -> tuple[str, str | None]:
         if self._slurm.problem is not None:
             return "pending", "as the journal says; Slurm was not asked"
-        if self._slurm.asked - _SKEW < self._submitted.get(array, 0.0):
+        if self._slurm.asked - self._slurm.lag < self._submitted.get(array, 0.0):
             return "pending", "submitted a moment ago"
+        if self._slurm.here:
+            return "lost", "its runner on this machine is gone; `slurmopt tend` starts it again"
         if self._queue is not None and any(_array(job) == array for job in self._queue):
             # A task that is cancelled before its start leaves no trace in Slurm, while the array goes on.
             return "cancelled", "Slurm has it no longer, and it never started"
@@ -225,9 +224,7 @@ class PointJudge:
         self._add(points.difference(Ranges.of(started)), "unsubmitted", None)
 
     def _add(self, points: Ranges, state: str, detail: str | None) -> None:
-        cancelled = (
-            points.intersection(self._cancelled) if state in (*ALIVE, "lost", "unsubmitted", "cancelled") else Ranges()
-        )
+        cancelled = Ranges() if state in ("finished", "unknown") else points.intersection(self._cancelled)
         if state in ALIVE:
             self._states.withdrawn = self._states.withdrawn.union(cancelled)
         for rest in (Rest(points.difference(cancelled), state, detail), Rest(cancelled, "cancelled")):

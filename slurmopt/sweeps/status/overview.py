@@ -37,33 +37,33 @@ class Overview:
         return [self._dict(item) for item in self.items]
 
     def _dict(self, item: RunFolder | Selection) -> dict[str, Any]:
-        status = self._status(item)
+        status = self.status_of(item)
         if status is not None:
             return as_dict(status, details=self.details)
         assert isinstance(item, Selection)
         return sweep_dict(self.sweep_states[str(item.sweep.path)], item.points)
 
-    def _status(self, item: RunFolder | Selection) -> Status | None:
+    def status_of(self, item: RunFolder | Selection) -> Status | None:
         """The status of a run or a single point; None for a sweep or several points."""
         return self.statuses.get(_path(item))
 
-    def text(self) -> str:
+    def text(self, coloured: bool = False) -> str:
         """For people: the page of one item, or a table of several."""
         if len(self.items) != 1:
-            return table(HEADER, [self._cells(item) for item in self.items], terminal_width())
+            return table(HEADER, [self._cells(item) for item in self.items], terminal_width(), coloured)
         (item,) = self.items
         if isinstance(item, RunFolder):
-            return run_page(self.statuses[_path(item)])
+            return run_page(self.statuses[_path(item)], coloured)
         states = self.sweep_states[str(item.sweep.path)]
         if item.points is None:
-            return view.page(states)
+            return view.page(states, coloured)
         if item.point is None:
-            return view.points_table(states, item.points, terminal_width())
+            return view.points_table(states, item.points, terminal_width(), coloured)
         status = self.statuses[_path(item)]
-        return run_page(status) if status.journal.created else view.unstarted_page(states, item.point)
+        return run_page(status, coloured) if status.journal.created else view.unstarted_page(states, item.point)
 
     def _cells(self, item: RunFolder | Selection) -> list[str]:
-        status = self._status(item)
+        status = self.status_of(item)
         if status is not None:
             return run_cells(status)
         assert isinstance(item, Selection)
@@ -119,12 +119,16 @@ def _as_point(status: Status, point: Point) -> Status:
     return status
 
 
-def redrawn_overview(items: list[RunFolder | Selection]) -> tuple[str, list[str], bool]:
+def redrawn_overview(items: list[RunFolder | Selection], coloured: bool = False) -> tuple[str, list[str], bool]:
     """The overview for `slurmopt.runs.status.watch.redraw`. RunError where the folder of a single item was replaced."""
     shown = overview(items)
     if len(items) == 1 and shown.jobs:
         refuse_swapped(*shown.jobs[0])
-    text = shown.text() + (f"\n\nSlurm was not asked: {shown.problem}" if shown.problem else "") + remarks(shown.jobs)
+    text = (
+        shown.text(coloured)
+        + (f"\n\nSlurm was not asked: {shown.problem}" if shown.problem else "")
+        + remarks(shown.jobs)
+    )
     return text, [text], shown.alive
 
 

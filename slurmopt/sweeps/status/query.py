@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from slurmopt.backends.array.state import is_local
 from slurmopt.errors import SlurmoptError, labelled, one_line, with_place
 from slurmopt.grid import submissions
 from slurmopt.grid.point_ranges import Ranges
@@ -14,7 +15,7 @@ from slurmopt.grid.submissions import Submission
 from slurmopt.run_folder import events
 from slurmopt.run_folder.json_values import as_int, number
 from slurmopt.run_folder.sweep_layout import SweepFolder
-from slurmopt.runs.status.query import LOOKED_FOR, ask_slurm, with_unlisted_jobs
+from slurmopt.runs.status.query import LOOKED_FOR, ask_runner, ask_slurm, with_unlisted_jobs
 from slurmopt.runs.status.state import Slurm
 from slurmopt.runs.submit import arrays
 from slurmopt.sweeps.status.ended_points import Ends
@@ -40,14 +41,17 @@ def sweep_states(sweep: SweepFolder, fresh: bool = False, metrics: bool = False)
         (entry.points.spans[-1][1] + 1 for entry in entries if entry.points), default=0
     )
     slurm, cancelled = None, submissions.cancelled(sweep)
-    if has_lost(sweep, entries, cancelled, fresh):  # Slurm may have the job
+    if is_local(sweep):  # before the journals: what has ended since is in these
+        slurm = ask_runner(sweep)
+    elif has_lost(sweep, entries, cancelled, fresh):  # Slurm may have the job
         slurm = ask_slurm(fresh)
         entries = [_with_job(entry, slurm) for entry in entries]
     states = SweepStates(sweep, count, entries, Ends(metrics), created=number(created.get("time")))
     judge = PointJudge(states, cancelled, _submit_times(sweep))
     judge.read(Reader(metrics))
     if slurm is not None or judge.needs_slurm(count):
-        judge.take_queue(with_unlisted_jobs(slurm or ask_slurm(fresh), judge.unfinished_jobs(), fresh))
+        slurm = slurm or ask_slurm(fresh)
+        judge.take_queue(slurm if slurm.here else with_unlisted_jobs(slurm, judge.unfinished_jobs(), fresh))
     judge.judge()
     states.now = time.time()
     return states
@@ -66,6 +70,8 @@ def has_lost(sweep: SweepFolder, entries: list[Submission], cancelled: Ranges, f
     """Whether Slurm must be asked for the job of a submission whose answer was lost. `fresh`: asks for each such
     submission, because the caller will act on the answer; else only for recent ones, and only where they have points
     that no later job has and that are not cancelled."""
+    if is_local(sweep):
+        return False
     lost = [at for at, entry in enumerate(entries) if entry.job is None]
     if fresh or not lost:
         return bool(lost)

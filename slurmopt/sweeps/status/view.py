@@ -11,6 +11,7 @@ from slurmopt.errors import one_line
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.restart import causes
 from slurmopt.run_folder import events
+from slurmopt.runs.colour import of_state, paint
 from slurmopt.runs.options import run_arg
 from slurmopt.runs.ownership import owner_of
 from slurmopt.runs.status.state import ALIVE, ENDED, age
@@ -96,7 +97,7 @@ def state_counts(counts: dict[str, int]) -> str:
     return " · ".join(f"{counts[state]:,} {state}" for state in _ORDER if counts.get(state)) or "no points"
 
 
-def page(states: SweepStates) -> str:
+def page(states: SweepStates, coloured: bool = False) -> str:
     """The page of one sweep, with the next commands."""
     counts, failures = states.counts(), groups(states)
     facts = [
@@ -114,7 +115,8 @@ def page(states: SweepStates) -> str:
         *[("next" if index == 0 else "", step) for index, step in enumerate(next_steps(states, failures))],
     ]
     lines = [f"  {label:10} {one_line(text)}".rstrip() for label, text in facts if text]
-    return "\n".join([f"{states.label}: {states.state}", *lines])
+    state = paint(states.state, of_state(states.state)) if coloured else states.state
+    return "\n".join([f"{states.label}: {state}", *lines])
 
 
 def bar(ended: int, count: int) -> str:
@@ -200,7 +202,7 @@ def next_steps(states: SweepStates, failed: list[Group]) -> list[str]:
     return steps
 
 
-def points_table(states: SweepStates, points: Ranges, width: int | None) -> str:
+def points_table(states: SweepStates, points: Ranges, width: int | None, coloured: bool = False) -> str:
     """A table of several points, one row each."""
     rows = []
     for number in points.slice(0, _MOST_POINTS):
@@ -209,7 +211,7 @@ def points_table(states: SweepStates, points: Ranges, width: int | None) -> str:
         attempt = f"attempt {point.attempt}" if point.attempt else ""
         rows.append([str(number), point.state, duration, "; ".join(filter(None, (point.detail, attempt)))])
     head = f"{states.label}: {state_counts(states.counts(points))}"
-    lines = [head, table(["POINT", "STATE", "TIME", ""], rows, width)]
+    lines = [head, table(["POINT", "STATE", "TIME", ""], rows, width, coloured)]
     if len(points) > _MOST_POINTS:
         lines.append(f"… and {len(points) - _MOST_POINTS:,} more; --json lists them all")
     return "\n".join(lines)

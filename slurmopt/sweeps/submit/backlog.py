@@ -16,6 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurmopt.backends.array.machine import this_machine
+from slurmopt.backends.array.needs import needs_of
+from slurmopt.backends.array.state import is_local
 from slurmopt.errors import SlurmoptError, SlurmRefused, SlurmUnreachable, with_place
 from slurmopt.grid.override_syntax import override_value
 from slurmopt.grid.point_ranges import Ranges
@@ -50,6 +53,9 @@ def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
     from slurmopt.sweeps.submit.capacity import room
     from slurmopt.sweeps.submit.plan import first_batch
 
+    if is_local(sweep):
+        _submit_here(sweep, settings)
+        return
     waiting, capacity = left(sweep), room(sweep, settings)
     if (likely := _likely(sweep)) is not None:
         capacity = capacity.at_most(min(likely, capacity.tasks))
@@ -70,6 +76,33 @@ def submit_what_fits(sweep: SweepFolder, settings: Settings) -> None:
         return
     if settings.sweep.then is None or launch_then(sweep, settings.sweep.then):
         sweep.more.unlink(missing_ok=True)
+
+
+def _submit_here(sweep: SweepFolder, settings: Settings) -> None:
+    """Array jobs for all points that are left, to the runner on this machine, which launches `sweep.then` itself."""
+    from slurmopt.sweeps.submit.plan import first_batch
+
+    count = point_count(sweep)
+    while waiting := left(sweep):
+        arrays.submit_array(sweep, settings, first_batch(waiting, settings.sweep, tasks_here(settings, count)), count)
+    if settings.sweep.then is None:
+        sweep.more.unlink(missing_ok=True)
+
+
+def tasks_here(settings: Settings, count: int) -> int:
+    """How many array tasks one array job on this machine may have: as many as there are points. The workers of a search
+    are as many as can run at a time: one more would find all trials taken."""
+    if settings.sweep.search is None:
+        return count
+    here = this_machine()
+    return needs_of(settings.resources, here).at_once(here)
+
+
+def at_once_here(settings: Settings) -> str:
+    """How many array tasks this machine runs at a time, for people."""
+    here = this_machine()
+    most = min(needs_of(settings.resources, here).at_once(here), settings.sweep.at_once or len(here.cpus))
+    return f"up to {most} array task{'s' if most > 1 else ''}"
 
 
 def _likely(sweep: SweepFolder) -> int | None:

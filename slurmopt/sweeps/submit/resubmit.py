@@ -22,6 +22,7 @@ from slurmopt.grid.submissions import Submission, cancelled
 from slurmopt.run_folder import events, supervisor_file
 from slurmopt.run_folder.access.files import replace_text
 from slurmopt.run_folder.sweep_layout import SweepFolder
+from slurmopt.runs import index
 from slurmopt.runs.find import Selection
 from slurmopt.runs.ownership import refuse_foreign
 from slurmopt.runs.recovery import changed_config as retries
@@ -186,6 +187,7 @@ def submit_retry(again: Again, script: str | None) -> list[str]:
 
     sweep = again.sweep
     refuse_foreign(sweep)
+    index.note(sweep.run)
     with run_lock(sweep.run):
         if not again.points:
             _end(sweep)
@@ -257,11 +259,11 @@ def _refuse_overtaken(again: Again) -> None:
 
 
 def _change(again: Again, script: str | None) -> None:
-    from omegaconf import OmegaConf
+    from slurmopt.grid.yaml_dump import dump_stored
 
     sweep = again.sweep
     if again.changed is not None and script is not None:
-        replace_text(sweep.config, OmegaConf.to_yaml(OmegaConf.create(again.changed.stored)))
+        replace_text(sweep.config, dump_stored(again.changed.stored))
         supervisor_file.write(sweep.run, supervisor(), keep=True)
         replace_text(sweep.script, script)
     cancelled_points.remove(sweep, again.points)

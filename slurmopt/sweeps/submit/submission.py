@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurmopt.backends.array import start, state
 from slurmopt.errors import (
     FolderError,
     RunError,
@@ -28,13 +29,14 @@ from slurmopt.grid.submissions import Submission
 from slurmopt.run_folder.access.files import read_script, replace_text
 from slurmopt.run_folder.access.open_folders import hold, holding
 from slurmopt.run_folder.sweep_layout import SweepFolder
+from slurmopt.runs import index
 from slurmopt.runs.journal import point_count
 from slurmopt.runs.ownership import refuse_taken
 from slurmopt.runs.submit import arrays
 from slurmopt.runs.submit.exactly_once import run_lock
 from slurmopt.runs.submit.new_folder import discard, folder_errors, make_run
 from slurmopt.sweeps.definition.search import make_study
-from slurmopt.sweeps.submit.backlog import left, submit_what_fits
+from slurmopt.sweeps.submit.backlog import at_once_here, left, submit_what_fits, tasks_here
 
 if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
@@ -46,7 +48,16 @@ def launch_sweep(plan: SweepPlan, script: str) -> int:
     with holding([plan.sweep.path]):
         submissions, repeated = submit_sweep(plan, script)
         print_jobs(plan, submissions, repeated)
-        return _watch(plan) if plan.job.settings.launch.wait else 0
+        return _watch(plan) if _waits(plan) else 0
+
+
+def _waits(plan: SweepPlan) -> bool:
+    """Whether the launch shows the sweep until it ends: where that is asked for, and of a sweep on this machine in a
+    terminal."""
+    launch = plan.job.settings.launch
+    if launch.wait is not None:
+        return launch.wait
+    return plan.backend == "local" and not launch.json and sys.stdout.isatty()
 
 
 def _watch(plan: SweepPlan) -> int:
@@ -59,7 +70,8 @@ def _watch(plan: SweepPlan) -> int:
     sweep = plan.sweep
     try:
         with contextlib.redirect_stdout(sys.stderr if plan.job.settings.launch.json else sys.stdout):
-            redraw(lambda: redrawn_overview([Selection(sweep)]))
+            if not redraw(lambda: redrawn_overview([Selection(sweep)])):
+                raise KeyboardInterrupt
     except KeyboardInterrupt:
         print(
             f"\nslurmopt: no longer following the sweep, which goes on; to end it: slurmopt cancel {sweep.path}",
@@ -76,12 +88,14 @@ def submit_sweep(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
     """
     is_new = _make(plan, script)
     sweep = plan.sweep
+    index.note(sweep.run)
     with run_lock(sweep.run):
         make_study(sweep, plan.job.settings)
         before = _with_jobs(sweep)
         try:
             arrays.settle(sweep, plan.job.settings, point_count(sweep))
             submit_what_fits(sweep, plan.job.settings)
+            _start_here(sweep)
         except (SlurmDown, SlurmMissing, SlurmRefused) as error:
             if new := jobs_since(sweep, before):
                 rest = f"the array itself tries the others again, and so does the launch with launch.id={sweep.id}"
@@ -105,6 +119,12 @@ def submit_sweep(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
             raise SubmissionNotNoted(f"{not_noted(new, error)}; once it can be written, {again}") from error
         after = _with_jobs(sweep)
     return after, len(after) == len(before)
+
+
+def _start_here(sweep: SweepFolder) -> None:
+    """Starts the runner of a sweep on this machine, where array tasks are left."""
+    if state.is_local(sweep):
+        start.start_runner(sweep, [str(entry.job) for entry in _with_jobs(sweep)])
 
 
 def not_noted(new: list[Submission], error: SubmissionNotNoted | FolderError | OSError) -> str:
@@ -165,6 +185,8 @@ def _fill(plan: SweepPlan, draft: Path) -> None:
         (draft / name).touch(mode=0o600)
         (draft / name).write_bytes(content)
     replace_text(sweep.more, "")
+    if plan.backend == "local":
+        state.write(sweep, state.State())
 
 
 def _refuse_another(plan: SweepPlan, script: str) -> None:
@@ -190,6 +212,8 @@ def print_jobs(plan: SweepPlan, submissions: list[Submission], repeated: bool) -
     label = f"{sweep.name}/{sweep.id}"
     what = "Submitted before, and not again:" if repeated else "Submitted"
     print(f"{what} {label}, {_points(count)}, as {_jobs(submissions)}\n  folder  {sweep.path}")
+    if plan.backend == "local":
+        print(f"  here    {at_once_here(plan.job.settings)} at a time on this machine")
     if waiting := left(sweep):
         print(f"  later   {_points(len(waiting))}, which the array itself submits as the site's limits make room")
     if plan.estimate and not repeated:
@@ -215,7 +239,9 @@ def submit_points(sweep: SweepFolder, settings: Settings, points: Ranges) -> lis
     from slurmopt.slurm.cluster.facts import facts
     from slurmopt.sweeps.submit.plan import first_batch
 
-    count, most = point_count(sweep), facts().max_array_size
+    is_here = state.is_local(sweep)
+    count = point_count(sweep)
+    most = tasks_here(settings, count) if is_here else facts().max_array_size
     arrays.settle(sweep, settings, count)
     submissions = []
     for part, among in [(points, None)] if settings.sweep.packed else arrays.numbered_as_before(sweep, points):
@@ -223,4 +249,6 @@ def submit_points(sweep: SweepFolder, settings: Settings, points: Ranges) -> lis
             batch = replace(first_batch(part, settings.sweep, most), among=among)
             submissions.append(arrays.submit_array(sweep, settings, batch, count))
             part = part.difference(batch.points)
+    if is_here:
+        _start_here(sweep)
     return submissions

@@ -1,0 +1,1 @@
+"""Completion: what is accepted where the cursor is."""

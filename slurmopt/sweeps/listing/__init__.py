@@ -1,0 +1,1 @@
+"""What `slurmopt list` shows: a line for each run and sweep."""
