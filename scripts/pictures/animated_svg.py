@@ -1,7 +1,7 @@
 """The frames of a terminal session as one SVG that moves: text, no scripts, no fonts from outside.
 
-A line is drawn once, and each frame refers to it. Browsers and GitHub's pages play its CSS animation; who prefers reduced
-motion sees the last frame.
+A line is drawn once, and each frame refers to it. Browsers and GitHub's pages play its CSS animation; who prefers
+reduced motion sees the last frame.
 """
 
 from __future__ import annotations

@@ -1,20 +1,11 @@
-"""Makes docs/terminal.svg: a training on two nodes of a private Slurm cluster, one of which dies; recorded as it happens.
+"""Makes docs/terminal.svg: a training on two nodes of a private Slurm cluster, one of which dies, as it happens.
 
-Needs root, Slurm's packages, and slurmopt, torch and pyte in this Python: `…/bin/python scripts/pictures/front_page.py`.
+Needs root, Slurm's packages, and slurmopt, torch and pyte in the Python that runs it.
 """
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
-
-from animated_svg import animated_svg
-from terminal import Session
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "terminal.svg"

@@ -45,7 +45,7 @@ class Frame:
 
 @dataclass
 class Session:
-    """A shell of `columns` × `lines` characters. Its frames are what a viewer sees; waits that are long are cut."""
+    """A shell of `lines` lines of `columns` characters. Its frames are what a viewer sees; waits that are long are cut."""
 
     folder: Path
     environment: dict[str, str]

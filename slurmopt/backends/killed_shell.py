@@ -17,8 +17,10 @@ KILL_WAIT = 30.0
 
 
 def note_killed_shell(folder: RunFolder, number: int, cancelled: bool, exceeded: float | None) -> None:
-    """Writes the `end` of the latest attempt, if it has none. `number`: the signal that ended the shell; `exceeded`: the
-    time limit in seconds for which the attempt was told to end, if any."""
+    """Writes the `end` of the latest attempt, if it has none.
+
+    `number`: the signal that ended the shell. `exceeded`: the time limit in seconds, if the attempt was to end for it.
+    """
     numbers = folder.attempts()
     attempt = numbers[-1] if numbers else 0
     ends = [one.end for one in story.attempts(folder) if one.number == attempt and one.end is not None]

@@ -14,6 +14,7 @@ import sys
 from slurmopt.errors import InputError
 from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.runs import options
+from slurmopt.runs.desktop import show_end
 from slurmopt.runs.find import select, top_folder
 from slurmopt.runs.replaced_folders import MOST
 from slurmopt.sweeps.status.waiting import Waiting
@@ -31,6 +32,8 @@ def main(argv: list[str]) -> int:
     waiting = Waiting(items)
     with holding([top_folder(item).path for item in items[:MOST]]):
         has_ended = waiting.wait(limit, any_of_them=args.any)
+    for run in waiting.awaited_runs():
+        show_end(run)
     ended = waiting.ended if args.any else waiting.states
     if args.json:
         print(json.dumps(waiting.as_list(ended), allow_nan=False))

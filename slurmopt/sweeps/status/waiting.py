@@ -42,6 +42,7 @@ class Waiting:
         self._shown = Overview([], {}, {}, None, details=False)
         self.states: dict[str, ItemState] = {}
         """Label → state, by the latest look."""
+        self._seen_alive: set[str] = set()
 
     @property
     def ended(self) -> dict[str, ItemState]:
@@ -73,6 +74,12 @@ class Waiting:
         if len(self._items) == 1 and self._shown.jobs:
             refuse_swapped(*self._shown.jobs[0])
         self.states = {label_of(item): self._state(item) for item in self._items}
+        self._seen_alive |= {label for label, state in self.states.items() if not state.over}
+
+    def awaited_runs(self) -> list[RunFolder]:
+        """The runs that have ended since they were seen alive."""
+        runs = [item for item in self._items if isinstance(item, RunFolder)]
+        return [run for run in runs if label_of(run) in self._seen_alive and self.states[label_of(run)].over]
 
     def as_list(self, labels: dict[str, ItemState]) -> list[dict[str, Any]]:
         """What `--json` prints of those items."""
