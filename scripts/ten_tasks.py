@@ -37,7 +37,9 @@ def tasks(page: str) -> Iterator[tuple[str, dict[str, Entry]]]:
     """The title of each task, and its entries by tool."""
     for number, title, section in TASK.findall(page):
         found = {
-            tool: Entry(re.sub(r"^\$ ", "", typed, flags=re.MULTILINE).rstrip("\n"), tuple(re.findall("`(.+?)`", words)))
+            tool: Entry(
+                re.sub(r"^\$ ", "", typed, flags=re.MULTILINE).rstrip("\n"), tuple(re.findall("`(.+?)`", words))
+            )
             for tool, words, typed in ENTRY.findall(section)
         }
         if tuple(found) != TOOLS:

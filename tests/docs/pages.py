@@ -17,7 +17,8 @@ from slurmopt.commands import COMMANDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FILES = re.compile(
-    r"`(?P<name>[\w/.-]+\.(?:py|yaml))`[^`]*?\n\n```(?P<language>python|yaml)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE
+    r"`(?P<name>[\w/.-]+\.(?:py|yaml))`[^`]*?\n\n```(?P<language>python|yaml)\n(?P<text>.*?)^```",
+    re.DOTALL | re.MULTILINE,
 )
 DEADLINE = 180
 
@@ -56,7 +57,13 @@ class Page:
         python = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # `python` is the one of the test
         environ = {**os.environ, "PATH": python, "USER": "ada"}
         return subprocess.run(
-            argv, cwd=self.folder, capture_output=True, text=True, timeout=DEADLINE, env=environ, stdin=subprocess.DEVNULL
+            argv,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            env=environ,
+            stdin=subprocess.DEVNULL,
         )
 
     def ends_well(self, command: str, *more: str) -> str:

@@ -8,7 +8,9 @@ import sys
 
 from docs.counted import PAGE, SCRIPT, counter
 
-ROW = re.compile(r"^\| \[(\d+)\. [^|]+\| \**(\d+)\** · (\d+) \| \**(\d+)\** · (\d+) \| \**(\d+)\** · (\d+) \|$", re.MULTILINE)
+ROW = re.compile(
+    r"^\| \[(\d+)\. [^|]+\| \**(\d+)\** · (\d+) \| \**(\d+)\** · (\d+) \| \**(\d+)\** · (\d+) \|$", re.MULTILINE
+)
 
 
 def test_the_table_is_the_count_of_what_is_typed() -> None:
@@ -30,7 +32,11 @@ def test_slurmopt_is_the_shortest_but_where_the_page_says_so() -> None:
 
 
 def test_the_count_is_of_each_character_that_is_typed() -> None:
-    entries = [("slurmopt", "console", "$ ab c\n"), ("sbatch", "console", "$ ab\n$ cd\n"), ("submitit", "python", "x = 1\n")]
+    entries = [
+        ("slurmopt", "console", "$ ab c\n"),
+        ("sbatch", "console", "$ ab\n$ cd\n"),
+        ("submitit", "python", "x = 1\n"),
+    ]
     section = "\n".join(f"**{tool}**: `{text[2]}`\n\n```{kind}\n{text}```\n" for tool, kind, text in entries)
     ((_, counted),) = counter().tasks(f"## 1. Title\n\n{section}")
     assert [entry.count for entry in counted.values()] == [(4, 1), (5, 1), (5, 1)]

@@ -37,7 +37,10 @@ def user(project: Project) -> Project:
 
 def type_in(user: Project, text: str) -> str:
     """Runs what is typed in the user's shell; what it prints on standard output."""
-    environ = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(user.path / "cache")}
+    environ = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "XDG_CACHE_HOME": str(user.path / "cache"),
+    }
     return user.run(["bash", "-ec", text], env=environ, timeout=120).stdout
 
 

@@ -146,7 +146,9 @@ def test_the_sweep_of_wandb_is_a_search_here(page: Page) -> None:
     assert results["states"] == {"finished": 6}
     assert (results["metric"], results["direction"]) == ("val_loss", "minimize")
     rows = {row["point"]: row["values"] for row in results["rows"]}
-    assert all(1e-5 <= float(values["lr"]) <= 1e-1 and values["model"] in ("small", "large") for values in rows.values())
+    assert all(
+        1e-5 <= float(values["lr"]) <= 1e-1 and values["model"] in ("small", "large") for values in rows.values()
+    )
 
 
 def blocks_of(page: Page, language: str) -> list[str]:
