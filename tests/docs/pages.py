@@ -1,4 +1,4 @@
-"""The pages of the documentation as a reader uses them: a project made of a page's blocks, and the commands typed in it."""
+"""The pages of the documentation as a reader uses them: a project made of a page's blocks, and the commands in it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Page:
         return (DOCS / f"{self.name}.md").read_text(encoding="utf-8")
 
     def paste(self) -> list[str]:
-        """Writes the files that the page names right before a block, and returns their names; the last of a name wins."""
+        """Writes the files that the page names right before a block, and returns their names."""
         for found in FILES.finditer(self.source):
             path = self.folder / found["name"]
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,8 +86,6 @@ def is_launch(command: str) -> bool:
 def parses(command: str) -> bool:
     """Whether the parser of a command accepts what is typed."""
     _, name, *words = shlex.split(command)
-    if name == "checkpoint":
-        name, words = "checkpoint", words
     parser = import_module(COMMANDS[name][0]).parser()
     parse = parser.parse_intermixed_args if name == "retry" else parser.parse_args
     parse(words)

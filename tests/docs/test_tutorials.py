@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from docs.pages import DOCS, Page, is_launch, parses
+from docs.pages import Page, is_launch, parses
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
 PAGES = ["index", "from-laptop", "first-two-nodes", "from-submitit", "from-wandb", "faq", "ten-tasks"]
@@ -153,7 +153,3 @@ def test_the_sweep_of_wandb_is_a_search_here(page: Page) -> None:
 
 def blocks_of(page: Page, language: str) -> list[str]:
     return [part.partition("```")[0] for part in page.source.split(f"```{language}\n")[1:]]
-
-
-def test_every_page_with_commands_is_tested_here_or_in_test_docs() -> None:
-    assert {f"{name}.md" for name in PAGES} <= {path.name for path in DOCS.glob("*.md")}
