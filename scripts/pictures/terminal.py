@@ -45,7 +45,7 @@ class Frame:
 
 @dataclass
 class Session:
-    """A shell of `lines` lines of `columns` characters. Its frames are what a viewer sees; waits that are long are cut."""
+    """A shell in a terminal of `columns` by `lines`. Its frames are what a viewer sees; long waits are cut."""
 
     folder: Path
     environment: dict[str, str]

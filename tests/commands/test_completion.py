@@ -56,7 +56,7 @@ def folder(project: Path) -> Path:
         ("slurmopt help checkpoint ex", ["export"]),
         ("slurmopt status mine ", ["other"]),
         ("slurmopt logs mine --folder=nowhere o", []),
-        ("slurmopt status --json --", ["--all", "--folder", "--help"]),
+        ("slurmopt status --json --", ["--all", "--color", "--folder", "--help"]),
         ("slurmopt export cloudwatch --dimension a=b --dim", ["--dimension"]),
         ("slurmopt checkpoint export mine --format=s", ["--format=safetensors"]),
         ("slurmopt retry mi", ["mine"]),
@@ -286,7 +286,7 @@ try "slurmopt t"
     assert lines[0] == "complete -F _slurmopt slurmopt"
     assert lines[1:6] == ["status", "mine", "+experiment=mine", "other/20261121-bbbb", ""]
     assert lines[6:9] == ["status", "export", "verify"]
-    shown = "throttle  (limit the array tasks of a "
+    shown = "top       (all runs on the whole termi throttle  (limit the array tasks of a "
     assert lines[9].startswith(shown)
     assert lines[9][len(shown) :].startswith(" tend")
 
