@@ -85,7 +85,7 @@ def is_launch(command: str) -> bool:
 
 def parses(command: str) -> bool:
     """Whether the parser of a command accepts what is typed."""
-    _, name, *words = shlex.split(command)
+    _, name, *words = shlex.split(command.partition(" '&&' ")[0])
     parser = import_module(COMMANDS[name][0]).parser()
     parse = parser.parse_intermixed_args if name == "retry" else parser.parse_args
     parse(words)
