@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import pty
+import pwd
 import select
 import struct
 import termios
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fcntl import ioctl
 from pathlib import Path
@@ -49,6 +51,7 @@ class Session:
 
     folder: Path
     environment: dict[str, str]
+    user: str
     columns: int = 96
     lines: int = 26
     longest_wait: float = 1.2
@@ -60,6 +63,10 @@ class Session:
         self._now = 0.0
         pid, self._terminal = pty.fork()
         if pid == 0:
+            account = pwd.getpwnam(self.user)
+            os.initgroups(self.user, account.pw_gid)
+            os.setgid(account.pw_gid)
+            os.setuid(account.pw_uid)
             os.chdir(self.folder)
             environment = {**self.environment, "PS1": PROMPT, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
             os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environment)
@@ -81,13 +88,22 @@ class Session:
             self._now += _KEYSTROKE
             self._shown()
 
-    def watch(self, seconds: float) -> None:
-        """Shows what a program draws for a while."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self._read(_FRAME)
+    def watch(self, until: Callable[[], bool], speed: float = 1.0) -> None:
+        """Shows what a program draws until something is so, `speed` times as fast as it was."""
+        while not until():
+            self._read(_FRAME * speed)
             self._now += _FRAME
             self._shown()
+
+    def start(self, command: str) -> None:
+        """Types a command and does not wait for its end."""
+        self.keys(command)
+        os.write(self._terminal, b"\n")
+
+    def press(self, key: str) -> None:
+        """Presses a key that ends the program on the screen."""
+        os.write(self._terminal, key.encode())
+        self._until_prompt()
 
     def close(self) -> None:
         """Ends the shell."""

@@ -154,7 +154,8 @@ def _last_words(ranking: Ranking) -> str:
         values = " ".join(f"{key}={shown(value)}" for key, value in best.values.items())
         value = shown(outcomes.key_of(best, str(ranking.metric)))
         line = f"best: point {best.point}, {adjective} {ranking.metric} {value}, with {values}"
-        return one_line(line) + f"\nnext: slurmopt status {states.label}/{best.point}"
+        sweep = options.run_arg(states.sweep.run, states.label)
+        return f"{one_line(line)}\nnext: slurmopt status {sweep}/{best.point}"
     if points_table.metrics and ranking.metric is None:
         return f"several metrics: --sort picks one of {', '.join(map(one_line, points_table.metrics[:12]))}"
     if not points_table.metrics:

@@ -11,9 +11,9 @@ from slurmopt.errors import one_line
 from slurmopt.run_folder.outcome import USER_ERROR
 from slurmopt.runs.status.account import account, said_last, where
 from slurmopt.runs.status.failure import Failure, failure
+from slurmopt.runs.status.next_commands import listed, next_commands
 from slurmopt.runs.status.query import Status
 from slurmopt.runs.status.state import FAILED
-from slurmopt.runs.status.view import next_step
 from slurmopt.runs.tail import last_lines
 
 _LOG_LINES = 20
@@ -39,8 +39,8 @@ def report(status: Status, attempt: int | None) -> str:
     if is_final and (why := account(status).why_final):
         lines.append(f"  why        {one_line(why)}")
     lines += _logs(status, failed, shown)
-    if is_final and (step := _next(status)):
-        lines += ["", f"  next       {one_line(step)}"]
+    if is_final and (commands := [one for one in next_commands(status) if not one.endswith(" --errors")]):
+        lines += ["", *listed(commands, "next", 10)]
     return "\n".join(lines)
 
 
@@ -50,11 +50,6 @@ def _head(status: Status, failed: Failure | None, attempt: int | None) -> str:
     error, how = said_last(failed.error or failed.outcome)
     outcome = "" if failed.outcome == USER_ERROR or failed.outcome in error else f"{failed.outcome}: "
     return f"{status.label}, attempt {attempt}: {outcome}{error}" + (f" ({how})" if how else "")
-
-
-def _next(status: Status) -> str:
-    """The next step after these logs."""
-    return next_step(status).rpartition("--errors, then ")[2]
 
 
 def _logs(status: Status, failed: Failure | None, attempt: int | None) -> list[str]:

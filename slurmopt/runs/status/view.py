@@ -6,14 +6,13 @@ import json
 import time
 
 from slurmopt.errors import one_line, why_failed
-from slurmopt.restart import causes
 from slurmopt.run_folder.access.files import read_json
-from slurmopt.run_folder.json_values import as_int, text
+from slurmopt.run_folder.json_values import as_int
 from slurmopt.runs.colour import of_state, paint
-from slurmopt.runs.journal import FOREIGN
 from slurmopt.runs.options import run_arg
 from slurmopt.runs.status import budgets, checkpoints
 from slurmopt.runs.status.account import account
+from slurmopt.runs.status.next_commands import next_commands
 from slurmopt.runs.status.progress import Progress, silent_after, silent_ranks, stands_still
 from slurmopt.runs.status.query import Status
 from slurmopt.runs.status.state import FAILED, age
@@ -22,19 +21,6 @@ from slurmopt.units import human_count, human_seconds
 
 _LONGEST_RESULT = 300
 HEADER = ["RUN", "STATE", "STEP", "LEFT", "TIME", ""]
-_NEXT = {
-    "unsubmitted": "slurmopt launch … launch.id={id}",
-    "pending": "slurmopt logs {run} --follow waits for it; slurmopt cancel {run} stops it",
-    "running": "slurmopt logs {run} --follow",
-    "stopping": "slurmopt status {run} --watch",
-    "requeued": "slurmopt status {run} --watch",
-    "finished": "slurmopt report {run}; slurmopt logs {run}",
-    "failed": "slurmopt logs {run} --errors, then slurmopt retry {run}{more}",
-    "killed": "slurmopt logs {run} --errors, then slurmopt retry {run}{more}",
-    "cancelled": "slurmopt retry {run} goes on with it",
-    "lost": "slurmopt logs {run} --errors, then slurmopt retry {run}",
-    "unknown": "slurmopt logs {run}",
-}
 
 
 def rows(statuses: list[Status], width: int | None, coloured: bool = False) -> str:
@@ -113,7 +99,7 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
         ("folder", str(journal.folder.told(journal.folder.path))),
         ("log", log_path(status)),
         ("report", _report(status)),
-        ("next", next_step(status)),
+        *[("" if index else "next", command) for index, command in enumerate(next_commands(status))],
     ]
 
 
@@ -210,20 +196,3 @@ def _report(status: Status) -> str:
     except OSError:  # the command will say more
         pass
     return f"slurmopt report {run_arg(status.folder, status.label)} --html"
-
-
-def next_step(status: Status) -> str:
-    """The command to run next."""
-    run = run_arg(status.folder, status.label)
-    if status.journal.problem is not None and not status.folder.in_sweep:
-        return f"look at what is there; squeue --me -o '%i %o' names your job whose script is {status.folder.script}"
-    if status.journal.backend == FOREIGN:
-        return f"slurmopt report {run}"
-    if status.owner is not None:  # only its owner can submit, retry or cancel it
-        return f"slurmopt logs {run}" if status.journal.attempt else ""
-    if status.state == "unsubmitted" and status.folder.lacks():
-        return ""
-    if status.journal.for_tend and status.alive:
-        return f"slurmopt tend {run}"
-    options = causes.RETRY_OPTIONS.get(text((status.journal.ended or {}).get("cause")) or "", "")
-    return _NEXT[status.state].format(run=run, id=status.folder.id, more=options)

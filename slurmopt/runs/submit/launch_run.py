@@ -27,6 +27,7 @@ from slurmopt.run_folder.access.open_folders import hold, holding
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import index
 from slurmopt.runs.ownership import refuse_taken
+from slurmopt.runs.status.next_commands import after_launch, listed
 from slurmopt.runs.submit.exactly_once import cron_line, earlier, journaled, run_lock
 from slurmopt.runs.submit.new_folder import discard, folder_errors, make_run
 from slurmopt.runs.submit.resume import going_on
@@ -137,7 +138,7 @@ def _print_job(plan: Plan, job_id: str, repeated: bool) -> None:
     lines = [f"{what} {label} as job {job_id}", f"  folder  {run.path}"]
     if plan.estimate and not repeated:
         lines.append(f"  start   {plan.estimate}")
-    lines.append(f"  next    slurmopt status {label} · slurmopt logs {label} --follow · slurmopt cancel {label}")
+    lines += listed(after_launch(run, label, of_sweep=False), "next", 7)
     print("\n".join(lines), flush=True)
 
 

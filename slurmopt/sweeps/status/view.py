@@ -14,6 +14,7 @@ from slurmopt.run_folder import events
 from slurmopt.runs.colour import of_state, paint
 from slurmopt.runs.options import run_arg
 from slurmopt.runs.ownership import owner_of
+from slurmopt.runs.status.next_commands import listed, repeated_launch
 from slurmopt.runs.status.state import ALIVE, ENDED, age
 from slurmopt.runs.status.view import whose
 from slurmopt.runs.text_table import cut, table
@@ -192,13 +193,13 @@ def next_steps(states: SweepStates, failed: list[Group]) -> list[str]:
         options = causes.RETRY_OPTIONS.get(failed[0].cause or "", "")
         steps += [f"slurmopt logs {label}/{failed[0].example} --errors", f"slurmopt retry {label} --failed{options}"]
     elif states.numbers("cancelled") and not states.alive:
-        steps.append(f"slurmopt retry {label} goes on with the cancelled points")
+        steps.append(f"slurmopt retry {label}  # goes on with the cancelled points")
     if states.alive:
         steps.append(f"slurmopt status {label} --watch")
     if states.numbers("finished"):
         steps.append(f"slurmopt results {label}")
     if states.state == "unsubmitted":
-        steps.append(f"slurmopt launch -m … launch.id={one_line(states.sweep.id)} submits it")
+        steps.append(repeated_launch(states.sweep.run, multirun=True))
     return steps
 
 
@@ -225,4 +226,4 @@ def unstarted_page(states: SweepStates, number: int) -> str:
     if point.detail:
         lines.append(f"  {'why':10} {point.detail}")
     lines.append(f"  {'sweep':10} {state_counts(states.counts())}")
-    return "\n".join([*lines, f"  {'next':10} slurmopt status {label} --watch; {step}"])
+    return "\n".join([*lines, *listed([f"slurmopt status {label} --watch", step], "next", 10)])

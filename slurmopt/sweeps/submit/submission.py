@@ -32,6 +32,7 @@ from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs import index
 from slurmopt.runs.journal import point_count
 from slurmopt.runs.ownership import refuse_taken
+from slurmopt.runs.status.next_commands import after_launch, listed
 from slurmopt.runs.submit import arrays
 from slurmopt.runs.submit.exactly_once import run_lock
 from slurmopt.runs.submit.new_folder import discard, folder_errors, make_run
@@ -218,7 +219,7 @@ def print_jobs(plan: SweepPlan, submissions: list[Submission], repeated: bool) -
         print(f"  later   {_points(len(waiting))}, which the array itself submits as the site's limits make room")
     if plan.estimate and not repeated:
         print(f"  start   {plan.estimate}")
-    print(f"  next    slurmopt status {label} · slurmopt results {label} · slurmopt cancel {label}", flush=True)
+    print("\n".join(listed(after_launch(sweep.run, label, of_sweep=True), "next", 7)), flush=True)
 
 
 def _points(count: int) -> str:
