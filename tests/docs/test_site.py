@@ -69,6 +69,7 @@ def test_no_page_is_clipped_and_no_key_is_broken(site: Path, chromium: Browser, 
             assert chromium.value(BROKEN_KEYS) == [], page
 
 
+@pytest.mark.slow
 def test_no_page_asks_another_host_for_anything(site: Path, chromium: Browser) -> None:
     for page in pages(site):
         chromium.open(page)

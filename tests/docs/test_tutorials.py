@@ -42,6 +42,7 @@ def complete(page: Page) -> None:
     (page.folder / "bin").mkdir(exist_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, indirect=True)
 def test_every_command_of_the_page_is_accepted(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each launch up to its job script, in the page's project; of other commands the words."""
