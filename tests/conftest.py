@@ -13,6 +13,9 @@ import pytest
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what runs in its background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what the tests start inherits it, and some press Ctrl-C
+for _ignored in (signal.SIGQUIT, signal.SIGHUP):  # the second as by nohup
+    if signal.getsignal(_ignored) == signal.SIG_IGN:
+        signal.signal(_ignored, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

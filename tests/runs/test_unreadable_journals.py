@@ -39,7 +39,7 @@ def test_it_is_named_with_what_is_wrong(make_run: Any, capsys: Any, put: Callabl
         assert main(words) == 0
         out = capsys.readouterr().out
         assert f"cannot read events.jsonl: it is {what}" in out
-        assert f"squeue --me -o '%i %o' names your job whose script is {run.script}\n" in out
+        assert f"squeue --me -o '%i %o'  # your job whose script is {run.script}\n" in out
     assert main(["list"]) == 0
     assert what in capsys.readouterr().out
     main(["history", "spoilt"])
