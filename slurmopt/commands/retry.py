@@ -8,7 +8,7 @@ Of a sweep, the points that failed, were killed, lost or cancelled are continued
 ones; never a point that finished. A run that finished is refused, unless `--again` is given.
 
 Each run gets a line; one that cannot be retried does not stop the others. The exit status is 0 where all were
-submitted, else the highest of their errors' exit statuses.
+submitted, else the highest of their errors' exit statuses; with `--wait` also 1 where one did not finish.
 """
 
 from __future__ import annotations
@@ -71,11 +71,29 @@ def main(argv: list[str]) -> int:
         from slurmopt.config.composition.override import parse
 
         parse(overrides)  # an error in the overrides is reported once, not for each run
-    answers += [_retried(run, overrides, args) for run in runs]
-    answers += [_retried_points(selection, overrides, args) for selection in sweeps]
+    retried: list[RunFolder | Selection] = []
+    selected: list[RunFolder | Selection] = [*runs, *sweeps]
+    for item in selected:
+        if isinstance(item, RunFolder):
+            answers.append(_retried(item, overrides, args))
+        else:
+            answers.append(_retried_points(item, overrides, args))
+        retried += [item] if answers[-1].job is not None else []
     if args.json:
-        print(json.dumps([_as_dict(answer) for answer in answers]))
-    return max((answer.status for answer in answers), default=0)
+        print(json.dumps([_as_dict(answer) for answer in answers]), flush=True)
+    status = max((answer.status for answer in answers), default=0)
+    return max(status, _waited(retried, args.json)) if args.wait and retried else status
+
+
+def _waited(items: list[RunFolder | Selection], as_json: bool) -> int:
+    """Waits until all of them have ended. Returns 0 if all have finished, else 1."""
+    from slurmopt.sweeps.status.waiting import Waiting
+
+    waiting = Waiting(items)
+    waiting.wait(None, any_of_them=False)
+    for label, state in waiting.states.items():
+        print(f"{label}: {state.text}", file=sys.stderr if as_json else sys.stdout, flush=True)
+    return 0 if all(state.finished for state in waiting.states.values()) else 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -91,7 +109,9 @@ def parser() -> argparse.ArgumentParser:
     selection.add_argument("--finished", dest="again", action="store_true", help=argparse.SUPPRESS)  # its earlier name
     parser.add_argument("--more-memory", type=_factor, metavar="FACTOR", help="multiply the memory, such as by 1.5")
     parser.add_argument("--more-time", type=_factor, metavar="FACTOR", help="multiply the time limit, such as by 2")
-    parser.add_argument("--dry-run", action="store_true", help="print the scripts; submit and change nothing")
+    after = parser.add_mutually_exclusive_group()
+    after.add_argument("--dry-run", action="store_true", help="print the scripts; submit and change nothing")
+    after.add_argument("--wait", action="store_true", help="wait for their ends; exit status 1: one did not finish")
     options.add_json(parser)
     return parser
 

@@ -89,8 +89,7 @@ def test_of_a_run_that_failed(folder: Path) -> None:
     assert shown.index("ValueError: a mistake") < shown.index("next")
     errors, retry = commands_in(shown)
     assert commands_in(typed(errors)) == [retry]
-    typed(retry)
-    typed("slurmopt wait two", 1)
+    assert "failed: ValueError: a mistake" in typed(f"{retry} --wait", 1)
     assert "attempt 1 on " in typed("slurmopt history two")
 
 
