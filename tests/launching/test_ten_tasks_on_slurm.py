@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from docs.counted import typed
-from launching.conftest import Project, cluster, project
+from launching.conftest import Project
 from private_cluster import wait_until
 
-__all__ = ["cluster", "project"]
 TRAIN = """
 import os, sys
 def main(lr=0.1):
