@@ -11,8 +11,8 @@ from pathlib import Path
 
 import board_runs
 import pytest
+from board.conftest import Driven
 from board_runs import BoardRun
-from conftest import Driven
 from textual import events
 
 Drive = Callable[..., object]
