@@ -29,10 +29,10 @@ from sweeps.conftest import MadeSweep  # noqa: E402
 
 from slurmopt.board.app import Board  # noqa: E402
 from slurmopt.board.columns import Line  # noqa: E402
-from slurmopt.board.folders import Folders  # noqa: E402
 from slurmopt.board.frame import View  # noqa: E402
-from slurmopt.board.lines import Lines  # noqa: E402
-from slurmopt.board.reading import Reading  # noqa: E402
+from slurmopt.board.rows.folders import Folders  # noqa: E402
+from slurmopt.board.rows.reading import Reading  # noqa: E402
+from slurmopt.board.screens.lines import Lines  # noqa: E402
 from slurmopt.board.styles import plain_words  # noqa: E402
 from slurmopt.slurm.queue_entry import QueueEntry  # noqa: E402
 

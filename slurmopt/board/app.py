@@ -12,13 +12,13 @@ from textual.binding import Binding
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 
-from slurmopt.board.board_screen import BoardScreen
-from slurmopt.board.child import Child
 from slurmopt.board.first_picture import ALTERNATE, TERMINATED
 from slurmopt.board.frame import View
-from slurmopt.board.looking import Looking
-from slurmopt.board.reading import Reading
-from slurmopt.board.row import Row
+from slurmopt.board.rows.reading import Reading
+from slurmopt.board.rows.row import Row
+from slurmopt.board.screens.board_screen import BoardScreen
+from slurmopt.board.screens.child import Child
+from slurmopt.board.screens.looking import Looking
 
 INTERRUPTED = 130
 

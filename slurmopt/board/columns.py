@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from slurmopt.board.row import GONE, Row
+from slurmopt.board.rows.row import GONE, Row
 from slurmopt.errors import one_line
 from slurmopt.units import human_count, human_seconds
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurmopt.board.columns import Line, Placed, cells, clean, fitted, heads, layout, state_style
-from slurmopt.board.order import matching, ordered
-from slurmopt.board.row import Row, counts
+from slurmopt.board.rows.order import matching, ordered
+from slurmopt.board.rows.row import Row, counts
 
 KEYS = (
     ("?", "help"), ("enter", "open"), ("l", "logs"), ("e", "errors"), ("h", "history"), ("c", "cancel"),

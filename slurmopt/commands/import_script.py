@@ -14,8 +14,8 @@ from pathlib import Path
 
 from slurmopt.errors import one_line
 from slurmopt.importing.experiment import Imported, check_name, imported
-from slurmopt.importing.known_names import masked
 from slurmopt.importing.remarks import LEFT_OUT, MOVED, OWN
+from slurmopt.importing.shell.known_names import masked
 from slurmopt.option_parser import OptionParser
 from slurmopt.runs import options
 from slurmopt.scaffold.new_files import refuse_existing, write_new

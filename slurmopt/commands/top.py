@@ -27,9 +27,9 @@ def main(argv: list[str]) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     from slurmopt.board.first_picture import first_picture
-    from slurmopt.board.folders import Folders
     from slurmopt.board.frame import View, frame
-    from slurmopt.board.reading import Reading
+    from slurmopt.board.rows.folders import Folders
+    from slurmopt.board.rows.reading import Reading
 
     others = other_folders(args.folder) if isinstance(args.folder, options.DefaultFolder) else []
     columns, lines = os.get_terminal_size(sys.stdin.fileno())

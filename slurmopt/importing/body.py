@@ -8,13 +8,13 @@ from pathlib import PurePath
 
 from slurmopt.config.check import environment_variables
 from slurmopt.errors import ConfigError
-from slurmopt.importing import known_names
-from slurmopt.importing.known_names import SUBMIT_FOLDER, masked
-from slurmopt.importing.not_known import NotKnown
-from slurmopt.importing.programs import ENVIRONMENTS, PREPARES, PRINTS, is_hook, is_start_file
 from slurmopt.importing.remarks import Remarks
-from slurmopt.importing.scope import Scope, Value
-from slurmopt.importing.shell_syntax import ASSIGN, COMMAND, EXPORT, OTHER, Statement, Word
+from slurmopt.importing.shell import known_names
+from slurmopt.importing.shell.known_names import SUBMIT_FOLDER, masked
+from slurmopt.importing.shell.not_known import NotKnown
+from slurmopt.importing.shell.programs import ENVIRONMENTS, PREPARES, PRINTS, is_hook, is_start_file
+from slurmopt.importing.shell.scope import Scope, Value
+from slurmopt.importing.shell.shell_syntax import ASSIGN, COMMAND, EXPORT, OTHER, Statement, Word
 
 
 class Complicated(Exception):

@@ -6,8 +6,8 @@ import re
 import shlex
 from collections.abc import Callable
 
-from slurmopt.importing.not_known import NotKnown
-from slurmopt.importing.scope import ENV, SYMBOL, TEXT, Piece, Value
+from slurmopt.importing.shell.not_known import NotKnown
+from slurmopt.importing.shell.scope import ENV, SYMBOL, TEXT, Piece, Value
 
 _INTERPOLATION = re.compile(r"\$\{[^{}]*\}")
 

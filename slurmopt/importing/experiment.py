@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slurmopt.errors import InputError
-from slurmopt.importing import known_names
 from slurmopt.importing.body import Body, Complicated, Line, sort_out
 from slurmopt.importing.command_text import command, literal, shell_words, value_text, without_braces
-from slurmopt.importing.directives import Ignored, directives
-from slurmopt.importing.geometry import Geometry, nodes_value
-from slurmopt.importing.known_names import TASK_ID, masked
-from slurmopt.importing.not_known import NotKnown
 from slurmopt.importing.points import TASK_KEY, Keys, keeps_its_text, points
 from slurmopt.importing.remarks import Remark, Remarks
-from slurmopt.importing.requested import Requested, requested
-from slurmopt.importing.scope import SYMBOL, TEXT, Piece, Scope, Value
-from slurmopt.importing.shell_syntax import statements
+from slurmopt.importing.sbatch.directives import Ignored, directives
+from slurmopt.importing.sbatch.geometry import Geometry, nodes_value
+from slurmopt.importing.sbatch.requested import Requested, requested
+from slurmopt.importing.shell import known_names
+from slurmopt.importing.shell.known_names import TASK_ID, masked
+from slurmopt.importing.shell.not_known import NotKnown
+from slurmopt.importing.shell.scope import SYMBOL, TEXT, Piece, Scope, Value
+from slurmopt.importing.shell.shell_syntax import statements
 from slurmopt.importing.training import Training, training
 from slurmopt.importing.yaml_text import Number, document
 

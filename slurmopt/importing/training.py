@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from slurmopt.config.task_command.launchers import Launcher, of_words
 from slurmopt.importing.body import Body, Complicated
 from slurmopt.importing.launcher_flags import flags_of
-from slurmopt.importing.not_known import NotKnown
-from slurmopt.importing.scope import TEXT, Piece, Value
-from slurmopt.importing.shell_syntax import Statement
-from slurmopt.importing.srun import Srun, srun_of
+from slurmopt.importing.sbatch.srun import Srun, srun_of
+from slurmopt.importing.shell.not_known import NotKnown
+from slurmopt.importing.shell.scope import TEXT, Piece, Value
+from slurmopt.importing.shell.shell_syntax import Statement
 
 
 @dataclass

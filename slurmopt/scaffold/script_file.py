@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Callable
 from pathlib import Path, PurePath
 
-from slurmopt.errors import InputError, one_line, why_failed
-from slurmopt.importing.not_known import NotKnown
+from slurmopt.errors import InputError, one_line
+from slurmopt.importing.shell.not_known import NotKnown
+from slurmopt.scaffold.regular_file import read_regular_file
 
 LARGEST = 1 << 20
 """Bytes of a script, and of a list."""
@@ -26,18 +25,7 @@ def read_script(path: Path) -> tuple[str, list[str]]:
 
 def _text(path: Path) -> str:
     shown = one_line(str(path))
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise InputError(f"{shown} is no regular file; valid: a batch script")
-            data = file.read(LARGEST + 1)
-    except FileNotFoundError:
-        raise InputError(f"there is no {shown!r} in {Path.cwd()}") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{shown} cannot be read: {one_line(why_failed(error))}") from error
-    if len(data) > LARGEST:
-        raise InputError(f"{shown} has more than {LARGEST >> 20} MiB; that is no batch script")
+    data = read_regular_file(path, LARGEST, "a batch script")
     if b"\0" in data:
         raise InputError(f"{shown} is a binary file; valid: a batch script")
     try:

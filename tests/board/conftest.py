@@ -13,10 +13,10 @@ import pytest
 from textual.pilot import Pilot
 
 from slurmopt.board.app import Board
-from slurmopt.board.folders import Folders
 from slurmopt.board.frame import View
-from slurmopt.board.lines import Lines
-from slurmopt.board.reading import Reading
+from slurmopt.board.rows.folders import Folders
+from slurmopt.board.rows.reading import Reading
+from slurmopt.board.screens.lines import Lines
 
 PATIENCE = 20.0
 

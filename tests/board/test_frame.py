@@ -10,8 +10,8 @@ from rich.cells import cell_len
 
 from slurmopt.board.columns import Line, age, bar, spark
 from slurmopt.board.frame import View, frame, key_at, key_line
-from slurmopt.board.order import ORDERS, matching, ordered
-from slurmopt.board.row import GONE, Row
+from slurmopt.board.rows.order import ORDERS, matching, ordered
+from slurmopt.board.rows.row import GONE, Row
 
 NOW = 1_790_000_000.0
 NASTY = "\x1b]0;title\x07\x1b[2J[red]no[/red][link=file:///etc]x\x9b31m\x08\u202e日本語"

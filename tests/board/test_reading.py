@@ -11,9 +11,9 @@ import board_runs
 import pytest
 from board_runs import BoardRun
 
-from slurmopt.board.folders import Folders
-from slurmopt.board.reading import Reading
-from slurmopt.board.row import GONE, UNREAD, Row
+from slurmopt.board.rows.folders import Folders
+from slurmopt.board.rows.reading import Reading
+from slurmopt.board.rows.row import GONE, UNREAD, Row
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.slurm.cluster import cache
 

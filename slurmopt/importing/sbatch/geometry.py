@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slurmopt.errors import InputError
-from slurmopt.importing.directives import Directive
 from slurmopt.importing.remarks import Remarks
+from slurmopt.importing.sbatch.directives import Directive
 
 NAMES = (
     "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "gres", "gpus", "gpus-per-node", "gpus-per-task",

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 
 from slurmopt.errors import InputError
-from slurmopt.importing.sbatch_options import split_option, takes_next
+from slurmopt.importing.sbatch.sbatch_options import split_option, takes_next
 
 
 @dataclass(frozen=True)

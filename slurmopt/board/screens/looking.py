@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from slurmopt.board.reading import Reading
+from slurmopt.board.rows.reading import Reading
 
 _SHARE = 100.0
 """The wait is at least so many times as long as a look took: less than one percent of a core."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from slurmopt.importing.geometry import Geometry
-from slurmopt.importing.sbatch_options import split_option, takes_next
+from slurmopt.importing.sbatch.geometry import Geometry
+from slurmopt.importing.sbatch.sbatch_options import split_option, takes_next
 
 _HARMLESS = frozenset(
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from slurmopt.board.row import Row, shown_metric
+from slurmopt.board.rows.row import Row, shown_metric
 from slurmopt.errors import SlurmoptError, one_line, with_place
 from slurmopt.run_folder.json_values import number
 from slurmopt.run_folder.sweep_layout import SweepFolder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from slurmopt.importing.not_known import NotKnown
+from slurmopt.importing.shell.not_known import NotKnown
 
 _NUMBER = r"<(?P<number>[^<>]+)>"
 _FILE = r"(?P<file>[^\s|;&<>]+|<\w+>)"

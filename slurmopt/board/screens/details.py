@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurmopt.board.columns import spark, state_style
-from slurmopt.board.row import Row
+from slurmopt.board.rows.row import Row
 from slurmopt.errors import SlurmoptError, one_line, plain_lines, with_place
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder

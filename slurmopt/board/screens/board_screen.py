@@ -10,17 +10,17 @@ from textual import events
 from textual.app import ComposeResult
 from textual.screen import Screen
 
-from slurmopt.board.child import Child
-from slurmopt.board.details import details
 from slurmopt.board.frame import View, frame, key_at
-from slurmopt.board.help import HELP
-from slurmopt.board.lines import Lines
-from slurmopt.board.looking import Looking
-from slurmopt.board.order import ORDERS
 from slurmopt.board.pages import Pages
-from slurmopt.board.reading import Reading
-from slurmopt.board.row import Row
-from slurmopt.board.text_screen import Text, TextScreen
+from slurmopt.board.rows.order import ORDERS
+from slurmopt.board.rows.reading import Reading
+from slurmopt.board.rows.row import Row
+from slurmopt.board.screens.child import Child
+from slurmopt.board.screens.details import details
+from slurmopt.board.screens.help import HELP
+from slurmopt.board.screens.lines import Lines
+from slurmopt.board.screens.looking import Looking
+from slurmopt.board.screens.text_screen import Text, TextScreen
 
 _WHEEL = 3
 _FAR = 10**9

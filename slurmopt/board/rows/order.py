@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from slurmopt.board.row import Row, rank_of
+from slurmopt.board.rows.row import Row, rank_of
 
 _LAST = 100
 """After all states."""

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurmopt.board.gpu_use import GpuUse
+from slurmopt.board.rows.gpu_use import GpuUse
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs.status.query import Status, in_slurm
 

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from slurmopt.board.folders import Folders
-from slurmopt.board.kept import Kept
-from slurmopt.board.of_status import run_row
-from slurmopt.board.row import GONE, Row
-from slurmopt.board.sweep_reading import SweepReading
+from slurmopt.board.rows.folders import Folders
+from slurmopt.board.rows.kept import Kept
+from slurmopt.board.rows.of_status import run_row
+from slurmopt.board.rows.row import GONE, Row
+from slurmopt.board.rows.sweep_reading import SweepReading
 from slurmopt.errors import one_line
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep

@@ -11,11 +11,11 @@ from slurmopt.config.check import did_you_mean
 from slurmopt.config.resources import OWN_OPTIONS, Resources
 from slurmopt.config.restart import SIGNALS
 from slurmopt.errors import InputError
-from slurmopt.importing import geometry
-from slurmopt.importing.array_range import array_tasks
-from slurmopt.importing.directives import Directive
 from slurmopt.importing.remarks import Remarks
-from slurmopt.importing.sbatch_options import LONG, NONE
+from slurmopt.importing.sbatch import geometry
+from slurmopt.importing.sbatch.array_range import array_tasks
+from slurmopt.importing.sbatch.directives import Directive
+from slurmopt.importing.sbatch.sbatch_options import LONG, NONE
 from slurmopt.units import mebibytes, seconds
 
 _SAME_NAME = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from slurmopt.board.kept import stamp
-from slurmopt.board.of_status import sweep_row
-from slurmopt.board.row import Row
+from slurmopt.board.rows.kept import stamp
+from slurmopt.board.rows.of_status import sweep_row
+from slurmopt.board.rows.row import Row
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
 _EVERY = 5.0

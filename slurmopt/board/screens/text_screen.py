@@ -9,10 +9,10 @@ from textual import events
 from textual.app import ComposeResult
 from textual.screen import Screen
 
-from slurmopt.board.child import Child
-from slurmopt.board.in_thread import in_thread
-from slurmopt.board.lines import Lines
 from slurmopt.board.pages import Pages
+from slurmopt.board.screens.child import Child
+from slurmopt.board.screens.in_thread import in_thread
+from slurmopt.board.screens.lines import Lines
 
 Text = list[tuple[str, str]]
 """Lines with their styles."""

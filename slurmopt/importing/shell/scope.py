@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from slurmopt.importing import known_names
-from slurmopt.importing.arithmetic import NotPlain, evaluate, names_in
-from slurmopt.importing.geometry import Geometry
-from slurmopt.importing.known_names import TASK_ID
-from slurmopt.importing.listed import chosen_lines
-from slurmopt.importing.not_known import NotKnown
-from slurmopt.importing.shell_syntax import Part, Word
+from slurmopt.importing.sbatch.geometry import Geometry
+from slurmopt.importing.shell import known_names
+from slurmopt.importing.shell.arithmetic import NotPlain, evaluate, names_in
+from slurmopt.importing.shell.known_names import TASK_ID
+from slurmopt.importing.shell.listed import chosen_lines
+from slurmopt.importing.shell.not_known import NotKnown
+from slurmopt.importing.shell.shell_syntax import Part, Word
 
 TEXT, ENV, SYMBOL = "text", "env", "symbol"
 _ONLY_IN_A_SHELL = re.compile(

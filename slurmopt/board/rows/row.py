@@ -1,4 +1,4 @@
-"""A row of the board: what it knows of one run or sweep. Rows are values, made by `slurmopt.board.reading`."""
+"""A row of the board: what it knows of one run or sweep. Rows are values, made by `slurmopt.board.rows.reading`."""
 
 from __future__ import annotations
 
