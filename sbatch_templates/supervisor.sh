@@ -282,7 +282,15 @@ slurmopt_time_is_near() { # Slurm's signal comes early; the ranks are told in ti
 }
 
 slurmopt_is_preempted() { # whether this job is in the grace time of a preemption
-  timeout -k 1 5 scontrol show job --oneliner "$slurmopt_job" 2> /dev/null | grep -q 'PreemptTime=[0-9]'
+  slurmopt_record 5 | grep -q 'PreemptTime=[0-9]'
+}
+
+slurmopt_record() { # SECONDS: what Slurm knows of this job; slurmctld that reads slurm.conf anew breaks off: once more
+  local more=$((SECONDS + 3))
+  until timeout -k 1 "$1" scontrol show job --oneliner "$slurmopt_job" 2> /dev/null; do
+    if [ $? -eq 127 ] || [ "$SECONDS" -ge "$more" ]; then return 1; fi
+    slurmopt_sleep 0.2
+  done
 }
 
 slurmopt_tell() { # now the ranks save and leave
@@ -385,7 +393,7 @@ slurmopt_conclude() { # STATUS [WHY]: the verdict on the attempt, and what follo
   if [ -z "$slurmopt_local" ] &&
     { [ "$1" -ne 0 ] || [ -e "$slurmopt_beats/stop" ] || grep -qs '"asked": "' "$slurmopt_beats"/rank-*; }; then
     slurmopt_note "$slurmopt_beats/slurm"
-    slurmopt_deaf timeout -k 1 20 scontrol show job --oneliner "$slurmopt_job" > "$slurmopt_beats/slurm" 2> /dev/null
+    (trap '' TERM; slurmopt_record 20) > "$slurmopt_beats/slurm"
   fi
   if [ -z "$slurmopt_sweep" ] || [ "$1" -ne 0 ] ||
     ! read -r slurmopt_answer 2> /dev/null < "$slurmopt_beats/verdict"; then # of a point a rank alone may have said it
@@ -508,13 +516,13 @@ slurmopt_requeue() { # an array task is A_a: the bare job id would requeue the w
 
 slurmopt_was_requeued() { # by its restarts: of several nodes, Slurm 26.05 may do it and answer with an error
   local restarts
-  restarts=$(scontrol show job --oneliner "$slurmopt_job" 2> /dev/null) && restarts=${restarts#* Restarts=}
+  restarts=$(slurmopt_record 20) && restarts=${restarts#* Restarts=}
   [ "${restarts%% *}" -gt "${SLURM_RESTART_COUNT:-0}" ] 2> /dev/null
 }
 
 slurmopt_hold_off() { # SECONDS until the next attempt may start; Slurm has a pause of its own: the longer one counts
   local begin now
-  begin=$(scontrol show job --oneliner "$slurmopt_job" 2> /dev/null | sed -n 's/.* EligibleTime=\([^ ]*\) .*/\1/p')
+  begin=$(slurmopt_record 20 | sed -n 's/.* EligibleTime=\([^ ]*\) .*/\1/p')
   printf -v now '%(%s)T' -1
   if [ "$(date -d "${begin:--}" +%s 2> /dev/null || echo 0)" -ge $((now + $1)) ]; then return; fi
   scontrol update "JobId=$slurmopt_job" "StartTime=now+$1" || echo "slurmopt: Slurm does not let the job wait for $1 s" >&2
@@ -522,7 +530,7 @@ slurmopt_hold_off() { # SECONDS until the next attempt may start; Slurm has a pa
 
 slurmopt_heed_scancel() { # scancel is final, also while this shell waits for Slurm's answer; a mere signal is not
   if slurmopt_slurm_wrote '[0-9] \(DUE to SIGNAL Terminated \)\?\*\*\*$' && # the middle since Slurm 26.05
-    ! scontrol show job "$slurmopt_job" 2> /dev/null | grep -q 'JobState=RUNNING'; then
+    ! slurmopt_record 20 | grep -q 'JobState=RUNNING'; then
     slurmopt_event end "\"outcome\": \"killed\", \"exit_code\": 143, \"error\": \"cancelled before it was requeued\", \
 \"cause\": \"cancelled\", \"next\": null, \"reason\": \"cancelled, so it is not restarted\""
     exit 143

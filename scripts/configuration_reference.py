@@ -14,6 +14,7 @@ from typing import Any
 
 from slurmopt.config.field_docs import field_docs
 from slurmopt.config.schema import GROUPS
+from slurmopt.config.storage import ENTRIES
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration reference
@@ -50,6 +51,8 @@ def rows(kind: type[Any], path: str) -> list[str]:
         kind_text = str(field.type).replace("|", "\\|")
         text = docs[field.name].replace("|", "\\|")
         lines.append(f"| `{path}.{field.name}` | {kind_text} | `{default(field)}` | {text} |")
+        if (entries := field.metadata.get(ENTRIES)) is not None:
+            lines += rows(entries[1], f"{path}.{field.name}.{entries[0]}")
     return lines
 
 

@@ -1,11 +1,13 @@
 """Makes docs/results.png: takes a picture of the page of `slurmopt results --html`.
 
-Needs slurmopt and Pillow in this Python, and Chromium.
+Needs slurmopt and Pillow in this Python, and Chromium. With `--look FOLDER` it also writes the whole page there, at the
+widths of a desk and of a phone, light and dark.
 slurmopt describes the sweep from a real config; what its 180 points came to is computed here: training them takes days.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import math
 import os
@@ -18,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from PIL import Image  # noqa: E402
-from report.browser import browser  # noqa: E402
+from report.browser import Browser, browser  # noqa: E402
 from sweeps.conftest import MadeSweep  # noqa: E402
 
 from slurmopt import cli  # noqa: E402
@@ -45,6 +47,11 @@ WORSE = {"resnet18": 0.2, "resnet50": 0.08, "vit_s": 0.0}
 
 def main() -> None:
     """Makes the sweep and takes the picture."""
+    parser = argparse.ArgumentParser(description="Makes docs/results.png.")
+    parser.add_argument(
+        "--look", type=lambda path: Path(path).absolute(), metavar="FOLDER", help="write the whole page there too"
+    )
+    look = parser.parse_args().look
     with tempfile.TemporaryDirectory(prefix="slurmopt-picture-") as name:
         os.chdir(name)
         Path("conf/experiment").mkdir(parents=True)
@@ -57,12 +64,26 @@ def main() -> None:
         end_all(made)
         assert cli.main(["results", "vision", "--html", "page.html"]) == 0
         with browser() as chromium:
-            chromium.show(WIDTH, 1400)
+            chromium.show(WIDTH, 1600)
             chromium.open(Path("page.html").absolute())
             assert chromium.complaints() == []
             height = chromium.value("document.getElementById('heat-section').getBoundingClientRect().bottom")
             save(chromium.picture(WIDTH, math.ceil(height) + 16))
+            if look is not None:
+                write_looks(chromium, look)
     print(f"{PICTURE}: {PICTURE.stat().st_size >> 10} KiB")
+
+
+def write_looks(chromium: Browser, folder: Path) -> None:
+    """Pictures of the whole page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for width in (1280, 390):
+        for dark in (False, True):
+            chromium.show(width, dark=dark)
+            chromium.open(Path("page.html").absolute())
+            chromium.show(width, chromium.value("document.documentElement.scrollHeight"), dark)
+            assert chromium.complaints() == []
+            chromium.screenshot(folder / f"results-{width}-{'dark' if dark else 'light'}.png")
 
 
 def save(picture: bytes) -> None:
@@ -84,7 +105,8 @@ def end_all(made: MadeSweep) -> None:
             continue
         loss = 0.3 + 0.25 * (math.log10(values["lr"]) + 3) ** 2 + WORSE[values["model"]] + values["dropout"] / 5
         loss += abs(values["batch"] - 128) / 2000 + chance.gauss(0, 0.03)
-        made.ended(point, metrics={"val_loss": round(loss, 4)}, seconds=600 + chance.random() * 3000)
+        metrics = {"val_loss": round(loss, 4), "top1": round(100 * math.exp(-loss) + chance.gauss(0, 0.4), 2)}
+        made.ended(point, metrics=metrics, seconds=600 + chance.random() * 3000)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Makes docs/top.svg: a picture of `slurmopt top`, on runs as tests/board makes them.
+"""Makes docs/top.svg and docs/list.svg: `slurmopt top` and `slurmopt list`, on runs as tests/board makes them.
 
-Needs slurmopt in this Python: that of scripts/test will do. With `--look FOLDER` it also writes PNGs of the board and
-its other screens there, in several sizes, on dark and light terminals and without colours; these need Chromium.
+Needs slurmopt in this Python: that of scripts/test will do. With `--look FOLDER` it also writes PNGs of the board, its
+other screens and the list there, in several sizes, on dark and light terminals and without colours: with Chromium.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ from slurmopt.board.rows.folders import Folders  # noqa: E402
 from slurmopt.board.rows.reading import Reading  # noqa: E402
 from slurmopt.board.screens.lines import Lines  # noqa: E402
 from slurmopt.board.styles import plain_words  # noqa: E402
+from slurmopt.runs.all_runs import all_folders  # noqa: E402
 from slurmopt.slurm.queue_entry import QueueEntry  # noqa: E402
+from slurmopt.sweeps.listing import columns  # noqa: E402
+from slurmopt.sweeps.listing.rows import rows  # noqa: E402
 
-PICTURE = ROOT / "docs" / "top.svg"
+DOCS_FOLDER = ROOT / "docs"
 BEATS = 24
 FONTS = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace'
 
@@ -54,6 +57,7 @@ class Shot:
 
 
 DOCS = Shot("top", 110, 24, ("down", "down"))
+LISTED = Shot("list", 110, 24)
 SWEEP_TASKS = [
     QueueEntry(f"481525_{task}", state, reason, nodes, None, 60, 3600, 0, nodes, "slurmopt:481525")
     for tasks, state, reason, nodes in (
@@ -74,6 +78,12 @@ LOOKS = (
     Shot("80-sweep", 80, 24, ("slash", *"sweep", "enter", "enter"), light=True),
     Shot("80-help", 80, 24, ("question_mark",)),
     Shot("80-cancel", 80, 24, ("down", "c")),
+)
+LOOKS_OF_LIST = (
+    Shot("list-80-dark", 80, 24),
+    Shot("list-80-light", 80, 24, light=True),
+    Shot("list-200-dark", 200, 24),
+    Shot("list-200-light", 200, 24, light=True),
 )
 
 
@@ -107,17 +117,33 @@ async def take(shot: Shot, runs: Runs) -> list[Line]:
         return app.screen.query_one(Lines).lines
 
 
-def svg(shot: Shot, lines: list[Line]) -> str:
+def board(shot: Shot, runs: Runs) -> str:
+    """A picture of the board."""
+    styled = [
+        [(text, Style.parse(plain_words(style, shot.colours) or "none")) for text, style in line]
+        for line in asyncio.run(take(shot, runs))
+    ]
+    return svg(shot, "slurmopt top", [Text.assemble(*line) for line in styled])
+
+
+def listed(shot: Shot, runs: Runs) -> str:
+    """A picture of the list."""
+    runs.answer(*SWEEP_TASKS)
+    found, _ = rows(all_folders(runs.base))
+    text = columns.text(found, shot.width, with_folder=False, coloured=True)
+    return svg(shot, "slurmopt list", [Text.from_ansi(line) for line in text.split("\n")])
+
+
+def svg(shot: Shot, title: str, lines: list[Text]) -> str:
     """The lines as a terminal shows them; nothing in it is loaded from elsewhere."""
     console = Console(
         width=shot.width, file=io.StringIO(), force_terminal=True, color_system="truecolor", record=True,
         legacy_windows=False,
     )  # fmt: skip
     for line in lines:
-        styled = [(text, Style.parse(plain_words(style, shot.colours) or "none")) for text, style in line]
-        console.print(Text.assemble(*styled), no_wrap=True, overflow="crop", crop=True)
+        console.print(line, no_wrap=True, overflow="crop", crop=True)
     theme = DEFAULT_TERMINAL_THEME if shot.light else SVG_EXPORT_THEME
-    text = console.export_svg(title="slurmopt top", theme=theme, unique_id="top", font_aspect_ratio=0.6)
+    text = console.export_svg(title=title, theme=theme, unique_id=shot.name, font_aspect_ratio=0.6)
     text = re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.DOTALL)
     return re.sub(r"\s*<!-- Generated .*? -->", "", text).replace("Fira Code, monospace", FONTS)
 
@@ -140,18 +166,20 @@ def write_png(shot: Shot, text: str, folder: Path) -> None:
 
 def main() -> None:
     """Makes the runs and takes the pictures."""
-    parser = argparse.ArgumentParser(description="Makes docs/top.svg.")
+    parser = argparse.ArgumentParser(description="Makes docs/top.svg and docs/list.svg.")
     parser.add_argument("--look", type=Path, metavar="FOLDER", help="write PNGs of all screens there too")
     look = parser.parse_args().look
     with tempfile.TemporaryDirectory(prefix="slurmopt-top-") as name:
         os.environ.update(XDG_CACHE_HOME=f"{name}/cache", XDG_STATE_HOME=f"{name}/state")
         runs = make_runs(Path(name) / "runs")
-        PICTURE.write_text(svg(DOCS, asyncio.run(take(DOCS, runs))), encoding="utf-8")
+        for shot, draw in ((DOCS, board), (LISTED, listed)):
+            picture = DOCS_FOLDER / f"{shot.name}.svg"
+            picture.write_text(draw(shot, runs), encoding="utf-8")
+            print(f"{picture}: {picture.stat().st_size >> 10} KiB")
         if look is not None:
             look.mkdir(parents=True, exist_ok=True)
-            for shot in (DOCS, *LOOKS):
-                write_png(shot, svg(shot, asyncio.run(take(shot, runs))), look)
-    print(f"{PICTURE}: {PICTURE.stat().st_size >> 10} KiB")
+            for shot, draw in (*((one, board) for one in (DOCS, *LOOKS)), *((one, listed) for one in LOOKS_OF_LIST)):
+                write_png(shot, draw(shot, runs), look)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from slurmopt.job.facts.rank_facts import RankFacts, rank_facts
     from slurmopt.job.worker.current_run import CurrentRun, current_run, on_stop, phase, progress, stop_requested
     from slurmopt.job.worker.measure import flops_per_sample, flops_per_token
+    from slurmopt.job.worker.staged_copies import staged
     from slurmopt.job.worker.watched_loader import watch
 
 __version__ = "0.1.0"
 __all__ = [
     "CurrentRun", "RankFacts", "Requeue", "Run", "RunFailed", "Sweep", "current_run", "find", "flops_per_sample",
-    "flops_per_token", "on_stop", "phase", "progress", "rank_facts", "stop_requested", "submit", "watch",
+    "flops_per_token", "on_stop", "phase", "progress", "rank_facts", "staged", "stop_requested",
+    "submit", "watch",
 ]  # fmt: skip
 
 _HOMES = {
@@ -41,6 +43,7 @@ _HOMES = {
     "on_stop": "slurmopt.job.worker.current_run",
     "phase": "slurmopt.job.worker.current_run",
     "progress": "slurmopt.job.worker.current_run",
+    "staged": "slurmopt.job.worker.staged_copies",
     "stop_requested": "slurmopt.job.worker.current_run",
     "flops_per_sample": "slurmopt.job.worker.measure",
     "flops_per_token": "slurmopt.job.worker.measure",
@@ -49,7 +52,23 @@ _HOMES = {
 
 _ELSEWHERE = {
     **dict.fromkeys(("Checkpointer", "SlurmoptReader", "SlurmoptWriter", "rng_state"), "slurmopt.checkpoint"),
-    **dict.fromkeys(("Flops", "MicroBatch", "ResumableSampler", "count_flops"), "slurmopt.training"),
+    **dict.fromkeys(
+        (
+            "EarlyStopping",
+            "Ema",
+            "Flops",
+            "MicroBatch",
+            "NoiseScale",
+            "ResumableSampler",
+            "Steps",
+            "check_replicas",
+            "checkpoint_activations",
+            "compiled",
+            "count_flops",
+            "deterministic",
+        ),
+        "slurmopt.training",
+    ),
 }
 """Names that are looked for here, and the module that has them."""
 

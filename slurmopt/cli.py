@@ -23,7 +23,13 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    return guarded(_dispatch, words)
+    return guarded(_dispatch, words, " ".join(words[: 2 if _has_commands(words) else 1]))
+
+
+def _has_commands(words: list[str]) -> bool:
+    """Whether the first word is a command that has commands of its own."""
+    module, _ = COMMANDS.get(words[0] if words else "", ("", ""))
+    return module.endswith(".main")
 
 
 def _dispatch(words: list[str]) -> int:

@@ -17,7 +17,8 @@
     │   └── SubmissionNotNoted            the job was accepted, but the journal could not be written
     ├── StorageError                  1   a failed operation of a file system or S3: no space, deadline exceeded
     │   ├── StorageRefused                a permanent failure: no permission, no such bucket
-    │   └── StorageBroken                 the data read differ from the data written
+    │   ├── StorageBroken                 the data read differ from the data written
+    │   └── StagingError                  a source cannot be copied to the disk of a node; says who is at fault
     ├── RunFailed                     1   raised by `result()` of a run that ended without success; has its traceback
     └── JobError                      1   an error in the job
         ├── RendezvousError               ranks did not join the process group in time
@@ -131,6 +132,15 @@ class StorageRefused(StorageError):
 
 class StorageBroken(StorageError):
     """The data read differ from the data written: the disk, the server or the network corrupts data."""
+
+
+class StagingError(StorageError):
+    """A source cannot be copied to the disk of a node. `fault`: `user` (the source or the config is wrong, or the disk
+    is too small), `node` (its disk is broken, or filled by others), `source` (its file system or S3 fails)."""
+
+    def __init__(self, message: str, fault: str) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 class RunFailed(SlurmoptError):

@@ -19,7 +19,7 @@ from slurmopt.launching.launch_flags import parser as parser
 def main(argv: list[str] | None = None) -> int:
     """Launches what the command line says; returns the exit status."""
     words = sys.argv[1:] if argv is None else argv
-    return guarded(_plan_and_launch, words)
+    return guarded(_plan_and_launch, words, "launch")
 
 
 def _plan_and_launch(words: list[str]) -> int:

@@ -100,6 +100,19 @@ def mebibytes(text: str | int | float) -> int:
     return max(1, -int(-float(match[1]) * 1024**exponent // 1024**2)) if float(match[1]) else 0
 
 
+def byte_count(text: str) -> int:
+    """Bytes of a size such as "256M", "1.5 GB" or "4096": powers of 1024; a bare number is bytes. Raises ValueError."""
+    match = _MEMORY.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(
+            f'not a size: {text[:40]!r}; valid is a number of bytes, or one with K, M, G or T such as "4G"'
+        )
+    count = float(match[1]) * 1024 ** " KMGTP".index(match[2].upper() or " ")
+    if count > _MOST_BYTES:
+        raise ValueError(f"not a size: {text[:40]!r}; valid is up to 1 EiB")
+    return int(count)
+
+
 def human_bytes(count: float) -> str:
     """Bytes as a person reads them, in powers of 1024: "1.5 GiB"."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):

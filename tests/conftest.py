@@ -87,6 +87,7 @@ SLOW_FILES = frozenset(
         "job/test_rank_measures.py",
         "job/test_rendezvous.py",
         "job/test_stacks.py",
+        "job/test_staging_of_ranks.py",
         "job/test_submitit_task.py",
         "job/test_users_of_a_node.py",
         "job/test_watchdog.py",
@@ -126,6 +127,42 @@ SLURM_FILES = frozenset(
 )
 """Tests of these files start clusters without such a fixture."""
 
+LONGEST_FILES = (
+    "launching/test_sweeps_on_slurm.py",
+    "runs/test_two_users.py",
+    "launching/test_exactly_once.py",
+    "launching/test_on_slurm.py",
+    "launching/test_local.py",
+    "ledger/findings/test_real_trainings.py",
+    "runs/test_retry.py",
+    "storage/test_s3.py",
+    "launching/test_survival_on_slurm.py",
+    "launching/test_exit_after_signal_on_slurm.py",
+    "test_docs.py",
+    "checkpoint/test_outages.py",
+    "checkpoint/test_slow_tier.py",
+    "launching/test_frameworks_on_slurm.py",
+    "launching/test_supervisor_file.py",
+    "launching/test_tend_on_slurm.py",
+    "launching/test_calls_chaos.py",
+    "sweeps/test_full_disk.py",
+    "runs/test_runs_on_slurm.py",
+    "report/test_report_command.py",
+    "checkpoint/test_command.py",
+    "test_slurm_cluster.py",
+    "test_bench_checkpoint.py",
+    "launching/test_survival_chaos.py",
+    "checkpoint/test_exact_resume.py",
+    "launching/test_search_on_slurm.py",
+    "launching/test_ledger_on_slurm.py",
+    "launching/test_checkpoint_on_slurm.py",
+    "launching/test_imported_on_slurm.py",
+    "job/test_coordinated_stop.py",
+    "job/test_function_task.py",
+    "docs/test_site.py",
+)
+"""Those over half a minute, the longest first: they begin before all others, so that none of them ends alone."""
+
 MOST_OF_SPEED = 10
 
 
@@ -145,6 +182,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             of_speed.add(item.nodeid.partition("[")[0])
     if len(of_speed) > MOST_OF_SPEED:
         raise pytest.UsageError(f"{len(of_speed)} tests have the marker speed; at most {MOST_OF_SPEED} may")
+    longest_first(items)
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Puts the files that take long before the others: a worker of `--dist loadfile --no-loadscope-reorder` takes the
+    next file of this order once it is done with its last."""
+    here, waits = Path(__file__).parent, ("slurm", "s3", "slow")
+    slow = {item.path for item in items if any(item.get_closest_marker(name) for name in waits)}
+    place = {here / name: number for number, name in enumerate(LONGEST_FILES)}
+    assert all(path.exists() for path in place), "LONGEST_FILES names a file that is not there"
+    items.sort(key=lambda item: (place.get(item.path, len(place)), item.path not in slow))
 
 
 def pytest_configure(config: pytest.Config) -> None:

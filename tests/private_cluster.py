@@ -32,7 +32,7 @@ release = ""
 def wait_until(predicate: Callable[[], object], timeout: float, what: str, seen: Callable[[], object] = str) -> None:
     """Poll until `predicate` is true; past the deadline fail, with what `seen` shows by then.
 
-    The pause is twice what a look takes: one that runs a command must not keep a core from what it waits for.
+    The pause is four times what a look takes: one that runs a command must not keep a core from what it waits for.
     """
     deadline = time.monotonic() + timeout
     began = time.monotonic()
@@ -40,7 +40,7 @@ def wait_until(predicate: Callable[[], object], timeout: float, what: str, seen:
         now = time.monotonic()
         if now > deadline:
             raise AssertionError(f"{what}: not within {timeout:g} s\n{seen()}".rstrip())
-        time.sleep(min(max(POLL_SECONDS, 2 * (now - began)), MOST_POLL_SECONDS))
+        time.sleep(min(max(POLL_SECONDS, 4 * (now - began)), MOST_POLL_SECONDS))
         began = time.monotonic()
 
 

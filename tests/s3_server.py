@@ -69,9 +69,14 @@ class S3Server:
             region_name=self.region,
         )
 
+    def pids(self) -> list[int]:
+        """The processes of it that live."""
+        found: list[int] = json.loads(script("status", "--json", "--folder", str(self.folder)).stdout)["pids"]
+        return found
+
     def kill(self) -> None:
         """SIGKILL to all of it, in the midst of whatever it does."""
-        for pid in json.loads(script("status", "--json", "--folder", str(self.folder)).stdout)["pids"]:
+        for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

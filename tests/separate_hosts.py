@@ -1,4 +1,5 @@
-"""Hosts of their own for a test: network namespaces, each with a host name and a hosts file, joined by one cable."""
+"""Hosts of their own for a test: network namespaces, each with a host name and a hosts file, joined by one cable or a
+switch, whose links can be slow."""
 
 from __future__ import annotations
 
@@ -73,6 +74,66 @@ def two_hosts(addresses: Sequence[str], hosts_files: Sequence[str]) -> Iterator[
         for namespace in own:
             subprocess.run(["ip", "netns", "delete", namespace], check=False, capture_output=True)
         shutil.rmtree(folder)
+
+
+@contextmanager
+def switched_hosts(count: int) -> Iterator[list[Host]]:
+    """Hosts `node1`, `node2`, … with the addresses 10.78.0.1, 10.78.0.2, … on the device `cable`, at one switch."""
+    names = [f"node{number}" for number in range(1, count + 1)]
+    own = [f"slurmopt-{os.getpid()}-s{number}" for number in range(count + 1)]
+    text = "127.0.0.1 localhost\n" + "".join(f"10.78.0.{at} {name}\n" for at, name in enumerate(names, 1))
+    folder = Path(tempfile.mkdtemp(prefix="hosts-"))
+    try:
+        for namespace in own:
+            _ip("netns", "add", namespace)
+        _ip("-n", own[0], "link", "add", "switch", "type", "bridge")
+        _ip("-n", own[0], "link", "set", "switch", "up")
+        hosts = []
+        for number, (name, namespace) in enumerate(zip(names, own[1:], strict=True), 1):
+            port = f"port{number}"
+            _ip(
+                "link",
+                "add",
+                "name",
+                "cable",
+                "netns",
+                namespace,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                port,
+                "netns",
+                own[0],
+            )
+            _ip("-n", own[0], "link", "set", port, "master", "switch", "up")
+            _ip("-n", namespace, "address", "add", f"10.78.0.{number}/24", "dev", "cable")
+            for device in ("lo", "cable"):
+                _ip("-n", namespace, "link", "set", device, "up")
+            (folder / name).write_text(text)
+            hosts.append(Host(name, namespace, folder / name))
+        yield hosts
+    finally:
+        for namespace in own:
+            subprocess.run(["ip", "netns", "delete", namespace], check=False, capture_output=True)
+        shutil.rmtree(folder)
+
+
+def slow_down(host: Host, rate: str, to: Host | None = None) -> None:
+    """What `host` sends, or sends to one other host, is limited to `rate`, such as `40mbit`."""
+    if to is None:
+        _tc(host, "qdisc", "add", "dev", "cable", "root", "tbf", "rate", rate, "burst", "32kb", "latency", "400ms")
+        return
+    _tc(host, "qdisc", "add", "dev", "cable", "root", "handle", "1:", "htb", "default", "10")
+    for number, limit in (("1:10", "40gbit"), ("1:20", rate)):
+        _tc(host, "class", "add", "dev", "cable", "parent", "1:", "classid", number, "htb", "rate", limit)
+    address = f"10.78.0.{to.name.removeprefix('node')}/32"
+    match = ("u32", "match", "ip", "dst", address, "flowid", "1:20")
+    _tc(host, "filter", "add", "dev", "cable", "parent", "1:", "protocol", "ip", "prio", "1", *match)
+
+
+def _tc(host: Host, *words: str) -> None:
+    subprocess.run(["ip", "netns", "exec", host.namespace, "tc", *words], check=True, capture_output=True)
 
 
 def _ip(*words: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 from private_cluster import clean_environment, require_slurm
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,4 +115,4 @@ def _asked(cwd: Path, *words: str) -> object:
     done = subprocess.run(
         argv, cwd=cwd, env=clean_environment(), capture_output=True, text=True, check=True, timeout=60
     )
-    return json.loads(done.stdout)
+    return data_of(done.stdout)

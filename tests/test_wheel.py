@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -61,7 +61,7 @@ def test_it_launches_from_another_folder_in_an_empty_environment(wheel: Path, tm
     slurmopt = tmp_path / "venv" / "bin" / "slurmopt"
     done = subprocess.run([slurmopt, *words], cwd=tmp_path / "elsewhere", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    run = Path(json.loads(done.stdout)["run"])
+    run = Path(data_of(done.stdout)["run"])
     assert (run / "logs" / "attempt-0" / "rank-0.log").read_text() == "hello\n"
     dry = [python, "-m", "slurmopt.launch", "+experiment=quickstart", "cluster=hyperpod_p5", "launch.dry_run=true"]
     script = subprocess.run(

@@ -33,7 +33,15 @@ class Overrides:
                 raise ConfigError("is nested too deeply, or in itself", key) from error
 
     def _prefix(self, key: str) -> str:
-        return "+" if self._adds and re.split(r"[./@]", key)[0] not in GROUPS else ""
+        if not self._adds or re.split(r"[./@]", key)[0] in GROUPS:
+            return ""
+        from slurmopt.config.composition.error_messages import meant_key
+
+        if (meant := meant_key(key)) is not None:  # `submit(command=…, nodes=2)` would run on one node
+            raise ConfigError(
+                f"would be a key of your own; did you mean {{'{meant}': …}}? For one of your own: {{'+{key}': …}}", key
+            )
+        return "+"
 
     def _words(self, prefix: str, key: str, value: Any) -> Iterator[str]:
         if prefix == "~":

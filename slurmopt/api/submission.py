@@ -139,7 +139,9 @@ def _name(experiment: object) -> str:
             "experiment",
         )
     if not isinstance(experiment, str) or not experiment.strip():
-        raise ConfigError(f"{one_line(repr(experiment))} is no name of a config in conf/experiment/", "experiment")
+        hint = "; a command is submit(command=[…])" if isinstance(experiment, (list, tuple)) else ""
+        shown = one_line(repr(experiment))[:100]
+        raise ConfigError(f"{shown} is no name of a config in conf/experiment/{hint}", "experiment")
     if "=" in experiment:
         raise ConfigError(
             f"{one_line(experiment)!r} is an override; they come after the name: submit(None, {experiment!r})",

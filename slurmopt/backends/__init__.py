@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
-import sys
 from importlib import import_module
 
+from slurmopt import command_output
 from slurmopt.backends.protocol import Backend
 from slurmopt.errors import SlurmMissing
 
@@ -35,8 +36,14 @@ def _configured() -> bool:
 
     if configured():
         return True
-    print("slurmopt: sbatch is installed but knows of no cluster here: on this machine", file=sys.stderr)
+    _say_no_cluster()
     return False
+
+
+@functools.cache
+def _say_no_cluster() -> None:
+    """Once: a notebook submits many times."""
+    command_output.warn("sbatch is installed but knows of no cluster here: on this machine")
 
 
 def load(name: str) -> Backend:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable
+from typing import Any
 
 from textual.app import App
 from textual.binding import Binding
@@ -32,7 +33,7 @@ class Board(App[int]):
     BINDINGS = [
         Binding("ctrl+c", "interrupt", priority=True, show=False),
         Binding("ctrl+q", "interrupt", priority=True, show=False),
-        Binding("ctrl+z", "suspend_process", show=False),
+        Binding("ctrl+z", "suspend_process", priority=True, show=False),
     ]
 
     def __init__(
@@ -101,7 +102,7 @@ class Board(App[int]):
 
 
 class _Driver(LinuxDriver):
-    """Does not clear the first picture, which is on the alternate screen already."""
+    """Does not clear the first picture, which is on the alternate screen already. Goes on after any SIGCONT."""
 
     _is_there = True
 
@@ -111,6 +112,12 @@ class _Driver(LinuxDriver):
             self._is_there = False
         else:
             super().write(data)
+
+    def _sigcont_application(self, *_: Any) -> None:
+        if not self._must_signal_resume:  # Ctrl-Z did not stop it: a second reader of keys would start, and never end
+            self.suspend_application_mode()
+            self._must_signal_resume = True
+        super()._sigcont_application()
 
 
 def run(reading: Reading, every: float, view: View, colours: bool) -> int:

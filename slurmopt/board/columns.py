@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from slurmopt.board.rows.row import GONE, Row
 from slurmopt.errors import one_line
+from slurmopt.runs.sparkline import sparkline
 from slurmopt.units import human_count, human_seconds
 
 Span = tuple[str, str]
 """A text and its style: words of `slurmopt.board.styles`."""
 Line = list[Span]
 
-_SPARKS = "▁▂▃▄▅▆▇█"
 _STATE_STYLES = {
     "running": "cyan",
     "stopping": "yellow",
@@ -109,23 +109,7 @@ def _metric(row: Row, now: float, width: int) -> Line:
 
 
 def _curve(row: Row, now: float, width: int) -> Line:
-    return [(spark(row.curve[-width:]), "cyan")]
-
-
-def spark(values: Sequence[float | None], least: float | None = None, most: float | None = None) -> str:
-    """The values as blocks, from the least to the most of them; a blank where there is none."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    low = min(known, default=0.0) if least is None else least
-    span = (max(known, default=0.0) if most is None else most) - low
-    if not math.isfinite(span):
-        return ""
-    return "".join(_block(value, low, span) for value in values)
-
-
-def _block(value: float | None, low: float, span: float) -> str:
-    if value is None or not math.isfinite(value):
-        return " "
-    return _SPARKS[0] if span <= 0 else _SPARKS[min(7, max(0, int(8 * (value - low) / span)))]
+    return [(sparkline(row.curve[-width:]), "cyan")]
 
 
 def _rate(row: Row, now: float) -> str:
@@ -140,7 +124,7 @@ def _gpu(row: Row, now: float, width: int) -> Line:
         return []
     number = f"{last:3.0f}%"
     style = "green" if last >= _BUSY else "yellow"
-    curve = spark(row.gpu[-(width - 5) :], 0.0, 100.0) if width > 8 else ""
+    curve = sparkline(row.gpu[-(width - 5) :], 0.0, 100.0) if width > 8 else ""
     return [(f"{curve} ".rjust(width - 4) if curve else "", "dim"), (number, style)]
 
 
@@ -175,8 +159,8 @@ _ALL = (
     Column("DETAIL", 24, _detail, "state"),
     Column("STEP", 15, _plain(_step), "done", right=True),
     Column("JOB", 9, _plain(lambda row, now: clean(row.job)), "age"),
-    Column("ID", 20, _plain(lambda row, now: clean(row.id), "dim"), "age"),
     Column("NODES", 12, _plain(lambda row, now: clean(row.nodes)), "age"),
+    Column("ID", 20, _plain(lambda row, now: clean(row.id), "dim"), "age"),
 )
 """The most important first: a narrow terminal shows the first ones."""
 _PLACES = (
@@ -188,6 +172,10 @@ _WIDEST_NAME = 32
 _NAME = 17
 """The width of the name before the columns that are less important than that fit in."""
 _AFTER_NAME = {column.head for column in _ALL[4:]}
+_DETAIL = 48
+"""The width of the detail before the columns that are less important than that fit in: of an error's first words nobody
+learns what went wrong."""
+_AFTER_DETAIL = {column.head for column in _ALL[[column.head for column in _ALL].index("DETAIL") + 1 :]}
 _WIDER = {"CURVE": 16, "GPU": 16, "DONE": 14, "METRIC": 18}
 """The widths of columns where there is room."""
 
@@ -209,6 +197,7 @@ def layout(width: int, name: int, with_gpu: bool) -> list[Placed]:
         if column.head == "GPU" and not with_gpu:
             continue
         reserved = _NAME - _ALL[0].width if column.head in _AFTER_NAME else 0
+        reserved += _DETAIL - chosen["DETAIL"] if column.head in _AFTER_DETAIL else 0
         if column.width + 1 > left - reserved and chosen:
             break
         chosen[column.head] = column.width
@@ -217,12 +206,14 @@ def layout(width: int, name: int, with_gpu: bool) -> list[Placed]:
 
 
 def _widened(chosen: dict[str, int], left: int, name: int) -> dict[str, int]:
-    """Gives what is left to the name, to curves and bars, then to the detail."""
+    """Gives what is left to the name, to the detail, to curves and bars, then to the detail again."""
     if len(chosen) < 2:
         return {name: size + left for name, size in chosen.items()}
-    more = min(left, max(_NAME, min(_WIDEST_NAME, name + 2)) - chosen["NAME"])
-    chosen["NAME"] += more
-    left -= more
+    for head, size in (("NAME", max(_NAME, min(_WIDEST_NAME, name + 2))), ("DETAIL", _DETAIL)):
+        if head in chosen:
+            more = min(left, size - chosen[head])
+            chosen[head] += more
+            left -= more
     for head, size in _WIDER.items():
         if head in chosen and left >= size - chosen[head]:
             left -= size - chosen[head]

@@ -24,7 +24,8 @@ def first_picture(lines: list[Line], colours: bool) -> Iterator[None]:
 
     Keys that are pressed meanwhile wait, and are not shown."""
     before = _terminal()
-    signal.signal(signal.SIGTERM, _terminated)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _terminated)
     picture = f"{ALTERNATE}{HIDE_CURSOR}{_NO_WRAP}{_drawn(lines, colours)}{_WRAP}"
     try:
         _quiet(before)

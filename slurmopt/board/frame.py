@@ -125,14 +125,19 @@ def _headed(view: View, columns: Sequence[Placed]) -> Line:
 
 def _summary(view: View, every: Sequence[Row]) -> Line:
     """`slurmopt top  3 running · 996 finished     1-20 of 999`."""
-    spans: Line = [(" slurmopt top ", "title"), (" ", "")]
-    for state, count in counts(every):
-        spans += [(f" {count:,} ", "bold"), (f"{state} ", state_style(state))]
-    if not view.rows:
-        return fitted(spans, view.width)
-    place = _place(view)
+    place = _place(view) if view.rows else ""
     room = view.width - len(place)
+    spans = _counts(every, "  ")
+    if sum(len(text) for text, _ in spans) > room:
+        spans = _counts(every, " ")
     return [*fitted(spans, room), (place, "dim")] if room > 40 else fitted(spans, view.width)
+
+
+def _counts(every: Sequence[Row], gap: str) -> Line:
+    spans: Line = [(" slurmopt top ", "title")]
+    for state, count in counts(every):
+        spans += [(f"{gap}{count:,} ", "bold"), (state, state_style(state))]
+    return spans
 
 
 def _place(view: View) -> str:

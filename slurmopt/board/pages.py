@@ -43,6 +43,10 @@ class Pages:
         self.move(0)
 
     @property
+    def has_lines(self) -> bool:
+        return bool(self._lines)
+
+    @property
     def space(self) -> int:
         return max(1, self.height - 2)
 

@@ -88,18 +88,18 @@ class Checkpointer:
     ) -> None:
         self.close()
 
-    def restore(self, state: dict[str, Any]) -> int:
+    def restore(self, state: dict[str, Any], *, before: int | None = None) -> int:
         """Loads the newest checkpoint that is complete and undamaged, from any tier; returns its step, 0 for none.
 
         Plain values are replaced in `state` itself. A damaged checkpoint is set aside, with a journal event, and the
-        one before it is loaded. Raises CheckpointError where the state does not fit, or where checkpoints exist but
-        none can be loaded: a training must not start over unnoticed.
+        one before it is loaded. `before`: only those of earlier steps than this one. Raises CheckpointError where the
+        state does not fit, or where checkpoints exist but none can be loaded: a training must not start over unnoticed.
         """
         with phase("restoring"):
-            return self._restore(state)
+            return self._restore(state, before)
 
-    def _restore(self, state: dict[str, Any]) -> int:
-        recovery = Recovery(self._tiers, self._run, self._ranks)
+    def _restore(self, state: dict[str, Any], before: int | None) -> int:
+        recovery = Recovery(self._tiers, self._run, self._ranks, before)
         try:
             step = recovery.restore(state)
         finally:

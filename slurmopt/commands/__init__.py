@@ -32,6 +32,20 @@ COMMANDS = {
         "slurmopt.commands.checkpoint.main",
         "checkpoints of a run: list, show, verify, fetch, export, prune",
     ),
+    "doctor": (
+        "slurmopt.commands.doctor",
+        "check this machine, Slurm and compute nodes, and say what to mend",
+    ),
+    "network": (
+        "slurmopt.commands.network.main",
+        "the network of a node: what it has, and which variables NCCL needs for it",
+    ),
+    "storage": (
+        "slurmopt.commands.storage.main",
+        "file systems and buckets: facts, layouts, rates, loading from S3",
+    ),
+    "tune": ("slurmopt.commands.tune.main", "look for settings of a training by short trials: the batch size"),
+    "bench": ("slurmopt.commands.bench.main", "measure the machine: collectives between ranks and nodes"),
     "export": ("slurmopt.commands.export", "dashboards and alarms for the metrics that runs send, as JSON"),
     "completion": ("slurmopt.commands.completion", "shell completion for bash, zsh and fish"),
 }

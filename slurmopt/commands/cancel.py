@@ -8,8 +8,8 @@ bool). Of a sweep or points of one: `name`, `id`, `folder`, `points` (those that
 from __future__ import annotations
 
 import argparse
-import json
 
+from slurmopt import command_output
 from slurmopt.report.in_own_process import write_missing_report
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import cancel as runs_cancel
@@ -27,11 +27,11 @@ def main(argv: list[str]) -> int:
     selected = select(args.run, args.folder)
     if isinstance(selected, RunFolder):
         status = runs_cancel.cancel(selected)
-        print(json.dumps(_run_dict(status)) if args.json else _run_line(status), flush=True)
+        _print(args.json, _run_dict(status), _run_line(status))
         write_missing_report(status)
     else:
         cancelled = sweeps_cancel.cancel(selected)
-        print(json.dumps(_sweep_dict(cancelled)) if args.json else _sweep_line(cancelled))
+        _print(args.json, _sweep_dict(cancelled), _sweep_line(cancelled))
     return 0
 
 
@@ -41,6 +41,13 @@ def parser() -> argparse.ArgumentParser:
     options.add_run(parser)
     options.add_json(parser)
     return parser
+
+
+def _print(as_json: bool, answer: dict[str, object], line: str) -> None:
+    if as_json:
+        command_output.print_json(answer)
+    else:
+        print(line, flush=True)
 
 
 def _run_line(status: Status) -> str:

@@ -17,7 +17,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from slurmopt.commands.report import to_json
+from slurmopt import command_output
 from slurmopt.errors import InputError
 from slurmopt.report.comparison import compared
 from slurmopt.report.gather import gather
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     with slow_notice("reading the runs"):
         comparison = compared([_side(name, args.folder, records) for name in args.runs])
     if args.json:
-        print(to_json(asdict(comparison)))
+        command_output.print_json(asdict(comparison))
     else:
         terminal.show(comparison_text.lines(comparison, terminal.width()))
     return 0

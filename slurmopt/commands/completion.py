@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from slurmopt.errors import FolderError, why_failed
+from slurmopt.option_parser import OptionParser
 from slurmopt.run_folder.access.files import replace_text
 
 _BASH = r"""_slurmopt() {
@@ -122,8 +123,8 @@ def main(argv: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt completion`."""
-    parser = argparse.ArgumentParser(
-        prog="slurmopt completion",
+    parser = OptionParser(
+        "slurmopt completion",
         description="Print a script that teaches a shell to complete `slurmopt`: commands, runs, Hydra overrides.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -24,8 +24,8 @@ definitions of steps lost, queue, restart and efficiency see `slurmopt.runs.hist
 from __future__ import annotations
 
 import argparse
-import json
 
+from slurmopt import command_output
 from slurmopt.runs import options
 from slurmopt.runs.find import find
 from slurmopt.runs.history.query import as_dict, history
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     run_history = history(find(args.run, args.folder))
     if args.json:
-        print(json.dumps(as_dict(run_history), allow_nan=False))
+        command_output.print_json(as_dict(run_history))
     else:
         print(page(run_history))
     return 0

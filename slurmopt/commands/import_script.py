@@ -8,10 +8,10 @@ null if it was taken apart), `points`, `lines` (a list of `line`, `text`, `becam
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from slurmopt import command_output
 from slurmopt.errors import one_line
 from slurmopt.importing.experiment import Imported, check_name, imported
 from slurmopt.importing.remarks import LEFT_OUT, MOVED, OWN
@@ -35,9 +35,9 @@ def main(argv: list[str]) -> int:
     if args.dry_run:
         refuse_existing(folder, made.files)
     else:
-        write_new(folder, made.files)
+        write_new(folder, made.files, private=made.private)
     if args.json:
-        print(json.dumps(_answer(made, folder, not args.dry_run)))
+        command_output.print_json(_answer(made, folder, not args.dry_run))
     else:
         print("\n".join(_lines(made, args.script, args.dry_run)))
     return 0

@@ -8,11 +8,11 @@ training that the experiment runs), `files` (path → text), `written`, `found` 
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from slurmopt import command_output
 from slurmopt.errors import InputError, one_line
 from slurmopt.option_parser import OptionParser
 from slurmopt.runs import options
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     else:
         write_new(folder, made.files, copied)
     if args.json:
-        print(json.dumps(_answer(made, script, found, folder, not args.dry_run)))
+        command_output.print_json(_answer(made, script, found, folder, not args.dry_run))
     else:
         print("\n".join(_lines(made, script, found, folder, list(copied), args.dry_run)))
     return 0

@@ -9,11 +9,11 @@ how many there are, and `states`, how many are in each.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
 
+from slurmopt import command_output
 from slurmopt.errors import InputError, RunError
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import colour, options
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     folders = filters.of_name(own_folders() if is_everywhere else all_folders(args.folder), args.name)
     listed, problem = rows(folders)
     if problem:
-        print(f"slurmopt: Slurm was not asked: {problem}", file=sys.stderr)
+        command_output.warn(f"Slurm was not asked: {problem}")
     chosen = [row for row in listed if _is_chosen(row, states, first)]
     _print(filters.ordered(chosen, args.sort), is_everywhere, args)
     if not chosen and not args.json:
@@ -84,7 +84,7 @@ def _is_chosen(row: Row, states: frozenset[str] | None, first: float | None) -> 
 
 def _print(chosen: list[Row], is_everywhere: bool, args: argparse.Namespace) -> None:
     if args.json:
-        print(json.dumps([row.as_dict() for row in chosen], allow_nan=False))
+        command_output.print_json([row.as_dict() for row in chosen])
     elif chosen:
         is_coloured = colour.wanted(args.color, sys.stdout)
         print(columns.text(chosen, terminal_width(narrowest=1), is_everywhere, is_coloured))
@@ -98,6 +98,6 @@ def _say_none(folders: list[RunFolder], args: argparse.Namespace) -> None:
     try:
         refuse_unreadable(None, [], args.folder)
     except RunError as error:  # the closed runs are other users': the command itself succeeds
-        print(f"slurmopt: {error}", file=sys.stderr)
+        command_output.warn(str(error))
     where = "" if args.everywhere else f" in {str(args.folder)!r}"
     print(f"no runs{where}; start one with `slurmopt launch`", file=sys.stderr)

@@ -1,12 +1,20 @@
 """`slurmopt logs`: prints the logs of a run's or a point's ranks; of a sweep, `--errors` prints each kind of failure
-once."""
+once.
+
+`--json` prints a list of objects, one a log: `rank` (null: the job's own log), `file` and `text`. With `--errors` it
+prints one object: `attempt`, of the rank that failed first `rank`, `node`, `outcome`, `error` and `traceback` (null
+where no rank has left an account), and `text`, the page; of a sweep a list, one a kind of failure: `cause`, `error`,
+`count`, `points`, `example`, and `traceback` (null where no log has one).
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from typing import Any
 
-from slurmopt.errors import RunError, plain_lines
+from slurmopt import command_output
+from slurmopt.errors import InputError, RunError, plain_lines
 from slurmopt.grid.records import readable
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
@@ -32,6 +40,8 @@ _TRIES = 5
 def main(argv: list[str]) -> int:
     """Runs the command and returns its exit status."""
     args = parser().parse_args(argv)
+    if args.json and args.follow:
+        raise InputError("logs: --json prints whole logs; leave out --follow")
     selected = select(args.run, args.folder)
     if isinstance(selected, RunFolder):
         _show_run(selected, args)
@@ -53,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     output.add_argument(
         "--errors", action="store_true", help="the first rank that failed: its traceback and the end of its log"
     )
+    options.add_json(parser)
     return parser
 
 
@@ -67,7 +78,10 @@ def _rank(text: str) -> int | None:
 
 
 def _show_run(run: RunFolder, args: argparse.Namespace) -> None:
-    if args.errors:
+    if args.json:
+        of_run = ranks.failure_dict(run, args.attempt) if args.errors else ranks.as_dicts(run, args.rank, args.attempt)
+        command_output.print_json(of_run)
+    elif args.errors:
         ranks.show_errors(run, args.attempt)
     elif args.follow:
         ranks.follow(run, args.rank, args.attempt)
@@ -85,7 +99,10 @@ def _show_sweep(selection: Selection, args: argparse.Namespace) -> None:
         )
     if args.attempt is not None:
         raise RunError("--attempt is for one point; name it: SWEEP/17")
-    print(errors_of_sweep(selection))
+    if args.json:
+        command_output.print_json(_failures(selection))
+    else:
+        print(errors_of_sweep(selection))
 
 
 def errors_of_sweep(selection: Selection) -> str:
@@ -94,21 +111,35 @@ def errors_of_sweep(selection: Selection) -> str:
     return text if owner_of(selection.sweep.run) is None else plain_lines(text)
 
 
+def _failures(selection: Selection) -> list[dict[str, Any]]:
+    states = sweep_states(selection.sweep)
+    failures = groups(states, selection.points, never_started=False)
+    found = [next(_tracebacks(states, group), None) for group in failures]
+    return [
+        {**group.as_dict(), "traceback": None if one is None else "\n".join(one[1])}
+        for group, one in zip(failures, found, strict=True)
+    ]
+
+
 def _errors(states: SweepStates, selection: Selection) -> str:
     failures = groups(states, selection.points, never_started=False)
     if not failures:
         return f"{selection.label}: no point has failed; {state_counts(states.counts(selection.points))}"
     parts = [_report(states, group) for group in failures[:_MOST_GROUPS]]
     if omitted := failures[_MOST_GROUPS:]:
-        parts.append(f"and {len(omitted)} more kinds of failure; slurmopt status {states.label} --json lists them")
+        parts.append(f"and {len(omitted)} more kinds of failure; slurmopt status {_run(states)} --json lists them")
     return "\n\n".join(parts)
+
+
+def _run(states: SweepStates) -> str:
+    return options.run_arg(states.sweep.run, states.label)
 
 
 def _report(states: SweepStates, group: Group) -> str:
     count = f"{len(group.points):,} point{'s' if len(group.points) != 1 else ''}"
     cause = f"{group.cause}: " if group.cause and group.cause not in group.error else ""
     shown, lines = next(_tracebacks(states, group), (group.example, []))
-    where = f"of point {shown}: slurmopt logs {states.label}/{shown} --errors" if lines else "no log tells more"
+    where = f"of point {shown}: slurmopt logs {_run(states)}/{shown} --errors" if lines else "no log tells more"
     return "\n".join([f"{count} ({short(group.points)}): {cause}{group.error}", f"  {where}", "", *lines]).rstrip()
 
 

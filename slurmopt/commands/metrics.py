@@ -19,9 +19,10 @@ import contextlib
 import sys
 from pathlib import Path
 
+from slurmopt import command_output
 from slurmopt.errors import InputError, one_line
 from slurmopt.runs import options
-from slurmopt.runs.metrics.files import write_csv, write_json, write_parquet
+from slurmopt.runs.metrics.files import json_pieces, write_csv, write_parquet
 from slurmopt.runs.metrics.query import AttemptSeries, find_measured, load
 from slurmopt.runs.metrics.table import page
 from slurmopt.runs.text_table import terminal_width
@@ -38,13 +39,13 @@ def main(argv: list[str]) -> int:
         found = load(find_measured(args.run, args.folder), args.attempt, args.node, args.gpu, args.since)
         _give_out(found, args)
     for problem in found.problems:
-        print(f"slurmopt: {problem}", file=sys.stderr)
+        command_output.warn(f"{problem}")
     return 0
 
 
 def _give_out(found: AttemptSeries, args: argparse.Namespace) -> None:
     if args.json:
-        write_json(found, sys.stdout)
+        command_output.print_pieces(json_pieces(found))
     elif args.csv:
         write_csv(found, sys.stdout)
     elif args.parquet is not None:

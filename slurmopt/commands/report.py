@@ -27,26 +27,23 @@ word that tells why there is none: `not supported`, `not allowed`, `not measured
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
+from slurmopt import command_output
 from slurmopt.errors import ConfigError, InputError, RunError, one_line
+from slurmopt.report import user_runs
 from slurmopt.report.foreign import foreign_job
-from slurmopt.report.gather import gather_many, gather_sweep, gather_sweeps
+from slurmopt.report.gather import gather_sweep
 from slurmopt.report.output import page, page_file, rollup_text, terminal, text
-from slurmopt.report.rollup import RollUp, of_sweep, of_user
+from slurmopt.report.rollup import RollUp, of_sweep
 from slurmopt.report.run import build
 from slurmopt.report.run.run_report import RunReport
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.sweep_layout import SweepFolder, is_sweep
 from slurmopt.runs import options
-from slurmopt.runs.all_runs import all_folders, created
 from slurmopt.runs.find import Selection, by_job, select, started_point
-from slurmopt.runs.ownership import owner_of
 from slurmopt.slow_notice import slow_notice
 from slurmopt.units import seconds
 
@@ -70,7 +67,7 @@ def main(argv: list[str]) -> int:
         report = _of_user(args.folder, args.since) if args.user else _of_run(args.run, args.folder)
         html = page.page_of(report) if args.html is not None else ""
     if args.json:
-        print(to_json(asdict(report)))
+        command_output.print_json(asdict(report))
     elif args.html is not None:
         path = Path(args.html or f"{_file_name(report)}.html")
         page_file.write("report", path, html)
@@ -138,19 +135,7 @@ def _select(name: str | None, folder: Path) -> RunFolder | Selection:
 
 
 def _of_user(folder: Path, since: str | None) -> RollUp:
-    now = time.time()
-    first = None if since is None else now - _span(since)
-    own = [run for run in all_folders(folder) if owner_of(run) is None and (first is None or created(run)[0] >= first)]
-    are_sweeps = [is_sweep(run.path) for run in own]
-    records, problem = gather_many([run for run, is_one in zip(own, are_sweeps, strict=True) if not is_one])
-    sweeps, unread, of_sweeps = gather_sweeps(
-        [SweepFolder(run.path) for run, is_one in zip(own, are_sweeps, strict=True) if is_one]
-    )
-    report = of_user(records, sweeps, f"your runs in {folder}", now, first)
-    report.notes += unread
-    if problem := problem or of_sweeps:
-        report.notes.append(f"Slurm was not asked, so this is what journals say: {one_line(problem)}")
-    return report
+    return user_runs.report_on_user(folder, None if since is None else time.time() - _span(since))
 
 
 def _span(since: str) -> int:
@@ -162,19 +147,3 @@ def _span(since: str) -> int:
 
 def _file_name(report: RunReport | RollUp) -> str:
     return Path(report.label).name if isinstance(report, RunReport) else "report"
-
-
-def to_json(value: Any) -> str:
-    """JSON of a report; a number that is not finite is null."""
-    try:
-        return json.dumps(value, allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(value), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and value - value != 0 else value

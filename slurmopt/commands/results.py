@@ -27,6 +27,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from slurmopt import command_output
 from slurmopt.errors import InputError, RunError, one_line, why_failed
 from slurmopt.runs import options
 from slurmopt.runs.find import Selection, select
@@ -70,7 +71,7 @@ def main(argv: list[str]) -> int:
     elif args.csv:
         export.write_csv(ranking, sys.stdout)
     elif args.json:
-        sys.stdout.writelines(export.as_json(ranking))
+        command_output.print_pieces(export.as_json(ranking))
     elif args.plot is None or sys.stdout.isatty():
         print(text(ranking, _SHOWN if not args.all else None, terminal_width()))
     return 0
@@ -149,18 +150,19 @@ def _levels(effect: Effect, maximize: bool) -> str:
 def _last_words(ranking: Ranking) -> str:
     """The last line: the best point, or what to do in order to get one."""
     points_table, states, best = ranking.table, ranking.table.states, ranking.best
+    sweep = options.run_arg(states.sweep.run, states.label)
     if best is not None:
         adjective = "largest" if ranking.maximize else "smallest"
         values = " ".join(f"{key}={shown(value)}" for key, value in best.values.items())
         value = shown(outcomes.key_of(best, str(ranking.metric)))
         line = f"best: point {best.point}, {adjective} {ranking.metric} {value}, with {values}"
-        sweep = options.run_arg(states.sweep.run, states.label)
         return f"{one_line(line)}\nnext: slurmopt status {sweep}/{best.point}"
     if points_table.metrics and ranking.metric is None:
-        return f"several metrics: --sort picks one of {', '.join(map(one_line, points_table.metrics[:12]))}"
+        return f"several metrics: --sort picks one of {', '.join(map(_cell, points_table.metrics[:12]))}"
     if not points_table.metrics:
-        return f"no point has reported a metric yet; slurmopt status {states.label}"
-    return f"no point that finished has {one_line(str(ranking.metric))}; slurmopt status {states.label}"
+        how = "slurmopt.progress(step, loss=…) in its code does"
+        return f"no point has reported a metric yet; {how}\nnext: slurmopt status {sweep}"
+    return f"no point that finished has {one_line(str(ranking.metric))}; slurmopt status {sweep}"
 
 
 def _check_picture(path: Path | None) -> None:

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from slurmopt import command_output
 from slurmopt.config.schema import GROUPS
 from slurmopt.errors import RunError, SlurmoptError, labelled, one_line, with_place
 from slurmopt.grid.point_ranges import Ranges
@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
             answers.append(_retried_points(item, overrides, args))
         retried += [item] if answers[-1].job is not None else []
     if args.json:
-        print(json.dumps([_as_dict(answer) for answer in answers]), flush=True)
+        command_output.print_json([_as_dict(answer) for answer in answers])
     status = max((answer.status for answer in answers), default=0)
     return max(status, _waited(retried, args.json)) if args.wait and retried else status
 
@@ -169,7 +169,7 @@ def _failed(runs: list[RunFolder], args: argparse.Namespace) -> list[RunFolder]:
         return runs
     statuses, problem = gather(runs, fresh=True)
     if problem:
-        print(f"slurmopt: Slurm was not asked: {problem}", file=sys.stderr)
+        command_output.warn(f"Slurm was not asked: {problem}")
     failed = [status.folder for status in statuses if status.state in FAILED]
     print(f"slurmopt: {len(failed)} of {len(runs)} runs have failed", file=sys.stderr)
     return failed
@@ -217,7 +217,7 @@ def _fail(answer: Answer, error: SlurmoptError | OSError) -> None:
     message = with_place(error)
     answer.error, answer.status = one_line(message), getattr(error, "exit_status", 1)
     for line in message.splitlines() or [""]:
-        print(f"slurmopt: error: {labelled(_label(answer), one_line(line))}", file=sys.stderr)
+        command_output.fail(labelled(_label(answer), one_line(line)), type(error).__name__)
 
 
 def _retried(run: RunFolder, overrides: list[str], args: argparse.Namespace) -> Answer:
@@ -253,7 +253,7 @@ def _remark(answer: Answer, planned: Plan) -> None:
         remark = (
             f"task.command stays as it was launched, whatever it took from {', '.join(own)}; to change it, give it too"
         )
-        print(f"slurmopt: {_label(answer)}: {one_line(remark)}", file=sys.stderr)
+        command_output.warn(f"{_label(answer)}: {one_line(remark)}")
 
 
 def _show(answer: Answer, script: str, as_json: bool) -> None:

@@ -44,11 +44,11 @@ A sweep, and several points of one, has these:
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurmopt import command_output
 from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import colour, options
@@ -80,7 +80,10 @@ def main(argv: list[str]) -> int:
         return 0
     shown = overview(selected, details=not args.all)
     _warn(shown.problem)
-    print(json.dumps(shown.as_list(), allow_nan=False) if args.json else shown.text(_is_coloured(args)))
+    if args.json:
+        command_output.print_json(shown.as_list())
+    else:
+        print(shown.text(_is_coloured(args)))
     return 0
 
 
@@ -115,7 +118,7 @@ def _show_runs(args: argparse.Namespace, folders: list[RunFolder]) -> int:
     statuses, problem = gather(folders, details=not args.all)
     _warn(problem)
     if args.json:
-        print(json.dumps([as_dict(status, details=not args.all) for status in statuses], allow_nan=False))
+        command_output.print_json([as_dict(status, details=not args.all) for status in statuses])
     else:
         print(_text(statuses, _is_coloured(args)))
     return 0
@@ -185,4 +188,4 @@ def _text(statuses: list[Status], coloured: bool) -> str:
 def _warn(problem: str | None) -> None:
     """Says on standard error that Slurm was not asked, and why."""
     if problem:
-        print(f"slurmopt: Slurm was not asked, so this is what journals and heartbeats say: {problem}", file=sys.stderr)
+        command_output.warn(f"Slurm was not asked, so this is what journals and heartbeats say: {problem}")

@@ -14,13 +14,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from slurmopt import command_output
 from slurmopt.errors import InputError, SlurmError, SlurmoptError, one_line, with_place
 from slurmopt.report.in_own_process import write_report
 from slurmopt.run_folder.layout import RunFolder
@@ -50,12 +49,15 @@ def main(argv: list[str]) -> int:
     try:
         for action in _actions(args):
             actions.append(action)
-            if not args.json:
+            if action.is_problem or not args.json:
                 _print(action, args.dry_run)
             _write_report(action, args.dry_run)
+    except (SlurmoptError, OSError) as error:
+        command_output.fail(one_line(with_place(error)), type(error).__name__)
+        return getattr(error, "exit_status", 1)
     finally:  # after Ctrl-C too, what was done is printed
         if args.json:
-            print(json.dumps([asdict(action) for action in actions]))
+            command_output.print_json([asdict(action) for action in actions])
     _print_left_alone(args, {action.folder for action in actions})
     return 1 if any(action.is_problem for action in actions) else 0
 
@@ -119,8 +121,10 @@ def _runs_of(item: RunFolder | Selection) -> list[RunFolder]:
 
 
 def _print(action: Action, dry_run: bool) -> None:
-    prefix, stream = ("slurmopt: ", sys.stderr) if action.is_problem else ("", None)
-    print(prefix + action.line(dry_run), file=stream, flush=True)
+    if action.is_problem:
+        command_output.fail(action.line(dry_run), SlurmoptError.__name__)
+    else:
+        print(action.line(dry_run), flush=True)
 
 
 def _write_report(action: Action, dry_run: bool) -> None:
@@ -133,7 +137,7 @@ def _write_report(action: Action, dry_run: bool) -> None:
 def _print_left_alone(args: argparse.Namespace, folders: set[str]) -> None:
     """Says of each run or sweep that was named, and that is not among `folders`, why nothing was done."""
     for line in left_alone(_selected(args) if args.runs else [], folders):
-        print(f"slurmopt: {line}", file=sys.stderr, flush=True)
+        command_output.warn(f"{line}")
 
 
 def _watch(args: argparse.Namespace, interval: int) -> int:
@@ -155,6 +159,6 @@ def _watch(args: argparse.Namespace, interval: int) -> int:
                 raise
             lines.append(with_place(error))
             if lines[-1] not in (previous or []):
-                print(f"slurmopt: {one_line(with_place(error))}", file=sys.stderr, flush=True)
+                command_output.warn(f"{one_line(with_place(error))}")
         previous = lines
         time.sleep(interval)

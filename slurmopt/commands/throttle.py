@@ -8,8 +8,8 @@ Running tasks go on. Array jobs that are submitted later get the same limit.
 from __future__ import annotations
 
 import argparse
-import json
 
+from slurmopt import command_output
 from slurmopt.backends.array.state import is_local
 from slurmopt.errors import RunError, SlurmError, SlurmRefused
 from slurmopt.run_folder import events
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     if args.json:
         sweep = selection.sweep
         answer = {"name": sweep.name, "id": sweep.id, "folder": str(sweep.path)}
-        print(json.dumps({**answer, "at_once": args.at_once or None, "jobs": jobs}))
+        command_output.print_json({**answer, "at_once": args.at_once or None, "jobs": jobs})
     else:
         print(_said(states, args.at_once, jobs))
     return 0

@@ -8,9 +8,8 @@ Ctrl-C. With `--any` it is that of the first one that ends. `--json` prints at t
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 
+from slurmopt import command_output
 from slurmopt.errors import InputError
 from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.runs import options
@@ -35,13 +34,14 @@ def main(argv: list[str]) -> int:
     for run in waiting.awaited_runs():
         show_end(run)
     ended = waiting.ended if args.any else waiting.states
-    if args.json:
-        print(json.dumps(waiting.as_list(ended), allow_nan=False))
-    else:
+    if not args.json:
         print("\n".join(f"{label}: {state.text}" for label, state in ended.items()) or "none has ended", flush=True)
     if not has_ended:
         left = ", ".join(label for label, state in waiting.states.items() if not state.over)
-        print(f"slurmopt: error: not ended after {human_seconds(limit or 0)}: {left}", file=sys.stderr)
+        command_output.fail(f"not ended after {human_seconds(limit or 0)}: {left}", TimeoutError.__name__)
+    if args.json:
+        command_output.print_json(waiting.as_list(ended))
+    if not has_ended:
         return TIMED_OUT
     return 0 if all(state.finished for state in ended.values()) else 1
 

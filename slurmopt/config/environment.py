@@ -22,7 +22,7 @@ class Container:
 
     mounts: list[str] = field(default_factory=list)
     """`SOURCE:TARGET[:ro]` each. The run folder, the working directory, the folders of `checkpoint.scratch` and
-    `checkpoint.shared`, and slurmopt itself are always mounted."""
+    `checkpoint.shared`, the sources and the folders of `storage.stage`, and slurmopt itself are always mounted."""
 
     options: list[str] = field(default_factory=list)
     """Further options for srun (pyxis) or `apptainer exec`, such as `--no-container-mount-home`."""

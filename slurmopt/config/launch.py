@@ -44,6 +44,9 @@ class Launch:
     check: bool = True
     """Check the requested resources against the real cluster first."""
 
+    doctor: bool = False
+    """Run the checks of `slurmopt doctor` on this machine and Slurm first; if one fails, nothing is submitted."""
+
     template: str | None = None
     """A Jinja2 template of your own instead of the shipped `job.sbatch.j2`."""
 

@@ -15,6 +15,7 @@ from slurmopt.config.network import Network
 from slurmopt.config.notify import Notify
 from slurmopt.config.resources import Resources
 from slurmopt.config.restart import Restart
+from slurmopt.config.storage import Storage
 from slurmopt.config.sweep import Sweep
 from slurmopt.config.task import Task
 
@@ -30,6 +31,7 @@ class Settings:
     network: Network = field(default_factory=Network)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     restart: Restart = field(default_factory=Restart)
+    storage: Storage = field(default_factory=Storage)
     health: Health = field(default_factory=Health)
     notify: Notify = field(default_factory=Notify)
     sweep: Sweep = field(default_factory=Sweep)

@@ -9,7 +9,9 @@ from slurmopt.errors import ConfigError
 
 PRUNING = ("asha", "hyperband", "median")
 """Searches that stop trials early."""
-SEARCHES = ("random", "tpe", *PRUNING)
+BATCH_SIZE = "batch_size"
+"""The search for a batch size: `slurmopt tune batch`."""
+SEARCHES = ("random", "tpe", *PRUNING, BATCH_SIZE)
 DIRECTIONS = ("minimize", "maximize")
 
 
@@ -39,10 +41,14 @@ class Sweep:
     """The number of points that run at the same time in an array task; they share `resources` equally."""
 
     search: str | None = None
-    """Optuna chooses the points: `random`, `tpe`, `asha`, `hyperband`, `median` (docs/search.md)."""
+    """Optuna chooses the points: `random`, `tpe`, `asha`, `hyperband`, `median` (docs/search.md); `batch_size` is the
+    search of `slurmopt tune batch`."""
 
     trials: int | None = None
     """The number of trials of a search."""
+
+    steps: int = 20
+    """The steps of a trial of `batch_size`; the first quarter is not measured."""
 
     workers: int | None = None
     """The number of array tasks of a search. Default: `at_once`, else 8, and no more than `trials`."""
@@ -61,7 +67,7 @@ class Sweep:
     """The overrides of a launch that starts once all points have ended: `"+experiment=evaluate"`."""
 
     def __post_init__(self) -> None:
-        for name in ("at_once", "per_task", "side_by_side", "trials", "workers"):
+        for name in ("at_once", "per_task", "side_by_side", "trials", "steps", "workers"):
             at_least(getattr(self, name), 1, f"sweep.{name}")
         one_of(self.direction, DIRECTIONS, "sweep.direction")
         for name in ("metric", "points", "then"):

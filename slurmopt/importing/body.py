@@ -142,7 +142,7 @@ def _export_value(body: Body, statement: Statement, name: str, word: Word | None
             return
         if word is not None and _refers_to(word, name):
             raise NotKnown("it extends the variable")
-        value = scope.value(word) if word is not None else scope.value_of(name)
+        value = scope.value(word, name) if word is not None else scope.value_of(name)
     except NotKnown as error:
         if name in scope.constants:
             del scope.constants[name]

@@ -41,6 +41,8 @@ class Imported:
     points: int = 1
     """The number of points of the sweep; 1 without one."""
     warnings: list[str] = field(default_factory=list)
+    private: list[str] = field(default_factory=list)
+    """Those of the files that only their owner may read: a copy of a script that has a secret."""
 
 
 def imported(
@@ -60,6 +62,7 @@ def imported(
         config, extra = _config(made, wanted, body, task)
     except (Complicated, NotKnown) as error:
         made.kept = str(error)
+        _keep_secrets(made, text)
         if wanted.shape.uneven:
             made.warnings.append(f"{wanted.shape.uneven}: a srun without --ntasks starts {wanted.shape.tasks}")
         remarks.all = apart
@@ -86,11 +89,19 @@ def _say_ignored(remarks: Remarks, ignored: list[Ignored]) -> None:
 
 
 def _warn(made: Imported, text: str) -> None:
-    for number, line in enumerate(text.split("\n"), 1):
-        if known_names.has_secret(line) and not re.match(r"\s*(export\s|#)", line):
-            made.warnings.append(
-                f"line {number} seems to have a secret: pass it as ${{oc.env:NAME}} in environment.variables"
-            )
+    made.warnings += [
+        f"line {number} seems to have a secret: pass it as ${{oc.env:NAME}} in environment.variables"
+        for number in known_names.secret_lines(text, exports=False)
+    ]
+
+
+def _keep_secrets(made: Imported, text: str) -> None:
+    """A script that is kept keeps its secrets, also those that would be left out of a config."""
+    path, found = f"conf/experiment/{made.name}.sh", known_names.secret_lines(text)
+    if found:
+        where = f"line {found[0]}" if len(found) == 1 else f"lines {', '.join(map(str, found))}"
+        made.warnings = [f"{path} has a secret in {where}: take it out there, and export it where you launch"]
+        made.private.append(path)
 
 
 def _taken_apart(

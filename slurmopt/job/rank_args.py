@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,11 @@ from slurmopt.config.health import from_word as checks_from_word
 from slurmopt.config.metrics import from_word as sinks_from_word
 from slurmopt.config.monitor import Sampling
 from slurmopt.config.monitor import from_word as sampling_from_word
-from slurmopt.config.network import PROCESS_GROUP_BACKENDS
+from slurmopt.config.network import PROCESS_GROUP_BACKENDS, NetworkOptions
+from slurmopt.config.network import from_argument as network_from_argument
 from slurmopt.config.restart import AFTER_SIGNAL
+from slurmopt.config.storage import StagePlan
+from slurmopt.config.storage import from_word as stage_from_word
 from slurmopt.config.task import PER
 from slurmopt.errors import JobError
 from slurmopt.job.watchdog import stacks
@@ -71,6 +74,10 @@ class RankArgs:
     """Whether the command gets RANK, WORLD_SIZE and the like."""
     metrics: str | None = None
     """The metric sinks as JSON, for the process that writes to them; None if there are none."""
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+    """The network between the nodes, for NCCL's variables."""
+    stage: StagePlan | None = None
+    """What is copied to the node's disk before the task; None for nothing."""
     config: dict[str, Any] | None = None
     """Of a sweep's point, which has read it already: what its config.yaml holds."""
 
@@ -104,6 +111,8 @@ def parse(argv: list[str]) -> RankArgs:
         ranks_per_node=options.ranks_per_node,
         distributed=options.distributed != "off",
         metrics=options.metrics,
+        network=options.network,
+        stage=options.stage,
     )
 
 
@@ -140,6 +149,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--heartbeat", type=float, default=DEFAULT_INTERVAL, help="interval in seconds")
     parser.add_argument("--timeout", type=float, default=600.0, help="timeout of the rendezvous in seconds")
     parser.add_argument("--backend", choices=PROCESS_GROUP_BACKENDS, default="auto")
+    parser.add_argument(
+        "--network", type=network_from_argument, default=NetworkOptions(), help="the network between the nodes"
+    )
     parser.add_argument("--per", choices=PER, default="rank", help="how often the command runs")
     parser.add_argument("--ranks-per-node", type=int, default=1, metavar="N", help="ranks that the command starts")
     parser.add_argument("--distributed", choices=AUTO_OFF, default="auto", help="off: unset RANK, WORLD_SIZE")
@@ -148,6 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hang-after", type=stacks.hang_after, default="auto", metavar="auto|off|SECONDS")
     parser.add_argument("--health", type=checks_from_word, metavar="JSON", help="the checks of the node")
     parser.add_argument("--monitor", type=sampling_from_word, metavar="JSON", help="what the node's sampler measures")
+    parser.add_argument("--stage", type=stage_from_word, metavar="JSON", help="what is copied to the node's disk")
     parser.add_argument("--metrics", type=_sinks, metavar="JSON", help="the metric sinks")
     parser.add_argument("--cpu-bind", choices=AUTO_OFF, default="auto", help="bind to the CPUs near the GPU")
     parser.add_argument("--exit-after-signal", choices=AFTER_SIGNAL, default="continue")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurmopt import command_output
 from slurmopt.errors import CheckError, SlurmUnreachable
 from slurmopt.slow_notice import slow_notice
 
@@ -29,14 +29,14 @@ def check(settings: Settings, tolerant: bool) -> None:
     except SlurmUnreachable as error:
         if not tolerant:
             raise
-        print(f"slurmopt: not checked against the cluster: {error}", file=sys.stderr)
+        command_output.warn(f"not checked against the cluster: {error}")
         return
     if lines:
         raise CheckError(lines)
     alone = settings.task.per == "rank" and not settings.sweep.packed  # a process that stands for one rank only
     idle = idle_gpus(resources) if alone else []
     for line in [*remarks(resources, known), *idle, *_needs_tending(settings, resources, known)]:
-        print(f"slurmopt: {line}", file=sys.stderr)
+        command_output.warn(line)
 
 
 def _needs_tending(settings: Settings, resources: Resources, known: ClusterFacts) -> list[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
+from slurmopt import command_output
+from slurmopt.launching.check import check
+from slurmopt.launching.preflight import preflight
+from slurmopt.launching.remarks.of_launch import remarks
 from slurmopt.run_folder.access.files import read_script
 from slurmopt.run_folder.access.open_folders import holding
 from slurmopt.runs.submit.plan import Plan
@@ -16,15 +19,12 @@ if TYPE_CHECKING:
     from slurmopt.backends.protocol import Backend
 
 
-from slurmopt.launching.check import check
-from slurmopt.launching.cloudwatch_price import price_line
-from slurmopt.launching.past_runs import short_time_limit
-
-
 def launch(plan: Plan) -> int:
     """Checks the plan against the cluster and carries it out, or prints what would be submitted."""
-    backend, script = ready(plan)
     settings = plan.job.settings
+    if settings.launch.json:
+        command_output.expect_json()
+    backend, script = ready(plan)
     if settings.launch.dry_run:
         return _show(plan, script)
     if backend.slurm and settings.launch.check:
@@ -65,15 +65,11 @@ def ready(plan: Plan) -> tuple[Backend, str]:
     script = read_script(plan.job.folder.script) if as_it_lies else backend.script(plan.job)
     if backend.slurm and settings.launch.check:
         check(settings, tolerant=bool(settings.launch.dry_run))
-    for key in settings.notify.written_secrets():
-        print(
-            f"slurmopt: {key} is written into the run folder as it is; if it is a secret, write ${{oc.env:NAME}}",
-            file=sys.stderr,
-        )
+    if settings.launch.doctor and not settings.launch.dry_run:
+        preflight(plan.job.folder.path.parent.parent, settings.checkpoint, backend.slurm)
     is_first = not plan.existing and not isinstance(plan, SweepPlan)
-    for line in (price_line(settings), short_time_limit(settings, plan.job.folder) if is_first else None):
-        if line is not None:
-            print(f"slurmopt: {line}", file=sys.stderr)
+    for line in remarks(settings, plan.job.folder if is_first else None):
+        command_output.warn(line)
     return backend, script
 
 
@@ -85,11 +81,10 @@ def _show(plan: Plan, script: str) -> int:
     if plan.job.settings.launch.json:
         answer = {"run": str(run.path), "name": plan.job.name, "backend": plan.backend, "job_ids": [], "runs": count}
         full = {"supervisor": supervisor()} if is_full else {}
-        script = json.dumps({**answer, "script": script, **full}) + "\n"
-    elif is_full:
-        script = f"{script}\n{supervisor()}"
-    sys.stdout.write(script)
-    sys.stdout.flush()
+        command_output.print_json({**answer, "script": script, **full})
+    else:
+        sys.stdout.write(f"{script}\n{supervisor()}" if is_full else script)
+        sys.stdout.flush()
     what = f"{count:,} points" if isinstance(plan, SweepPlan) else "it"
     print(
         f"slurmopt: dry run, nothing submitted; {what} would go to {run.path} by {plan.backend}; "

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurmopt import __version__
+from slurmopt import __version__, command_output
 from slurmopt.errors import ConfigError
 from slurmopt.run_folder.layout import RunFolder
 
@@ -67,21 +67,26 @@ def workdir(typed: Settings, home: Path) -> Path:
 def checked_task(typed: Settings, source: Path) -> Settings:
     """`typed` with `task.per` decided. ConfigError where there is nothing to run, or it is not there."""
     from slurmopt.config.checkpoint import check_packages
+    from slurmopt.config.stage_check import check_per_job, check_sources, check_stage_packages
     from slurmopt.config.task_command.startable import check_command, check_python, check_task, launcher, with_per
     from slurmopt.config.task_command.target import check_target
 
     check_task(typed.task)
     if typed.launch.check:
+        for line in check_sources(typed):
+            command_output.warn(line)
         check_python(typed, source)
     if typed.task._target_ is not None:
         check_target(typed.task._target_, source)
         environment = typed.environment
         if not (typed.task.python or environment.container.image or environment.modules or environment.setup):
             check_packages(typed.checkpoint)  # the job has this very Python
+            check_stage_packages(typed)
         return typed
     if typed.launch.check:
         check_command(typed, source)
     decided = with_per(typed, source)
+    check_per_job(decided)
     if typed.task.per == "auto" and (starter := launcher(typed, source)) is not None:
         what = f"{starter.name} in {starter.script}" if starter.script else starter.name
         print(f"slurmopt: task.per={starter.per}: {what} starts the ranks", file=sys.stderr)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurmopt import command_output
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.run_folder.layout import RunFolder, folder_name
 
@@ -30,19 +30,21 @@ def new_run_folder(name: str, first: Launch) -> RunFolder:
 def tell_another_name(first: Launch, run: RunFolder) -> None:
     """Says so where `launch.name` cannot be a folder's."""
     if first.name and first.name != run.name:
-        print(
-            f"slurmopt: launch.name: {one_line(first.name)!r} cannot be a folder's name (valid: up to 100 letters, "
-            f"digits, '.', '_' and '-'): the run is named {run.name}",
-            file=sys.stderr,
+        command_output.warn(
+            f"launch.name: {one_line(first.name)!r} cannot be a folder's name (valid: up to 100 letters, "
+            f"digits, '.', '_' and '-'): the run is named {run.name}"
         )
 
 
 def run_name(config: DictConfig, first: Launch) -> str:
-    """`launch.name`, else the experiment's, else the task's."""
+    """`launch.name`, else the experiment's, else the task's: that of its function, or of the module of a `main`."""
     if first.name:
         return first.name
     experiment = config.hydra.runtime.choices.get("experiment")
-    return str(experiment or _target(config).rpartition(".")[2]).rpartition("/")[2]
+    if experiment:
+        return str(experiment).rpartition("/")[2]
+    *modules, function = _target(config).rpartition("/")[2].split(".")
+    return modules[-1] if function == "main" and modules and modules[-1] != "__main__" else function
 
 
 def _target(config: DictConfig) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 from slurmopt.config.imports import import_from
+from slurmopt.launching.benchmark import check_benchmark
 from slurmopt.launching.job_plan import checked_task, chosen_backend, dependencies, job_for, workdir
 from slurmopt.launching.run_name import new_run_folder, run_name, tell_another_name
 
@@ -44,6 +45,7 @@ def plan(overrides: list[str], config_dir: str | None = None) -> Plan:
     source = workdir(typed, Path.cwd())
     backend = chosen_backend(typed)
     typed = checked_task(typed, source)
+    check_benchmark(config, typed)
     job = replace(job_for(typed, run, name, source, backend, overrides), after=dependencies(typed, backend))
     return Plan(job, backend, stored, overrides, source)
 

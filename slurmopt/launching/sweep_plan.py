@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurmopt import command_output
 from slurmopt.errors import ConfigError
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.sweeps.submit.plan import SweepPlan
@@ -55,7 +55,7 @@ def sweep_plan(
     check_search(typed, points.axes)
     _check_then(typed, backend)
     if typed.notify.to_json_arg():
-        print("slurmopt: notify is not for points of a sweep; a run after it may tell: sweep.then", file=sys.stderr)
+        command_output.warn("notify is not for points of a sweep; a run after it may tell: sweep.then")
     if backend == "local":
         _tell_hidden_gpus(typed)
     array = Array(typed.sweep.packed, typed.sweep.side_by_side, typed.sweep.search is not None)
@@ -70,10 +70,8 @@ def _tell_hidden_gpus(typed: Settings) -> None:
     from slurmopt.backends.array.machine import gpus
 
     if (count := len(gpus(os.environ))) and not typed.resources.gpus_per_node:
-        print(
-            f"slurmopt: the points see none of this machine's GPUs ({count}); to give each one: "
-            "resources.gpus_per_node=1",
-            file=sys.stderr,
+        command_output.warn(
+            f"the points see none of this machine's GPUs ({count}); to give each one: resources.gpus_per_node=1"
         )
 
 

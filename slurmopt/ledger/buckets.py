@@ -4,6 +4,7 @@ from __future__ import annotations
 
 STARTUP = "start-up"
 HEALTH = "health check"
+STAGING = "staging"
 RENDEZVOUS = "rendezvous"
 RESTORE = "restore"
 FIRST_STEPS = "compile and first steps"
@@ -19,17 +20,19 @@ UNUSED = "held by no rank"
 UNKNOWN = "unknown"
 
 BUCKETS = (
-    COMPUTE, COMMUNICATION, INPUT, CHECKPOINT, PHASES, STARTUP, HEALTH, RENDEZVOUS, RESTORE, FIRST_STEPS, STALLED, LOST,
-    WIND_DOWN, UNUSED, UNKNOWN,
+    COMPUTE, COMMUNICATION, INPUT, CHECKPOINT, PHASES, STARTUP, HEALTH, STAGING, RENDEZVOUS, RESTORE, FIRST_STEPS,
+    STALLED, LOST, WIND_DOWN, UNUSED, UNKNOWN,
 )  # fmt: skip
 """All buckets, in the order in which they are printed."""
 
 OF_ACTIVITY = {
     "starting": STARTUP,
     "checking": HEALTH,
+    "staging": STAGING,
     "importing": STARTUP,
     "waiting": RENDEZVOUS,
     "first step": FIRST_STEPS,
+    "compiling": FIRST_STEPS,
     "running": COMPUTE,
     "communication": COMMUNICATION,
     "input": INPUT,

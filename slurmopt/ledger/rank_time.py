@@ -21,13 +21,13 @@ from slurmopt.ledger import buckets
 from slurmopt.ledger.record import HANG, AttemptRecord, RankRecord, Sample
 from slurmopt.run_folder.time_spent import exposed_communication
 
-_BEFORE = ("starting", "checking", "importing", "waiting", "restoring", "first step")
+_BEFORE = ("starting", "checking", "staging", "importing", "waiting", "restoring", "first step")
 _AFTER = ("saving", "ended")
 PRODUCTIVE = frozenset(
     {buckets.COMPUTE, buckets.COMMUNICATION, buckets.INPUT, buckets.CHECKPOINT, buckets.PHASES, buckets.FIRST_STEPS}
 )
 """What is lost where steps are done again."""
-MAY_STALL = PRODUCTIVE | {buckets.STARTUP, buckets.HEALTH, buckets.RENDEZVOUS, buckets.RESTORE}
+MAY_STALL = PRODUCTIVE | {buckets.STARTUP, buckets.HEALTH, buckets.STAGING, buckets.RENDEZVOUS, buckets.RESTORE}
 """What a hang may have stopped."""
 SILENCE = 120.0
 """Seconds without a report after which nobody knows what a rank does."""

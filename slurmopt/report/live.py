@@ -17,6 +17,7 @@ from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.series import series as node_series
 from slurmopt.run_folder.series.series import Series
+from slurmopt.runs.sparkline import sparkline
 from slurmopt.units import human_bytes, human_count
 
 _MOST_NODES = 24
@@ -29,7 +30,6 @@ _EVERY, _PATIENCE = 30.0, 50.0
 """Seconds between two looks for findings; and the multiple of what a look takes."""
 _STALE = 120.0
 """Seconds after which the newest row is no longer what a GPU does now."""
-_SPARKS = "▁▂▃▄▅▆▇█"
 _Identity = tuple[int, int, int]
 
 
@@ -92,7 +92,7 @@ def _of_node(series: Series) -> list[str]:
     cores, most = _last(series, ["node"], "cpu"), number(series.facts.get("cpus"))
     memory = _last(series, ["node"], "memory")
     return [
-        one_line(series.node), "CPU", spark(_recent(series, ["node"], "cpu"), most),
+        one_line(series.node), "CPU", _curve(_recent(series, ["node"], "cpu"), most),
         _shown(cores, lambda value: f"{value:.1f} cores"), _shown(memory, human_bytes), "", "", _steps(series),
     ]  # fmt: skip
 
@@ -100,7 +100,7 @@ def _of_node(series: Series) -> list[str]:
 def _row(series: Series, name: str, places: list[str], most: float | None) -> list[str]:
     of_most = f" of {human_bytes(most)}" if most else ""
     return [
-        one_line(series.node), name, spark(_recent(series, places, "util"), 100.0),
+        one_line(series.node), name, _curve(_recent(series, places, "util"), 100.0),
         _shown(_last(series, places, "util"), lambda value: f"{value:.0f} %"),
         _shown(_last(series, places, "memory"), lambda value: human_bytes(value) + of_most),
         _shown(_last(series, places, "power"), lambda value: f"{value:.0f} W"),
@@ -136,11 +136,9 @@ def _recent(series: Series, places: list[str], what: str) -> list[float | None]:
     return means
 
 
-def spark(values: list[float | None], most: float | None) -> str:
-    """The values as a row of blocks, from 0 to `most` (by default the largest); a blank where there is none."""
-    top = most or max((value for value in values if value is not None), default=0.0) or 1.0
-    shares = [None if value is None else min(1.0, max(0.0, value / top)) for value in values[-_POINTS:]]
-    return "".join(" " if share is None else _SPARKS[min(7, int(8 * share))] for share in shares).rjust(_POINTS)
+def _curve(values: list[float | None], most: float | None) -> str:
+    """The values from 0 to `most` (by default the largest), the newest on the right."""
+    return sparkline(values, 0.0, most or None).rjust(_POINTS)
 
 
 def _aligned(rows: list[list[str]]) -> list[StyledLine]:

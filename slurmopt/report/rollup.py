@@ -4,7 +4,7 @@ Definitions:
 
 completion rate    runs that finished, of those that have ended
 recovery           from the end of an attempt to the first new step of the next one: the queue, and what that attempt
-                   spent on start-up, health check, rendezvous, restore, compile and first steps
+                   spent on start-up, health check, staging, rendezvous, restore, compile and first steps
 first wait         from the submission of a run to its first start
 wait of a restart  from the end of an attempt, or its requeue, to the start of the next one
 """
@@ -26,7 +26,14 @@ from slurmopt.report.run_record import RunRecord
 from slurmopt.report.sweep_record import SweepRecord
 
 ENDED = ("finished", "failed", "killed", "cancelled", "lost")
-_GETTING_READY = (buckets.STARTUP, buckets.HEALTH, buckets.RENDEZVOUS, buckets.RESTORE, buckets.FIRST_STEPS)
+_GETTING_READY = (
+    buckets.STARTUP,
+    buckets.HEALTH,
+    buckets.STAGING,
+    buckets.RENDEZVOUS,
+    buckets.RESTORE,
+    buckets.FIRST_STEPS,
+)
 _MILLISECONDS = 1000.0
 
 

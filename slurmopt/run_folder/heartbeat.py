@@ -30,8 +30,8 @@ class Heartbeat:
     started: float = field(default_factory=time.time)
     time: float = 0.0
     phase: str = "starting"
-    """starting, checking (its node), importing (the function), waiting (for the other ranks), running, restoring,
-    saving (at a stop), ended; or a name of the training's own, such as evaluation"""
+    """starting, checking (its node), staging (copies to it), importing (the function), waiting (for the other ranks),
+    running, restoring, saving (at a stop), ended; or a name of the training's own, such as evaluation"""
     phases: dict[str, float] = field(default_factory=dict)
     """When each phase was first entered."""
     asked: str | None = None
@@ -48,13 +48,16 @@ class Heartbeat:
     """The first step this attempt reported, and when: what the step rate is reckoned from."""
     first_step_time: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    history: dict[str, list[float]] = field(default_factory=dict)
+    """Of rank 0: of its first metrics at most 64 values each, evenly spread over the reports of this attempt."""
     active: int = 0
     """How often, since it made no step any more, its GPU or its files were seen busy."""
     moved_bytes: int = 0
     """Of checkpoints, since the attempt began: it shows that a restore goes on."""
     spent: dict[str, float] = field(default_factory=dict)
     """Activity → seconds spent in it since `started`, by the rank's monotonic clock; they sum to its age. Activities
-    are the phases above, `first step` (from running to the first reported step), `input` (waiting for the loader),
+    are the phases above, `first step` (from running to the first reported step), `compiling` (by torch.compile after
+    it), `input` (waiting for the loader),
     `checkpoint` (a save that blocks the training), and names of the training's own, 32 names at most. They exclude each
     other: what happens within another activity is not in that one.
 
@@ -68,7 +71,9 @@ class Heartbeat:
     tokens, samples, flops (of the model), hardware_flops (with what is computed twice); of DistributedDataParallel the
     number of its samples, `ddp_sampled` (0 where torch gave none), and their seconds: ddp_forward, ddp_backward (its
     end does not wait for other ranks: the slow rank has the largest), ddp_communication, and of that ddp_exposed, in
-    which nothing was computed. Maxima, in bytes of GPU memory: memory_allocated_peak, memory_reserved_peak (by torch).
+    which nothing was computed; of torch.compile the `compiled_graphs`, their `graph_breaks`, and how often it was
+    `recompiled` after the first step. Maxima, in bytes of GPU memory: memory_allocated_peak, memory_reserved_peak (by
+    torch).
     """
     gpus: list[str] = field(default_factory=list)
     """The GPUs that the rank uses, by UUID where NVML knows it, else as the environment names them."""

@@ -129,6 +129,11 @@ class RunFolder:
         return self.path / "result.json"
 
     @property
+    def micro_batches(self) -> Path:
+        """Into how many parts the attempts split micro-batches, after one was too large for the memory."""
+        return self.path / "micro-batches.json"
+
+    @property
     def report(self) -> Path:
         """The report on the run, as one page."""
         return self.path / "report.html"
@@ -198,6 +203,10 @@ class RunFolder:
     def stop_agreement(self, attempt: int, which: str) -> Path:
         """Where the ranks agree on where to stop, once rank 0's store is lost."""
         return self.heartbeats / f"attempt-{attempt}" / f"stop-agreement-{which}"
+
+    def staged(self, attempt: int) -> Path:
+        """Has a file for each node that has staged the sources of `storage.stage`: node-N.json."""
+        return self.heartbeats / f"attempt-{attempt}" / "staged"
 
     def rendezvous(self, attempt: int) -> Path:
         """The attempt's secret, and in the next line the address of rank 0. Only its owner can read it."""

@@ -83,9 +83,10 @@ def started_point(selection: Selection) -> RunFolder:
             label = one_line(f"{selection.sweep.name}/{selection.sweep.id}")
             raise RunError(
                 f"{selection.label} has started, and its record in {one_line(str(damaged))} is damaged or gone; "
-                f"slurmopt status {label} says how it ended"
+                f"slurmopt status {shlex.quote(label)} says how it ended"
             )
-        raise RunError(f"{selection.label} has not started yet; slurmopt status {selection.label} says why")
+        why = f"slurmopt status {shlex.quote(selection.label)} says why"
+        raise RunError(f"{selection.label} has not started yet; {why}")
     return point
 
 

@@ -12,11 +12,11 @@ import contextlib
 import json
 import os
 import stat
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from slurmopt import command_output
 from slurmopt.errors import one_line, why_failed
 from slurmopt.run_folder.access.owner import is_open, is_own, is_trusted
 from slurmopt.run_folder.access.temporary import temporary_name
@@ -36,10 +36,9 @@ def note(run: RunFolder) -> None:
     except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home
         why = why_failed(error) if isinstance(error, OSError) else one_line(str(error))
         if not _said:
-            print(
-                f"slurmopt: {_shown_place()} could not be written ({why}): from other folders, "
-                f"name the run with --folder {one_line(str(run.path.absolute().parent.parent))}",
-                file=sys.stderr,
+            command_output.warn(
+                f"{_shown_place()} could not be written ({why}): from other folders, "
+                f"name the run with --folder {one_line(str(run.path.absolute().parent.parent))}"
             )
         _said.append(why)
 

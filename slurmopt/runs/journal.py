@@ -15,7 +15,7 @@ from slurmopt.run_folder.attempts import Attempt
 from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE
-from slurmopt.run_folder.sweep_layout import SweepFolder
+from slurmopt.run_folder.sweep_layout import SweepFolder, sweep_of
 
 FOREIGN = "foreign"
 """The backend of a job that slurmopt did not launch, but measures."""
@@ -219,3 +219,15 @@ def _job_id(value: Any) -> str | None:
 def point_count(sweep: SweepFolder) -> int:
     """How many points the sweep has, as its launch noted."""
     return next((as_int(event.get("points")) or 0 for event in events.read(sweep.events, "created")), 0)
+
+
+def launched(run: RunFolder, journal: Journal) -> float | None:
+    """When the run was launched; a point with its sweep: its own journal notes when its config was made, in the job."""
+    sweep = sweep_of(run)
+    if sweep is None:
+        return journal.created
+    try:
+        at = next((number(event.get("time")) for event in events.read(sweep.events, "created")), None)
+    except OSError:
+        at = None
+    return journal.created if at is None else at

@@ -39,11 +39,11 @@ def default_folder() -> Path:
 
 def run_arg(run: RunFolder, label: str) -> str:
     """The argument RUN that names a run, a sweep or a point in a suggested command: its label, if commands find that in
-    the default folder, else its path."""
+    the default folder, else its path. Quoted for a shell: a folder of another user may have any name."""
     sweep, number = sweep_of(run), point_number(run)
     home = run.path if sweep is None or number is None else sweep.path
     if home.absolute().parent.parent == default_folder().absolute():
-        return label
+        return shlex.quote(label)
     return shlex.quote(str(home if number is None else home / str(number)))
 
 

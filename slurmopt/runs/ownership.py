@@ -11,10 +11,10 @@ import os
 import pwd
 import shlex
 import stat
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from slurmopt import command_output
 from slurmopt.errors import FolderError, RunError, one_line
 from slurmopt.run_folder.access.owner import OTHERS_WRITE, belongs, is_open, is_own, is_trusted, keeps_modes
 from slurmopt.run_folder.layout import RunFolder
@@ -196,10 +196,9 @@ def close_place(folder: Path) -> None:
             return
         instead = f"{_close(shown, facts)}, or "
         raise FolderError(_refused(folder, f"may be written by others (mode {mode:o})", instead))
-    print(
-        f"slurmopt: {shown} could be written by others (mode {mode:o}), who could put another run in the place of "
-        f"yours; now only you may write there (mode {mode & ~OTHERS_WRITE:o})",
-        file=sys.stderr,
+    command_output.warn(
+        f"{shown} could be written by others (mode {mode:o}), who could put another run in the place of "
+        f"yours; now only you may write there (mode {mode & ~OTHERS_WRITE:o})"
     )
 
 
@@ -214,10 +213,9 @@ def _warn_of_everybody(folder: Path) -> None:
     for above in folder.resolve().parents:
         mode = above.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            print(
-                f"slurmopt: {one_line(str(above))} may be written by everybody (mode {stat.S_IMODE(mode):o}): others "
-                f"can put something else in the place of your runs; a job that finds that uses nothing of it, and ends",
-                file=sys.stderr,
+            command_output.warn(
+                f"{one_line(str(above))} may be written by everybody (mode {stat.S_IMODE(mode):o}): others "
+                f"can put something else in the place of your runs; a job that finds that uses nothing of it, and ends"
             )
             return
 
@@ -227,10 +225,9 @@ def _warn_of_hidden_owners(folder: Path) -> None:
     facts = folder.stat()
     if facts.st_uid in (0, os.geteuid()) and not (facts.st_mode & OTHERS_WRITE and not keeps_modes(folder)):
         return
-    print(
-        f"slurmopt: {one_line(str(folder))}: this file system does not tell whose a file is (user {facts.st_uid}, mode "
-        f"{stat.S_IMODE(facts.st_mode):o}, whoever made it); its server decides whether others can change your runs",
-        file=sys.stderr,
+    command_output.warn(
+        f"{one_line(str(folder))}: this file system does not tell whose a file is (user {facts.st_uid}, mode "
+        f"{stat.S_IMODE(facts.st_mode):o}, whoever made it); its server decides whether others can change your runs"
     )
 
 

@@ -41,7 +41,7 @@ def _swapped(run: RunFolder, jobs: Sequence[str] | None) -> str:
         return f"{prefix}: nothing of it is used, and nothing was submitted; {advice}, and repeat the command"
     if not jobs:
         return f"{prefix}: nothing of it is shown; {advice}"
-    subject, end = _jobs(jobs)
+    subject, end = jobs_and_end(jobs)
     return f"{prefix}: nothing of it is shown; {subject} may go on: {advice}, or end {subject} with `{end}`"
 
 
@@ -56,7 +56,7 @@ def _whose(place: Path) -> str:
     return "somebody has put something else there"
 
 
-def _jobs(jobs: Sequence[str]) -> tuple[str, str]:
+def jobs_and_end(jobs: Sequence[str]) -> tuple[str, str]:
     """The jobs as a phrase, and the command that ends them."""
     local = [job.removeprefix("local-") for job in jobs]
     command = "kill" if local != list(jobs) else "scancel"

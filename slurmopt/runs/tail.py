@@ -7,11 +7,11 @@ import io
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from slurmopt import command_output
 from slurmopt.errors import one_line, plain_lines
 from slurmopt.run_folder.access.files import data_end, data_to_read, next_data, open_regular
 from slurmopt.run_folder.access.owner import is_trusted
@@ -72,10 +72,9 @@ class Tail:
             return 0
         size = data_end(file.fileno())
         start = file.seek(size - _END) + len(file.readline(_END >> 1))
-        print(
-            f"slurmopt: this log has {human_bytes(size)}, and these are its last {human_bytes(size - start)}; "
-            f"all of it: less {shlex.quote(one_line(str(self.path)))}",
-            file=sys.stderr,
+        command_output.warn(
+            f"this log has {human_bytes(size)}, and these are its last {human_bytes(size - start)}; "
+            f"all of it: less {shlex.quote(one_line(str(self.path)))}"
         )
         return start
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from slurmopt.errors import FolderError, InputError, one_line, why_failed
@@ -25,15 +25,20 @@ def refuse_existing(folder: Path, names: Iterable[str]) -> None:
         raise InputError(f"{one_line(', '.join(there))} {verb} already in {place}; nothing was written")
 
 
-def write_new(folder: Path, texts: Mapping[str, str], copies: Mapping[str, bytes] | None = None) -> None:
-    """Writes texts, and bytes as they are. InputError if a file exists; FolderError if one cannot be written. Then what
-    was written is removed again."""
+def write_new(
+    folder: Path,
+    texts: Mapping[str, str],
+    copies: Mapping[str, bytes] | None = None,
+    private: Collection[str] = (),
+) -> None:
+    """Writes texts, and bytes as they are; those in `private` only their owner may read. InputError if a file exists;
+    FolderError if one cannot be written. Then what was written is removed again."""
     files = {**{name: text.encode("utf-8", "surrogateescape") for name, text in texts.items()}, **(copies or {})}
     refuse_existing(folder, files)
     written: list[Path] = []
     try:
         for name, data in files.items():
-            _write(folder / name, data, written)
+            _write(folder / name, data, written, 0o600 if name in private else 0o666)
     except OSError as error:
         for path in reversed(written):
             with contextlib.suppress(OSError):
@@ -44,11 +49,11 @@ def write_new(folder: Path, texts: Mapping[str, str], copies: Mapping[str, bytes
         raise FolderError(f"{place} cannot be written: {why_failed(error)}; nothing was written") from error
 
 
-def _write(path: Path, data: bytes, written: list[Path]) -> None:
+def _write(path: Path, data: bytes, written: list[Path], mode: int) -> None:
     missing = [parent for parent in (path.parent, *path.parent.parents) if not parent.exists()]
     for parent in reversed(missing):
         parent.mkdir(exist_ok=True)
         written.append(parent)
-    with open(path, "xb") as file:
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         written.append(path)
         file.write(data)

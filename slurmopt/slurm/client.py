@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "ask", "clean_environment", "run"]
 
-# Seen with slurmctld stopped, ended, cut off, or without its munged; "database" is slurmdbd speaking.
+# Seen with slurmctld stopped, ended, cut off, reading slurm.conf anew, or without its munged; "database" is slurmdbd
+# speaking.
 _UNREACHABLE = re.compile(
     r"unable to contact slurm|socket timed out|connection (refused|reset|timed out)|zero bytes were transmitted"
+    r"|missing socket error|unexpected message received|message (send|receive) failure"
     r"|backup controller in standby|no route to host|authentication error|munge encode failed"
     r"|problem talking to the database|unable to access database",
     re.IGNORECASE,
@@ -27,7 +29,7 @@ _UNCONFIGURED = re.compile(
 )
 _NO_ACCOUNTING = re.compile(r"accounting storage is disabled|supported accounting_storage plugin", re.IGNORECASE)
 _PREFIX = re.compile(
-    r"^(?:(?:sbatch|squeue|sinfo|scontrol|scancel|sacct|sacctmgr|slurm_\w+): )?(?:(?:error|fatal): )?"
+    r"^(?:(?:sbatch|srun|squeue|sinfo|scontrol|scancel|sacct|sacctmgr|slurm_\w+): )?(?:(?:error|fatal): )?"
     r"(?:Batch job submission failed: |allocation failure: |slurm_load_\w+(?: error)?: )?"
 )
 _HINTS = ("Try ", "sbatch: debug", "Only 'accounting_storage")

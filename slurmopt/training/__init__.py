@@ -1,4 +1,4 @@
-"""Helpers for training loops: a sampler that resumes at its position on any number of ranks, and a count of FLOPs.
+"""Pieces of a training loop: optimizer steps, schedules, a sampler that resumes on any number of ranks, and more.
 
 Each name is loaded when first used, as the sampler imports torch.
 """
@@ -10,16 +10,34 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slurmopt.training.accumulation import MicroBatch
+    from slurmopt.training.compilation import checkpoint_activations, compiled
+    from slurmopt.training.determinism import deterministic
+    from slurmopt.training.early_stopping import EarlyStopping
+    from slurmopt.training.ema import Ema
     from slurmopt.training.flops import Flops, count_flops
+    from slurmopt.training.noise_scale import NoiseScale
+    from slurmopt.training.replicas import check_replicas
     from slurmopt.training.sampler import ResumableSampler
+    from slurmopt.training.steps import Steps
 
-__all__ = ["Flops", "MicroBatch", "ResumableSampler", "count_flops"]
+__all__ = [
+    "EarlyStopping", "Ema", "Flops", "MicroBatch", "NoiseScale", "ResumableSampler", "Steps", "check_replicas",
+    "checkpoint_activations", "compiled", "count_flops", "deterministic",
+]  # fmt: skip
 
 _HOMES = {
+    "EarlyStopping": "slurmopt.training.early_stopping",
+    "Ema": "slurmopt.training.ema",
     "Flops": "slurmopt.training.flops",
     "MicroBatch": "slurmopt.training.accumulation",
+    "NoiseScale": "slurmopt.training.noise_scale",
     "ResumableSampler": "slurmopt.training.sampler",
+    "Steps": "slurmopt.training.steps",
+    "check_replicas": "slurmopt.training.replicas",
+    "checkpoint_activations": "slurmopt.training.compilation",
+    "compiled": "slurmopt.training.compilation",
     "count_flops": "slurmopt.training.flops",
+    "deterministic": "slurmopt.training.determinism",
 }
 
 

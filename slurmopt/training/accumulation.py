@@ -9,8 +9,8 @@ in its j-th batch, whose mean loss is l(r, j). Torch averages the gradients of t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -32,6 +32,8 @@ class MicroBatch(Generic[_Batch]):
     batch. (For a loss that is a sum over samples: `weight / samples`, and 0 for a placeholder.)"""
     last: bool
     """Whether it is the last of its step, after which the optimizer steps and the checkpoint is saved."""
+    indices: Callable[[], list[int]] = field(default=list, repr=False, compare=False)
+    """Computes the dataset's indices of its samples; of what no sampler has made an empty list."""
 
 
 class Part(NamedTuple):
@@ -75,6 +77,16 @@ def synchronised(model: Any, last: bool) -> Iterator[None]:
         return
     with plain.no_sync():
         yield
+
+
+def forget_passes(model: Any) -> None:
+    """Makes a DistributedDataParallel forget a forward pass whose backward pass never comes: it would exchange the
+    gradients of the next one, whatever `no_sync` says. Called on all ranks, as the model then arranges its buckets
+    anew. It is what torch itself does when the ranks of a model change."""
+    plain = getattr(model, "_orig_mod", model)
+    if _is_ddp(plain):
+        plain._has_rebuilt_buckets = False
+        plain.reducer._reset_state()
 
 
 def _is_ddp(model: Any) -> bool:

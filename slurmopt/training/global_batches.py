@@ -62,6 +62,12 @@ class GlobalBatches:
                 yield indices[begin : begin + part.end - part.first]
                 begin += part.end - part.first
 
+    def of_part(self, order: Permutation | None, part: Part) -> list[int]:
+        """The dataset indices of the samples of one part that count."""
+        places = np.arange(part.first, part.first + part.samples, dtype=np.uint64)
+        found: list[int] = (places if order is None else order(places)).tolist()
+        return found
+
 
 def _in_groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
     """Groups successive parts to about `_CHUNK` places; the first is alone, since the training waits for it."""

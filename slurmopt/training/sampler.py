@@ -15,6 +15,7 @@ import hashlib
 import operator
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -106,6 +107,7 @@ class ResumableSampler(Sampler[list[int]]):
         )
         self._seed, self._shuffle = _whole("seed", seed, -_MOST, _MOST), shuffle
         self._epoch = self._consumed = 0
+        self._fingerprint = ""
         self._was_iterated = self._was_counted = False
         _refuse_empty_epoch(self._batches)
 
@@ -118,6 +120,13 @@ class ResumableSampler(Sampler[list[int]]):
     def consumed(self) -> int:
         """The number of samples of this epoch that all ranks together have consumed."""
         return self._consumed
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that depend on all samples which were consumed since the run began, and their order,
+        global batch by global batch: two runs with the same fingerprint have seen the same data. With `global_batch` it
+        is the same on any number of ranks, and in any case after a restart."""
+        return hashlib.sha256(f"{self._order()} {self._fingerprint}".encode()).hexdigest()[:16]
 
     @property
     def batches_left(self) -> int:
@@ -145,8 +154,11 @@ class ResumableSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         """The remaining batches of the epoch; iterating does not count them as consumed."""
         self._was_iterated = self.batches_left > 0
-        order = Permutation(self._dataset_size, self._seed, self._epoch) if self._shuffle else None
-        return self._batches.indices(order, self._consumed)
+        return self._batches.indices(self._shuffled(self._epoch), self._consumed)
+
+    def _shuffled(self, epoch: int) -> Permutation | None:
+        """The shuffle of an epoch; None where there is none."""
+        return Permutation(self._dataset_size, self._seed, epoch) if self._shuffle else None
 
     def track(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
         """Iterates `loader` and counts each batch as consumed when it is yielded; after the last it moves to the next
@@ -171,8 +183,12 @@ class ResumableSampler(Sampler[list[int]]):
         if not self._batches.accumulates:
             raise JobError("the sampler has no global_batch; give it one, or iterate sampler.track(loader)")
         for batch, part in self._tracked(loader):
+            weight = part.samples * self._batches.world_size / part.step
             with synchronised(model, part.ends):
-                yield MicroBatch(batch, part.samples, part.samples * self._batches.world_size / part.step, part.ends)
+                yield MicroBatch(batch, part.samples, weight, part.ends, partial(self._indices_of, self._epoch, part))
+
+    def _indices_of(self, epoch: int, part: Part) -> list[int]:
+        return self._batches.of_part(self._shuffled(epoch), part)
 
     def advance(self) -> None:
         """Counts the next global batch as consumed, for loops that cannot use `track`. Such a loop calls `set_epoch`
@@ -192,7 +208,8 @@ class ResumableSampler(Sampler[list[int]]):
                 f" {'`sampler.accumulate(loader, model)`' if self._batches.accumulates else track}",
                 stacklevel=2,
             )
-        return {**self._order(), "epoch": self._epoch, "consumed": self._consumed}
+        position = {"epoch": self._epoch, "consumed": self._consumed, "fingerprint": self._fingerprint}
+        return {**self._order(), **position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Moves to the position in `state`. CheckpointError where that belongs to another order."""
@@ -202,6 +219,7 @@ class ResumableSampler(Sampler[list[int]]):
                 raise CheckpointError(f"the sampler's {name} is {expected!r}, and in the checkpoint it is {saved}")
         epoch = _saved(state, "epoch", _MOST)
         self._epoch, self._consumed = epoch, _saved(state, "consumed", self._dataset_size)
+        self._fingerprint = str(state.get("fingerprint", ""))  # checkpoints of earlier versions have none
         self._was_iterated = self._was_counted = False
 
     def _order(self) -> dict[str, Any]:
@@ -230,6 +248,8 @@ class ResumableSampler(Sampler[list[int]]):
             self.set_epoch(self._epoch + 1)
 
     def _count(self, size: int) -> None:
+        text = f"{self._fingerprint} {self._epoch} {self._consumed} {size}"
+        self._fingerprint = hashlib.sha256(text.encode()).hexdigest()[:32]
         self._consumed += size
         self._was_counted = True
 

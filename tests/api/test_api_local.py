@@ -168,6 +168,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "number": (lambda: submit("main", 3), "3 is no override; valid: 'key=value', or a mapping"),  # type: ignore[call-overload]
     "option": (lambda: submit("main", "--wait"), "'--wait' is no override"),
     "key": (lambda: submit("main", valeu=1), r"valeu: no such key.*give {'\+valeu': …}"),
+    "words": (lambda: submit(["true"]), r"experiment: .*; a command is submit\(command=\[…\]\)"),  # type: ignore[call-overload]
+    "nodes": (lambda: submit(command="true", nodes=2), r"nodes: would be a key .*'resources.nodes': ….*{'\+nodes': …}"),
+    "name": (lambda: submit(command="true", name="mine"), r"name: .*did you mean {'launch.name': …}\?"),
     "existing": (lambda: submit(None, "launch.run=x"), r"launch.run: to go on with a run: slurmopt.find\(RUN\)"),
     "dry run": (lambda: submit("main", launch={"dry_run": True}), "launch.dry_run: prints, and returns no run"),
     "one run": (lambda: submit("main", value=[1, 2], multirun=False), "value"),

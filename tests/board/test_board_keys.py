@@ -100,6 +100,8 @@ def test_errors_history_and_logs_are_those_of_the_commands(runs: board_runs.Boar
         await board.until("is failed: code, rank 0: RuntimeError")
         await board.press("escape", "h")
         await board.until("launched")
+        await board.press("escape", "slash", "ctrl+u", *"vit-l16", "enter", "l")
+        await board.until("nothing yet")
         await board.press("escape", "slash", "ctrl+u", *"convnext", "enter", "l")
         await board.until("last")
         assert board.lines[1:4] == ["first", "red text", "100%|####|"]
@@ -214,9 +216,12 @@ def test_a_run_that_vanishes_while_it_is_open(runs: board_runs.Board, drive: Dri
     async def steps(board: Driven) -> None:
         await board.until("9 finished")
         os.rename(runs.vit.folder.path, runs.base / "moved")
+        runs.vit.folder.path.write_text("a file")
         await board.until(lambda board: "gone" in board.row("vit"))
         await board.press("slash", *"vit-l16", "enter", "enter")
-        await board.until(lambda board: len("".join(board.lines[1:-1]).strip()) > 0)
+        await board.until(f"{runs.vit.label}: gone")
+        assert "job 481533 may go on: `scancel 481533` ends it" in board.text
+        assert "top1" in board.text, "the metrics that the board has seen"
         await board.press("escape", "l")
         await board.until("exit status 2")
         await board.press("escape", "c", "y")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from slurmopt.board.columns import Line, age, bar, spark
+from slurmopt.board.columns import Line, age, bar
 from slurmopt.board.frame import View, frame, key_at, key_line
 from slurmopt.board.rows.order import ORDERS, matching, ordered
 from slurmopt.board.rows.row import GONE, Row
@@ -64,6 +64,22 @@ def test_80_columns_show_what_matters() -> None:
     assert lines[-1].rstrip().endswith("q quit")
 
 
+def test_200_columns_show_the_error_before_the_id() -> None:
+    failed = row("clip", "failed", detail="RuntimeError: shape '[64, 512]' is invalid")
+    view = View(200, 24)
+    view.take([BUSY, failed])
+    lines = [text(line) for line in frame(view, [BUSY, failed], NOW)]
+    assert lines[1].split()[-4:] == ["GPU", "JOB", "NODES", "DETAIL"]
+    assert lines[3].rstrip().endswith("RuntimeError: shape '[64, 512]' is invalid")
+
+
+def test_many_states_fit_into_the_first_line_of_80_columns() -> None:
+    rows = [row(state, state) for state in ("running", "pending", "failed", "killed", "cancelled", "finished")]
+    view = View(80, 24)
+    view.take(rows)
+    assert text(frame(view, rows, NOW)[0]).rstrip().endswith("1 cancelled 1 finished")
+
+
 def test_20_columns_show_name_state_and_keys() -> None:
     view = View(20, 10)
     view.take([BUSY])
@@ -76,12 +92,6 @@ def test_what_is_done_is_never_full_before_the_end() -> None:
     assert bar(0.999, 10) == ("━" * 9 + "╸", "")
     assert bar(1.0, 10) == ("━" * 10, "")
     assert bar(0.0, 3) == ("", "───")
-
-
-def test_curves_of_odd_values() -> None:
-    assert spark([1.0, 1.0]) == "▁▁"
-    assert spark([0.0, None, math.nan, math.inf, 8.0]) == "▁   █"
-    assert spark([]) == ""
 
 
 def test_ages_are_coarse() -> None:

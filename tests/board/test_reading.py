@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -57,6 +58,27 @@ def test_the_first_picture_needs_neither_slurm_nor_all_runs(runs: board_runs.Boa
     assert {row.state for row in rows[4:]} == {UNREAD}
 
 
+def test_the_first_look_settles_what_only_slurm_knows(runs: board_runs.Board, reading: Reading) -> None:
+    runs.pending.event(600, "cancel", job=runs.pending.job)
+    board_runs.answer(*(run.entry() for run in (runs.llama, runs.vit, runs.whisper)))
+    reading.first(20)
+    assert {row.name for row in reading.rows.values() if row.state == UNREAD} == {"resnet50-baseline"}
+    assert looked(reading, shown=[])["resnet50-baseline"].state == "cancelled"
+
+
+def test_a_curve_begins_with_what_the_rank_has_kept(runs: board_runs.Board, reading: Reading) -> None:
+    path = runs.llama.folder.heartbeat(0, 0)
+    beat = json.loads(path.read_text())
+    beat["history"] = {
+        "loss": [5.0, 4.0, float("nan"), "odd", None, float(f"{beat['metrics']['loss']:.6g}")],
+        "other": 7,
+    }
+    path.write_text(json.dumps(beat))
+    row = looked(reading)["llama-8b-pretrain"]
+    assert [value for value in row.curve if value == value] == [5.0, 4.0, beat["metrics"]["loss"]]
+    assert len(row.curve) == 4
+
+
 def test_a_new_step_a_new_run_and_an_end_are_seen(runs: board_runs.Board, reading: Reading) -> None:
     looked(reading)
     runs.beat(1)
@@ -104,7 +126,7 @@ def test_a_run_that_vanishes_says_so_and_comes_back(runs: board_runs.Board, read
         os.rename(run.folder.path, tmp_path / run.folder.id)
     rows = looked(reading)
     assert {rows[name].state for name in ("llama-8b-pretrain", "convnext-s")} == {GONE}
-    assert rows["llama-8b-pretrain"].detail == "its folder was removed or renamed"
+    assert rows["llama-8b-pretrain"].detail == "its folder was removed or renamed; job 481516 may go on"
     assert rows["llama-8b-pretrain"].left is None
     os.rename(tmp_path / runs.llama.folder.id, runs.llama.folder.path)
     assert looked(reading)["llama-8b-pretrain"].state == "running"

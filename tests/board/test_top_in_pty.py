@@ -2,81 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
-import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import board_runs
 import pytest
-
-PATIENCE = 30.0
-LISTENS = b"\x1b[?2004h"
-"""Textual is there, and takes keys."""
-LEFT = b"\x1b[?1049l"
-
-
-class Session:
-    """`slurmopt top` with a terminal of its own."""
-
-    def __init__(self, *words: str, size: tuple[int, int] = (24, 80), **environment: str) -> None:
-        self._master, self._slave = os.openpty()
-        self.resize(*size)
-        self.before = termios.tcgetattr(self._slave)
-        self.output = b""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "slurmopt", "top", *words], stdin=self._slave, stdout=self._slave,
-            stderr=self._slave, env={**os.environ, "TERM": "xterm-256color", **environment}, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )  # fmt: skip
-
-    def resize(self, rows: int, columns: int) -> None:
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def until(self, done: Callable[[], bool] | bytes) -> Session:
-        """Reads until the output has the bytes, or the condition holds."""
-        deadline = time.monotonic() + PATIENCE
-        holds = (lambda: done in self.output) if isinstance(done, bytes) else done
-        while not holds():
-            assert time.monotonic() < deadline, f"never {done!r}: {self.output[-3000:]!r}"
-            if select.select([self._master], [], [], 0.05)[0]:
-                self.output += os.read(self._master, 1 << 16)
-        return self
-
-    def press(self, keys: bytes) -> Session:
-        os.write(self._master, keys)
-        return self
-
-    def kill(self, number: int) -> Session:
-        os.kill(self._process.pid, number)
-        return self
-
-    def end(self) -> int:
-        """The exit status, once it has ended; its terminal must be as before."""
-        self.until(lambda: self._process.poll() is not None)
-        self.until(lambda: not select.select([self._master], [], [], 0)[0])
-        assert termios.tcgetattr(self._slave) == self.before
-        return self._process.returncode
-
-    def assert_left(self) -> None:
-        """The normal screen, the cursor, no mouse."""
-        for on, off in ((b"\x1b[?1049h", LEFT), (b"\x1b[?25l", b"\x1b[?25h"), (b"\x1b[?1003h", b"\x1b[?1003l")):
-            assert self.output.rfind(on) < self.output.rfind(off) or on not in self.output
-
-    def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        os.close(self._master)
-        os.close(self._slave)
+from top_session import ALTERNATE, LISTENS, Session
 
 
 @pytest.fixture
@@ -99,8 +34,9 @@ def top(runs: board_runs.Board) -> Iterator[Callable[..., Session]]:
         (lambda session: session.press(b"\x03"), 130),
         (lambda session: session.kill(signal.SIGTERM), 143),
         (lambda session: session.kill(signal.SIGINT), 130),
+        (lambda session: session.kill(signal.SIGHUP), 143),
     ],
-    ids=["q", "ctrl-c", "kill", "kill-int"],
+    ids=["q", "ctrl-c", "kill", "kill-int", "kill-hup"],
 )
 def test_it_leaves_the_terminal_as_it_was(
     top: Callable[..., Session], leave: Callable[[Session], object], status: int
@@ -111,7 +47,7 @@ def test_it_leaves_the_terminal_as_it_was(
     session.assert_left()
 
 
-@pytest.mark.parametrize(("leave", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("leave", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 143)])
 def test_also_before_textual_is_there(top: Callable[..., Session], leave: int, status: int) -> None:
     session = top().until(b"whisper-medium-de").kill(leave)
     assert session.end() == status
@@ -130,6 +66,22 @@ def test_a_log_and_a_resize(top: Callable[..., Session], runs: board_runs.Board)
     session.until(b"vit-l16")
     session.resize(24, 100)
     session.kill(signal.SIGWINCH).until(b"enter").press(b"l").until(b"epoch 7").press(b"q")
+    assert session.end() == 0
+    session.assert_left()
+
+
+def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(top: Callable[..., Session]) -> None:
+    session = top().until(LISTENS).until(b"finished").press(b"\x1a")
+    session.until(session.is_stopped).assert_left()
+    session.output = b""
+    session.kill(signal.SIGCONT).until(ALTERNATE).until(b"finished").press(b"q")
+    assert session.end() == 0
+
+
+def test_it_ends_after_a_sigcont_that_nobody_asked_for(top: Callable[..., Session]) -> None:
+    session = top().until(LISTENS).until(b"finished")
+    session.output = b""
+    session.kill(signal.SIGCONT).until(ALTERNATE).until(b"finished").press(b"q")
     assert session.end() == 0
     session.assert_left()
 

@@ -22,7 +22,9 @@ from slurmopt.job.worker.current_run import CurrentRun
 from slurmopt.run_folder.layout import RunFolder
 
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["pytest", "numpy", "torch.distributed.checkpoint", "slurmopt.checkpoint.checkpointer"])
+_SERVER.set_forkserver_preload(
+    ["pytest", "numpy", "torch._dynamo", "torch.distributed.checkpoint", "slurmopt.checkpoint.checkpointer"]
+)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from checkpoint.ranks import alone
+from json_answer import data_of
 from s3_server import BUCKET, S3Server, new_folder
 
 from slurmopt.checkpoint import Checkpointer
@@ -92,7 +93,7 @@ def test_list(run: Path, said: Callable[..., str]) -> None:
     assert "next to be restored" in lines[1]
     assert "loss=0.25" in lines[1]
     assert "11.5 MiB" in lines[4]
-    newest, *_, oldest = json.loads(said("list", "mine", "--json"))
+    newest, *_, oldest = data_of(said("list", "mine", "--json"))
     assert newest["tiers"]["shared"]["new_bytes"] < 1 << 20 < oldest["tiers"]["shared"]["new_bytes"]
     assert newest["references"] == [oldest["checkpoint"]]
     assert (newest["next"], oldest["next"], oldest["damaged"]) == (True, False, [])
@@ -101,7 +102,7 @@ def test_list(run: Path, said: Callable[..., str]) -> None:
 def test_list_tells_what_was_damaged_and_where_the_run_went_on(run: Path, said: Callable[..., str]) -> None:
     damage(run, 4)
     assert train(run, 3, attempt=1) == 3
-    shown = {entry["step"]: entry for entry in json.loads(said("list", "mine", "--json"))}
+    shown = {entry["step"]: entry for entry in data_of(said("list", "mine", "--json"))}
     assert (shown[3]["next"], shown[3]["restored"]) == (True, True)
     ((tier, reason),) = shown[4]["damaged"]
     assert tier == "shared"
@@ -135,13 +136,13 @@ def test_show(run: Path, said: Callable[..., str]) -> None:
     assert "step 3, saved" in text
     assert "of an earlier checkpoint" in text
     assert ["frozen", "float32", "3000000", "11.4", "MiB"] in [line.split() for line in text.splitlines()]
-    shown = json.loads(said("show", "mine", "--json"))
+    shown = data_of(said("show", "mine", "--json"))
     assert (shown["step"], shown["tensors"]["moving"]) == (4, {"dtype": "float32", "shape": [3000], "bytes": 12000})
     assert set(shown["objects"]) == {"frozen", "moving", "step"}
 
 
 def test_which_checkpoint_is_meant(run: Path, said: Callable[..., str]) -> None:
-    name = json.loads(said("show", "mine", "2", "--json"))["checkpoint"]
+    name = data_of(said("show", "mine", "2", "--json"))["checkpoint"]
     assert f"{name}\n" in said("show", "mine", name)
     assert f"{name}\n" in said("show", "mine", name.rpartition("/")[2])
     assert "mine/0001 has no checkpoint '9'; there are steps 4, 3, 2, 1" in said("show", "mine", "9", status=2)
@@ -190,7 +191,7 @@ def test_fetched_whole(run: Path, tmp_path: Path, said: Callable[..., str]) -> N
     said("fetch", "mine", "3", "--to", "copy")
     assert "is in" in said("fetch", "mine", "3", "--to", "copy")  # already
     (run / "checkpoints").rename(tmp_path / "gone")
-    (entry,) = json.loads(said("list", "copy", "--json"))
+    (entry,) = data_of(said("list", "copy", "--json"))
     assert (entry["step"], entry["references"], entry["metrics"]) == (3, [], {"loss": 1 / 3})
     said("verify", "copy")
     # And a run goes on from it.
@@ -207,7 +208,7 @@ def test_a_tensor_that_changed_in_part_is_fetched_in_its_own_order(run: Path, sa
             tensor[0] = step
             checkpointer.save(step, {"tensor": tensor}, force=True)
             assert checkpointer.wait()
-    assert len(json.loads(said("show", "mine", "--json"))["references"]) == 1
+    assert len(data_of(said("show", "mine", "--json"))["references"]) == 1
     said("fetch", "mine", "--to", "copy")
     said("export", "copy", "--format", "torch", "--to", "copy.pt")
     assert torch.equal(torch.load("copy.pt", weights_only=True)["tensor"], tensor)
@@ -383,7 +384,7 @@ def in_s3(
 
 
 def test_fetched_from_s3(run: Path, in_s3: dict[str, Any], said: Callable[..., str]) -> None:
-    newest = json.loads(said("list", "mine", "--json"))[0]
+    newest = data_of(said("list", "mine", "--json"))[0]
     assert (newest["step"], list(newest["tiers"])) == (6, ["shared", "s3"])
     assert "whole" not in said("verify", "mine", "6", "--tier", "s3")
     said("fetch", "mine", "6", "--from", "s3", "--to", "copy")
@@ -410,7 +411,7 @@ def test_without_credentials_the_other_tiers_are_shown(
     (line,) = [line for line in shown.err.splitlines() if not line.endswith(" …")]  # those come where it takes long
     assert line.startswith("slurmopt: s3: ")
     assert "credentials" in line
-    assert [list(entry["tiers"]) for entry in json.loads(shown.out)] == [["shared"]] * 6
+    assert [list(entry["tiers"]) for entry in data_of(shown.out)] == [["shared"]] * 6
 
 
 def test_completion(run: Path) -> None:
@@ -429,5 +430,5 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_run_without_checkpoints(run: Path, said: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     (run / "checkpoints").rename(run / "elsewhere")
     assert said("list", "mine") == ""
-    assert json.loads(said("list", "mine", "--json")) == []
+    assert data_of(said("list", "mine", "--json")) == []
     assert "mine/0001 has no complete checkpoint on shared" in said("verify", "mine", status=2)

@@ -14,6 +14,7 @@ import pytest
 import torch
 import xxhash
 from checkpoint.ranks import on_ranks
+from json_answer import data_of
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
@@ -22,7 +23,7 @@ from slurmopt.checkpoint.format import index, ledger
 from slurmopt.checkpoint.format.manifest import Manifest
 from slurmopt.checkpoint.restore import node_cache, node_window, optimizer_state
 from slurmopt.checkpoint.rng import rng_state
-from slurmopt.commands.checkpoint.main import main
+from slurmopt.cli import main
 from slurmopt.job.worker.current_run import CurrentRun
 from slurmopt.storage.folder import FolderStore
 
@@ -123,9 +124,9 @@ def test_a_damaged_description_is_found_and_the_checkpoint_before_is_taken(
     written = json.loads(path.read_bytes())
     files, offset, *_ = written["parts"][1]
     victim = folder / "checkpoints" / written["files"][files[0]][0]
-    assert main(["verify", str(folder / "checkpoints"), "2"]) == 0
+    assert main(["checkpoint", "verify", str(folder / "checkpoints"), "2"]) == 0
     flip(victim, offset + 7)
-    assert main(["verify", str(folder / "checkpoints"), "2"]) == 1
+    assert main(["checkpoint", "verify", str(folder / "checkpoints"), "2"]) == 1
     assert "damaged at byte" in capsys.readouterr().out
     outcomes = values(on_ranks(load, folder, None, 1, nodes=["a"] * 2, attempt=1))
     assert [(step, right) for step, right, *_ in outcomes] == [(1, True)] * 2
@@ -137,14 +138,14 @@ def test_what_is_described_can_be_shown_fetched_and_exported(
 ) -> None:
     values(on_ranks(save, folder, None, 1, 1, nodes=["a"] * 2))
     place = str(folder / "checkpoints")
-    assert main(["show", place, "1", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    assert main(["checkpoint", "show", place, "1", "--json"]) == 0
+    shown = data_of(capsys.readouterr().out)
     assert shown["tensors"]["model.a"]["bytes"] == ROWS * WIDTH * 4
     assert shown["objects"].keys() == {"model", "scale", "note", "rng/rank-00000", "rng/rank-00001"}
-    assert main(["fetch", place, "1", "--to", str(tmp_path / "copy")]) == 0
-    assert main(["verify", str(tmp_path / "copy"), "1"]) == 0
+    assert main(["checkpoint", "fetch", place, "1", "--to", str(tmp_path / "copy")]) == 0
+    assert main(["checkpoint", "verify", str(tmp_path / "copy"), "1"]) == 0
     file = tmp_path / "model.pt"
-    assert main(["export", place, "1", "--format", "torch", "--key", "model", "--to", str(file)]) == 0
+    assert main(["checkpoint", "export", place, "1", "--format", "torch", "--key", "model", "--to", str(file)]) == 0
     assert torch.equal(torch.load(file, weights_only=True)["b"], rows(1) + 1)
 
 

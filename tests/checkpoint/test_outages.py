@@ -31,6 +31,7 @@ from chaos_runs.checkpoints.ranks import Plan, Training, next_attempt, roots, st
 from s3_server import BUCKET, S3Server, new_folder  # noqa: E402
 
 NOBODY = 65534
+PACE = 0.03
 Mount = Callable[[str], Path]
 
 
@@ -137,7 +138,7 @@ def test_a_disk_in_trouble_fails_its_saves_and_the_training_goes_on(
     config = {"failures": 1000, "shared": {"every": 1}, "scratch": {"every": 1, "path": str(tmp_path / "scratch")}}
     config[tier]["path"] = str(disk)  # type: ignore[index]
     other = "scratch" if tier == "shared" else "shared"
-    plan = Plan(tmp_path / "runs" / "demo" / "one", 0, config, kib=512)
+    plan = Plan(tmp_path / "runs" / "demo" / "one", 0, config, kib=512, pace=PACE)
     training = started(plan)
     until(lambda: events_of(plan, "checkpoint", tier), training)
     begin(disk)
@@ -176,7 +177,7 @@ def test_a_folder_without_permission_is_told_and_the_other_tier_goes_on(
         "shared": {"every": 1, "path": str(public_folder / "denied")},
         "scratch": {"every": 1, "path": str(public_folder / "scratch")},
     }
-    plan = Plan(public_folder / "run" / "demo" / "one", 0, config, kib=64, user=NOBODY)
+    plan = Plan(public_folder / "run" / "demo" / "one", 0, config, kib=64, user=NOBODY, pace=PACE)
     training = started(plan)
     until(lambda: len(events_of(plan, "checkpoint", "scratch")) > 5, training)
     training.kill()
@@ -188,7 +189,7 @@ def test_a_folder_without_permission_is_told_and_the_other_tier_goes_on(
 
 def test_failures_in_a_row_stop_all_ranks_with_one_line(tmp_path: Path, started: Callable[[Plan], Training]) -> None:
     config = {"failures": 3, "shared": {"every": 1, "path": str(tmp_path / "file")}}
-    plan = Plan(tmp_path / "run", 0, config, kib=64)
+    plan = Plan(tmp_path / "run", 0, config, kib=64, pace=PACE)
     training = started(plan)
     until(lambda: events_of(plan, "checkpoint", "shared"), training)
     (tmp_path / "file").rename(tmp_path / "moved")
@@ -256,7 +257,7 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
         assert max(each["step"] for each in standing(run / "checkpoints")) == 4 * attempt + 4
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
     pytest.importorskip("boto3")
     found = S3Server.start(new_folder())
@@ -271,7 +272,7 @@ def s3_plan(folder: Path, endpoint: str, environment: dict[str, str], **more: An
         "deadline": "4s",
         "failures": 1000,
     }
-    return Plan(folder, 0, config, kib=64, environment=environment, **more)
+    return Plan(folder, 0, config, kib=64, environment=environment, pace=PACE, **more)
 
 
 def test_s3_that_is_gone_is_told_and_uploads_resume_when_it_is_back(

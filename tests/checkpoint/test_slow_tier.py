@@ -64,7 +64,7 @@ class Training:
             self.step += 1
             self.state["w"].fill_(self.step)
             self.saving.save(self.step, self.state)
-            time.sleep(0.002)
+            time.sleep(0.01)
 
     def is_so(self, holds: Callable[[], bool]) -> bool:
         said = [self.run.rank.rank == 0 and holds()]

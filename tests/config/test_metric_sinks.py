@@ -15,7 +15,7 @@ from slurmopt.config.resources import Resources
 from slurmopt.config.schema import Settings
 from slurmopt.config.task import Task
 from slurmopt.errors import ConfigError
-from slurmopt.launching.cloudwatch_price import price_line
+from slurmopt.launching.remarks.cloudwatch_price import price_line
 from slurmopt.run_folder.series.export_names import cloudwatch_names
 from slurmopt.slurm.script.step import task_arguments
 

@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from json_answer import data_of
+
 from slurmopt.commands import COMMANDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -74,7 +76,7 @@ class Page:
 
     def result(self, command: str, *more: str) -> Any:
         """What the run of a launch on this machine returned; `result.json` as a whole."""
-        folder = json.loads(self.ends_well(command, "--json", *more))["run"]
+        folder = data_of(self.ends_well(command, "--json", *more))["run"]
         return json.loads((Path(folder) / "result.json").read_text())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -44,36 +45,67 @@ def typed_in(page: Path) -> list[str]:
     return ["\n".join(lines) for lines in commands]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [DESK, PHONE])
-def test_a_copied_console_block_is_its_commands(site: Path, chromium: Browser, width: int) -> None:
-    seen = 0
-    for page in pages(site):
-        chromium.show(width)
-        chromium.open(page)
-        chromium.value("new Promise(done => setTimeout(done, 100))")
-        assert chromium.value(COPIED) == typed_in(page), page
-        seen += len(typed_in(page))
-    assert seen > 60
+@dataclass
+class Seen:
+    """A page as the browser shows it at one width."""
+
+    page: Path
+    width: int
+    full_width: int
+    too_wide: list[str]
+    broken_keys: list[str]
+    copied: list[str]
+    foreign: list[str]
+
+
+@pytest.fixture(scope="module")
+def seen(site: Path, chromium: Browser) -> list[Seen]:
+    """Every page, loaded on a desk and on a phone; on a tablet it is what the desk's window becomes when narrowed."""
+    return [
+        each for page in pages(site) for each in (*loaded(chromium, page, DESK, TABLET), *loaded(chromium, page, PHONE))
+    ]
+
+
+def loaded(chromium: Browser, page: Path, *widths: int) -> list[Seen]:
+    """The page, loaded at the first of the widths."""
+    chromium.show(widths[0])
+    chromium.open(page)
+    chromium.value("new Promise(done => setTimeout(done, 100))")
+    return [look(chromium, page, width) for width in widths]
+
+
+def look(chromium: Browser, page: Path, width: int) -> Seen:
+    chromium.show(width)
+    shown = (chromium.value(each) for each in ("document.documentElement.scrollWidth", TOO_WIDE, BROKEN_KEYS, COPIED))
+    foreign = [url for url in chromium.requests() if not url.startswith(("file:", "data:"))]
+    return Seen(page, width, *shown, foreign)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [DESK, TABLET, PHONE])
-def test_no_page_is_clipped_and_no_key_is_broken(site: Path, chromium: Browser, width: int) -> None:
-    for page in pages(site):
-        chromium.show(width)
-        chromium.open(page)
-        assert chromium.value("document.documentElement.scrollWidth") <= width, page
-        assert chromium.value(TOO_WIDE) == [], page
-        if width != PHONE:
-            assert chromium.value(BROKEN_KEYS) == [], page
+def test_a_copied_console_block_is_its_commands(seen: list[Seen], width: int) -> None:
+    commands = 0
+    for each in seen:
+        if each.width == width:
+            assert each.copied == typed_in(each.page), each.page
+            commands += len(each.copied)
+    assert commands > 60
 
 
 @pytest.mark.slow
-def test_no_page_asks_another_host_for_anything(site: Path, chromium: Browser) -> None:
-    for page in pages(site):
-        chromium.open(page)
-        assert [url for url in chromium.requests() if not url.startswith(("file:", "data:"))] == [], page
+@pytest.mark.parametrize("width", [DESK, TABLET, PHONE])
+def test_no_page_is_clipped_and_no_key_is_broken(seen: list[Seen], width: int) -> None:
+    for each in seen:
+        if each.width == width:
+            assert each.full_width <= width, each.page
+            assert each.too_wide == [], each.page
+            if width != PHONE:
+                assert each.broken_keys == [], each.page
+
+
+@pytest.mark.slow
+def test_no_page_asks_another_host_for_anything(seen: list[Seen]) -> None:
+    assert [(each.page, each.foreign) for each in seen if each.foreign] == []
 
 
 @pytest.mark.parametrize("dark", [False, True])

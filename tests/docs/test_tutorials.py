@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from docs.pages import Page, is_launch, parses
+from json_answer import data_of
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
 PAGES = ["index", "from-laptop", "first-two-nodes", "from-submitit", "from-wandb", "faq", "ten-tasks"]
@@ -143,7 +144,7 @@ def test_the_sweep_of_wandb_is_a_search_here(page: Page) -> None:
     page.paste()
     launch = next(command for command in page.typed() if command.startswith("slurmopt launch"))
     page.ends_well(f"{launch} sweep.trials=6 sweep.workers=2", "--local", "--wait")
-    results = json.loads(page.ends_well("slurmopt results --json"))
+    results = data_of(page.ends_well("slurmopt results --json"))
     assert results["states"] == {"finished": 6}
     assert (results["metric"], results["direction"]) == ("val_loss", "minimize")
     rows = {row["point"]: row["values"] for row in results["rows"]}

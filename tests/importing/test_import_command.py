@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 from slurmopt.config.composition.compose import compose
@@ -38,7 +39,7 @@ def take(capsys: pytest.CaptureFixture[str], body: str, first: str = "#!/bin/bas
     status = main(["import", "job.sbatch", "--name", "mine", "--json"])
     shown = capsys.readouterr()
     assert status == 0, shown.err
-    answer: dict[str, Any] = json.loads(shown.out)
+    answer: dict[str, Any] = data_of(shown.out)
     assert {name: Path(name).read_text() for name in answer["files"]} == answer["files"]
     return answer
 
@@ -220,6 +221,27 @@ def test_lines_of_a_file_become_points(folder: Path, capsys: pytest.CaptureFixtu
     assert points_of(count=3)[0] == ["python", "t.py", "--lr 1e-3 --tag a"]
     take(capsys, '#SBATCH --array=1-3\npython t.py $(awk "NR==$SLURM_ARRAY_TASK_ID" params.txt)\n')
     assert composed().task.command[:1] == ["bash"]  # kept: the words of a line are only known to a shell
+
+
+def test_a_seed_of_the_task_is_a_key_by_its_name_and_part_of_a_file_name(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = "export SEED=$((SLURM_ARRAY_TASK_ID+10))\n"
+    take(capsys, f"#SBATCH --array=1-2\n{body}python t.py out/${{SEED}}_$SLURM_ARRAY_TASK_ID.json\n")
+    assert points_of(count=2) == [["python", "t.py", "out/11_1.json"], ["python", "t.py", "out/12_2.json"]]
+    assert [value["SEED"] for value in points_of("environment.variables", 2)] == [11, 12]
+    assert "seed: 11" in (folder / "conf/experiment/mine.yaml").read_text()
+
+
+def test_a_secret_in_a_script_that_is_kept_is_told_and_its_copy_is_private(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = take(capsys, "export WANDB_API_KEY=0123secret\npython x.py | tee log\n")
+    script = "conf/experiment/mine.sh"
+    (warning,) = answer["warnings"]
+    assert warning == f"{script} has a secret in line 2: take it out there, and export it where you launch"
+    assert (folder / script).stat().st_mode & 0o077 == 0
+    assert (folder / "conf/experiment/mine.yaml").stat().st_mode & 0o400
 
 
 def test_a_program_that_reads_the_task_itself_gets_its_number(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

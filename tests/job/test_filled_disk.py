@@ -61,7 +61,7 @@ TASKS = {
 
 @pytest.mark.parametrize(("ranks", "then"), TASKS.values(), ids=TASKS)
 def test_a_run_folder_that_the_task_has_filled_is_told(small: Runner, ranks: int, then: str) -> None:
-    small.module("train", f"{FILL}def main(config):\n    fill(os.environ['SLURMOPT_RUN_FOLDER'])\n    {then}\n")
+    small.lone_function("train", f"{FILL}def main(config):\n    fill(os.environ['SLURMOPT_RUN_FOLDER'])\n    {then}\n")
     assert small.run(ranks, "--function", "train.main") == 69, small.story
     assert f"{NO_SPACE}: cannot write into {small.folder.logs}" in small.story
     assert "killed from outside" not in small.story
@@ -70,7 +70,7 @@ def test_a_run_folder_that_the_task_has_filled_is_told(small: Runner, ranks: int
 
 
 def test_a_rank_that_was_killed_where_there_is_room_was_killed(runner: Runner) -> None:
-    runner.module("train", "import os, signal\ndef main(config):\n    os.kill(os.getpid(), signal.SIGKILL)\n")
+    runner.lone_function("train", "import os, signal\ndef main(config):\n    os.kill(os.getpid(), signal.SIGKILL)\n")
     assert runner.run(1, "--function", "train.main") == 137
     assert "killed by SIGKILL" in runner.story
 

@@ -143,7 +143,7 @@ def test_modules_of_launch_imports_register_their_resolvers(runner: Runner) -> N
 
 @pytest.mark.parametrize("how", ["raise Requeue('saved')", "raise SystemExit(75)"])
 def test_requeue(runner: Runner, how: str) -> None:
-    runner.module("again", f"from slurmopt import Requeue\ndef train(config):\n    {how}\n")
+    runner.lone_function("again", f"from slurmopt import Requeue\ndef train(config):\n    {how}\n")
     assert runner.run(2, "--function", "again.train") == 75
     assert runner.result()["outcome"] == "requeue"
 
@@ -191,7 +191,7 @@ def train(config):
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_signal_asks_every_rank_to_stop(runner: Runner, number: signal.Signals) -> None:
-    runner.module("waiting", WAITING)
+    runner.lone_function("waiting", WAITING)
     process = runner.start(2, "--function", "waiting.train")
     for rank in (0, 1):
         runner.wait_for_log(rank, "helper")
@@ -200,7 +200,7 @@ def test_a_signal_asks_every_rank_to_stop(runner: Runner, number: signal.Signals
 
 
 def test_usr1_to_every_process_of_the_step_leaves_the_helpers_alive(runner: Runner) -> None:
-    runner.module("waiting", WAITING)
+    runner.lone_function("waiting", WAITING)
     process = runner.start(1, "--function", "waiting.train")
     runner.wait_for_log(0, "helper")
     helper = int(runner.log(0).split("helper ")[1].split()[0])
@@ -210,7 +210,9 @@ def test_usr1_to_every_process_of_the_step_leaves_the_helpers_alive(runner: Runn
 
 
 def test_a_stop_request_older_than_the_rank_is_seen(runner: Runner) -> None:
-    runner.module("early", "from slurmopt import stop_requested\ndef train(config):\n    print(stop_requested())\n")
+    runner.lone_function(
+        "early", "from slurmopt import stop_requested\ndef train(config):\n    print(stop_requested())\n"
+    )
     runner.make_folders()
     runner.folder.stop_request(0).touch()
     process = runner.start(1, "--function", "early.train")
@@ -219,7 +221,7 @@ def test_a_stop_request_older_than_the_rank_is_seen(runner: Runner) -> None:
 
 
 def test_the_trainings_own_usr1_handler_runs_too(runner: Runner) -> None:
-    runner.module(
+    runner.lone_function(
         "own",
         "import signal, time\nfrom slurmopt import stop_requested\ngot = []\n"
         "def train(config):\n"
@@ -237,7 +239,7 @@ def test_the_trainings_own_usr1_handler_runs_too(runner: Runner) -> None:
 
 def test_terms_in_a_burst_leave_the_time_to_save(runner: Runner) -> None:
     """Slurm ends a job by TERM, CONT and TERM, and gives it KillWait then."""
-    runner.module(
+    runner.lone_function(
         "saving",
         "import time\nfrom slurmopt import Requeue, stop_requested\n"
         "def train(config):\n"
@@ -255,7 +257,7 @@ def test_terms_in_a_burst_leave_the_time_to_save(runner: Runner) -> None:
 
 
 def test_without_the_spawn_its_ranks_and_their_children_end(runner: Runner) -> None:
-    runner.module("waiting", WAITING)
+    runner.lone_function("waiting", WAITING)
     process = runner.start(1, "--heartbeat", "0.2", "--function", "waiting.train")
     runner.wait_for_log(0, "helper")
     helper = int(runner.log(0).split("helper ")[1].split()[0])

@@ -286,7 +286,7 @@ def test_a_place_that_may_not_be_looked_at_is_no_silent_death(tmp_path: Path) ->
     program = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r})\n"
         "import os; os.setgid(65534); os.setuid(65534)\n"
-        "from slurmopt.job.health.finding import Budget, bounded\n"
+        "from slurmopt.job.health.bounded import Budget, bounded\n"
         "from slurmopt.job.health.node import mounted\n"
         f"print(bounded('the place', Budget(30), lambda: mounted({word}, 'checkpoint.shared.path')))\n"
         f"print(bounded('the place', Budget(30), lambda: os.listdir({word})))\n"
@@ -313,7 +313,7 @@ def test_a_wrong_clock_is_told(nodes: Nodes, tmp_path: Path, off: int, said: str
 
 def test_a_file_system_that_never_answers_fails_within_the_time(runner: Runner) -> None:
     """Simulated: an `os.statvfs` that does not return, as on a dead network file system."""
-    from slurmopt.job.health.finding import Budget, bounded
+    from slurmopt.job.health.bounded import Budget, bounded
 
     forever = threading.Event()
     finding = bounded("/dead", Budget(0.2), lambda: forever.wait() and None)

@@ -213,3 +213,27 @@ def test_what_a_training_or_a_commands_python_does_shows_as_its_phase(runner: Ru
     assert runner.finish(process) == 0
     with pytest.raises(JobError, match="another name, such as 'evaluation'"), slurmopt.phase("ended"):
         pass
+
+
+def test_rank_0_keeps_a_thinned_history_of_its_metrics(live: HeartbeatWriter, path: Path) -> None:
+    for step in range(1, 1001):
+        live.report(step, 1000, {"loss": 1.0 / step, **{f"m{number}": 1.0 for number in range(step // 500 * 20)}})
+    live.end(finished())
+    history = read(path).history
+    assert 32 <= len(history["loss"]) <= 64
+    assert history["loss"][0] == 1.0
+    assert history["loss"] == sorted(history["loss"], reverse=True)
+    assert history["loss"][-1] < 0.0011
+    assert len(history) == 6
+    assert path.stat().st_size < 8000
+
+
+def test_other_ranks_keep_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROGRESS, "")
+    facts = facts_from({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})
+    rank = HeartbeatWriter(path, facts, EVERY, lambda: None)
+    rank.start()
+    rank.report(1, None, {"loss": 1.0})
+    rank.end(finished())
+    rank.close()
+    assert (read(path).metrics, read(path).history) == ({"loss": 1.0}, {})

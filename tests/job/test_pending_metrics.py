@@ -83,6 +83,11 @@ def test_a_number_is_there_once_the_gpu_has_it(gpu: Gpu) -> None:
     assert numbers.come() == {}
 
 
+def test_a_loss_that_requires_its_gradient_is_a_number_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    assert PendingMetrics().take({"loss": torch.tensor([0.5], requires_grad=True)}) == {"loss": 0.5}
+    assert not recwarn.list
+
+
 def test_a_gpu_that_is_always_steps_behind_shows_its_numbers_all_the_same(gpu: Gpu) -> None:
     numbers, shown = PendingMetrics(), []
     for step in range(2000):

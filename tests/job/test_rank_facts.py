@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from slurmopt.job.facts.rank_facts import (
     is_tracked_by_cgroup,
     launched_facts,
     one_per_node,
+    slurm_job,
     tasks_per_node,
     torchrun_exports,
     visible_gpus,
@@ -154,3 +157,13 @@ def test_below_torchrun_a_large_world_is_one_of_many_ranks(
 )
 def test_visible_gpus(environ: dict[str, str], count: int) -> None:
     assert visible_gpus(environ) == count
+
+
+def test_the_array_task_is_slurms_also_where_a_point_has_a_number_of_its_own() -> None:
+    """scancel of that number would reach the job of another point."""
+    code = "import os; from slurmopt.job.facts.rank_facts import slurm_job, started_with\n"
+    code += "os.environ['SLURM_ARRAY_TASK_ID'] = '3'; print(slurm_job(started_with()))"
+    environment = {**os.environ, "SLURM_ARRAY_JOB_ID": "29", "SLURM_ARRAY_TASK_ID": "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "29_2\n"
+    assert slurm_job({"SLURM_JOB_ID": "7"}) == "7"

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from private_cluster import PrivateCluster, clean_environment, require_slurm, unprivileged_user, wait_until
 
 TRAIN = '''
-"""A training of three steps over gloo, one that stops when it is told to, and one that fails."""
+"""A training of three steps over gloo, one without torch, one that stops when it is told to, and one that fails."""
 import time
 
 import slurmopt
@@ -36,6 +37,12 @@ def main(config):
     return {"world": int(total), "lr": config.get("lr")}
 
 
+def plain(config):
+    for step in range(3):
+        slurmopt.progress(step + 1, total=3, loss=1.0 / (step + 1))
+    print(f"rank {slurmopt.rank_facts().rank} of {slurmopt.rank_facts().world_size}")
+
+
 def saves_whenever_told(config):
     while not slurmopt.stop_requested():
         slurmopt.progress(1)
@@ -43,7 +50,7 @@ def saves_whenever_told(config):
     raise slurmopt.Requeue("saved")
 
 
-saves_whenever_told.makes_process_group = True
+plain.makes_process_group = saves_whenever_told.makes_process_group = True
 
 
 def broken(config):
@@ -84,21 +91,27 @@ class Project:
 
     def submit(self, *words: str, **options: Any) -> dict[str, Any]:
         """Launches and returns what launch.json said."""
-        answer: dict[str, Any] = json.loads(self.launch(*words, "launch.json=true", **options).stdout)
+        answer: dict[str, Any] = data_of(self.launch(*words, "launch.json=true", **options).stdout)
         return answer
 
     def status(self, run: str) -> dict[str, Any]:
-        (status,) = json.loads(self.slurmopt("status", run, "--json").stdout)
+        (status,) = data_of(self.slurmopt("status", run, "--json").stdout)
         assert isinstance(status, dict)
         return status
 
     def wait_for(self, answer: dict[str, Any], *states: str, timeout: float = 90) -> dict[str, Any]:
-        """The run's status once it is in one of `states`."""
-
-        seen: dict[str, Any] = {}
+        """The run's status once it is in one of `states`; it is asked for again once a line was noted, or a second
+        later."""
+        journal, seen = Path(answer["run"]) / "events.jsonl", dict[str, Any]()
+        read, again = -1, 0.0
 
         def reached() -> bool:
+            nonlocal read, again
+            size = journal.stat().st_size if journal.exists() else 0
+            if size == read and time.monotonic() < again:
+                return False
             seen.update(self.status(answer["run"]))
+            read, again = size, time.monotonic() + 1
             return seen["state"] in states
 
         wait_until(reached, timeout, f"{answer['run']} is {' or '.join(states)}", lambda: seen)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from json_answer import data_of
 from private_cluster import wait_until
 
 TRAIN = """
@@ -60,13 +61,13 @@ class LocalSweep:
     def __init__(self, *words: str, **options: Any) -> None:
         done = slurmopt("launch", "-m", *LOCAL, "launch.json=true", *words, **options)
         assert done.returncode == 0, done.stderr
-        self.launched = json.loads(done.stdout)
+        self.launched = data_of(done.stdout)
         self.path = Path(self.launched["run"])
         self.spans = Path("spans").absolute()
 
     def states(self, points: str = "") -> dict[str, int]:
         done = slurmopt("status", f"{self.path}{points}", "--json")
-        (status,) = json.loads(done.stdout)
+        (status,) = data_of(done.stdout)
         return dict(status["states"])
 
     def wait(self, timeout: float = 40, **states: int) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from private_cluster import wait_until
 
 TASK = ("task.command=[sleep, 60]", "resources.time=5m", "launch.check=false", "launch.json=true")
@@ -75,7 +76,7 @@ def test_an_answer_that_is_lost_is_looked_up_and_not_tried_again(project: Any) -
     out, err = launch.communicate(timeout=120)
     assert launch.returncode == 0, err
     (job,) = jobs_of(project)
-    assert json.loads(out)["job_ids"] == [job]
+    assert data_of(out)["job_ids"] == [job]
     assert "waiting for Slurm to take the job" in err
 
 
@@ -97,7 +98,7 @@ def test_a_launcher_that_is_killed_can_be_repeated(project: Any, moment: str) ->
         if moment == "submitting":
             project.cluster.resume_controller()
     wait_until(lambda: len(jobs_of(project)) == 1, 60, "the killed launcher's sbatch got through")
-    answer = json.loads(project.launch(*TASK, *words, timeout=180).stdout)
+    answer = data_of(project.launch(*TASK, *words, timeout=180).stdout)
     assert answer["job_ids"] == jobs_of(project)
 
 
@@ -135,7 +136,7 @@ def test_a_launch_that_is_repeated_while_the_killed_ones_sbatch_lives_waits_for_
     (project.path / "go").touch()
     out, err = again.communicate(timeout=60)
     assert again.returncode == 0, err
-    assert json.loads(out)["job_ids"] == jobs_of(project)
+    assert data_of(out)["job_ids"] == jobs_of(project)
 
 
 def test_two_launches_of_one_id_at_once_submit_one_job(project: Any) -> None:
@@ -156,11 +157,11 @@ def test_a_launch_that_another_of_its_id_has_overtaken_submits_nothing(project: 
     stop = ["strace", "-f", "-qq", "-o", str(seen), *of_held(run / ".submission"), "-e", "trace=openat"]
     first = begin(project, *words, before=[*stop, "-e", "inject=openat:signal=SIGSTOP:when=1"])
     wait_until(lambda: seen.exists() and "stopped by SIGSTOP" in seen.read_text(), 60, "it stops")
-    answer = json.loads(project.launch(*TASK, *words).stdout)
+    answer = data_of(project.launch(*TASK, *words).stdout)
     subprocess.run(["pkill", "-CONT", "--parent", str(first.pid)], check=True)
     out, err = first.communicate(timeout=60)
     assert first.returncode == 0, err
-    assert json.loads(out) == answer
+    assert data_of(out) == answer
     assert answer["job_ids"] == jobs_of(project)
     assert events(project, "overtaken").count("submitting") == 1
 
@@ -203,7 +204,7 @@ def submitted(project: Any, run: Path) -> set[str]:
 
 def states(project: Any, sweep: Path) -> dict[str, int]:
     shutil.rmtree(project.path / "cache", ignore_errors=True)  # what squeue says now
-    (told,) = json.loads(project.slurmopt("status", str(sweep), "--json").stdout)
+    (told,) = data_of(project.slurmopt("status", str(sweep), "--json").stdout)
     found: dict[str, int] = told["states"]
     return found
 
@@ -419,7 +420,7 @@ def test_a_lost_answer_is_looked_up_where_squeue_lists_nothing(project: Any) -> 
     words = ("launch.name=mute", "launch.id=one", "resources.partition=down")
     begin(project, *words, **wrapped(project, "sbatch", KILLED_AFTER_SBATCH)).communicate(timeout=60)
     mute = wrapped(project, "squeue", "exit 0")
-    answer = json.loads(project.launch(*TASK, *words, **mute).stdout)
+    answer = data_of(project.launch(*TASK, *words, **mute).stdout)
     assert answer["job_ids"] == jobs_of(project)
 
 

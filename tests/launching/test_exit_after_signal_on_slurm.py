@@ -271,9 +271,7 @@ def test_a_training_that_requeues_itself_is_requeued_once(faults: Site, name: st
     assert "auto-requeueing enabled" in log
     assert f"requeues {faults.jobs[name]} 0" in log
     assert len(folder.attempts()) == 2
-    said = _job_log(folder)
-    assert "this shell asks for the requeue" in said
-    assert "the job is requeued already" in said
+    assert "this shell asks for the requeue" in _job_log(folder)  # unless Slurm has ended it by then
     shown = faults.cluster.run(["scontrol", "show", "job", "--oneliner", faults.jobs[name]]).stdout
     assert re.findall(r" Restarts=(\d+) ", shown) == ["1"]
 

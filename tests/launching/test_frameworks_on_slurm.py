@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 from launching.conftest import Project
 from private_cluster import PrivateCluster, new_folder, unprivileged_user, wait_until
 
@@ -80,7 +81,7 @@ class Strangers:
         checkpoints = f"task.checkpoints=out-{name}/step-*"
         all_words = [f"task.command={json.dumps(command)}", checkpoints, *words, *COMMON, f"launch.name={name}"]
         done = self.project.launch(*all_words, "launch.json=true")
-        answer = json.loads(done.stdout)
+        answer = data_of(done.stdout)
         self.said[name] = done.stderr
         self.jobs[name], self.folders[name] = answer["job_ids"][0], RunFolder(Path(answer["run"]))
 

@@ -129,3 +129,14 @@ def test_a_conda_environment_and_a_gpu_for_each_task(project: Project, home: Pat
     assert plain["rank-0.json"][2]["CONDA_DEFAULT_ENV"] == "lab"
     assert ours == plain
     assert "+experiment=evaluate-model" in said
+
+
+def test_points_of_a_kept_array_are_known_by_slurms_numbers_and_see_their_own(project: Project) -> None:
+    script = '#!/bin/bash\n#SBATCH --array=3-4 --time=5\nif true; then echo "$SLURM_ARRAY_TASK_ID" >> seen; fi\n'
+    (project.path / "job.sbatch").write_text(script)
+    project.slurmopt("import", "job.sbatch", "--name", "kept")
+    sweep = project.slurmopt("launch", "-m", "+experiment=kept", "health.reach=false", "launch.wait=true").stdout
+    assert "2 finished" in sweep
+    assert sorted((project.path / "seen").read_text().split()) == ["3", "4"]
+    jobs = [project.status(f"kept/{number}")["job"] for number in range(2)]
+    assert [job.partition("_")[2] for job in jobs] == ["0", "1"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 from launching.conftest import Project
 
 from slurmopt.run_folder.layout import RunFolder
@@ -14,7 +14,7 @@ from slurmopt.run_folder.layout import RunFolder
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
 def test_it_runs_at_once_with_a_rank_for_each_gpu(project: Project) -> None:
-    answer = json.loads(project.slurmopt("init", "new", "--json").stdout)
+    answer = data_of(project.slurmopt("init", "new", "--json").stdout)
     assert (answer["found"]["partition"], answer["found"]["gpus_per_node"]) == ("main", 8)
     assert answer["next"] == "cd new && slurmopt launch +experiment=train"
     here = Project(project.cluster, project.path / "new", project.user)

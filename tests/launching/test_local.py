@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -14,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from private_cluster import clean_environment, unprivileged_user, wait_until
 
+from slurmopt import cli
 from slurmopt.run_folder import events
 
 LOCAL = ("launch.backend=local",)
@@ -64,11 +68,14 @@ def start(*words: str) -> Path:
     """A run that is not waited for."""
     done = launch(*words, "launch.wait=false", "launch.json=true")
     assert done.returncode == 0, done.stderr
-    return Path(json.loads(done.stdout)["run"])
+    return Path(data_of(done.stdout)["run"])
 
 
 def state(run: Path) -> str:
-    (status,) = json.loads(slurmopt("status", str(run), "--json").stdout)
+    """As `slurmopt status` has it; in this process, because it is polled."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        cli.main(["status", str(run), "--json"])
+    (status,) = data_of(out.getvalue())
     return str(status["state"])
 
 
@@ -90,7 +97,7 @@ def test_what_is_escaped_in_a_config_is_text_in_the_function_also_after_a_retry(
     text = r"word='a ${lr} \${lr} ${oc.env:BRACES}'"
     (folder / "train.py").write_text("def main(config):\n    return config.word\nmain.makes_process_group = True\n")
     words = ["task._target_=train.main", "+lr=0.1", f"+{text}", "launch.json=true"]
-    run = Path(json.loads(launch(*words, env={**os.environ, "BRACES": "${lr}"}).stdout)["run"])
+    run = Path(data_of(launch(*words, env={**os.environ, "BRACES": "${lr}"}).stdout)["run"])
     assert json.loads((run / "result.json").read_text())["result"] == "a 0.1 ${lr} ${lr}"
     again = slurmopt("retry", str(run), "--again", env={**os.environ, "BRACES": "again"})
     assert again.returncode == 0, again.stderr
@@ -107,7 +114,7 @@ def test_json_is_all_that_standard_output_gets_and_the_launch_waits(folder: Path
         "launch.json=true",
         env={**os.environ, "WORD": "x"},
     )
-    run = Path(json.loads(done.stdout)["run"])
+    run = Path(data_of(done.stdout)["run"])
     assert done.returncode == 0, done.stderr
     assert json.loads((run / "result.json").read_text())["result"] == {"lr": 0.5, "word": "x"}
     assert "${oc.env:WORD}" in (run / "config.yaml").read_text()
@@ -256,7 +263,7 @@ def test_a_snapshot_by_git_needs_a_repository(folder: Path) -> None:
 def test_what_fails_before_the_training_is_told(folder: Path, words: list[str], error: str) -> None:
     run = start("task.command=[true]", *words)
     wait_until(lambda: state(run) == "failed", 60, "it ends", lambda: state(run))
-    (status,) = json.loads(slurmopt("status", str(run), "--json").stdout)
+    (status,) = data_of(slurmopt("status", str(run), "--json").stdout)
     assert error in status["error"]
     assert "the end of" in slurmopt("logs", str(run), "--errors").stdout
     assert not list(run.glob("logs/attempt-0/rank-*"))
@@ -275,7 +282,7 @@ def test_json_stays_alone_whatever_the_users_modules_print(folder: Path) -> None
     (folder / "noisy.py").write_text("print('NOISE')\n")
     words = ("task.command=[true]", "launch.imports=[noisy]", "launch.json=true")
     for more in (["launch.wait=false"], ["launch.dry_run=true"]):
-        answer = json.loads(launch(*words, *more).stdout)
+        answer = data_of(launch(*words, *more).stdout)
         assert answer["backend"] == "local"
     assert answer["script"].startswith("#!/bin/bash\n")
 
@@ -298,7 +305,7 @@ def test_what_ignores_the_signal_ends_at_the_time_limit(folder: Path) -> None:
     assert done.returncode == 1
     (run,) = (folder / "runs" / "run").iterdir()
     assert state(run) == "killed"
-    assert processes_of(run) == []
+    wait_until(lambda: processes_of(run) == [], 30, "its processes are gone")  # the report is written last
 
 
 @pytest.mark.slow
@@ -472,7 +479,7 @@ def test_launching_never_imports_what_only_the_job_needs(folder: Path) -> None:
 def test_a_run_that_only_asks_to_be_started_again_ends(folder: Path) -> None:
     run = start("task.command=[bash, -c, 'exit 75']")
     wait_until(lambda: state(run) == "failed", 60, "it ends", lambda: state(run))
-    (status,) = json.loads(slurmopt("status", str(run), "--json").stdout)
+    (status,) = data_of(slurmopt("status", str(run), "--json").stdout)
     assert status["attempts"] == 2
     assert "no progress" in status["reason"]
 
@@ -496,7 +503,7 @@ def test_inside_an_allocation_the_run_is_not_the_allocation(folder: Path) -> Non
 @pytest.mark.slow
 def test_a_run_whose_folder_was_away_at_its_next_attempt_is_brought_back_by_a_retry(folder: Path) -> None:
     run = start("task._target_=train.until_told")
-    wait_until(lambda: json.loads(slurmopt("status", str(run), "--json").stdout)[0]["step"], 60, "the first step")
+    wait_until(lambda: data_of(slurmopt("status", str(run), "--json").stdout)[0]["step"], 60, "the first step")
     shells, aside = children_of_runner(run), run.with_name("aside")
     run.rename(aside)
     shutil.copytree(aside, run, symlinks=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 from local_sweep import LOCAL, TRAIN, LocalSweep, end_what_is_left, slurmopt, usable_cpus
 from private_cluster import wait_until
 
@@ -36,13 +36,13 @@ def test_a_single_point_and_then_the_whole_sweep_are_cancelled() -> None:
     sweep = LocalSweep("+lr=range(5)", "+until=never")
     sweep.wait_for_starts(1)
     done = slurmopt("cancel", f"{sweep.path}/0", "--json")
-    assert json.loads(done.stdout)["gone"], done
+    assert data_of(done.stdout)["gone"], done
     done = slurmopt("cancel", f"{sweep.path}/4", "--json")
-    assert json.loads(done.stdout)["gone"], done
+    assert data_of(done.stdout)["gone"], done
     assert sweep.states()["cancelled"] == 2
     sweep.wait_for_starts(2)
     done = slurmopt("cancel", str(sweep.path), "--json")
-    assert json.loads(done.stdout)["gone"], done
+    assert data_of(done.stdout)["gone"], done
     assert sweep.states() == {"cancelled": 5}
     wait_until(lambda: not sweep.processes(), 10, "all processes have ended", sweep.processes)
     assert "4-0" not in sweep.began()
@@ -121,7 +121,7 @@ def test_a_cancel_after_the_runner_was_killed_ends_what_it_has_started() -> None
     sweep.wait_for_starts(1)
     kill_runner(sweep)
     done = slurmopt("cancel", str(sweep.path), "--json")
-    assert json.loads(done.stdout)["gone"], done
+    assert data_of(done.stdout)["gone"], done
     assert sweep.states() == {"cancelled": 3}
     wait_until(lambda: not sweep.processes(), 10, "all processes have ended", sweep.processes)
 
@@ -129,7 +129,7 @@ def test_a_cancel_after_the_runner_was_killed_ends_what_it_has_started() -> None
 def test_a_launch_that_was_killed_is_repeated_and_submits_nothing_twice() -> None:
     words = ("+lr=range(2)", "launch.id=same")
     launch = subprocess.Popen([sys.executable, "-m", "slurmopt", "launch", "-m", *LOCAL, "launch.json=true", *words])
-    journal = Path("runs/main/same/events.jsonl")
+    journal = Path("runs/train/same/events.jsonl")
     wait_until(lambda: events.read(journal, "submitting") if journal.exists() else [], 20, "it submits")
     launch.kill()
     launch.wait()

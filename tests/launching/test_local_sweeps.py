@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 from local_sweep import LOCAL, TRAIN, LocalSweep, end_what_is_left, slurmopt, usable_cpus
 from private_cluster import wait_until
 
@@ -46,7 +47,7 @@ def test_points_run_as_many_at_a_time_as_there_are_cpus_and_leave_what_a_sweep_l
         "logs",
     }
     (job,) = sweep.launched["job_ids"]
-    assert json.loads(slurmopt("status", f"{job}_3", "--json").stdout)[0]["job"] == f"{job}_3"
+    assert data_of(slurmopt("status", f"{job}_3", "--json").stdout)[0]["job"] == f"{job}_3"
     assert "finished" in slurmopt("history", f"{sweep.path}/3").stdout
     assert slurmopt("logs", f"{sweep.path}/3").returncode == 0
     assert "4 finished" in slurmopt("list").stdout
@@ -59,6 +60,25 @@ def test_sixty_points_that_share_array_tasks_take_seconds() -> None:
     sweep = LocalSweep("+lr=range(60)", "sweep.per_task=30")
     sweep.wait(20, finished=60)
     assert len(losses(sweep)) == 60
+
+
+def test_an_array_task_stages_once_for_all_its_points(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "sample").write_text("content")
+    (tmp_path / "train.py").write_text(
+        "import slurmopt\n"
+        "def main(config):\n"
+        "    return {'loss': config.lr, 'read': len((slurmopt.staged('data') / 'sample').read_text())}\n"
+        "main.makes_process_group = True\n"
+    )
+    entry = f"+storage.stage.data={{source:{tmp_path}/data,into:{tmp_path}/node}}"
+    sweep = LocalSweep("+lr=range(3)", "sweep.per_task=3", entry)
+    sweep.wait(finished=3)
+    table = slurmopt("results", str(sweep.path), "--csv").stdout
+    assert [row["read"] for row in csv.DictReader(io.StringIO(table))] == ["7"] * 3
+    said = "".join(path.read_text() for path in (sweep.path / "logs").glob("job-*"))
+    assert said.count("storage.stage.data: 1 file, 7 B, of ") == 1
+    assert not list((tmp_path / "node").glob("*/*/data"))
 
 
 @pytest.mark.skipif(usable_cpus() < 2, reason="two points at a time need two CPUs")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from json_answer import data_of
 
 from slurmopt import cli
 from slurmopt.commands import run
@@ -145,7 +146,7 @@ def test_total_gpus_are_spread_over_the_fewest_nodes_that_have_them(project: Any
     assert "12 GPUs: 2 nodes with 6 each; -N chooses" in script.stderr
     assert "#SBATCH --nodes=2\n" in script.stdout
     assert "#SBATCH --gpus-per-node=6\n" in script.stdout
-    answer = json.loads(project.slurmopt("run", "-G", "2", "-t", "1", "--wait", "--json", *command, "a b").stdout)
+    answer = data_of(project.slurmopt("run", "-G", "2", "-t", "1", "--wait", "--json", *command, "a b").stdout)
     log = Path(answer["run"]) / "logs" / "attempt-0" / "rank-1.log"
     assert json.loads(log.read_text().splitlines()[-1]) == ["a b", "2"]
 

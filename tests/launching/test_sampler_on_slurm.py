@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from private_cluster import wait_until
 
 from slurmopt.run_folder import heartbeat
@@ -92,11 +92,11 @@ def test_both_nodes_are_measured_and_no_sampler_outlives_the_job(project: Any) -
     assert "2 nodes" in table
     assert "rank.steps" in table
     assert "node.page_cache" in table
-    read = json.loads(project.slurmopt("metrics", str(folder.path), "--json", "--node", min(measured)).stdout)
+    read = data_of(project.slurmopt("metrics", str(folder.path), "--json", "--node", min(measured)).stdout)
     assert [one["node"] for one in read["nodes"]] == [min(measured)]
     project.slurmopt("cancel", str(folder.path))
     wait_until(lambda: not samplers(folder), 60, "no sampler is left", lambda: log(folder))
-    (status,) = json.loads(project.slurmopt("status", str(folder.path), "--json").stdout)
+    (status,) = data_of(project.slurmopt("status", str(folder.path), "--json").stdout)
     assert status["state"] == "cancelled"
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+from json_answer import data_of
 from launching.conftest import Project
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.trial import TrialState
@@ -78,7 +78,7 @@ def study(sweep: SweepFolder) -> optuna.Study:
 
 def finish(site: Project, sweep: SweepFolder, **counts: int) -> None:
     def states() -> Any:
-        (told,) = json.loads(site.slurmopt("status", str(sweep.path), "--json").stdout)
+        (told,) = data_of(site.slurmopt("status", str(sweep.path), "--json").stdout)
         return told["states"]
 
     wait_until(lambda: states() == counts, 90, str(counts), states)
@@ -100,7 +100,7 @@ def test_workers_share_a_search_and_a_requeued_one_goes_on_with_its_trials(site:
     assert attempts == [2 if number == mine else 1 for number in range(7)]
     for trial in trials:
         assert trial.value == pytest.approx((trial.params["x"] - 3) ** 2)
-    table = json.loads(site.slurmopt("results", str(sweep.path), "--sort", "loss", "--json").stdout)
+    table = data_of(site.slurmopt("results", str(sweep.path), "--sort", "loss", "--json").stdout)
     assert table["rows"][0]["point"] == study(sweep).best_trial.number
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 from private_cluster import clean_environment
 
 from slurmopt.run_folder import supervisor_file
@@ -159,7 +159,7 @@ def test_the_dry_run_names_it_and_prints_it_where_asked(folder: Path) -> None:
     assert f"{folder}/runs/mine/1/supervisor.sh" in naming[0]
     assert "launch.dry_run=full" in naming[0]
     assert full.stdout == f"{script.stdout}\n{supervisor()}"
-    answer = json.loads(as_json.stdout)
+    answer = data_of(as_json.stdout)
     assert (answer["script"], answer["supervisor"]) == (script.stdout, supervisor())
     assert not (folder / "runs").exists()
     assert (local() / "job.sbatch").read_text() == script.stdout

@@ -29,7 +29,7 @@ def chaos(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_training_survives_the_death_of_a_rank_and_is_judged() -> None:
     require_slurm()
-    done = chaos("--seed", "3", "--faults", "1", "--kinds", "rank killed")
+    done = chaos("--seed", "3", "--faults", "1", "--kinds", "rank killed", "--per-node", "1")
     assert done.returncode == 0, done.stderr[-6000:]
     summary = done.stdout.splitlines()[-1]
     assert re.search(r"seed 3: 1 of 1 runs completed, 1 faults, .* 0 missed; \d+ s: ok$", summary), summary
@@ -45,7 +45,7 @@ def test_a_kind_of_fault_that_does_not_exist_is_told_with_those_that_do() -> Non
 
 def undisturbed(epochs: int = 2) -> dict[int, Attempt]:
     """One attempt of four ranks that takes each sample once an epoch."""
-    attempt = Attempt()
+    attempt = Attempt(ranks=4)
     for step in range(STEPS_OF_AN_EPOCH * epochs):
         place = step % STEPS_OF_AN_EPOCH
         first, last = (SAMPLES * each // STEPS_OF_AN_EPOCH for each in (place, place + 1))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 from launching.conftest import Project
 from private_cluster import PrivateCluster, unprivileged_user, wait_until
 
@@ -38,7 +38,7 @@ def test_a_sweep_larger_than_the_users_limit_goes_on_as_room_is_made(project: Pr
     started = project.path / "started"
 
     def finished() -> bool:
-        (told,) = json.loads(project.slurmopt("status", answer["run"], "--json").stdout)
+        (told,) = data_of(project.slurmopt("status", answer["run"], "--json").stdout)
         return told["states"] == {"finished": 10}
 
     wait_until(finished, 120, "all have finished", lambda: started.read_text() if started.exists() else "")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from launching.conftest import COMMAND, Project
 from launching.test_exactly_once import require_strace
 from private_cluster import PrivateCluster, unprivileged_user, wait_until
@@ -81,6 +82,10 @@ def some_fail(config):
     if config.seed == 2 and not Path("mended").exists():
         os.kill(os.getpid(), 11)
     return {"score": config.seed}
+
+
+for each in (short, held, some_fail):
+    each.makes_process_group = True  # runs of their own do without torch, too
 '''
 
 EXPERIMENT = """
@@ -115,7 +120,7 @@ def launch(site: Project, *words: str) -> tuple[SweepFolder, dict[str, Any]]:
 
 
 def status(site: Project, sweep: SweepFolder) -> dict[str, Any]:
-    (told,) = json.loads(site.slurmopt("status", str(sweep.path), "--json").stdout)
+    (told,) = data_of(site.slurmopt("status", str(sweep.path), "--json").stdout)
     assert isinstance(told, dict)
     return told
 
@@ -156,24 +161,24 @@ def test_each_point_finishes_once_in_a_folder_of_its_own(site: Project, packing:
         wait_until(lambda: len(files(point.path)) <= most, 30, "its files are gone", lambda: files(point.path))  # noqa: B023
     if packing:
         looks_the_same_without_its_folder(site, sweep)
-    table = json.loads(site.slurmopt("results", str(sweep.path), "--sort", "score", "--json").stdout)
+    table = data_of(site.slurmopt("results", str(sweep.path), "--sort", "score", "--json").stdout)
     assert [row["point"] for row in table["rows"]] == [0, 4, 1, 5, 2, 6, 3, 7]
 
 
 def looks_the_same_without_its_folder(site: Project, sweep: SweepFolder) -> None:
     assert len(files(sweep.task(0, 0).path)) <= 10
     label = f"{sweep.name}/{sweep.id}/5"
-    (told,) = json.loads(site.slurmopt("status", label, "--json").stdout)
+    (told,) = data_of(site.slurmopt("status", label, "--json").stdout)
     assert (told["state"], told["attempts"], told["folder"]) == ("finished", 1, str(sweep.task(0, 1).path))
     page = site.slurmopt("status", label).stdout
     assert f"log        {sweep.task(0, 1).path}/points.log" in page
     assert site.slurmopt("logs", label).stdout == "seed 1\n"
     assert "attempt 0 on node" in site.slurmopt("history", label).stdout
-    history = json.loads(site.slurmopt("history", label, "--json").stdout)
+    history = data_of(site.slurmopt("history", label, "--json").stdout)
     assert (history["folder"], history["state"]) == (str(sweep.task(0, 1).path), "finished")
     assert [one["cause"] for one in history["attempts"]] == ["finished"]
     assert "3 finished" in site.slurmopt("status", f"{sweep.path}/3-5").stdout
-    (listed,) = [one for one in json.loads(site.slurmopt("list", "--json").stdout) if one["id"] == sweep.id]
+    (listed,) = [one for one in data_of(site.slurmopt("list", "--json").stdout) if one["id"] == sweep.id]
     assert listed["states"] == {"finished": 8}
     assert not site.slurmopt("tend").stdout
     assert "has ended already" in site.slurmopt("cancel", label, check=False).stderr
@@ -401,7 +406,7 @@ def test_an_array_task_that_is_requeued_after_its_points_finished_runs_none_agai
     assert starts(site) == numbers(0, 1, 2)
     for task in tasks:  # what waits for them by afterok may start
         wait_until(lambda: "JobState=COMPLETED" in _shown(site, task), 60, task, lambda: _shown(site, task))  # noqa: B023
-    table = json.loads(site.slurmopt("results", str(sweep.path), "--json").stdout)
+    table = data_of(site.slurmopt("results", str(sweep.path), "--json").stdout)
     assert [row["metrics"]["score"] for row in table["rows"]] == [0.1, 1.1, 2.1]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from private_cluster import PrivateCluster, wait_until
 
 from slurmopt.cli import main
@@ -48,7 +48,7 @@ def test_a_sweep_is_seen_throttled_and_cancelled(made: Any, capsys: pytest.Captu
     assert load(made.folder.config)[1].sweep.at_once == 3
 
     assert main(["cancel", "mine/1,4-5", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    said = data_of(capsys.readouterr().out.splitlines()[-1])
     assert (said["points"], said["states"], said["gone"]) == ("1,4-5", {"cancelled": 3}, True)
     assert made.folder.cancelled.read_text() == "1,4-5\n"
     wait_until(lambda: counts() == {"running": 3, "cancelled": 3}, 60, "the next one starts", counts)
@@ -83,7 +83,7 @@ def test_failed_points_go_on_as_a_new_array_job(made: Any, capsys: pytest.Captur
     assert [event["event"] for event in events.read(run.events)][-1] == "end"
 
     assert main(["retry", "mine", "--failed", "--json"]) == 0
-    (said,) = json.loads(capsys.readouterr().out)
+    (said,) = data_of(capsys.readouterr().out)
     assert (said["points"], said["job"]) == ("3-4", said["jobs"][0])  # the fifth was cancelled, and did not fail
     seen = sweep_states(made.folder, fresh=True)
     assert [seen.of(point).state for point in (0, 3, 4, 5)] == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 from private_cluster import PrivateCluster, clean_environment, new_folder, wait_until
 
 from slurmopt.run_folder import events
@@ -50,7 +50,7 @@ class Site:
         words = (f"task.command=[bash,-c,'{command}']", f"launch.name={name}", "launch.json=true", *words)
         done = self.run([sys.executable, "-m", "slurmopt.launch", "resources.time=5m", *words])
         assert done.returncode == 0, done.stderr
-        answer = json.loads(done.stdout)
+        answer = data_of(done.stdout)
         return RunFolder(Path(answer["run"])), answer["job_ids"][0], done.stderr
 
     def jobs(self, run: RunFolder) -> list[tuple[str, str]]:
@@ -64,7 +64,7 @@ class Site:
         shutil.rmtree(self.path / "cache", ignore_errors=True)
         done = self.run([*TEND, "--json", *words])
         assert done.returncode == 0, done.stderr
-        found: list[dict[str, object]] = json.loads(done.stdout)
+        found: list[dict[str, object]] = data_of(done.stdout)
         return found
 
     def tend_until(self, run: RunFolder, did: str) -> dict[str, object]:
@@ -212,7 +212,7 @@ def test_the_job_of_a_retry_that_was_killed_is_noted(site: Site, before: str) ->
     wait_until(lambda: site.jobs(run)[0][1] in over, 60, "its end", lambda: site.jobs(run))
     finished = ["--again"] if before == "finished" else []
     job = noted_once(site, [*slurmopt, "retry", str(run.path), *finished], run.script)
-    (told,) = json.loads(site.run([*slurmopt, "status", "mine", "--json"]).stdout)
+    (told,) = data_of(site.run([*slurmopt, "status", "mine", "--json"]).stdout)
     assert (told["state"], told["jobs"]) == ("pending", [first, job])
     assert site.run([*slurmopt, "cancel", "mine"]).returncode == 0
     wait_until(lambda: (job, "CANCELLED") in site.jobs(run), 60, "it is cancelled", lambda: site.jobs(run))
@@ -222,11 +222,11 @@ def test_the_array_job_of_a_sweeps_retry_that_was_killed_is_noted(site: Site) ->
     words = ("task.command=[bash,-c,'exit 1']", "launch.name=grid", "+n=0,1", "launch.json=true", "resources.time=5m")
     done = site.run([sys.executable, "-m", "slurmopt.launch", "-m", *words])
     assert done.returncode == 0, done.stderr
-    sweep = Path(json.loads(done.stdout)["run"])
+    sweep = Path(data_of(done.stdout)["run"])
     slurmopt = [sys.executable, "-m", "slurmopt"]
 
     def states() -> dict[str, int]:
-        (told,) = json.loads(site.run([*slurmopt, "status", "grid", "--json"]).stdout)
+        (told,) = data_of(site.run([*slurmopt, "status", "grid", "--json"]).stdout)
         found: dict[str, int] = told["states"]
         return found
 

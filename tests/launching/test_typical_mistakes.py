@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 
 from slurmopt import cli
 
@@ -16,7 +16,10 @@ TRAIN = "import time\n\ndef main(config):\n    time.sleep(config.get('seconds', 
 MISTAKES = [
     ("launch mine", "'mine' is not an override; to launch that experiment: slurmopt launch +experiment=mine"),
     ("launch conf/experiment/mine.yaml", "to launch that experiment: slurmopt launch +experiment=mine"),
-    ("launch +experiment=mien", "there is no config 'experiment/mien' (did you mean 'mine'?); available: bare, mine"),
+    (
+        "launch +experiment=mien",
+        "there is no config 'experiment/mien' (did you mean 'mine'?); available: bare, bench_collectives, mine",
+    ),
     ("launch experiment=mine", "use +experiment=mine"),
     ("launch +experiment=bare", "its first line must be: # @package _global_"),
     ("launch +experiment=mine lr=0.1,0.2", "lr: has several values; add -m for a sweep"),
@@ -85,6 +88,20 @@ def test_a_time_limit_that_the_last_run_exceeded(folder: Path, capsys: pytest.Ca
     assert "resources.time: 2s is less than the " in capsys.readouterr().err
 
 
+def test_a_secret_that_is_not_set_where_the_job_is_launched(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    words = ["launch", "--local", "+experiment=mine", "--dry-run", "+environment.variables.HF_TOKEN=${oc.env:HF_TOKEN}"]
+    assert cli.main(words) == 0
+    assert "environment.variables: HF_TOKEN is not set here: export before you launch" in capsys.readouterr().err
+    assert cli.main([*words, "environment.setup=['export HF_TOKEN=x']"]) == 0
+    assert "HF_TOKEN is not set" not in capsys.readouterr().err
+    monkeypatch.setenv("HF_TOKEN", "x")
+    assert cli.main(words) == 0
+    assert "HF_TOKEN is not set" not in capsys.readouterr().err
+
+
 def test_what_the_cluster_is_asked_for(project: Any) -> None:
     words = ["run", "-p", "main", "--dry-run", "-G", "8", "-n", "2", "--mem", "80", "--", "true"]
     said = project.slurmopt(*words).stderr
@@ -93,4 +110,4 @@ def test_what_the_cluster_is_asked_for(project: Any) -> None:
     many = project.slurmopt("run", "-p", "main", "-G", "8", "-c", "999", "--", "true", check=False)
     assert many.returncode == 2
     assert "resources.cpus_per_task: 7992 CPUs a node is more than any node of partition main has" in many.stderr
-    assert json.loads(project.slurmopt("list", "--json").stdout) == []
+    assert data_of(project.slurmopt("list", "--json").stdout) == []

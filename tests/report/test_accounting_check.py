@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from report.test_gather import Run, T
 
 from slurmopt.commands import report as command
@@ -48,7 +48,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def as_json(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    return dict(json.loads(shown(capsys, "--json")))
+    return dict(data_of(shown(capsys, "--json")))
 
 
 def test_a_ledger_that_agrees_with_slurm_says_so(run: Run, tmp_path: Path, capsys: Any) -> None:

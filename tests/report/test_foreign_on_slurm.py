@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 from private_cluster import PrivateCluster, new_folder, require_slurm, wait_until
 
 PLAIN = """#!/bin/bash
@@ -71,7 +72,7 @@ def _report(*words: str) -> dict[str, object]:
         [sys.executable, "-m", "slurmopt", "report", *words, "--json"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    return dict(data_of(done.stdout))
 
 
 def _state(job: str) -> str:

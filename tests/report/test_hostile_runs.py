@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from report.test_gather import Run, T, finished_run
 
-from slurmopt.commands.report import to_json
+from slurmopt.command_output import dumped
 from slurmopt.report.comparison import compared
 from slurmopt.report.gather import gather, gather_many
-from slurmopt.report.live import spark
 from slurmopt.report.output import comparison_text
 from slurmopt.report.output.page import page_of
 from slurmopt.report.output.text import lines
@@ -169,10 +168,6 @@ def test_ranks_that_spent_nearly_nothing_end_no_report(run: Run) -> None:
     assert "DDP" in str(report_on(run.folder).abstentions)
 
 
-def test_the_line_of_a_gpu_shows_a_limit_near_zero_as_reached() -> None:
-    assert spark([0.0, None, 1.0], 5e-324).strip() == "▁ █"
-
-
 def test_a_node_that_is_no_text_ends_no_report_on_many_runs(run: Run) -> None:
     told = run.folder.events.read_text().splitlines()
     run.folder.events.write_text("".join(line + "\n" for line in told if '"end"' not in line))
@@ -188,7 +183,7 @@ def test_what_yaml_has_beyond_json_can_be_compared(run: Run) -> None:
     other.begin(0, T + 60)
     other.folder.config.write_text("a: 2\n")
     found = compared([(gather(run.folder), None), (gather(other.folder), None)])
-    told = json.loads(to_json(asdict(found)))["config"]
+    told = json.loads(dumped(asdict(found)))["config"]
     assert told["a"] == ["2026-01-01", 2]
     assert told["b"] == [[{"2026-01-01": 1}], None]
     shown = "\n".join("".join(text for text, _ in line) for line in comparison_text.lines(found, 80))

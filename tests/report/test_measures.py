@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slurmopt.report.comparison import differing, flat, rate_in_steps, speed
-from slurmopt.report.live import Live, spark
+from slurmopt.report.live import Live
 from slurmopt.report.output import pictures
 from slurmopt.report.output.terminal import plain
 from slurmopt.report.run import curves, measures
@@ -226,7 +226,3 @@ def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
     assert live._kept["node1"].series is kept
     path.write_text(path.read_text() + "[2010, 10, 100, 1073741824, 500, 2.5]\n")
     assert live.lines(2011.0) != first
-
-
-def test_a_sparkline_has_blanks_where_nothing_was_measured() -> None:
-    assert spark([0.0, None, 50.0, 100.0], 100.0).strip() == "▁ ▅█"

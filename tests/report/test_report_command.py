@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from private_cluster import wait_until
 
 TRAIN = """
@@ -35,7 +35,7 @@ def slurmopt(*words: str, folder: Path, status: int = 0, **variables: str) -> su
 
 
 def report_of(folder: Path, *words: str) -> dict[str, Any]:
-    return dict(json.loads(slurmopt("report", *words, "--json", folder=folder).stdout))
+    return dict(data_of(slurmopt("report", *words, "--json", folder=folder).stdout))
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_all_runs_of_a_user(runs: Path) -> None:
 
 
 def test_compare_tells_what_differs_and_how_much(runs: Path) -> None:
-    compared = json.loads(slurmopt("compare", "mine/slow", "mine/quick", "--json", folder=runs).stdout)
+    compared = data_of(slurmopt("compare", "mine/slow", "mine/quick", "--json", folder=runs).stdout)
     assert compared["config"] == {"pause": [0.05, 0.02]}
     assert compared["ratios"][0][0] == 1.0
     assert compared["ratios"][1][0] > 1.5
@@ -159,7 +159,7 @@ def test_a_price_file_with_nonsense_costs_only_the_price(runs: Path, tmp_path: P
 def test_a_stated_price_makes_a_cost(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "prices.yaml").write_text("currency: EUR\nprices: []\ncpu_per_hour: 36000\n")
     done = slurmopt("report", "mine/slow", "--json", folder=runs, SLURMOPT_PRICES=str(tmp_path / "prices.yaml"))
-    report = json.loads(done.stdout)
+    report = data_of(done.stdout)
     assert report["cost"]["currency"] == "EUR"
     assert report["cost"]["amount"] == pytest.approx(10 * report["device_seconds"])
 

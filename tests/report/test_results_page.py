@@ -87,6 +87,38 @@ def test_the_charts_are_drawn_with_failed_points_as_failed(trained: Any, chromiu
     assert chromium.value(table)[1] == ["small", "4.005", "3.005", "2.005", "1.005"], "means of two seeds"
 
 
+def test_another_metric_is_chosen_for_the_charts(trained: Any, chromium: Browser) -> None:
+    opened(chromium)
+    shown = "document.getElementById('parallel').ariaLabel"
+    assert "net, seed, loss; the best is point 20;" in chromium.value(shown)
+    chromium.value("document.getElementById('metric').focus()")
+    chromium.press("ArrowDown")
+    assert chromium.value("document.getElementById('direction').value") == "largest"
+    assert "net, seed, speed; the best is point 21;" in chromium.value(shown)
+    assert "mean speed" in chromium.value("document.getElementById('heat-what').innerText")
+    assert "speed over each axis" in chromium.value("document.getElementById('each-keys').innerText")
+    choose(chromium, "direction", "")
+    assert "speed; the best is point 0;" in chromium.value(shown)
+    choose(chromium, "metric", "0")
+    assert "loss; the best is point 20;" in chromium.value(shown)
+    assert in_order(chromium)[:2] == ["20", "21"], "the table keeps the sweep's order"
+    assert chromium.complaints() == []
+
+
+def test_a_metric_is_chosen_where_the_sweep_names_none(make_sweep: Any, chromium: Browser) -> None:
+    made = make_sweep(lr=[0.1, 0.2], seed=[0, 1]).submitted("0-3", "7")
+    for point in range(4):
+        made.ended(point, metrics={"loss": float(point), "top1": 10.0 * point})
+    opened(chromium)
+    assert not chromium.value("document.getElementById('each-section').checkVisibility()")
+    choose(chromium, "metric", "1")
+    assert "lr, seed, top1; the best is point 3" in chromium.value("document.getElementById('parallel').ariaLabel")
+    assert chromium.value("document.getElementById('each-section').checkVisibility()")
+    choose(chromium, "metric", "")
+    assert not chromium.value("document.getElementById('each-section').checkVisibility()")
+    assert chromium.complaints() == []
+
+
 def test_a_marked_range_filters_the_table(trained: Any, chromium: Browser) -> None:
     opened(chromium)
     axis = "model.getComponent('parallelAxis', 0).id"

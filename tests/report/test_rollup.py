@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from sweeps.conftest import MadeSweep
 
 from slurmopt.commands import compare
@@ -73,7 +74,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def report_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    return dict(json.loads(shown(capsys, *words, "--json")))
+    return dict(data_of(shown(capsys, *words, "--json")))
 
 
 @pytest.mark.parametrize(("cause", "so_far"), [("user error", False), ("time limit", True)])
@@ -176,7 +177,7 @@ def test_two_points_whose_heartbeats_are_removed_are_compared_by_their_ends(make
         end = {"outcome": "finished", "cause": "finished", "next": None, "step": 101, "metrics": {"loss": 0.5}}
         note(run, T + 200, "end", attempt=0, time_spent=told, **end)
     assert compare.main([f"{made.label}/0", f"{made.label}/1", "--json"]) == 0
-    first, second = json.loads(capsys.readouterr().out)["sides"]
+    first, second = data_of(capsys.readouterr().out)["sides"]
     assert (first["step"], first["metrics"]) == (101, {"loss": 0.5})
     assert (first["speed"]["mean"], second["speed"]["mean"]) == (1.0, 2.0)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from report.test_gather import Run, T
 
 from slurmopt import slow_notice
@@ -45,7 +45,7 @@ def test_a_command_that_takes_long_says_so_beside_its_output(
     slow = capsys.readouterr()
     assert slow.err == f"slurmopt: {what} …\n"
     if options:
-        assert json.loads(slow.out).keys() == json.loads(quick.out).keys()
+        assert data_of(slow.out).keys() == data_of(quick.out).keys()
 
 
 def test_rows_on_a_terminal_have_no_notice_among_them(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

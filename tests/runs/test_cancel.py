@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 from slurmopt.run_folder import events
@@ -40,12 +40,12 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_a_local_run_is_gone_afterwards(running: RunFolder, capsys) -> None:
     assert main(["status", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["state"] == "running"
+    assert data_of(capsys.readouterr().out)[0]["state"] == "running"
     assert main(["cancel", "mine", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = data_of(capsys.readouterr().out)
     assert (said["state"], said["gone"], said["folder"]) == ("cancelled", True, str(running.path))
     assert main(["status", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["state"] == "cancelled"
+    assert data_of(capsys.readouterr().out)[0]["state"] == "cancelled"
     assert main(["cancel"]) == 2
     assert "has ended already: cancelled" in capsys.readouterr().err
 
@@ -80,4 +80,4 @@ def test_a_cancel_that_does_not_reach_slurm_is_taken_back(make_run, capsys) -> N
     assert "scancel is not installed here" in capsys.readouterr().err
     assert [event["event"] for event in events.read(made.folder.events)][-2:] == ["cancel", "cancel-failed"]
     assert main(["status", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["state"] == "running"
+    assert data_of(capsys.readouterr().out)[0]["state"] == "running"

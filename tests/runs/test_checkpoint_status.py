@@ -7,6 +7,7 @@ import re
 import time
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 from slurmopt.run_folder import events
@@ -22,7 +23,7 @@ def shown(capsys, *words: str) -> str:
 
 
 def as_json(capsys) -> dict:
-    return json.loads(shown(capsys, "--json"))[0]
+    return data_of(shown(capsys, "--json"))[0]
 
 
 def saved(made, step: int, tier: str, name: str, **more):
@@ -173,7 +174,7 @@ def test_saving_often_neither_slows_the_table_of_all_runs_nor_hides_what_slurm_s
         (after,), _ = gather([made.folder])
     assert after.journal.latest == before.journal.latest
     assert not [line for line in parsed if b"checkpoint" in line]
-    (status,) = json.loads(shown(capsys, "--all", "--json"))
+    (status,) = data_of(shown(capsys, "--all", "--json"))
     assert [status[key] for key in ("checkpoints", "checkpoint_failures", "checkpoints_damaged", "restored")] == [
         None
     ] * 4

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from runs.earlier_run import ID, put
 
 from slurmopt.old_names import MOVED
@@ -31,7 +32,7 @@ def slurmopt(*words: str) -> subprocess.CompletedProcess[str]:
 def answer(*words: str) -> Any:
     done = slurmopt(*words, "--json")
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return data_of(done.stdout)
 
 
 def test_the_run_is_shown(run: Path) -> None:

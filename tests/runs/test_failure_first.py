@@ -17,6 +17,7 @@ from slurmopt.run_folder.layout import RunFolder
 
 FINAL = "Not restarted: an error in your code (restart.budgets.user_error is 0)"
 TRAIN = "def main(config):\n    load('a')\n\n\ndef load(path):\n    raise ValueError(f'no samples in {path!r}')\n"
+TRAIN += "\n\nmain.makes_process_group = True  # without torch\n"
 PROGRAM = "import sys\nprint('loading')\nprint('error: cannot open data.bin', file=sys.stderr)\nsys.exit(3)\n"
 
 

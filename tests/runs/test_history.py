@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 from slurmopt.commands import history as command
@@ -15,7 +16,7 @@ T = 1_790_000_000.0
 
 def told(capsys, *words: str) -> dict:
     assert main(["history", "--json", *words]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    answer = data_of(capsys.readouterr().out)
     assert isinstance(answer, dict)
     return answer
 

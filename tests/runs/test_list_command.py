@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 from slurmopt.run_folder import events
@@ -66,7 +66,7 @@ def test_an_ended_run_keeps_its_job_progress_and_metrics(three, capsys) -> None:
     assert re.search(r"finished\s+102\s+100/100\s+\S+ ago\s+loss 0.25  lr 0.001", finished)
     failed = next(line for line in lines if "llama-7b" in line)
     assert re.search(r"loss 0.5 +ValueError: no samples$", failed)
-    shown = {run["name"]: run for run in json.loads(printed(capsys, "list", "--json"))}
+    shown = {run["name"]: run for run in data_of(printed(capsys, "list", "--json"))}
     run = shown["llama-13b"]
     assert (run["job"], run["jobs"], run["step"], run["metrics"]) == ("102", ["102"], 100, {"loss": 0.25, "lr": 0.001})
     assert (shown["other"]["job"], shown["other"]["metrics"]) == (None, {})
@@ -88,7 +88,7 @@ def test_an_ended_run_keeps_its_job_progress_and_metrics(three, capsys) -> None:
     ],
 )
 def test_filters_and_orders(three, capsys, words, names) -> None:
-    assert [run["name"] for run in json.loads(printed(capsys, "list", "--json", *words))] == names
+    assert [run["name"] for run in data_of(printed(capsys, "list", "--json", *words))] == names
 
 
 def test_since_leaves_out_what_is_older(make_run, capsys) -> None:
@@ -97,7 +97,7 @@ def test_since_leaves_out_what_is_older(make_run, capsys) -> None:
     events.append(old.events, "created", name="old", id="1")
     text = re.sub(r'"time": [0-9.]+', f'"time": {time.time() - 3 * 86400}', old.events.read_text())
     old.events.write_text(text)
-    assert [run["name"] for run in json.loads(printed(capsys, "list", "--json", "--since", "2d"))] == ["new"]
+    assert [run["name"] for run in data_of(printed(capsys, "list", "--json", "--since", "2d"))] == ["new"]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_no_line_is_wider_than_the_terminal(three, columns) -> None:
     assert len(lines) == 4
     assert max(map(len, lines)) <= max(columns, 14)
     assert all("finished" in line or "failed" in line or "unsubmitted" in line for line in lines[1:])
-    assert ("METRICS" in lines[0], "METRICS, WHY" in lines[0]) == (columns >= 120, columns == 120)
+    assert ("METRICS" in lines[0], "METRICS, WHY" in lines[0]) == (columns >= 80, columns in (80, 120))
     assert ("20261121-120001-bbbb" in shown) == (columns >= 80)
 
 
@@ -162,7 +162,7 @@ def away(make_run, tmp_path, monkeypatch) -> Path:
 def test_a_run_is_found_from_another_folder(away, capsys, name) -> None:
     assert main(["status", name, "--json"]) == 0
     out, err = capsys.readouterr()
-    assert json.loads(out)[0]["folder"] == f"{away}/mine/20261121-120000-aaaa"
+    assert data_of(out)[0]["folder"] == f"{away}/mine/20261121-120000-aaaa"
     assert f"slurmopt: mine/20261121-120000-aaaa is in {away}\n" in err
 
 
@@ -181,7 +181,7 @@ def test_list_outside_of_a_project_shows_all_folders(away, capsys) -> None:
     Path("runs").mkdir()
     assert main(["list"]) == 0
     assert "no runs in 'runs'" in capsys.readouterr().err
-    assert [run["name"] for run in json.loads(printed(capsys, "list", "--everywhere", "--json"))] == ["mine"]
+    assert [run["name"] for run in data_of(printed(capsys, "list", "--everywhere", "--json"))] == ["mine"]
 
 
 def test_runs_of_others_are_not_found_elsewhere(away, capsys) -> None:
@@ -189,10 +189,22 @@ def test_runs_of_others_are_not_found_elsewhere(away, capsys) -> None:
         pytest.skip("only root gives files away")
     os.chown(away / "mine" / "20261121-120000-aaaa", 12345, 12345)
     assert main(["status", "mine"]) == 2
-    assert printed(capsys, "list", "--everywhere", "--json") == "[]\n"
+    assert data_of(printed(capsys, "list", "--everywhere", "--json")) == []
 
 
 def test_a_removed_folder_drops_out(away, capsys) -> None:
     shutil.rmtree(away)
     assert main(["list"]) == 0
     assert "no runs in 'runs'; start one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("output", "status", "said"), [(">&-", 0, 0), ("<&- >&- 2>&-", 0, 0), ("> /dev/full", 1, 1)])
+def test_an_output_that_is_closed_or_full_is_no_traceback(tmp_path: Path, output: str, status: int, said: int) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f'"$1" -m slurmopt list --json {output}', "list", sys.executable],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (status, said), done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
@@ -56,18 +57,18 @@ def test_a_run_that_has_saved_a_million_times(make_run: Any, looker: Looker, tmp
     count = grow(made.folder.events, checkpoint)
     made.event("checkpoint-failed", attempt=0, step=9, tier="s3", checkpoint="x", reason="no space")
     made.end("user_error", rank=0, error="no luck", next=None, step=count)
-    (shown,) = json.loads(look(looker, tmp_path, "status", "--json").out)
+    (shown,) = data_of(look(looker, tmp_path, "status", "--json").out)
     assert shown["state"] == "failed"
     assert shown["checkpoints"]["shared"]["step"] == shown["checkpoints"]["scratch"]["step"] == count // 2 - 1
     assert shown["checkpoint_failures"][0]["reason"] == "no space"
-    (attempt,) = json.loads(look(looker, tmp_path, "history", "--json").out)["attempts"]
+    (attempt,) = data_of(look(looker, tmp_path, "history", "--json").out)["attempts"]
     assert attempt["durable"] == count // 2 - 1
-    assert json.loads(look(looker, tmp_path, "list", "--json").out)[0]["state"] == "failed"
+    assert data_of(look(looker, tmp_path, "list", "--json").out)[0]["state"] == "failed"
 
 
 def test_a_journal_that_tells_too_much_is_said_to(make_run: Any, looker: Looker, tmp_path: Path) -> None:
     grow(make_run().folder.events, lambda number: {"event": "signal", "attempt": 0, "signal": "x" * 1000})
-    (shown,) = json.loads(look(looker, tmp_path, "status", "--json").out)
+    (shown,) = data_of(look(looker, tmp_path, "status", "--json").out)
     assert (shown["state"], shown["detail"]) == (
         "unknown",
         "cannot read events.jsonl: its events have more than 64 MiB",
@@ -79,5 +80,5 @@ def test_one_line_without_an_end(make_run: Any, looker: Looker, tmp_path: Path) 
     made = make_run().submitted().attempt().end("finished", next=None)
     with made.folder.events.open("ab") as file:
         file.write(b'{"event": "end", "error": "' + b"x" * SIZE)
-    (shown,) = json.loads(look(looker, tmp_path, "status", "--json").out)
+    (shown,) = data_of(look(looker, tmp_path, "status", "--json").out)
     assert shown["state"] == "finished"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -10,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 from private_cluster import wait_until
 
 TRAIN = """
@@ -116,7 +116,7 @@ def test_of_a_launch_that_broke_off(folder: Path) -> None:
     (again,) = commands_in(typed("slurmopt status four"))
     launched = typed(f"cd / && {again}")
     assert f"Started four/{run.name}" in launched
-    assert json.loads(typed("slurmopt status four --json"))[0]["state"] == "finished"
+    assert data_of(typed("slurmopt status four --json"))[0]["state"] == "finished"
 
 
 def test_of_a_sweep(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from private_cluster import clean_environment, wait_until
 
 from slurmopt.cli import main
@@ -154,7 +154,7 @@ def test_of_several_runs_those_that_failed(folder: Path, capsys) -> None:
     first, second, third = launch("first"), launch("second", "+only=1"), launch("third", "task.command=[true]")
     assert state(third) == "finished"
     assert main(["retry", "--failed", "only=2", "--json"]) == 2
-    answer = json.loads(capsys.readouterr().out)
+    answer = data_of(capsys.readouterr().out)
     assert [(one["name"], one["job"] is None) for one in answer] == [("first", True), ("second", False)]
     assert "no such key" in answer[0]["error"]
     until_failed(second, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 from private_cluster import PrivateCluster, new_folder, wait_until
 
 from slurmopt.cli import main
@@ -46,13 +46,13 @@ def launch(name: str, command: str, *words: str) -> str:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    (job,) = json.loads(done.stdout)["job_ids"]
+    (job,) = data_of(done.stdout)["job_ids"]
     return str(job)
 
 
 def status(capsys, name: str) -> dict:
     assert main(["status", name, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)[0]
+    return data_of(capsys.readouterr().out)[0]
 
 
 def until(capsys, name: str, *states: str, timeout: float = 60) -> dict:
@@ -77,7 +77,7 @@ def test_a_waiting_run_says_why_and_can_be_cancelled(folder: Path, capsys) -> No
     assert seen["state"] == "pending"
     assert "(Resources)" in seen["detail"] or "(Priority)" in seen["detail"]
     assert main(["cancel", "second", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["state"] == "cancelled"
+    assert data_of(capsys.readouterr().out)["state"] == "cancelled"
     assert main(["cancel", "first"]) == 0
     assert "is cancelled" in capsys.readouterr().out
 
@@ -131,7 +131,7 @@ def test_a_retry_with_changed_memory(folder: Path, capsys, cluster: PrivateClust
     assert ((run / "config.yaml").read_bytes(), (run / "job.sbatch").read_bytes()) == before
     (folder / "again").touch()
     assert main(["retry", "mine", "--more-memory", "1.5", "--json"]) == 0
-    (answer,) = json.loads(capsys.readouterr().out)
+    (answer,) = data_of(capsys.readouterr().out)
     assert cluster.run(["squeue", "--noheader", "--format=%i %m", "--states=all", "--jobs", answer["job"]]).stdout == (
         f"{answer['job']} 150M\n"
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 from slurmopt.commands import status as status_command
@@ -34,7 +34,7 @@ def training(make_run):
 
 def test_progress_of_a_training(make_run, capsys) -> None:
     training(make_run)
-    (status,) = json.loads(printed(capsys, "status", "--json"))
+    (status,) = data_of(printed(capsys, "status", "--json"))
     documented = str(status_command.__doc__).split()
     assert all(key in documented or f"`{key}`" in documented for key in status)
     assert (status["state"], status["step"], status["total_steps"]) == ("running", 150, 500)
@@ -69,7 +69,7 @@ def test_a_training_that_makes_no_steps_is_told_and_not_when_it_would_be_done(
 def test_a_loss_of_nan_is_shown_and_json_stays_json(make_run, capsys) -> None:
     make_run().submitted().attempt().beat(step=1, metrics={"loss": float("nan"), "top": float("inf")})
     assert "loss nan" in printed(capsys, "status")
-    assert json.loads(printed(capsys, "status", "--json"))[0]["metrics"] == {"loss": None, "top": None}
+    assert data_of(printed(capsys, "status", "--json"))[0]["metrics"] == {"loss": None, "top": None}
 
 
 def test_ranks_that_fell_silent_are_named(make_run, capsys) -> None:
@@ -140,11 +140,11 @@ def test_a_thousand_runs_ask_slurm_at_most_once(make_run, capsys, monkeypatch) -
         made = make_run(f"name{number % 7}", f"{number:06d}").submitted(str(number + 1))
         if number % 10:
             made.attempt(job=str(number + 1)).end("finished")
-    states = [run["state"] for run in json.loads(printed(capsys, "status", "--all", "--json"))]
+    states = [run["state"] for run in data_of(printed(capsys, "status", "--all", "--json"))]
     assert len(states) == 1000
     assert states.count("finished") == 900
     assert calls == ["squeue"]
-    assert len(json.loads(printed(capsys, "list", "--json"))) == 1000
+    assert len(data_of(printed(capsys, "list", "--json"))) == 1000
 
 
 def test_runs_that_ended_or_are_local_ask_slurm_nothing(make_run, capsys) -> None:
@@ -158,7 +158,7 @@ def test_when_slurm_cannot_be_asked_it_is_said_on_stderr(make_run, capsys) -> No
     make_run().submitted().attempt().beat(step=1)
     assert main(["status", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert json.loads(out)[0]["state"] == "running"
+    assert data_of(out)[0]["state"] == "running"
     assert "Slurm was not asked" in err
     assert err.count("\n") == 1
 
@@ -176,7 +176,7 @@ def test_list_of_nothing_says_how_to_begin(tmp_path, monkeypatch, capsys) -> Non
     monkeypatch.chdir(tmp_path)
     assert main(["list"]) == 0
     assert "slurmopt launch" in capsys.readouterr().err
-    assert printed(capsys, "list", "--json") == "[]\n"
+    assert data_of(printed(capsys, "list", "--json")) == []
 
 
 def test_folder_is_taken_from_the_option_or_the_environment(make_run, capsys, monkeypatch, tmp_path) -> None:

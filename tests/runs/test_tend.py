@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 from slurmopt.job.worker.command import outcome_of
@@ -129,7 +130,7 @@ def age(run: Any, seconds: float = 120.0) -> None:
 
 def tend(capsys: Any, *words: str) -> list[dict[str, Any]]:
     assert main(["tend", "--json", *words]) == 0
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    found: list[dict[str, Any]] = data_of(capsys.readouterr().out)
     return found
 
 
@@ -239,7 +240,7 @@ def test_one_that_is_named_and_left_alone_says_why(stray, slurm, capsys) -> None
     slurm.has("7", "PENDING", RunFolder(Path("runs/mine/waits").absolute()))
     assert main(["tend", "mine/over", "mine/waits", "--json"]) == 0
     said = capsys.readouterr()
-    assert json.loads(said.out) == []
+    assert data_of(said.out) == []
     assert said.err.splitlines() == [
         "slurmopt: mine/over is failed and stays so; to let it go on: slurmopt retry mine/over",
         "slurmopt: mine/waits is requeued: nothing is to be done yet",
@@ -294,7 +295,7 @@ def test_a_cancel_notes_no_older_job_for_a_submission_that_slurm_never_had(stray
     capsys.readouterr()
     assert [event.get("token") for event in events.read(run.folder.events, "submitted")] == ["t7"]
     assert main(["status", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["state"] == "cancelled"
+    assert data_of(capsys.readouterr().out)[0]["state"] == "cancelled"
     assert tend(capsys) == []
 
 
@@ -309,7 +310,7 @@ def test_scancel_is_final(stray, slurm, capsys, began: bool) -> None:
     assert (deed["did"], deed["cause"]) == ("cancelled", "cancelled" if began else None)
     assert run.folder.report.exists() == began
     assert main(["status", "one", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["state"] == "cancelled"
+    assert data_of(capsys.readouterr().out)[0]["state"] == "cancelled"
     slurm.jobs.write_text("")  # Slurm forgets it
     cache.place("queue").unlink()
     assert tend(capsys) == []
@@ -530,7 +531,7 @@ def test_one_that_slurm_refuses_does_not_keep_the_others(stray, slurm, capsys) -
     for one in (broken, run):
         age(one.end("killed", cause="preemption", next="submit"))
     assert main(["tend", "--json"]) == 1
-    did = {deed["id"]: deed for deed in json.loads(capsys.readouterr().out)}
+    did = {deed["id"]: deed for deed in data_of(capsys.readouterr().out)}
     assert did["run"]["did"] == "submitted"
     assert did["broken"]["did"] == "failed"
     assert "no_such" in did["broken"]["error"]
@@ -543,7 +544,7 @@ def test_one_whose_config_is_damaged_does_not_keep_the_others(stray, slurm, caps
         age(run)
     assert main(["tend", "--json"]) == 1
     output = capsys.readouterr()
-    assert [(deed["id"], deed["did"]) for deed in json.loads(output.out)] == [
+    assert [(deed["id"], deed["did"]) for deed in data_of(output.out)] == [
         ("z-bad", "failed"),
         ("a-good", "submitted"),
     ]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from private_cluster import clean_environment, unprivileged_user, wait_until
 
 from slurmopt.errors import JobError
@@ -37,6 +38,9 @@ import slurmopt
 def main(config):
     (slurmopt.current_run().folder.path / "token.py").write_text("raise SystemExit('the wrong token')")
     return 1
+
+
+main.makes_process_group = True  # without torch
 """
 EVIL = "import os; open({!r}, 'a').write(str(os.getuid()))\n"
 """What an attacker puts where somebody else's Python may import it: it leaves a trace of who ran it."""
@@ -624,7 +628,7 @@ def test_a_newer_run_of_somebody_elses_is_not_taken_for_ones_own_and_says_whose_
     for words in (("list",), ("status", "--all")):
         lines = team.victim.slurmopt(*words).stdout.splitlines()
         assert ["another user (nobody)" in line for line in lines[1:]] == [True, False]
-    shown = json.loads(team.victim.slurmopt("list", "--json").stdout)
+    shown = data_of(team.victim.slurmopt("list", "--json").stdout)
     assert [run["owner"] for run in shown] == ["nobody", None]
     assert "another user" in team.attacker.slurmopt("status", "mine/1").stdout or ended.stat().st_mode & 0o077 == 0
     assert "another user" not in team.attacker.slurmopt("status", "mine/2").stdout

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 
@@ -46,13 +46,13 @@ def test_the_exit_status_says_how_they_ended(ended, running, capsys, words, stat
 
 def test_json_is_that_of_status(ended, running, capsys) -> None:
     assert main(["wait", "good", "bad", "--json"]) == 1
-    shown = json.loads(capsys.readouterr().out)
+    shown = data_of(capsys.readouterr().out)
     assert [(one["name"], one["state"], one["error"]) for one in shown] == [
         ("good", "finished", None),
         ("bad", "failed", "ValueError: no"),
     ]
     assert main(["wait", "good", "running", "--any", "--json"]) == 0
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["good"]
+    assert [one["name"] for one in data_of(capsys.readouterr().out)] == ["good"]
 
 
 def test_it_waits_for_the_end(running) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slurmopt.runs.status.curve import Curves, spark
+from slurmopt.runs.status.curve import Curves
 from slurmopt.runs.status.progress import Progress
 
 PATIENCE = 30.0
@@ -181,5 +181,10 @@ def test_curves_of_odd_values() -> None:
     assert "!!" in line
     assert len(line) <= 80
     assert len(curves.lines(10)[0]) <= 10
-    assert spark([3.0, 3.0], 8) == "▅▅"
-    assert len(spark([float(number) for number in range(1000)], 40)) == 40
+
+
+def test_curves_begin_before_the_watch() -> None:
+    curves = Curves()
+    curves.take(Progress(step=900, metrics={"loss": 0.25}, history={"loss": [4.0, 2.0, 1.0, 0.5]}))
+    (line,) = curves.lines(80)
+    assert line.endswith("4 → 0.25")

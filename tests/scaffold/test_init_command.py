@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from private_cluster import wait_until
 
 from slurmopt.cli import main
@@ -38,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def init(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert main(["init", *words, "--json"]) == 0
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    answer: dict[str, Any] = data_of(capsys.readouterr().out)
     return answer
 
 
@@ -49,7 +50,7 @@ def start(folder: Path, experiment: str, *words: str) -> subprocess.CompletedPro
 
 def run_of(done: subprocess.CompletedProcess[str]) -> RunFolder:
     assert done.returncode == 0, done.stderr
-    return RunFolder(Path(json.loads(done.stdout)["run"]))
+    return RunFolder(Path(data_of(done.stdout)["run"]))
 
 
 def killed_once(folder: Path, *words: str) -> list[dict[str, Any]]:

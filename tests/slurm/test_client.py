@@ -29,6 +29,11 @@ SAID = [
         SlurmUnreachable,
     ),
     ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", SlurmUnreachable),
+    (
+        "sbatch: error: slurm_msg_sendto: address:port=127.0.0.1:6817 msg_type=4003: Unexpected missing socket error",
+        SlurmUnreachable,
+    ),
+    ("slurm_load_jobs error: Unexpected message received", SlurmUnreachable),
     ("allocation failure: Zero Bytes were transmitted or received", SlurmUnreachable),
     ("sbatch: error: Batch job submission failed: Slurm backup controller in standby mode", SlurmUnreachable),
     ("sbatch: error: Batch job submission failed: Protocol authentication error", SlurmUnreachable),

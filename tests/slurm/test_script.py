@@ -19,6 +19,7 @@ from slurmopt.config.network import Network
 from slurmopt.config.resources import Resources
 from slurmopt.config.restart import Restart
 from slurmopt.config.schema import Settings
+from slurmopt.config.storage import Storage
 from slurmopt.config.sweep import Sweep
 from slurmopt.config.task import Task
 from slurmopt.config.tiers import Scratch, Shared
@@ -94,6 +95,19 @@ CASES: dict[str, dict[str, object]] = {
             container=Container(runtime="apptainer", image="/images/torch.sif"), variables={"WANDB_MODE": "offline"}
         ),
         "checkpoint": Checkpoint(shared=Shared(path="/fsx/ckpt")),
+    },
+    "staged": {
+        "task": FUNCTION,
+        "resources": Resources(nodes=2, gpus_per_node=4),
+        "checkpoint": Checkpoint(scratch=Scratch(path="${oc.env:TMPDIR,/local}/ckpt")),
+        "storage": Storage(
+            stage={
+                "images": "/fsx/a b/images",
+                "more": {"source": "s3://bucket/more", "into": "/nvme/it's", "keep": True},
+                "own": {"source": "${oc.env:DATA}/own", "verify": "checksum"},
+            }
+        ),
+        "environment": Environment(container=Container(image="torch.sqsh")),
     },
     "another_python": {
         "task": Task(command=["./train"], python="/opt/other/bin/python"),

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from private_cluster import wait_until
@@ -20,12 +21,19 @@ def s3_server() -> Iterator[S3Server]:
     server.stop()
 
 
-@pytest.fixture
-def mortal_server() -> Iterator[S3Server]:
-    """A server that a test may kill."""
+@pytest.fixture(scope="module")
+def server_to_kill() -> Iterator[S3Server]:
     server = S3Server.start(new_folder())
     yield server
     server.stop()
+
+
+@pytest.fixture
+def mortal_server(server_to_kill: S3Server) -> Iterator[S3Server]:
+    """A server that a test may kill; the next test finds it running again."""
+    yield server_to_kill
+    if not server_to_kill.pids():
+        server_to_kill.restart()
 
 
 @pytest.fixture(autouse=True)
@@ -62,3 +70,30 @@ def answers(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A folder with files, folders, links inside, a program and a file with a hole."""
+    root = tmp_path / "data set"
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "empty folder").mkdir()
+    for number in range(20):
+        (root / "a" / "b" / f"{number}.txt").write_text(f"sample {number}\n")
+    (root / "empty").touch()
+    (root / "program").write_text("#!/bin/sh\n")
+    (root / "program").chmod(0o755)
+    (root / "relative").symlink_to("a/b/3.txt")
+    (root / "a" / "absolute").symlink_to(root / "program")
+    (root / "nothing").symlink_to("a/nothing")
+    (root / os.fsdecode(b"not \xff UTF-8")).write_text("x")
+    with open(root / "hole", "wb") as file:
+        file.truncate(8 << 20)
+        file.seek(5 << 20)
+        file.write(b"data")
+    return root
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    return tmp_path / "node"

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmopt.storage import lustre
-from slurmopt.storage.lustre import layout, on_lustre, stripe
+from slurmopt.storage.lustre import commands, layout, on_lustre, stripe
 
 MIB, GIB = 1024**2, 1024**3
 MOUNTS = """\
@@ -163,7 +162,7 @@ def test_an_lfs_that_hangs_is_given_up(
     simulated_lfs: Callable[..., Path], folder: Path, mounts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulated_lfs(setstripe="exec sleep 600")
-    monkeypatch.setattr(lustre, "_TIMEOUT", 2.0)
+    monkeypatch.setattr(commands, "TIMEOUT", 2.0)
     line = stripe(folder, 1000, 1, mounts=mounts)
     assert line is not None
     # On a busy machine already `lfs df` may take that long.

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 from slurmopt.slurm.cluster import cache
@@ -46,20 +47,20 @@ def test_tend_goes_on_to_the_others(make_sweep: Callable[..., Any], failed: Any,
 
     assert main(["tend", "--dry-run", "--json"]) == 1
     out, err = capsys.readouterr()
-    assert [(deed["name"], deed["id"], deed["did"]) for deed in json.loads(out)] == [
+    assert [(deed["name"], deed["id"], deed["did"]) for deed in data_of(out)] == [
         ("bad", "a", "failed"),
         ("good", "b/2", "submitted"),
     ]
     assert "Traceback" not in err
     assert main(["tend", "bad/a", "good/b", "--dry-run", "--json"]) == 1
-    assert [deed["did"] for deed in json.loads(capsys.readouterr().out)] == ["failed", "submitted"]
+    assert [deed["did"] for deed in data_of(capsys.readouterr().out)] == ["failed", "submitted"]
 
 
 def test_retry_of_all_that_failed_goes_on_to_the_others(make_sweep: Callable[..., Any], failed: Any, capsys) -> None:
     sparse(make_sweep("bad", "a", a=[1, 2]).submitted("0-1", "6"))
 
     assert main(["retry", "--failed", "--dry-run", "--json"]) == 1
-    bad, good = json.loads(capsys.readouterr().out)
+    bad, good = data_of(capsys.readouterr().out)
     assert (bad["name"], bad["id"]) == ("bad", "a")
     assert "it has more than 4096 MiB" in bad["error"]
     assert (good["name"], good["id"], good["points"]) == ("good", "b", "1")
@@ -70,7 +71,7 @@ def test_status_of_all_goes_on_to_the_others(make_sweep: Callable[..., Any], fai
 
     assert main(["status", "--all", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert [(one["name"], one["id"]) for one in json.loads(out)] == [("good", "b")]
+    assert [(one["name"], one["id"]) for one in data_of(out)] == [("good", "b")]
     assert err.startswith("slurmopt: bad/a: ")
     assert main(["status", "bad/a"]) == 1
 
@@ -113,3 +114,14 @@ def test_a_list_of_cancelled_points_that_is_none_hides_nothing_and_shows_nothing
     assert error.endswith("; move it away, and repeat slurmopt cancel bad/a/POINTS\n")
     assert error.count("\n") == 1
     assert "secret" not in error
+
+
+def test_a_page_of_results_has_no_command_where_the_words_of_the_launch_are_none(
+    make_sweep: Callable[..., Any], tmp_path: Any, capsys: Any
+) -> None:
+    made = make_sweep("odd", "c", a=[1, 2]).submitted("0-1", "7")
+    made.ended(0, metrics={"loss": 0.5})
+    held = json.loads(made.folder.points_file.read_text())
+    made.folder.points_file.write_text(json.dumps({**held, "line": [{"a": 1}]}))
+    assert main(["results", "odd", "--html", str(tmp_path / "page.html")]) == 0, capsys.readouterr().err
+    assert "<title>" in (tmp_path / "page.html").read_text()

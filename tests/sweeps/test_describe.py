@@ -48,6 +48,12 @@ def all_values(points: Points) -> list[tuple[object, ...]]:
     return [tuple(points.values(point).values()) for point in range(len(points))]
 
 
+def test_variables_of_the_job_need_not_be_set_at_the_launch() -> None:
+    entry = "+storage.stage.a={source:/x,into:'${oc.env:NOT_SET_HERE}'}"
+    described = sweep("seed=1,2", entry, "notify.webhook='${oc.env:NOT_SET_EITHER}'")
+    assert described.settings.storage.stage["a"].into == "${oc.env:NOT_SET_HERE}"
+
+
 def refused(*words: str) -> str:
     with pytest.raises(ConfigError) as error:
         sweep(*words)

@@ -91,3 +91,22 @@ def test_a_planted_sweep_does_nothing_to_the_terminal(make_sweep: Any, capsys: A
     seen = capsys.readouterr()
     assert all(char.isprintable() or char in "\n\t" for char in seen.out + seen.err), repr(seen)
     assert seen.out or seen.err
+
+
+@needs_root
+def test_commands_that_are_printed_about_a_planted_sweep_do_nothing_but_look(
+    make_sweep: Any, capsys: Any, tmp_path: Path
+) -> None:
+    """Its name is the planter's choice, and its stored words would be those of a launch."""
+    made = make_sweep(name="m$(touch pwned)")
+    made.folder.run.overrides.write_text("[task._target_=os.system]")
+    for path in (made.folder.path, *made.folder.path.rglob("*")):
+        os.chown(path, 65534, 65534)
+    assert main(["status", str(made.folder.path)]) in (0, 1)
+    assert main(["status", str(made.folder.path / "2")]) in (0, 1)
+    assert main(["results", str(made.folder.path)]) in (0, 1)
+    shown = capsys.readouterr().out
+    assert "os.system" not in shown
+    commands = [line.partition("slurmopt ")[2] for line in shown.splitlines() if "slurmopt " in line]
+    assert commands
+    assert all(command.split("'")[1].startswith("m$(touch pwned)/") for command in commands)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 from launching.conftest import Project
 from private_cluster import PrivateCluster, unprivileged_user, wait_until
 
@@ -206,9 +206,9 @@ def test_a_disk_that_is_full_in_the_middle_is_told_and_a_retry_completes_the_swe
     (site.path / "room").touch()
     site.slurmopt("retry", str(sweep.path), "--failed")
     wait_until(ended, 60, "the rest has ended", status)
-    (seen,) = json.loads(site.slurmopt("status", str(sweep.path), "--json").stdout)
+    (seen,) = data_of(site.slurmopt("status", str(sweep.path), "--json").stdout)
     assert seen["states"] == {"finished": POINTS}, status()
-    table = json.loads(site.slurmopt("results", str(sweep.path), "--json").stdout)
+    table = data_of(site.slurmopt("results", str(sweep.path), "--json").stdout)
     assert {row["point"]: row["metrics"]["score"] for row in table["rows"]} == {seed: seed for seed in range(POINTS)}
     begun = (site.path / "started").read_text().split()
     assert sorted(begun[:2]) == ["0", "1"]

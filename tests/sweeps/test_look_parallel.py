@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import random
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 from slurmopt.job.facts import process_tree
@@ -66,7 +66,7 @@ def test_several_processes_tell_what_one_tells(varied: Any, capsys: Any, monkeyp
         monkeypatch.setattr(Table, "rows", elsewhere(Table.rows))
     assert main(words) == 0
     together = capsys.readouterr().out
-    assert (json.loads(together) == json.loads(alone)) if words[-1] == "--json" else (together == alone)
+    assert (data_of(together) == data_of(alone)) if words[-1] == "--json" else (together == alone)
 
 
 def elsewhere(function: Any) -> Any:

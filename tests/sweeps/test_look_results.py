@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import csv
 import io
-import json
 import random
 import re
 import tracemalloc
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 from slurmopt.commands import results as command
@@ -58,7 +58,7 @@ def test_the_best_comes_first_and_failures_last(ended: Any, capsys: Any) -> None
 
 
 def test_json_has_all_of_it_and_is_documented(ended: Any, capsys: Any) -> None:
-    found = json.loads(printed(capsys, "results", "mine", "--json"))
+    found = data_of(printed(capsys, "results", "mine", "--json"))
     documented = re.findall(r"[a-z_]+", str(command.__doc__))
     assert [key for key in [*found, *found["rows"][0], *found["effects"][0]] if key not in documented] == []
     assert (found["best"], found["metric"], found["direction"]) == (0, "val_loss", "minimize")
@@ -87,7 +87,7 @@ def test_what_is_no_finite_number_is_never_the_best(make_sweep: Any, capsys: Any
     made = make_sweep(lr=[1, 2, 3, 4, 5]).submitted("0-4", "7")
     for point, loss in enumerate((float("nan"), 3.0, float("-inf"), 1.0, float("nan"))):
         made.ended(point, metrics={"loss": loss})
-    found = json.loads(printed(capsys, "results", "mine", "--json"))
+    found = data_of(printed(capsys, "results", "mine", "--json"))
     assert [row["point"] for row in found["rows"]] == [3, 1, 0, 2, 4]
     assert found["best"] == 3
 
@@ -98,7 +98,7 @@ def test_packed_points_have_results_too(make_sweep: Any, capsys: Any) -> None:
         run = made.task(0, task)
         for point in range(task * 3, task * 3 + 3):
             made.packed_end(run, point, metrics={"loss": float(point)})
-    found = json.loads(printed(capsys, "results", "mine", "--sort", "loss", "--json"))
+    found = data_of(printed(capsys, "results", "mine", "--sort", "loss", "--json"))
     assert [row["metrics"]["loss"] for row in found["rows"]] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     assert found["states"] == {"finished": 6}
 
@@ -231,7 +231,7 @@ def test_a_search_shows_the_values_it_chose_and_what_it_gave_up(make_sweep: Any,
     for point, lr in enumerate((0.15, 0.17, 0.11)):
         make_point(made.folder, made.points, point, "7_0", None, {"lr": lr})
         made.packed_end(run, point, metrics={"loss": lr}, pruned=point == 2)
-    found = json.loads(printed(capsys, "results", "mine", "--json"))
+    found = data_of(printed(capsys, "results", "mine", "--json"))
     assert [(row["values"], row["pruned"]) for row in found["rows"]] == [
         ({"lr": 0.15}, False),
         ({"lr": 0.17}, False),

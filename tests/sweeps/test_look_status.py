@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 from slurmopt.commands import status as command
+from slurmopt.runs.history.query import moment
 
 
 def printed(capsys: Any, *words: str) -> str:
@@ -71,7 +73,7 @@ def test_points_that_wait_for_room_in_the_queue_are_told_and_those_of_a_broken_o
 
 
 def test_every_key_of_a_sweeps_json_is_documented(mixed: Any, capsys: Any) -> None:
-    (found,) = json.loads(printed(capsys, "status", "--json"))
+    (found,) = data_of(printed(capsys, "status", "--json"))
     documented = str(command.__doc__).split()
     assert [key for key in found if key not in documented] == []
     assert (found["sweep"], found["points"], found["ended"], found["state"]) == (True, 20, 12, "running")
@@ -83,14 +85,23 @@ def test_every_key_of_a_sweeps_json_is_documented(mixed: Any, capsys: Any) -> No
     assert found["eta_seconds"] >= 0
 
 
+def test_a_point_is_launched_with_its_sweep_not_when_its_job_makes_its_config(make_sweep: Any, capsys: Any) -> None:
+    made = make_sweep().submitted("0-2", "7")
+    made.ended(0)
+    first, *rest = made.folder.events.read_text().splitlines()
+    began = json.loads(first)["time"] - 3600
+    made.folder.events.write_text("\n".join([json.dumps({**json.loads(first), "time": began}), *rest, ""]))
+    assert f"{moment(began)}  launched" in printed(capsys, "history", "mine/0")
+
+
 def test_a_point_is_shown_as_a_run(mixed: Any, capsys: Any) -> None:
     page = printed(capsys, "status", "mine/8")
     assert f"{mixed.label}/8: failed" in page
     assert "lr 8.5 is too large" in page
     assert f"slurmopt retry {mixed.label}/8" in page
-    (found,) = json.loads(printed(capsys, "status", f"{mixed.label}/12", "--json"))
+    (found,) = data_of(printed(capsys, "status", f"{mixed.label}/12", "--json"))
     assert (found["state"], found["job"], found["id"]) == ("running", "7_12", "20261121-120000-aaaa/12")
-    (found,) = json.loads(printed(capsys, "status", f"{found['name']}/{found['id']}", "--json"))
+    (found,) = data_of(printed(capsys, "status", f"{found['name']}/{found['id']}", "--json"))
     assert found["state"] == "running"
 
 
@@ -98,7 +109,7 @@ def test_a_point_that_waits_says_why(mixed: Any, capsys: Any) -> None:
     page = printed(capsys, "status", "mine/13")
     assert f"{mixed.label}/13: pending" in page
     assert "as many tasks of its array run" in page
-    (found,) = json.loads(printed(capsys, "status", "mine/13", "--json"))
+    (found,) = data_of(printed(capsys, "status", "mine/13", "--json"))
     assert found["state"] == "pending"
     assert "has not started yet" in refused(capsys, "logs", "mine/13")
 
@@ -112,7 +123,7 @@ def test_several_points_and_several_runs(mixed: Any, capsys: Any) -> None:
         ["9", "failed"],
         ["13", "pending"],
     ]
-    (found,) = json.loads(printed(capsys, "status", "mine/7-9", "--json"))
+    (found,) = data_of(printed(capsys, "status", "mine/7-9", "--json"))
     assert [one["state"] for one in found["each"]] == ["finished", "failed", "failed"]
     both = printed(capsys, "status", "mine", "mine/8", "mine/7-9")
     assert len(both.splitlines()) == 4
@@ -124,7 +135,7 @@ def test_a_sweep_is_one_line_among_runs(mixed: Any, make_sweep: Any, capsys: Any
         lines = printed(capsys, *words).splitlines()
         assert len(lines) == 3
         assert "8 finished · 3 failed" in "".join(lines)
-    found = {one["name"]: one for one in json.loads(printed(capsys, "list", "--json"))}
+    found = {one["name"]: one for one in data_of(printed(capsys, "list", "--json"))}
     assert (found["mine"]["state"], found["mine"]["points"]) == ("running", 20)
     assert (found["second"]["state"], found["second"]["points"]) == ("unsubmitted", 6)
 

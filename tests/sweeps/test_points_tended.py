@@ -3,13 +3,13 @@ Slurm's commands are small programs here; `scripts/chaos calls --commands tend-s
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.cli import main
 from slurmopt.run_folder import events
@@ -65,7 +65,7 @@ def sweep(make_sweep: Callable[..., Any], slurm: Slurm) -> Any:
 
 def tend(capsys: Any) -> list[tuple[str, str]]:
     assert main(["tend", "--json"]) == 0
-    return [(deed["did"], deed["job"]) for deed in json.loads(capsys.readouterr().out)]
+    return [(deed["did"], deed["job"]) for deed in data_of(capsys.readouterr().out)]
 
 
 def test_a_tend_that_was_killed_before_sbatch_is_made_up_for(sweep: Any, slurm: Slurm, capsys: Any) -> None:

@@ -278,7 +278,7 @@ def test_a_place_in_another_order_is_refused(change: dict[str, Any], line: str) 
     with pytest.raises(CheckpointError) as told:
         sampler.load_state_dict({**state, **change})
     assert line in str(told.value)
-    for name in state:
+    for name in set(state) - {"fingerprint"}:  # which checkpoints of earlier versions lack
         with pytest.raises(CheckpointError, match=name):
             sampler.load_state_dict({key: value for key, value in state.items() if key != name})
 

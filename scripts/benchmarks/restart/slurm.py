@@ -114,7 +114,7 @@ class Restarted:
 
     def history(self) -> dict[str, Any]:
         words = ["-m", "slurmopt", "history", str(self.run.path), "--json"]
-        found: dict[str, Any] = json.loads(self.bench.run([self.bench.python, *words]))
+        found: dict[str, Any] = json.loads(self.bench.run([self.bench.python, *words]))["data"]
         return found
 
     def end(self) -> None:

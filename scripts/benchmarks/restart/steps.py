@@ -163,7 +163,7 @@ def launch(bench: Workbench, project: Path, function: str, *words: str) -> dict[
     target = f"task._target_=restart_training.{function}"
     fixed = ("launch.json=true", "launch.wait=false", "checkpoint.shared.every=1000000000", "health.shared=null")
     argv = [bench.python, "-m", "slurmopt", "launch", target, *fixed, *words]
-    answer: dict[str, Any] = json.loads(bench.run(argv, project))
+    answer: dict[str, Any] = json.loads(bench.run(argv, project))["data"]
     return answer
 
 

@@ -45,7 +45,7 @@ def _run(bench: Workbench, report: Report, points: int) -> None:
     parent, slurmctld = _until_over(bench, sweep, since + _PATIENCE)
     seconds = time.monotonic() - since
     looks = {word: once(_look(bench, cwd, word, sweep)) for word in ("status", "results")}
-    states = json.loads(bench.run([bench.python, "-m", "slurmopt", "status", str(sweep.path), "--json"], cwd))
+    states = json.loads(bench.run([bench.python, "-m", "slurmopt", "status", str(sweep.path), "--json"], cwd))["data"]
     if states[0]["states"] != {"finished": points}:
         raise BenchError(f"{points} points: {states[0]['states']}")
     files, size = _left(sweep.path)

@@ -128,7 +128,7 @@ def project(bench: Workbench, name: str) -> Path:
 def launched(bench: Workbench, cwd: Path, *words: str, env: Mapping[str, str] | None = None) -> SweepFolder:
     """The sweep that these words launch."""
     argv = [bench.python, "-m", "slurmopt.launch", "-m", "+experiment=short", *words, "launch.json=true"]
-    answer: dict[str, Any] = json.loads(bench.run(argv, cwd, env))
+    answer: dict[str, Any] = json.loads(bench.run(argv, cwd, env))["data"]
     return SweepFolder(Path(answer["run"]))
 
 

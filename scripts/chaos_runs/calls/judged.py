@@ -67,7 +67,7 @@ def cancelled(label: str) -> Judge:
         if jobs := place.jobs():
             yield f"still queued: {[job.id for job in jobs]}"
         said = place.slurmopt(["status", label, "--json"])
-        (found,) = json.loads(said.out)
+        (found,) = json.loads(said.out)["data"]
         if found["state"] != "cancelled":
             yield f"slurmopt status says {found['state']}"
 

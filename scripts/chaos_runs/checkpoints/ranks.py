@@ -18,17 +18,19 @@ import time
 from dataclasses import dataclass, field, replace
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.distributed as dist
 import xxhash
 
 from chaos_runs.alive import children, content, found, group_lives, words
-from slurmopt.checkpoint.checkpointer import Checkpointer
 from slurmopt.job.facts.rank_facts import facts_from
 from slurmopt.job.worker.current_run import CurrentRun
 from slurmopt.run_folder.layout import RunFolder
+
+if TYPE_CHECKING:  # whoever only starts the ranks needs no torch
+    import torch
+
+    from slurmopt.checkpoint.checkpointer import Checkpointer
 
 _CODE = 256
 """An element is step · 256 + attempt: exact in fp32 up to step 65535."""
@@ -51,6 +53,8 @@ class Plan:
     environment: dict[str, str] = field(default_factory=dict)
     user: int | None = None
     """Whose processes the ranks are; None: the caller's."""
+    pace: float = 0.0
+    """Seconds that each step takes more: for who waits for something slow, and needs no thousands of steps."""
 
     @property
     def said(self) -> Path:
@@ -79,6 +83,8 @@ def code_of(step: int, attempt: int) -> int:
 
 
 def make_state(kib: int) -> dict[str, Any]:
+    import torch
+
     return {
         "model": Tensors(
             {
@@ -122,6 +128,8 @@ class Rank:
         os.write(self._said, line.encode())
 
     def train(self) -> None:
+        from slurmopt.checkpoint.checkpointer import Checkpointer
+
         self._meet()
         plan, state = self._plan, make_state(self._plan.kib)
         fill(state, -1)
@@ -148,9 +156,11 @@ class Rank:
                 self.say("saved", step=step)
             if saved and (plan.force or self._random.random() < 0.3):
                 self.say("durable" if checkpointer.wait() else "failed", step=step)
-            time.sleep(self._random.choice((0, 0, 0.002, 0.01)))
+            time.sleep(plan.pace + self._random.choice((0, 0, 0.002, 0.01)))
 
     def _meet(self) -> None:
+        import torch.distributed as dist
+
         if self._plan.ranks > 1:
             store = self._plan.folder / f"meeting-{self._plan.attempt}"
             dist.init_process_group("gloo", init_method=f"file://{store}", rank=self._rank, world_size=self._plan.ranks)
@@ -207,6 +217,8 @@ def durable(plan: Plan) -> int:
 
 def run_rank(rank: int, plan: Plan) -> None:
     """The target of a rank's process: with its writer it is a process group, which a signal reaches at once."""
+    import torch
+
     os.setpgid(0, 0)
     os.environ.update(plan.environment, GLOO_SOCKET_IFNAME="lo")
     torch.set_num_threads(1)

@@ -46,6 +46,7 @@ LOOKS = (
 )
 EACH = 4
 """Looks at each damaged folder."""
+_OF_STORAGE = {"bench": ["--bytes=8M", "--seconds=0.05"], "prefetch": ["--dry-run"], "stripe": ["--dry-run"]}
 _NEVER = ("--watch", "--follow", "--yes", "--help")
 """Options that go on until something ends, or say nothing but help."""
 _ODD = (
@@ -132,12 +133,13 @@ def _damaged(tally: Tally, looker: Looker, pristine: Path, folder: Path, choice:
 def _options(looker: Looker, folder: Path) -> dict[tuple[str, ...], list[str]]:
     """Each command, with the options that its help names."""
     from slurmopt.commands import COMMANDS
-    from slurmopt.commands.checkpoint.main import COMMANDS as OF_CHECKPOINTS
+    from slurmopt.commands.parsers import subcommands
 
-    commands = [(name,) for name in COMMANDS if name not in ("checkpoint", "completion")]
-    of_checkpoints = [("checkpoint", name) for name in OF_CHECKPOINTS]
+    below = {name: subcommands(module) for name, (module, _) in COMMANDS.items() if name != "completion"}
+    commands = [(name,) for name, table in below.items() if not table]
+    of_groups = [(group, name) for group, table in below.items() for name in table]
     found: dict[tuple[str, ...], list[str]] = {}
-    for command in (*commands, *of_checkpoints):
+    for command in (*commands, *of_groups):
         text = looker.look([*command, "--help"], folder).out
         found[command] = sorted(set(re.findall(r"--[a-z][a-z-]+", text)) - set(_NEVER))
     return found
@@ -167,6 +169,9 @@ def _line(
         "launch": ["launch.dry_run=true", "launch.backend=sbatch"],
         "retry": ["--dry-run"],
         "wait": ["--timeout=1s"],
+        "bench": ["--read=real"],  # which measures nothing
+        "tune": ["--read=real"],
+        "storage": _OF_STORAGE.get(command[-1], []),
     }.get(command[0], [])
     line = [*command, *words, *last]
     tally.lines += 1

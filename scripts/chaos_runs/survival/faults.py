@@ -21,7 +21,7 @@ from cluster import daemons, nodes, polling
 from cluster.errors import ClusterError
 
 from chaos_runs.alive import children, found, words
-from chaos_runs.survival.watched import RANKS, Watched
+from chaos_runs.survival.watched import Watched
 from slurmopt.run_folder import events
 
 _LONG_LIMIT = 600
@@ -138,7 +138,7 @@ def node_killed(which: int) -> Causing:
 def node_killed_while_saving(run: Watched, rng: random.Random) -> Iterator[None]:
     """Its writers are stopped in the midst of a save, so that they are surely there when the node dies."""
     which = rng.randrange(len(run.nodes))
-    per_node = RANKS // len(run.nodes)
+    per_node = run.ranks // len(run.nodes)
     ranks = range(which * per_node, (which + 1) * per_node)
     writers = [pid for rank in ranks for pid in writers_of(run.pid(rank))]
     for _ in range(50):
@@ -175,7 +175,7 @@ def node_held_dead(run: Watched, rng: random.Random) -> Iterator[None]:
 def rank_killed(number: signal.Signals) -> Causing:
     def causing(run: Watched, rng: random.Random) -> Iterator[None]:
         with contextlib.suppress(ProcessLookupError):  # the other one of two faults at once was quicker
-            os.kill(run.pid(rng.randrange(RANKS)), number)
+            os.kill(run.pid(rng.randrange(run.ranks)), number)
         yield
 
     return causing
@@ -184,7 +184,7 @@ def rank_killed(number: signal.Signals) -> Causing:
 def out_of_memory(run: Watched, rng: random.Random) -> Iterator[None]:
     request = run.site.project / "eat"
     part = request.with_name("eat.part")
-    part.write_text(f"{run.attempt} {rng.randrange(RANKS)}")
+    part.write_text(f"{run.attempt} {rng.randrange(run.ranks)}")
     part.rename(request)
     yield
     request.unlink()
@@ -193,7 +193,7 @@ def out_of_memory(run: Watched, rng: random.Random) -> Iterator[None]:
 def controller_restarted(run: Watched, rng: random.Random) -> Iterator[None]:
     """slurmctld is away when the supervisor wants its requeue."""
     attempt, away = run.attempt, rng.uniform(1, 12)
-    pids = [run.pid(rank) for rank in range(RANKS)]
+    pids = [run.pid(rank) for rank in range(run.ranks)]
     limit = contextlib.contextmanager(time_limit)(run, rng)
     with limit:
         daemons.stop_controller(run.site.layout)

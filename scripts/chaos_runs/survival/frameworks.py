@@ -132,7 +132,7 @@ class FrameworkSite(Site):
     def launch_command(self, folder: Path, *words: str) -> dict[str, Any]:
         before, self.project = self.project, folder
         try:
-            answer: dict[str, Any] = json.loads(self.slurmopt("launch", *words, "launch.json=true"))
+            answer: dict[str, Any] = json.loads(self.slurmopt("launch", *words, "launch.json=true"))["data"]
         finally:
             self.project = before
         return answer

@@ -101,7 +101,9 @@ def _time_to_step(run: Watched, record: dict[int, Attempt], attempt: int) -> tup
 
 def history(run: Watched) -> list[dict[str, Any]]:
     """The attempts as `slurmopt history` tells them."""
-    told: list[dict[str, Any]] = json.loads(run.site.slurmopt("history", str(run.folder.path), "--json"))["attempts"]
+    told: list[dict[str, Any]] = json.loads(run.site.slurmopt("history", str(run.folder.path), "--json"))["data"][
+        "attempts"
+    ]
     return told
 
 

@@ -150,7 +150,7 @@ class Site:
     def launch(self, *words: str) -> dict[str, Any]:
         """Launches the survivor; what launch.json said."""
         said = self.slurmopt("launch", "task._target_=survivor.train", *words, "launch.json=true")
-        answer: dict[str, Any] = json.loads(said)
+        answer: dict[str, Any] = json.loads(said)["data"]
         return answer
 
     def slurmopt(self, *words: str) -> str:

@@ -1,4 +1,4 @@
-"""A training of two nodes with two ranks each lives through seeded faults on a private cluster, and is judged."""
+"""A training of two nodes, one or two ranks each, lives through seeded faults on a private cluster, and is judged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chaos_runs.survival import faults, judged
 from chaos_runs.survival.faults import Fault
 from chaos_runs.survival.judged import HEADING, Row
 from chaos_runs.survival.site import Missed, Site
-from chaos_runs.survival.watched import RANKS, Watched
+from chaos_runs.survival.watched import NODES, Watched
 
 PACE = 0.06
 """Seconds that a step takes at least."""
@@ -32,7 +32,7 @@ _STEPS_TO_GO = 40
 _WITHOUT_LIMIT = "node_failure hang infrastructure killed out_of_memory"
 """Causes that come more often here than the budgets are meant for."""
 _NEEDS = (
-    "resources.nodes=2", "resources.tasks_per_node=2", "resources.memory=3GB", "resources.partition=preempt",
+    f"resources.nodes={NODES}", "resources.memory=3GB", "resources.partition=preempt",
     "resources.time=600m",
 )  # fmt: skip
 _WORDS = (
@@ -84,11 +84,13 @@ class Tally:
         )
 
 
-def run(folder: Path, seed: int, count: int, runs: int, side_by_side: int, names: tuple[str, ...]) -> Tally:
-    """`runs` runs of `count` faults each."""
+def run(
+    folder: Path, seed: int, count: int, runs: int, side_by_side: int, names: tuple[str, ...], per_node: int = 2
+) -> Tally:
+    """`runs` runs of `count` faults each, with `per_node` ranks on each node."""
     tally = Tally()
     with ThreadPoolExecutor(side_by_side) as pool:
-        lives = [Lifetime(folder / f"{number}", seed, number, names) for number in range(runs)]
+        lives = [Lifetime(folder / f"{number}", seed, number, names, per_node) for number in range(runs)]
         try:
             for life in pool.map(lambda one: _lived(one, count), lives):
                 tally.add(life)
@@ -112,8 +114,9 @@ def _lived(life: Lifetime, count: int) -> Lifetime:
 class Lifetime:
     """One run, from its launch to its judgement."""
 
-    def __init__(self, folder: Path, seed: int, number: int, names: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, seed: int, number: int, names: tuple[str, ...], per_node: int) -> None:
         self.folder, self._seed, self._number, self._names = folder, seed, number, names
+        self._ranks, self._per_node = NODES * per_node, f"resources.tasks_per_node={per_node}"
         self.rows: list[Row] = []
         self.misses: list[str] = []
         self.restarts: list[dict[str, float]] = []
@@ -125,7 +128,8 @@ class Lifetime:
         with Site(self.folder, self._number, bool({"S3 away", faults.TWO} & {*self._names})) as site:
             rng = random.Random(f"survival {self._seed} {self._number}")
             schedule = faults.deck(rng, count, self._names, self._lacks(site))
-            run = Watched(site, site.launch(*_WORDS, *site.s3_words(), *self._words(site, last=None, pace=PACE)))
+            words = (*_WORDS, *site.s3_words(), *self._words(site, last=None, pace=PACE))
+            run = Watched(site, site.launch(*words), self._ranks)
             self.say(f"{run.folder.path}\n{HEADING}")
             try:
                 for fault in schedule:
@@ -144,7 +148,7 @@ class Lifetime:
 
     def _words(self, site: Site, last: int | None, pace: float) -> list[str]:
         told = f"folder:'{site.project}',seed:{self._seed % 1000},pace:{pace},last:{'null' if last is None else last}"
-        return [f"+chaos={{{told}}}", f"launch.folder={site.shared}/runs", "launch.name=survivor"]
+        return [self._per_node, f"+chaos={{{told}}}", f"launch.folder={site.shared}/runs", "launch.name=survivor"]
 
     def _disturb(self, run: Watched, fault: Fault) -> None:
         run.site.mend()
@@ -176,7 +180,7 @@ class Lifetime:
         def progressed() -> bool:
             newest = run.attempt
             attempt = run.record().get(newest)
-            if attempt is None or len(attempt.restored) < RANKS:
+            if attempt is None or len(attempt.restored) < self._ranks:
                 return False
             return run.durable(newest, tier) > max(attempt.began_at or 0, beyond)
 
@@ -195,7 +199,7 @@ class Lifetime:
         part = run.site.project / "last.part"
         part.write_text(str(last))
         part.rename(run.site.project / "last")
-        undisturbed = Watched(run.site, self._launch_undisturbed(run.site, last))
+        undisturbed = Watched(run.site, self._launch_undisturbed(run.site, last), self._ranks)
         run.site.wait(lambda: run.journal("end", run.attempt), _BACK_SECONDS, "the training ends")
         self.is_completed = judged.result(run) is not None
         undisturbed.wait(lambda: undisturbed.journal("end"), _REFERENCE_SECONDS, "the undisturbed training ends")

@@ -14,7 +14,8 @@ from chaos_runs.survival.site import Missed, Site
 from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
 
-RANKS = 4
+NODES = 2
+"""Of a run."""
 _OVER = {
     "", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
     "TIMEOUT",
@@ -25,6 +26,8 @@ _OVER = {
 class Attempt:
     """What the ranks of one attempt recorded. Times are seconds since the epoch."""
 
+    ranks: int
+    """How many there are."""
     restored: dict[int, dict[str, Any]] = field(default_factory=dict)
     steps: dict[int, dict[int, dict[str, Any]]] = field(default_factory=lambda: collections.defaultdict(dict))
     """What each rank recorded of each step."""
@@ -39,13 +42,13 @@ class Attempt:
         whole = [
             step
             for step, ranks in self.steps.items()
-            if len(ranks) == RANKS and max(each["time"] for each in ranks.values()) < before
+            if len(ranks) == self.ranks and max(each["time"] for each in ranks.values()) < before
         ]
         return max(whole, default=self.began_at or 0)
 
     def first_step_time(self) -> float | None:
         """When all ranks had completed their first step."""
-        first = min((step for step, ranks in self.steps.items() if len(ranks) == RANKS), default=None)
+        first = min((step for step, ranks in self.steps.items() if len(ranks) == self.ranks), default=None)
         return None if first is None else max(float(each["time"]) for each in self.steps[first].values())
 
 
@@ -70,15 +73,15 @@ class Lines:
 class Watched:
     """One launched run."""
 
-    def __init__(self, site: Site, answer: dict[str, Any]) -> None:
+    def __init__(self, site: Site, answer: dict[str, Any], ranks: int) -> None:
         self.site, self.folder = site, RunFolder(Path(answer["run"]))
-        self.may_vanish = False
+        self.ranks, self.may_vanish = ranks, False
         """Whether Slurm may give it up: then `slurmopt tend` has to bring it back."""
         self.tended = 0
         self._lines = Lines(self.folder.events)
         self._journal: list[dict[str, Any]] = []
         self._record_lines: dict[Path, Lines] = {}
-        self._attempts: dict[int, Attempt] = collections.defaultdict(Attempt)
+        self._attempts: dict[int, Attempt] = collections.defaultdict(lambda: Attempt(ranks))
         self._looks_without = 0
 
     def journal(self, word: str, attempt: int | None = None) -> list[dict[str, Any]]:

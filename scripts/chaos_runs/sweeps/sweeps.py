@@ -123,7 +123,7 @@ def _end(sweep: WatchedSweep, tally: Tally) -> None:
     for told in sweep.tended:
         say(f"tended: {told}")
     found = sweeps_judged.judge(sweep.folder, sweep.count, sweep.record, again=bool(sweep.tended))
-    results = json.loads(sweep.site.slurmopt("results", str(sweep.folder.path), "--json"))
+    results = json.loads(sweep.site.slurmopt("results", str(sweep.folder.path), "--json"))["data"]
     sweeps_judged.answers(sweep.count, _status(sweep), results, found)
     given = found.submissions + sweep.strangers
     if not sweep.tended and (taken := sweep.site.submissions()) != given:
@@ -132,7 +132,7 @@ def _end(sweep: WatchedSweep, tally: Tally) -> None:
 
 
 def _status(sweep: WatchedSweep) -> dict[str, dict[str, int]]:
-    (status,) = json.loads(sweep.site.slurmopt("status", str(sweep.folder.path), "--json"))
+    (status,) = json.loads(sweep.site.slurmopt("status", str(sweep.folder.path), "--json"))["data"]
     assert isinstance(status, dict)
     return status
 

@@ -9,15 +9,19 @@ from slurmopt.errors import SlurmoptError, one_line, with_place
 from slurmopt.run_folder.json_values import number
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.ownership import owner_of
+from slurmopt.runs.status.account import headline
 from slurmopt.runs.status.progress import stands_still
 from slurmopt.runs.status.query import Status
 from slurmopt.units import human_seconds
 
 
 def run_row(status: Status, curve: deque[tuple[int, float]], gpu: tuple[float | None, ...]) -> Row:
-    """The row of a run. Adds the value of the shown metric to `curve`, where the step is a new one."""
+    """The row of a run. Adds the value of the shown metric to `curve`, where the step is a new one; to an empty one
+    also the values before it."""
     progress, journal = status.progress, status.journal
     name = shown_metric(progress.metrics)
+    if name is not None and not curve:
+        curve.extend((-1, value) for value in progress.before(name))
     if name is not None and progress.step is not None and (not curve or curve[-1][0] != progress.step):
         curve.append((progress.step, progress.metrics[name]))
     return Row(
@@ -47,9 +51,11 @@ def _detail(status: Status) -> str:
     progress = status.progress
     if status.alive and stands_still(progress) and progress.since_step is not None:
         return f"no step for {human_seconds(progress.since_step)}"
-    waits = f"waits: {progress.awaits}" if progress.awaits and status.alive else ""
+    waits = progress.awaits if progress.awaits and status.alive else ""
+    if waits and progress.phase != "staging":
+        waits = f"waits: {waits}"
     phase = progress.phase if status.state == "running" and progress.phase not in (None, "running", "ended") else ""
-    return "; ".join(filter(None, (status.detail, waits))) or phase or ""
+    return "; ".join(filter(None, (headline(status), waits))) or phase or ""
 
 
 def sweep_row(sweep: SweepFolder) -> Row:

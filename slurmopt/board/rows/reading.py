@@ -16,7 +16,7 @@ from pathlib import Path
 from slurmopt.board.rows.folders import Folders
 from slurmopt.board.rows.kept import Kept
 from slurmopt.board.rows.of_status import run_row
-from slurmopt.board.rows.row import GONE, Row
+from slurmopt.board.rows.row import GONE, UNREAD, Row
 from slurmopt.board.rows.sweep_reading import SweepReading
 from slurmopt.errors import one_line
 from slurmopt.run_folder.layout import RunFolder
@@ -61,7 +61,7 @@ class Reading:
         yield self._find()
         due = self._due(shown)
         if self._ask_slurm():
-            due = self._due(shown)
+            due = list(dict.fromkeys([*self._due(shown), *self._open()]))
         for at in range(0, len(due), _BATCH):
             yield any([self._read(path) for path in due[at : at + _BATCH]])
         if self._ask_slurm():  # now it is known whether any run is in Slurm
@@ -98,7 +98,8 @@ class Reading:
         self._runs.pop(path, None)
         self._sweeps.pop(path, None)
         row = self.rows[path]
-        return self._take(path, replace(row, state=GONE, detail=_VANISHED, left=None, rate=None, gpu=(), read=True))
+        detail = f"{_VANISHED}; job {row.job} may go on" if row.alive and row.job else _VANISHED
+        return self._take(path, replace(row, state=GONE, detail=detail, left=None, rate=None, gpu=(), read=True))
 
     def _due(self, shown: Collection[Path]) -> list[Path]:
         """The runs to read, those on the screen first."""
@@ -112,6 +113,10 @@ class Reading:
             and kept.is_due(False, asked)
         ]
         return first + later
+
+    def _open(self) -> list[Path]:
+        """The runs of which the journal alone does not tell the state."""
+        return [path for path, kept in self._runs.items() if kept.in_slurm and self.rows[path].state == UNREAD]
 
     def _ask_slurm(self) -> bool:
         """Asks for squeue's answer where a run may be in Slurm, and the last answer is old. Whether it was asked."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from slurmopt.board.columns import spark, state_style
-from slurmopt.board.rows.row import Row
+import os
+
+from slurmopt.board.columns import state_style
+from slurmopt.board.rows.row import GONE, Row
 from slurmopt.errors import SlurmoptError, one_line, plain_lines, with_place
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.sweep_layout import SweepFolder
+from slurmopt.runs.replaced_folders import jobs_and_end
+from slurmopt.runs.sparkline import sparkline
 from slurmopt.runs.status.state import FAILED
 
 Text = list[tuple[str, str]]
@@ -15,10 +19,22 @@ _MOST_METRICS = 40
 
 def details(row: Row) -> Text:
     """The lines with their styles; where the folder cannot be read, why."""
+    if not os.path.lexists(RunFolder(row.path).events):
+        return _of_gone(row)
     try:
         return _of_sweep(row) if row.is_sweep else _of_run(row)
     except (SlurmoptError, OSError) as error:
         return [(one_line(with_place(error)), "bold red")]
+
+
+def _of_gone(row: Row) -> Text:
+    """What the board knows of a run whose folder is no longer there."""
+    lines: Text = [(f"{row.label}: {GONE}", f"bold {state_style(GONE)}"), *_text(f"  folder     {row.path}")]
+    lines += _text("  why        its folder was removed or renamed, or something else is there now")
+    if row.job:
+        subject, end = jobs_and_end([row.job])
+        lines += _text(f"  job        {subject} may go on: `{end}` ends it")
+    return [*lines, *_metrics(row)]
 
 
 def _of_run(row: Row) -> Text:
@@ -46,7 +62,7 @@ def _metrics(row: Row) -> Text:
     width = min(24, max(map(len, row.metrics)))
     lines: Text = [("", ""), ("METRICS", "bold")]
     for name, value in list(row.metrics.items())[:_MOST_METRICS]:
-        curve = spark(row.curve) if row.metric is not None and name == row.metric[0] else ""
+        curve = sparkline(row.curve) if row.metric is not None and name == row.metric[0] else ""
         lines.append((one_line(f"  {name[:width]:{width}} {value:12.6g}  {curve}").rstrip(), ""))
     return lines
 
@@ -57,11 +73,12 @@ def _of_sweep(row: Row) -> Text:
 
     states = sweep_states(SweepFolder(row.path))
     head, *rest = view.page(states).split("\n")
-    lines: Text = [(head, f"bold {state_style(states.state)}"), *_text("\n".join(rest)), ("", "")]
-    for words in (("running", "stopping", "requeued"), FAILED, ("finished",)):
+    lines: Text = [(head, f"bold {state_style(states.state)}"), *_text("\n".join(rest))]
+    under_way = ("running", "stopping", "requeued")
+    for head, words in (("UNDER WAY", under_way), ("FAILED", FAILED), ("FINISHED", ("finished",))):
         numbers = states.numbers(*words)
         if numbers:
-            lines += [("", ""), (" and ".join(words).upper(), "bold")]
+            lines += [("", ""), (head, "bold")]
             lines += _text(view.points_table(states, numbers, None))
     return lines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 HELP = """\
 MOVE    ↑ ↓ k j    one row              PgUp PgDn  one screen
-        g G        first, last          mouse      wheel, click, click again opens
+        g G        first, last          mouse      wheel, click; again: opens
 LOOK    enter      details: the error first, status, metrics, attempts
         l          the log of rank 0, followed until the run ends
         e          what failed: traceback and the end of the log
@@ -14,7 +14,7 @@ CHOOSE  /          only rows with these words in name, ID, state, job or error
         a          only what is under way; esc shows all again
         s S        sort by the next column; backwards. Or click a head
         ctrl+r     look again now
-LEAVE   q ctrl+c
+LEAVE   q ctrl+c   end                  ctrl+z     suspend; fg comes back
 
 STATE   pending, running, stopping (saves and stops), requeued (waits for its
         next attempt), finished, failed, killed, cancelled, unknown,

@@ -11,7 +11,8 @@ from pathlib import Path
 from slurmopt.board.rows.reading import Reading
 
 _SHARE = 100.0
-"""The wait is at least so many times as long as a look took: less than one percent of a core."""
+"""The wait is at least so many times as long as a look took: less than one percent of a core. Not after the first look,
+which reads all runs, and imports what reads them."""
 _LONGEST = 60.0
 
 
@@ -45,6 +46,8 @@ class Looking(threading.Thread):
     def run(self) -> None:
         """Looks until `end`."""
         try:
+            self._look()
+            self._wake.wait(self._every)
             while not self._over:
                 self._wake.clear()
                 self._wake.wait(min(_LONGEST, max(self._every, _SHARE * self._look())))

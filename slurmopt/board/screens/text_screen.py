@@ -45,12 +45,19 @@ class TextScreen(Screen[None]):
         self._draw()
 
     async def _read_child(self, child: Child) -> None:
+        self.pages.note = "nothing yet"
+        self._draw()
         try:
-            status = await child.run(lambda lines: self._add([(line, "") for line in lines]))
+            status = await child.run(self._add_output)
         except OSError as error:
             self.pages.note = f"cannot be started: {error}"
             return
-        self.pages.note = "" if status == 0 else f"exit status {status}"
+        empty = "" if self.pages.has_lines else "nothing"
+        self.pages.note = empty if status == 0 else f"exit status {status}"
+
+    def _add_output(self, lines: list[str]) -> None:
+        self.pages.note = ""
+        self._add([(line, "") for line in lines])
 
     def _add(self, lines: Text) -> None:
         self.pages.add(lines)

@@ -37,10 +37,10 @@ class Candidate(NamedTuple):
 
 
 class Recovery:
-    """One restore, in which all ranks take part."""
+    """One restore, in which all ranks take part. `before`: of the steps before this one; None: of all."""
 
-    def __init__(self, tiers: list[Tier], run: CurrentRun, ranks: Collectives) -> None:
-        self._tiers, self._run, self._ranks = tiers, run, ranks
+    def __init__(self, tiers: list[Tier], run: CurrentRun, ranks: Collectives, before: int | None = None) -> None:
+        self._tiers, self._run, self._ranks, self._before = tiers, run, ranks, before
         self._stores = {tier.name: tier.store() for tier in tiers}
         self._node_cache = NodeCache(ranks, run.rank, moved)
         self._by_name = {tier.name: tier for tier in tiers}
@@ -119,8 +119,11 @@ class Recovery:
                         self._log(f"{problem}; this run has saved nothing there so far")
                     continue
                 problems += [self._lost(tier, key) for key in records.unreadable]
-                candidates += [Candidate(tier.name, commit) for commit in records.commits]
+                candidates += [Candidate(tier.name, commit) for commit in records.commits if self._is_wanted(commit)]
         return candidates, problems
+
+    def _is_wanted(self, commit: Commit) -> bool:
+        return self._before is None or commit.step < self._before
 
     def _vanished(self, tier: Tier, records: Records) -> list[str]:
         """A problem where all saved checkpoints are missing, as on a file system that is not mounted."""

@@ -10,12 +10,12 @@ import argparse
 import os
 import re
 import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurmopt import command_output
 from slurmopt.checkpoint.dcp.place import open_store
 from slurmopt.checkpoint.format import ledger
 from slurmopt.checkpoint.format.ledger import Commit, Records
@@ -103,7 +103,7 @@ class Catalog:
 
     def print_problems(self) -> None:
         for problem in self.problems:
-            print(f"slurmopt: {one_line(problem)}", file=sys.stderr)
+            command_output.warn(one_line(problem))
 
     def _aside(self, word: str) -> str:
         aside = {name for place in self.places for name in place.records.damaged}

@@ -1,4 +1,8 @@
-"""`slurmopt checkpoint export`: writes one checkpoint as a torch.save file, as safetensors, or as a DCP folder."""
+"""`slurmopt checkpoint export`: writes one checkpoint as a torch.save file, as safetensors, or as a DCP folder.
+
+`--json` prints one object: `checkpoint`, `tier`, `path`, `format`, and
+`weights_only`: whether `torch.load` reads it so.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from slurmopt import command_output
 from slurmopt.checkpoint.format.index import load_items
 from slurmopt.checkpoint.format.manifest import Manifest
 from slurmopt.checkpoint.format.manifest_reader import decode
@@ -21,6 +26,7 @@ from slurmopt.storage.folder import sync_folder
 from slurmopt.storage.store import Store
 
 FORMATS = ("torch", "safetensors", "dcp")
+_NOT_PLAIN = "; torch.load needs weights_only=False for it, as it holds more than tensors and plain values"
 
 
 def main(argv: list[str]) -> int:
@@ -36,8 +42,12 @@ def main(argv: list[str]) -> int:
     saved = catalog(args).find(args.checkpoint)
     place, commit = next(iter(saved.places.values()))
     manifest = load_items(place.store, decode(place.store.get(commit.manifest), commit))
-    note = _into_place(target, lambda path: _export(args.format, place.store, manifest, path, args.key))
-    print(f"{saved.name} from {place.name} is in {target} as {args.format}{note}")
+    is_plain = _into_place(target, lambda path: _export(args.format, place.store, manifest, path, args.key))
+    if args.json:
+        where = {"checkpoint": saved.name, "tier": place.name, "path": str(target), "format": args.format}
+        command_output.print_json({**where, "weights_only": is_plain})
+    else:
+        print(f"{saved.name} from {place.name} is in {target} as {args.format}{'' if is_plain else _NOT_PLAIN}")
     return 0
 
 
@@ -51,39 +61,37 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--key", help="one entry of the state, such as model; default: all of it")
     add_tier(parser, "as it lies on this tier; default: the fastest that has it")
+    options.add_json(parser)
     return parser
 
 
-def _export(kind: str, store: Store, manifest: Manifest, path: Path, key: str | None) -> str:
-    """Writes to `path`; returns a note about the result for the user."""
+def _export(kind: str, store: Store, manifest: Manifest, path: Path, key: str | None) -> bool:
+    """Writes to `path`. Returns whether it holds nothing but tensors and plain values."""
     if kind == "dcp":
         from slurmopt.checkpoint.dcp.export_dcp import to_dcp
 
         to_dcp(store, manifest, path, key)
-        return ""
+        return True
     from slurmopt.checkpoint.dcp import export
 
     if kind == "safetensors":
         export.to_safetensors(store, manifest, path, key)
-        return ""
-    plain = export.to_torch(store, manifest, path, key)
-    return (
-        "" if plain else "; torch.load needs weights_only=False for it, as it holds more than tensors and plain values"
-    )
+        return True
+    return export.to_torch(store, manifest, path, key)
 
 
-def _into_place(target: Path, write: Callable[[Path], str]) -> str:
+def _into_place(target: Path, write: Callable[[Path], bool]) -> bool:
     """Writes in a private folder, syncs, and renames to `target`, so that it is complete once it exists."""
     private = None
     try:
         private = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         temporary = private / target.name
         with slow_notice(f"exporting to {target}"):
-            note = write(temporary)
+            is_plain = write(temporary)
         _sync(temporary)
         os.rename(temporary, target)
         sync_folder(target.parent)
-        return note
+        return is_plain
     except FileNotFoundError as error:
         raise CheckpointError(f"{error.filename or error} is missing") from error
     except OSError as error:

@@ -1,6 +1,7 @@
 """`slurmopt checkpoint fetch`: copies one checkpoint, and what it references, to a folder.
 
 The folder is a tier like any other: `verify` and `export` accept it as RUN, and a Checkpointer restores from it.
+`--json` prints one object: `checkpoint`, `tier`, `folder`, `bytes`, and `copied`: false where it was there already.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from slurmopt import command_output
 from slurmopt.checkpoint.format import ledger
 from slurmopt.checkpoint.format.index import load_items
 from slurmopt.checkpoint.format.ledger import Commit, Ledger
@@ -44,7 +46,11 @@ def main(argv: list[str]) -> int:
     saved = run_catalog.find(args.checkpoint)
     place, commit = _source(saved, getattr(args, "from"))
     root = Path(os.path.abspath(args.to.expanduser()))
-    if fetch(place, commit, root):
+    is_copied = fetch(place, commit, root)
+    if args.json:
+        where = {"checkpoint": saved.name, "tier": place.name, "folder": str(root)}
+        command_output.print_json({**where, "bytes": commit.total_bytes, "copied": is_copied})
+    elif is_copied:
         print(f"{saved.name} ({human_bytes(commit.total_bytes)}) from {place.name} is in {root}, whole and verified")
     else:
         print(f"{saved.name} is in {root} already")
@@ -60,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
         "--from", choices=KINDS, metavar="TIER", help=f"{', '.join(tiers)} or {last}; default: the fastest"
     )
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="a new or empty folder")
+    options.add_json(parser)
     return parser
 
 

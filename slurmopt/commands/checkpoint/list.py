@@ -15,13 +15,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 import sys
 import time
 from typing import Any
 
+from slurmopt import command_output
 from slurmopt.commands.checkpoint.catalog import Catalog, Saved, add_tier, catalog
 from slurmopt.errors import one_line
 from slurmopt.runs import options
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     run_catalog = catalog(args)
     entries = _entries(run_catalog, whole=args.tier is None)
     if args.json:
-        print(json.dumps(entries, allow_nan=False))
+        command_output.print_json(entries)
     elif entries:
         print(table(_HEADER, [_row(entry, time.time()) for entry in entries], terminal_width()))
     elif run_catalog.places:

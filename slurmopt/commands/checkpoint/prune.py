@@ -2,6 +2,8 @@
 
 It never deletes the newest checkpoint of a tier, nor files that a remaining one references. Its record takes the next
 number of the newest attempt: if another attempt begins meanwhile, it takes that number first, and nothing is deleted.
+`--json`, which needs `--yes` or `--dry-run`, prints a list of objects with `tier`, `checkpoint`, `bytes` (null for a
+damaged one) and `deleted` (false with `--dry-run`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import re
 import sys
 from typing import NamedTuple
 
+from slurmopt import command_output
 from slurmopt.checkpoint.commit.retention import expired
 from slurmopt.checkpoint.format.ledger import Commit, Ledger, Records
 from slurmopt.commands.checkpoint.catalog import CHECKPOINT_HELP, Catalog, Place, add_tier, catalog
@@ -44,18 +47,19 @@ def main(argv: list[str]) -> int:
         each for place in run_catalog.places if (each := Deletion(place, _names(run_catalog, place, args))).names
     ]
     _missing(run_catalog, deletions, args)
-    if not deletions:
-        print("nothing to delete")
-        return 0
-    print("\n".join(_lines(deletions)))
-    if args.dry_run:
-        return 0
-    _refuse_living(run_catalog)
-    if not args.yes and not _confirmed(sum(len(each.names) for each in deletions)):
-        print("nothing was deleted")
-        return 0
-    for each in deletions:
-        _prune(run_catalog, each)
+    if not args.json:
+        print("\n".join(_lines(deletions)) or "nothing to delete")
+    if deletions and not args.dry_run:
+        _refuse_living(run_catalog)
+        if not args.yes and not _confirmed(sum(len(each.names) for each in deletions)):
+            print("nothing was deleted")
+            return 0
+        for each in deletions:
+            _prune(run_catalog, each)
+            if not args.json:
+                print(f"{each.place.name}: {len(each.names)} deleted")
+    if args.json:
+        command_output.print_json(_as_dicts(deletions, not args.dry_run))
     return 0
 
 
@@ -76,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     add_tier(parser, "delete from this tier only")
     parser.add_argument("--dry-run", action="store_true", help="print what would be deleted")
     parser.add_argument("--yes", action="store_true", help="do not ask")
+    options.add_json(parser)
     return parser
 
 
@@ -84,8 +89,9 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError("checkpoint prune: name what to delete: CHECKPOINT …, --keep N or --damaged")
     if args.keep is not None and args.keep < 1:
         raise InputError(f"checkpoint prune: --keep {args.keep} is too few; the newest always stays, so 1 or more")
-    if not (args.yes or args.dry_run or sys.stdin.isatty()):
-        raise InputError("checkpoint prune: there is no terminal to confirm on; add --yes, or --dry-run to look")
+    if not (args.yes or args.dry_run or (sys.stdin.isatty() and not args.json)):
+        why = "--json does not ask" if args.json else "there is no terminal to confirm on"
+        raise InputError(f"checkpoint prune: {why}; add --yes, or --dry-run to look")
 
 
 def _names(run_catalog: Catalog, place: Place, args: argparse.Namespace) -> list[str]:
@@ -138,11 +144,25 @@ def _missing(run_catalog: Catalog, deletions: list[Deletion], args: argparse.Nam
 
 
 def _lines(deletions: list[Deletion]) -> list[str]:
-    lines = []
-    for place, names in deletions:
-        sizes = {commit.name: human_bytes(commit.bytes) for commit in place.records.commits}
-        lines += [f"{place.name}  {name}  {sizes.get(name, 'damaged')}" for name in names]
-    return lines
+    return [
+        f"{place.name}  {name}  {'damaged' if size is None else human_bytes(size)}"
+        for place, names in deletions
+        for name, size in _sizes(place, names).items()
+    ]
+
+
+def _as_dicts(deletions: list[Deletion], are_deleted: bool) -> list[dict[str, object]]:
+    return [
+        {"tier": place.name, "checkpoint": name, "bytes": size, "deleted": are_deleted}
+        for place, names in deletions
+        for name, size in _sizes(place, names).items()
+    ]
+
+
+def _sizes(place: Place, names: list[str]) -> dict[str, int | None]:
+    """The bytes of each checkpoint; None of a damaged one."""
+    sizes = {commit.name: commit.bytes for commit in place.records.commits}
+    return {name: sizes.get(name) for name in names}
 
 
 def _refuse_living(run_catalog: Catalog) -> None:
@@ -177,7 +197,6 @@ def _prune(run_catalog: Catalog, deletion: Deletion) -> None:
     own_ledger.prune(names, files)
     assert run_catalog.run is not None
     events.append(run_catalog.run.events, "checkpoint-pruned", tier=place.name, checkpoints=names)
-    print(f"{place.name}: {len(names)} deleted")
 
 
 def _refuse_changed(run_catalog: Catalog, place: Place, now: Records) -> None:

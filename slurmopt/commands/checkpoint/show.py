@@ -8,10 +8,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from typing import Any
 
+from slurmopt import command_output
 from slurmopt.checkpoint.format.index import load_items
 from slurmopt.checkpoint.format.manifest import Manifest, folder_of
 from slurmopt.checkpoint.format.manifest_reader import decode
@@ -29,7 +29,10 @@ def main(argv: list[str]) -> int:
     saved = catalog(args).find(args.checkpoint)
     place, commit = next(iter(saved.places.values()))
     shown = _as_dict(load_items(place.store, decode(place.store.get(commit.manifest), commit)), place.name)
-    print(json.dumps(shown) if args.json else _text(shown, sorted(saved.places), time.time()))
+    if args.json:
+        command_output.print_json(shown)
+    else:
+        print(_text(shown, sorted(saved.places), time.time()))
     return 0
 
 

@@ -1,6 +1,7 @@
 """`slurmopt checkpoint verify`: reads every byte of checkpoints and compares every checksum.
 
-Exit status 1 where anything is damaged or cannot be read, with a line for each such file.
+Exit status 1 where anything is damaged or cannot be read, with a line for each such file. `--json` prints one object:
+`checkpoints` (the names of those that were read), `damaged` (a list of `file` and `reason`) and `bytes_read`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from slurmopt import command_output
 from slurmopt.checkpoint.format.index import load_items
 from slurmopt.checkpoint.format.ledger import Commit
 from slurmopt.checkpoint.format.manifest import File, Manifest, Segment
@@ -34,8 +36,13 @@ def main(argv: list[str]) -> int:
     run_catalog = catalog(args)
     chosen = run_catalog.checkpoints() if args.all else [run_catalog.find(args.checkpoint)]
     broken, read = _verify(run_catalog, chosen)
-    for line in broken:
-        print(one_line(line))
+    if args.json:
+        damaged = [{"file": file, "reason": reason} for file, reason in broken]
+        names = [saved.name for saved in chosen]
+        command_output.print_json({"checkpoints": names, "damaged": damaged, "bytes_read": read})
+    else:
+        for file, reason in broken:
+            print(one_line(f"{file}: {reason}"))
     print(_summary(chosen, broken, read), file=sys.stderr)
     return 1 if broken or (run_catalog.problems and not run_catalog.places) else 0
 
@@ -48,22 +55,23 @@ def parser() -> argparse.ArgumentParser:
     add_checkpoint(parser)
     parser.add_argument("--all", action="store_true", help="all checkpoints")
     add_tier(parser)
+    options.add_json(parser)
     return parser
 
 
-def _verify(run_catalog: Catalog, chosen: list[Saved]) -> tuple[list[str], int]:
-    """A line for each damaged file, and the number of bytes read."""
-    broken: list[str] = []
+def _verify(run_catalog: Catalog, chosen: list[Saved]) -> tuple[list[tuple[str, str]], int]:
+    """Each damaged file with the reason, and the number of bytes read."""
+    broken: list[tuple[str, str]] = []
     read = 0
     for place in run_catalog.places:
         commits = [each.places[place.name][1] for each in chosen if place.name in each.places]
-        lines, bytes_read = _verify_place(place, commits)
-        broken += lines
+        of_place, bytes_read = _verify_place(place, commits)
+        broken += of_place
         read += bytes_read
     return broken, read
 
 
-def _verify_place(place: Place, commits: list[Commit]) -> tuple[list[str], int]:
+def _verify_place(place: Place, commits: list[Commit]) -> tuple[list[tuple[str, str]], int]:
     wanted: dict[tuple[str, int, str], tuple[str, File, Segment]] = {}
     broken: dict[str, str] = {}
     for commit in commits:
@@ -80,7 +88,7 @@ def _verify_place(place: Place, commits: list[Commit]) -> tuple[list[str], int]:
     broken |= _sizes(place.store, {file.key: file for _, file, _ in wanted.values()})
     with progress(f"verifying {place.name}", total) as done:
         broken = {**read_all(place.store, ranges, done), **broken}
-    return [f"{place.store.place}/{key}: {reason}" for key, reason in sorted(broken.items())], total
+    return [(f"{place.store.place}/{key}", reason) for key, reason in sorted(broken.items())], total
 
 
 def _segments(manifest: Manifest) -> list[tuple[File, Segment]]:
@@ -127,7 +135,7 @@ def _reason(key: str, error: Exception) -> str:
     return str(error).removeprefix(key).strip() or type(error).__name__
 
 
-def _summary(chosen: list[Saved], broken: list[str], read: int) -> str:
+def _summary(chosen: list[Saved], broken: list[tuple[str, str]], read: int) -> str:
     what = chosen[0].name if len(chosen) == 1 else f"{len(chosen)} checkpoints"
     if broken:
         return f"{what}: {len(broken)} file{'s' if len(broken) > 1 else ''} damaged or not readable"

@@ -20,7 +20,8 @@ DEFERRED = re.compile(r"\$\{oc\.env:([A-Za-z_][A-Za-z0-9_]*)(?:,([^{}]*))?\}")
 """Matches one `${oc.env:…}`. Groups: the name of the variable, and the default if there is one."""
 
 
-def _as_text(name: str, *default: Any) -> str:
+def variable_as_text(name: str, *default: Any) -> str:
+    """The text of `${oc.env:NAME}` itself, in place of what the variable has."""
     return f"${{oc.env:{name},{default[0]}}}" if default else f"${{oc.env:{name}}}"
 
 
@@ -28,7 +29,7 @@ def deferred(parent: Container, key: str | int, full_key: str) -> Any:
     """Returns the value of `key`, resolved except for `${oc.env:…}`, which the job resolves.
 
     Raises ConfigError with `full_key` if `oc.env` is used within another resolver."""
-    with environment_reads(_as_text) as reads:
+    with environment_reads(variable_as_text) as reads:
         value = parent[key]
     if reads.count and (not isinstance(value, str) or len(DEFERRED.findall(value)) != reads.count):
         raise ConfigError(

@@ -41,6 +41,14 @@ _OF_SBATCH = {
 _OPERATOR = re.compile(r"\s(?:\|\|?|&&?|[12]?>>?|<|&>)\s")
 
 
+def meant_key(name: str) -> str | None:
+    """The key of slurmopt that a bare name as of sbatch most likely means: nodes, gpus, partition, name; else None."""
+    if name in ("name", "folder", "backend"):
+        return f"launch.{name}"
+    name = _OF_SBATCH.get(name, name)
+    return f"resources.{name}" if name in {field.name for field in fields(GROUPS["resources"])} else None
+
+
 def translate(error: BaseException) -> ConfigError:
     """Returns the ConfigError for an error of Hydra or OmegaConf."""
     if isinstance(error, OverrideParseException):

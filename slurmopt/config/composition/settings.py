@@ -30,10 +30,17 @@ DEFERRED_FIELDS = {
     ("notify", "email", "url"),
     *(("checkpoint", name, key) for name, tier in TIERS.items() for key in tier.deferred),
     *(("metrics", name, key) for name, sink in SINKS.items() for key in sink.deferred),
+    ("storage", "stage"),
     ("sweep", "then"),
 }
 """The fields in which `${oc.env:NAME}` is resolved in the job. In all others it is resolved at launch, because the
 script contains the value."""
+
+
+def is_deferred(key: str) -> bool:
+    """Whether the field `key`, or a group around it, is resolved in the job."""
+    path = tuple(key.split("."))
+    return any(path[: len(field)] == field for field in DEFERRED_FIELDS)
 
 
 def settings(config: DictConfig) -> Settings:
@@ -75,7 +82,10 @@ def _instance(node: DictConfig, kind: Any, path: tuple[str, ...]) -> Any:
 
 def _value(node: DictConfig, name: str, path: tuple[str, ...]) -> Any:
     if path in DEFERRED_FIELDS:
-        return _deferred_items(deferred(node, name, ".".join(path)), ".".join(path))
+        found = _deferred_items(deferred(node, name, key := ".".join(path)), key)
+        if path == ("storage", "stage") and isinstance(found, dict):  # the values are mappings, too
+            return {each: _deferred_items(entry, f"{key}.{each}") for each, entry in found.items()}
+        return found
     value = node[name]
     if isinstance(value, DictConfig) and is_dataclass(inner := OmegaConf.get_type(value)):
         return _instance(value, inner, path)

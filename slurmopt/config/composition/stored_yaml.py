@@ -57,6 +57,18 @@ def parse(text: str, exact: bool = True) -> Any:
     return value
 
 
+def nodes(text: str) -> list[yaml.Node]:
+    """Returns the documents of any YAML as nodes, which know their lines; tags and duplicate keys are not looked at.
+    Raises yaml.YAMLError like `load`."""
+    if text.count("\n") + text.count(",") > _MOST_WRITTEN:
+        raise yaml.YAMLError(f"it has more than {_MOST_WRITTEN:,} lines and commas")
+    try:
+        _refuse_deep(text)
+        return [node for node in yaml.compose_all(text, Loader=_loader(False)) if node is not None]
+    except RecursionError as error:
+        raise yaml.YAMLError(_TOO_DEEP) from error
+
+
 def _refuse_deep(text: str) -> None:
     """Raises YAMLError if the text is nested too deeply. libyaml's composer calls itself for each level, without a
     limit: a text of 100,000 brackets ends the process with SIGSEGV. Each level takes an indicator, so that most texts

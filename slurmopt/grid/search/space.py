@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from slurmopt.config.sweep import PRUNING
+from slurmopt.config.sweep import BATCH_SIZE, PRUNING
 from slurmopt.errors import ConfigError
 from slurmopt.grid.axes import Axis, Interval, Steps
 
@@ -40,11 +40,18 @@ class Search:
     """Whether the task is a command, which returns an exit status instead of a metric."""
     direction: str = "minimize"
     seed: int | None = None
+    steps: int = 20
+    """The steps of a trial of a batch size."""
 
     @property
     def prunes(self) -> bool:
         """Whether trials may be pruned."""
         return self.method in PRUNING
+
+    @property
+    def tunes_batch(self) -> bool:
+        """Whether it looks for a batch size."""
+        return self.method == BATCH_SIZE
 
     def seed_of(self, trial: int) -> int | None:
         """The random seed of a trial: each has its own, so that no two workers propose the same values."""
@@ -57,6 +64,18 @@ class Search:
     def from_json(cls, value: Mapping[str, Any]) -> Search:
         """From what `as_json` returned. TypeError for anything else."""
         return cls(**value)
+
+
+def check_batch_axis(axes: Sequence[Axis]) -> None:
+    """Raises ConfigError unless there is one axis of batch sizes."""
+    sizes = axes[0].values if len(axes) == 1 else None
+    if isinstance(sizes, Interval) and isinstance(sizes.start, int) and isinstance(sizes.end, int) and sizes.start > 0:
+        return
+    if not (isinstance(sizes, range) and sizes.step > 0 and sizes.start > 0):
+        raise ConfigError(
+            "batch_size needs one axis of sizes; valid: batch_size=range(8,1025,8)",
+            axes[0].keys[0] if axes else "sweep.search",
+        )
 
 
 def check(axes: Sequence[Axis]) -> None:

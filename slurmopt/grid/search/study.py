@@ -19,6 +19,7 @@ import optuna
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, JournalFileOpenLock, JournalStorage
 
 from slurmopt.errors import ConfigError
+from slurmopt.grid.search.size_sampler import BatchSizes
 from slurmopt.grid.search.space import Search
 from slurmopt.run_folder.access.files import open_append
 from slurmopt.run_folder.access.open_folders import held
@@ -189,6 +190,8 @@ def study_for(storage: JournalStorage, name: str, search: Search, trial: int, st
 
 def _sampler(search: Search, trial: int) -> optuna.samplers.BaseSampler:
     seed = search.seed_of(trial)
+    if search.tunes_batch:
+        return BatchSizes()
     if search.method == "random":
         return optuna.samplers.RandomSampler(seed=seed)
     # Counting the running trials as bad keeps workers from all trying the same promising place.

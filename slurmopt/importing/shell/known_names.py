@@ -52,6 +52,12 @@ def has_secret(text: str) -> bool:
     return bool(_SECRET_TEXT.search(text)) or any(is_secret(name) for name, _ in given)
 
 
+def secret_lines(text: str, exports: bool = True) -> list[int]:
+    """The numbers of the lines of a script that have one. Without `exports`: but those that begin with export."""
+    left_out = r"\s*#" if exports else r"\s*(export\s|#)"
+    return [at for at, line in enumerate(text.split("\n"), 1) if has_secret(line) and not re.match(left_out, line)]
+
+
 def masked(text: str) -> str:
     """The line without the values of secrets, for showing."""
     text = _SECRET_TEXT.sub("…", text)

@@ -215,7 +215,7 @@ class Scope:
         try:
             values = [compute(expression, lambda name, task=task: self._number(name, task)) for task in counted]  # type: ignore[misc]
         except NotPlain as error:
-            raise NotKnown(f"{expression.strip()} is not evaluated") from error
+            raise NotKnown(f"{expression.strip()[:60]} is not evaluated") from error
         if not depends:
             return [Piece(TEXT, values[0])]
         name = near.lstrip("-") or "value"
@@ -245,7 +245,7 @@ class Scope:
         try:
             return evaluate(expression, lambda name: self._number(name, task))
         except NotPlain as error:
-            raise NotKnown(f"{expression.strip()} is not evaluated") from error
+            raise NotKnown(f"{expression.strip()[:60]} is not evaluated") from error
 
     def _columns(self, name: str, values: list[str]) -> list[Value]:
         """A line of a file that becomes several words, such as `--lr 0.1 --seed 1`: a symbol for each that differs."""

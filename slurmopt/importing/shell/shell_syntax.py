@@ -6,6 +6,7 @@ OTHER, whose `text` is all that is known of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -78,13 +79,30 @@ def statements(text: str) -> list[Statement]:
     import tree_sitter_bash
 
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+    root = parser.parse(text.encode("utf-8", "surrogateescape")).root_node
+    if (braced := _braced(root)) is not None:
+        root = parser.parse(braced).root_node
     found: list[Statement] = []
-    for node in parser.parse(text.encode("utf-8", "surrogateescape")).root_node.children:
+    for node in root.children:
         if node.type == "&" and found:
             found[-1] = _other(node, "a command in the background", found[-1])
         elif node.type not in ("comment", ";", ";;", "\n"):
             found.append(_statement(node))
     return found
+
+
+def _braced(root: Node) -> bytes | None:
+    """The script with `${NAME}` for each `$NAME` that the grammar cuts off: to it, the end of `${A}_$NAME.json` is
+    another word. None if there is none."""
+    text, ends, nodes = root.text or b"", [], [root]
+    while nodes:
+        node = nodes.pop()
+        nodes += node.children
+        if node.type == "$" and node.parent is not None and node.parent.type == "concatenation":
+            ends.append(node.end_byte)
+    for end in sorted(ends, reverse=True):
+        text = text[:end] + re.sub(rb"^[A-Za-z_]\w*", rb"{\g<0>}", text[end:], count=1)
+    return text if ends else None
 
 
 def _statement(node: Node) -> Statement:

@@ -11,6 +11,7 @@ from pathlib import Path
 from slurmopt.run_folder.access.files import replace_bytes
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.storage.filesystem.usage import usage_of
 
 _ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 _WORDS = tuple(os.strerror(number).lower() for number in _ERRNOS)
@@ -77,11 +78,11 @@ def _shared() -> list[str]:
 
 def _has_little(place: str) -> bool:
     try:
-        usage = os.statvfs(place)
+        usage = usage_of(place)
     except OSError:
         return False
-    is_read_only = bool(usage.f_flag & os.ST_RDONLY)  # such as squashfs, which has no free bytes
-    return not is_read_only and usage.f_blocks > 0 and usage.f_bavail * usage.f_frsize < _LITTLE
+    # A read-only one, such as squashfs, has no free bytes.
+    return not usage.is_read_only and usage.bytes > 0 and usage.free_bytes < _LITTLE
 
 
 def _device(place: str) -> int | None:

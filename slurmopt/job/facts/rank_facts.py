@@ -88,6 +88,17 @@ def slurm_job(environ: Mapping[str, str]) -> str | None:
     return environ.get("SLURM_JOB_ID")
 
 
+def started_with() -> dict[str, str]:
+    """The environment that this process began with. `environment.variables` of a point may have changed os.environ
+    since, also SLURM_ARRAY_TASK_ID: an imported script expects its own numbers, and Slurm's are of another task."""
+    try:
+        with open("/proc/self/environ", encoding="utf-8", errors="surrogateescape") as file:
+            words = file.read().split("\0")
+    except OSError:
+        return dict(os.environ)
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
 def one_per_node(facts: RankFacts) -> RankFacts:
     """The facts if one process was started per node: rank and node rank are the same."""
     return replace(facts, node_rank=facts.rank, nodes=facts.world_size, local_rank=0, local_world_size=1)

@@ -7,8 +7,8 @@ import os
 import sys
 from typing import Any
 
+from slurmopt.checks.result import CheckResult, failed
 from slurmopt.job.facts.gpus import CUDA, ROCM, XPU, promised
-from slurmopt.job.health.finding import Finding
 
 _NUMBERS = 1 << 20
 
@@ -31,20 +31,20 @@ def kind_of(torch: Any) -> str | None:
     return XPU if getattr(torch.version, "xpu", None) else None
 
 
-def run(torch: Any, local_rank: int) -> Finding | None:
+def run(torch: Any, local_rank: int) -> CheckResult | None:
     """Checks that torch sees all promised GPUs, and that the rank's own GPU copies and computes."""
     kind = kind_of(torch) or CUDA
     words, gpus = promised(os.environ, kind), torch.xpu if kind == XPU else torch.cuda
     count = gpus.device_count()
     if not count or (count < len(words) and not _is_slice(gpus, words)):
-        return Finding(f"{count} of {len(words)} promised GPUs answer torch")
+        return failed("GPU", f"{count} of {len(words)} promised GPUs answer torch")
     number = local_rank % count
     name = words[number] if number < len(words) else number
     try:
         right = _right(torch, torch.device("xpu" if kind == XPU else "cuda", number))
     except RuntimeError as error:  # also torch.AcceleratorError, torch.OutOfMemoryError
-        return Finding(f"GPU {name}: a copy and a small kernel failed: {_why(torch, error)}")
-    return None if right else Finding(f"GPU {name}: a copy and a small kernel gave wrong numbers")
+        return failed("GPU", f"GPU {name}: a copy and a small kernel failed: {_why(torch, error)}")
+    return None if right else failed("GPU", f"GPU {name}: a copy and a small kernel gave wrong numbers")
 
 
 def _is_slice(gpus: Any, words: list[str]) -> bool:

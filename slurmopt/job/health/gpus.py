@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from slurmopt.checks.result import CheckResult, NotChecked, failed
 from slurmopt.job.facts import gpus
 from slurmopt.job.facts.rank_facts import RankFacts
-from slurmopt.job.health.finding import Finding, NotChecked
 
 
-def look(words: list[str], facts: RankFacts) -> Finding | None:
+def look(words: list[str], facts: RankFacts) -> CheckResult | None:
     """Checks that the GPUs answer and can be used. Problems of a GPU that can be used are printed to standard error."""
     nvml = _load_nvml(len(words))
     try:
@@ -21,7 +21,7 @@ def look(words: list[str], facts: RankFacts) -> Finding | None:
     except nvml.NVMLError as error:
         if error.value in (nvml.NVML_ERROR_LIBRARY_NOT_FOUND, nvml.NVML_ERROR_NO_PERMISSION):
             raise NotChecked(_unseen(len(words), str(error))) from None
-        return Finding(f"none of {len(words)} promised GPUs answers: NVML: {error}")
+        return failed("GPUs", f"none of {len(words)} promised GPUs answers: NVML: {error}")
     try:
         own = gpus.share(words, facts)
         return _missing(nvml, words if facts.local_rank == 0 else own) or _faulty(nvml, own)
@@ -40,7 +40,7 @@ def _unseen(count: int, why: str) -> str:
     return f"NVML cannot look at the {count} promised GPU{'s' * (count != 1)}: {why}"
 
 
-def _missing(nvml: Any, words: list[str]) -> Finding | None:
+def _missing(nvml: Any, words: list[str]) -> CheckResult | None:
     lost = {}
     for word in words:
         try:
@@ -51,12 +51,12 @@ def _missing(nvml: Any, words: list[str]) -> Finding | None:
     if not lost:
         return None
     errors = ", ".join(f"GPU {word}: {error}" for word, error in list(lost.items())[:4])
-    return Finding(f"{len(words) - len(lost)} of {len(words)} promised GPUs answer ({errors})")
+    return failed("GPUs", f"{len(words) - len(lost)} of {len(words)} promised GPUs answer ({errors})")
 
 
-def _faulty(nvml: Any, words: list[str]) -> Finding | None:
+def _faulty(nvml: Any, words: list[str]) -> CheckResult | None:
     faults = [f"GPU {word}: {fault}" for word in words for fault in _faults(nvml, word)]
-    return Finding(", ".join(faults[:4])) if faults else None
+    return failed("GPUs", ", ".join(faults[:4])) if faults else None
 
 
 def _faults(nvml: Any, word: str) -> list[str]:

@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from slurmopt.checks.result import CheckResult, NotChecked, failed
 from slurmopt.errors import RendezvousError
 from slurmopt.job import signals
 from slurmopt.job.facts.rank_facts import RankFacts, in_slurm_step, tasks_per_node
-from slurmopt.job.health.finding import Budget, Finding, NotChecked
+from slurmopt.job.health.bounded import Budget
 from slurmopt.job.health.reach_listener import Listener, ask, silence
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.rendezvous.addresses import own_host
@@ -52,7 +53,7 @@ class Reach:
         self._beats: dict[int, Heartbeat] = {}
         self._asked: dict[int, Future[str | None]] = {}
 
-    def run(self) -> Finding | None:
+    def run(self) -> CheckResult | None:
         """Publishes this node's address, asks the other nodes, and waits until they have asked this one."""
         if self._budget.seconds < _LEAST_SECONDS:
             raise NotChecked(f"{self._facts.node}: there was no time left to ask the other nodes (health.within)")
@@ -67,9 +68,9 @@ class Reach:
         listener.start()
         self._live.tell_address(f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}")
         troubles = self._ask(others)
-        failed = {node: why for node, why in troubles.items() if why and not self._is_excused(node, why)}
-        if failed:
-            return self._finding(failed, len(troubles))
+        lost = {node: why for node, why in troubles.items() if why and not self._is_excused(node, why)}
+        if lost:
+            return self._finding(lost, len(troubles))
         self._wait_for(listener, {node for node, why in troubles.items() if why is None})
         return None
 
@@ -126,12 +127,12 @@ class Reach:
         beat = self._beat(self._beats[node].rank)
         return beat is None or beat.phase == CHECKING
 
-    def _finding(self, failed: dict[int, str], asked: int) -> Finding:
-        reasons = [f"{self._beats[node].node} ({self._beats[node].address}): {why}" for node, why in failed.items()]
+    def _finding(self, lost: dict[int, str], asked: int) -> CheckResult:
+        reasons = [f"{self._beats[node].node} ({self._beats[node].address}): {why}" for node, why in lost.items()]
         more = f" and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
-        alone = len(failed) == asked > 1  # none of several nodes is reached: it is this one that is cut off
+        alone = len(lost) == asked > 1  # none of several nodes is reached: it is this one that is cut off
         text = f"{self._facts.node} cannot reach {'; '.join(reasons[:_NAMED])}{more} (health.reach)"
-        return Finding(text, None if alone else tuple(self._beats[node].node for node in failed))
+        return failed("network", text, None if alone else tuple(self._beats[node].node for node in lost))
 
     def _wait_for(self, listener: Listener, nodes: set[int]) -> None:
         """Waits until the nodes have asked. A node that gave up waiting for this one will not ask any more."""

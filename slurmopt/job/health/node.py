@@ -6,42 +6,43 @@ import os
 import time
 from pathlib import Path
 
-from slurmopt.job.health.finding import Finding, NotChecked
+from slurmopt.checks.result import CheckResult, NotChecked, failed
 from slurmopt.run_folder.variables import Unset, fill
+from slurmopt.storage.filesystem.mounts import read_mounts
+from slurmopt.storage.filesystem.usage import nearest_folder, usage_of
 from slurmopt.units import human_bytes
 
 
-def space(folder: str, least: int, key: str, shared: bool) -> Finding | None:
+def space(folder: str, least: int, key: str, shared: bool) -> CheckResult | None:
     """Checks that `least` bytes are free where `folder` is or will be made. If it is `shared`, no node is at fault and
     the problem may pass, as other users may free space; a node's own disk mostly stays full."""
     path = _there(folder, key)
     try:
-        usage = os.statvfs(path)
+        usage = usage_of(path)
     except PermissionError as error:
         raise NotChecked(f"the space of {path} is not known: {error.strerror}") from None
     except OSError as error:
-        return Finding(f"{path} does not work: {error.strerror}", passing=shared)
-    if usage.f_flag & os.ST_RDONLY:
-        return Finding(f"{path} is mounted read-only")
-    if usage.f_blocks == 0:
+        return failed("file system", f"{path} does not work: {error.strerror}", passing=shared)
+    if usage.is_read_only:
+        return failed("file system", f"{path} is mounted read-only")
+    if usage.bytes == 0:
         raise NotChecked(f"the space of {path} is not known: its file system reports none")
-    free = usage.f_bavail * usage.f_frsize
+    free = usage.free_bytes
     if free >= least:
         return None
     text = f"{path} has {human_bytes(free)} free, less than {human_bytes(least)} ({key}; {key}=null skips this check)"
-    return Finding(text, () if shared else None, passing=shared)
+    return failed("file system", text, () if shared else None, passing=shared)
 
 
-def mounted(folder: str, key: str) -> Finding | None:
+def mounted(folder: str, key: str) -> CheckResult | None:
     """Checks that the `folder` of a checkpoint tier outlives the container: it must not lie in the container's own
     root."""
     path = _there(folder, key).resolve()
     # Not by the device: the image of a container may be unpacked on the disk whose folder is mounted in it.
-    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    mounts = {line.split()[4].decode("unicode_escape").encode("latin-1") for line in lines}  # a blank is \040 there
-    if any(os.fsencode(place) in mounts for place in (path, *path.parents) if place != Path("/")):
+    points = {mount.point for mount in read_mounts()}
+    if any(place in points for place in (path, *path.parents) if place != Path("/")):
         return None
-    return Finding(f"{folder} is in the container's own root and gone at its end: mount it ({key})", ())
+    return failed("file system", f"{folder} is in the container's own root and gone at its end: mount it ({key})", ())
 
 
 def _there(folder: str, key: str) -> Path:
@@ -52,11 +53,10 @@ def _there(folder: str, key: str) -> Path:
         raise NotChecked(f"{key}: {folder!r} needs the environment variable {error}, which this rank lacks") from None
     except RuntimeError as error:  # no home
         raise NotChecked(f"{key}: {error}") from None
-    # os.path: one below a folder that may not be read is none, and no PermissionError.
-    return next((place for place in (path, *path.parents) if os.path.exists(place)), Path("/"))
+    return nearest_folder(path)
 
 
-def clock(path: Path, most: float) -> Finding | None:
+def clock(path: Path, most: float) -> CheckResult | None:
     """Checks that this node's clock differs by at most `most` seconds from that of the file system, which sets the time
     of `path`.
 
@@ -73,4 +73,4 @@ def clock(path: Path, most: float) -> Finding | None:
     if max(ahead, behind) <= most:
         return None
     off = f"{ahead:.0f} s ahead of" if ahead > behind else f"{behind:.0f} s behind"
-    return Finding(f"its clock is {off} the file system's, more than {most:g} s (health.clock)")
+    return failed("file system", f"its clock is {off} the file system's, more than {most:g} s (health.clock)")

@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
+from slurmopt.checks.result import CheckResult
 from slurmopt.config.health import Checks
 from slurmopt.job import failures, signals
 from slurmopt.job.facts.gpus import CUDA, any_promised, of_nvidia, promised
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.health import gpu_kernel, gpus, node
-from slurmopt.job.health.finding import Budget, Check, Finding, bounded
+from slurmopt.job.health.bounded import Budget, Look, bounded
 from slurmopt.job.health.network_reach import CHECKING, Reach
 from slurmopt.job.health.waiting import Waiting
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
@@ -48,7 +49,7 @@ def check(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter)
     return _failed(findings, facts, waited) if findings else None
 
 
-def _node(call: RankArgs, checks: Checks, attempt: int, facts: RankFacts) -> list[Finding]:
+def _node(call: RankArgs, checks: Checks, attempt: int, facts: RankFacts) -> list[CheckResult]:
     """Checks the node once, and what all nodes share."""
     budget = Budget(checks.within)
     parts = _of_the_node(call, checks, attempt, facts) if facts.local_rank == 0 else _shared(call, checks)
@@ -69,13 +70,13 @@ def check_gpu(call: RankArgs, facts: RankFacts) -> Outcome | None:
     return None if finding is None else _failed([finding], facts)
 
 
-def _gpus_of_the_rank(checks: Checks, facts: RankFacts) -> Iterator[Finding]:
+def _gpus_of_the_rank(checks: Checks, facts: RankFacts) -> Iterator[CheckResult]:
     words = of_nvidia(os.environ) if checks.gpus else []
     if words and (finding := bounded("NVML", Budget(checks.within, _GPUS_TIMES), lambda: gpus.look(words, facts))):
         yield finding
 
 
-_Part = tuple[str, Check, bool]
+_Part = tuple[str, Look, bool]
 """The name of a check, the check, and whether a problem may pass by itself."""
 
 
@@ -102,7 +103,7 @@ def _shared(call: RankArgs, checks: Checks) -> list[_Part]:
 
 def _reached(
     call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter, budget: Budget
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     # Less, so that it ends by itself: with what it found.
     reach = Reach(call.folder, attempt, facts, live, Budget(0.9 * budget.left()))
     finding = bounded("the network", budget, reach.run)
@@ -110,11 +111,11 @@ def _reached(
         yield finding
 
 
-def _said(findings: list[Finding]) -> str:
+def _said(findings: list[CheckResult]) -> str:
     return "; ".join(finding.text for finding in findings)
 
 
-def _failed(findings: list[Finding], facts: RankFacts, waited: float = 0.0) -> Outcome:
+def _failed(findings: list[CheckResult], facts: RankFacts, waited: float = 0.0) -> Outcome:
     own = [finding for finding in findings if finding.nodes is None]
     summary = _said(findings) + (f"; waited {human_seconds(waited)} (health.wait)" if waited else "")
     error = f"health: {facts.node}: {summary}" if own or not findings[0].nodes else f"health: {summary}"

@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 
+from slurmopt.checks.result import CheckResult
 from slurmopt.job import signals
 from slurmopt.job.facts.rank_facts import RankFacts
-from slurmopt.job.health.finding import Finding
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
@@ -25,8 +25,8 @@ class Waiting:
         self._folder, self._attempt, self._facts, self._live = folder, attempt, facts, live
 
     def until_passed(
-        self, findings: list[Finding], look: Callable[[], list[Finding]], most: float
-    ) -> tuple[list[Finding], float]:
+        self, findings: list[CheckResult], look: Callable[[], list[CheckResult]], most: float
+    ) -> tuple[list[CheckResult], float]:
         """Waits until all problems have passed, a new one will not pass, the job is to end, or `most` seconds are over.
         Returns the remaining findings and the seconds waited. The pauses grow."""
         start, pause = time.monotonic(), _FIRST_PAUSE
@@ -45,10 +45,10 @@ class Waiting:
             print(f"slurmopt: health: goes on after {waited:.0f} s", file=sys.stderr, flush=True)
         return findings, waited
 
-    def _in_words(self, findings: list[Finding], pause: float, left: float) -> str:
+    def _in_words(self, findings: list[CheckResult], pause: float, left: float) -> str:
         return f"{_said(findings)}; checks again at {_clock(pause)}, until {_clock(left)}"
 
-    def _tell(self, findings: list[Finding], until: float) -> None:
+    def _tell(self, findings: list[CheckResult], until: float) -> None:
         """Writes a line to the log of each rank that waits. Rank 0 writes to the journal for all ranks, and the first
         rank of a node for problems of that node."""
         limit = f"until {_clock(until - time.time())} (health.wait)"
@@ -72,7 +72,7 @@ class Waiting:
             print(f"slurmopt: the journal cannot be written: {error}", file=sys.stderr, flush=True)
 
 
-def _said(findings: list[Finding]) -> str:
+def _said(findings: list[CheckResult]) -> str:
     return "; ".join(finding.text for finding in findings)
 
 

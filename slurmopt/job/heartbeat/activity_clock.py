@@ -11,7 +11,21 @@ INPUT, CHECKPOINT, SAVING, ENDED = "input", "checkpoint", "saving", "ended"
 OTHERS = "other phases"
 """Where the time of further names goes, once there are `MOST_NAMES`."""
 _OURS = frozenset(
-    {STARTING, "checking", "importing", "waiting", FIRST_STEP, RUNNING, INPUT, CHECKPOINT, "restoring", SAVING, ENDED}
+    {
+        STARTING,
+        "checking",
+        "staging",
+        "importing",
+        "waiting",
+        FIRST_STEP,
+        "compiling",
+        RUNNING,
+        INPUT,
+        CHECKPOINT,
+        "restoring",
+        SAVING,
+        ENDED,
+    }
 )
 MOST_NAMES = 32
 LONGEST_NAME = 64

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from slurmopt.job.heartbeat import compilations
 from slurmopt.job.heartbeat.activity_clock import FIRST_STEP, RUNNING
 from slurmopt.job.heartbeat.training_meter import TrainingMeter
 
@@ -120,6 +121,7 @@ class ChildReports:
 
     def report(self, step: int, total: int | None, metrics: dict[str, Any]) -> None:
         numbers = self.meter.stepped(step, metrics)
+        compilations.watch(self)
         self._last = step, total
         self._waiting = (step, total, numbers if self._waiting is None else {**self._waiting[2], **numbers})
         if time.monotonic() - self._sent >= self._AT_MOST_EVERY:

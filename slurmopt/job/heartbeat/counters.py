@@ -42,6 +42,11 @@ class Counters:
             if name == self._flops_of:
                 self._add_flops(value)
 
+    def set_total(self, name: str, value: float) -> None:
+        """Sets a sum that somebody else has counted."""
+        with self._lock:
+            self._totals[name] = value
+
     def raise_to(self, name: str, value: float) -> None:
         """Notes a new value of a maximum."""
         with self._lock:

@@ -16,10 +16,12 @@ from slurmopt import log
 from slurmopt.job import signals
 from slurmopt.job.facts import gpus
 from slurmopt.job.facts.rank_facts import RankFacts
+from slurmopt.job.heartbeat import compilations
 from slurmopt.job.heartbeat.activity import EVERY, Activity
 from slurmopt.job.heartbeat.activity_clock import ENDED, LONGEST_NAME
 from slurmopt.job.heartbeat.child_measurements import ChildMeasurements
 from slurmopt.job.heartbeat.child_reports import EVERY_STEP, LAST_METRICS, MEASURED, PROGRESS, STOP_NOTICED, Inbox
+from slurmopt.job.heartbeat.metric_history import MetricHistory
 from slurmopt.job.heartbeat.training_meter import TrainingMeter
 from slurmopt.job.watchdog.stacks import Stacks
 from slurmopt.run_folder.access.files import make_folders
@@ -79,6 +81,7 @@ class HeartbeatWriter:
         self.meter = TrainingMeter()
         """What this process measures of the training."""
         self._children = ChildMeasurements()
+        self._history = MetricHistory()
         self._sinks: Sinks | None = None
         self._inbox = Inbox()
 
@@ -157,6 +160,7 @@ class HeartbeatWriter:
         """Takes a step in; the thread writes it within about a second, where there are a hundred ranks at most. Of
         `metrics` a GPU may still compute some: they follow once they are there."""
         self._take_step(step, total, self.meter.stepped(step, metrics))
+        compilations.watch(self)
 
     def _take_step(self, step: int, total: int | None, numbers: dict[str, float]) -> None:
         with self._lock:
@@ -169,9 +173,14 @@ class HeartbeatWriter:
             beat.step = step
             if total is not None:
                 beat.total_steps = total
-            if numbers:
-                beat.metrics.update(numbers)
+            self._take_numbers(numbers)
             self._news = True
+
+    def _take_numbers(self, numbers: dict[str, float]) -> None:
+        if numbers:
+            self._heartbeat.metrics.update(numbers)
+            if self._heartbeat.rank == 0:
+                self._history.add(numbers)
 
     def catch_up(self) -> None:
         """Reads the reports that the children have sent until now."""
@@ -191,7 +200,7 @@ class HeartbeatWriter:
             if self._heartbeat.outcome is not None:
                 return
             self.catch_up()  # the last step of a command that has just ended
-            self._heartbeat.metrics.update(self.meter.metrics.come(LAST_METRICS))
+            self._take_numbers(self.meter.metrics.come(LAST_METRICS))
             self.meter.clock.enter(ENDED)
             if self._heartbeat.step is None and outcome.outcome in (FINISHED, REQUEUE):
                 self.meter.clock.had_no_steps()
@@ -279,6 +288,7 @@ class HeartbeatWriter:
         return replace(
             beat,
             metrics=dict(beat.metrics),
+            history=self._history.values(),
             phases=dict(beat.phases),
             spent=self._children.spent(self.meter.clock.spent()),
             counted=self._children.counted(self.meter.counters.totals()),
@@ -288,9 +298,8 @@ class HeartbeatWriter:
         with self._writing:
             with self._lock:
                 self._news = self._hurry = False
-                beat = self._heartbeat
-                beat.metrics.update(self.meter.metrics.come())
-                now = self._measured(beat)
+                self._take_numbers(self.meter.metrics.come())
+                now = self._measured(self._heartbeat)
             if now.outcome is None:
                 self._write(now)
 

@@ -39,9 +39,10 @@ Arrived = Callable[[float, int, dict[str, float]], None]
 """Takes numbers once they are there: when `progress` was called, with which step, and what it got."""
 
 
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(value)
+def number(name: str, value: Any) -> float:
+    """Reads a metric. TypeError or ValueError, with its name, where it is none."""
+    try:  # `float` of a tensor that requires its gradient warns, as if that were a mistake
+        return float(value.detach() if getattr(value, "requires_grad", False) else value)
     except (TypeError, ValueError) as error:
         raise type(error)(f"slurmopt.progress: {one_line(name)[:100]} is no number: {one_line(str(error))}") from None
 
@@ -71,7 +72,7 @@ class PendingMetrics:
                 if len(self._coming) < _SLOTS:
                     self._copy(name, value, step, at)
                 continue
-            here[name] = _number(name, value)
+            here[name] = number(name, value)
             if name in self._counted:
                 self._counted[name](name, here[name])
         if self._coming:
@@ -95,12 +96,12 @@ class PendingMetrics:
             while self._coming:
                 coming = self._coming[0]
                 if int(self._bits[coming.slot]) != _UNKNOWN:
-                    number = float(self._numbers[coming.slot])
+                    value = float(self._numbers[coming.slot])
                     if coming.shown:
-                        values[coming.name] = number
+                        values[coming.name] = value
                     if coming.name in self._counted:
-                        self._counted[coming.name](coming.name, number)
-                    arrived.setdefault((coming.at, coming.step), {})[coming.name] = number
+                        self._counted[coming.name](coming.name, value)
+                    arrived.setdefault((coming.at, coming.step), {})[coming.name] = value
                     self._coming.popleft()
                 elif time.monotonic() < deadline:
                     time.sleep(_PAUSE)

@@ -31,6 +31,7 @@ from slurmopt.job.sinks import of_pack
 from slurmopt.job.sinks.of_pack import PackSinks
 from slurmopt.job.supervisor.attempt_end import say
 from slurmopt.job.worker import current_run, rank
+from slurmopt.job.worker.staging import Staging
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE, Outcome
 
 
@@ -46,8 +47,9 @@ def main(argv: list[str]) -> NoReturn:
     sinks = of_pack.start(pack.call, attempt, facts)
     process_tree.adopt_orphans()
     loop: Loop | None = None
+    staging = Staging(pack.call, attempt, facts, live)
     try:
-        ready = check(pack.call, attempt, facts, live) or _loop(pack, attempt, facts, live)
+        ready = check(pack.call, attempt, facts, live) or staging.run() or _loop(pack, attempt, facts, live)
         if isinstance(ready, Loop):
             loop = ready
             outcome = loop.run()
@@ -56,7 +58,8 @@ def main(argv: list[str]) -> NoReturn:
     except (OSError, SlurmoptError) as error:
         outcome = failures.outcome_of(error)
         say(outcome.error or outcome.outcome)
-    _end(live, sampler, sinks, outcome, loop.archiving if loop is not None and outcome.outcome != REQUEUE else None)
+    archiving = loop.archiving if loop is not None and outcome.outcome != REQUEUE else None
+    _end(live, sampler, sinks, outcome, archiving, staging)
 
 
 def _end(
@@ -65,6 +68,7 @@ def _end(
     sinks: PackSinks | None,
     outcome: Outcome,
     archiving: Archiving | None,
+    staging: Staging,
 ) -> NoReturn:
     """Ends all processes of the points, reports the outcome, and ends this process. `archiving`: to be finished; None
     where the next attempt archives the points."""
@@ -81,6 +85,7 @@ def _end(
         print(f"slurmopt: {outcome.error}", file=sys.stderr, flush=True)
     if archiving is not None:
         archiving.finish()
+    staging.end(outcome)
     leave(outcome)
 
 

@@ -13,7 +13,11 @@ from slurmopt.run_folder.access.files import open_append, read_whole, replace_by
 _PATIENCE = 10.0
 """Seconds for Slurm's answer. If the grace time of a preemption ends earlier, the next attempt of the array task
 determines how the points ended, from what its batch shell knows."""
-_ASK = "trap '' TERM; exec scontrol show job --oneliner \"$0\""  # the SIGTERM comes twice, to all processes
+_ASK = """trap '' TERM  # it comes twice, to all processes
+for again in 1 2 3 4 5 6; do  # slurmctld breaks off while it reads slurm.conf anew
+  scontrol show job --oneliner "$0" && exit
+  sleep 0.3
+done"""
 
 
 class SlurmRecord:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import ipaddress
 import re
 import socket
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from slurmopt.job.facts.rank_facts import RankFacts
+from slurmopt.network.facts.addresses import interface_addresses
 
 _SINGLE_COMMA = re.compile(r",(?![^\[]*\])")
 _BACKLOG = 1024
@@ -58,7 +57,7 @@ def interface_to_peers(facts: RankFacts, environ: Mapping[str, str]) -> str | No
     address, it is the interface of the route to the last node of the job.
     """
     address = _address_to_peers(facts, environ)
-    return None if address is None else dict(_interface_addresses()).get(address)
+    return None if address is None else dict(interface_addresses()).get(address)
 
 
 def _address_to_peers(facts: RankFacts, environ: Mapping[str, str]) -> str | None:
@@ -93,44 +92,3 @@ def _resolved(name: str) -> str | None:
         return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError:
         return None
-
-
-class _InterfaceAddress(ctypes.Structure):
-    """struct ifaddrs of <ifaddrs.h>, up to the field that is read."""
-
-
-_InterfaceAddress._fields_ = [
-    ("next", ctypes.POINTER(_InterfaceAddress)),
-    ("name", ctypes.c_char_p),
-    ("flags", ctypes.c_uint),
-    ("address", ctypes.c_void_p),
-]
-
-
-def _interface_addresses() -> Iterator[tuple[str, str]]:
-    """Each address of this node with the name of its interface: getifaddrs(3), which Python does not have."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    first = ctypes.POINTER(_InterfaceAddress)()
-    if libc.getifaddrs(ctypes.byref(first)) != 0:
-        return
-    try:
-        entry = first
-        while entry:
-            address = _text(entry.contents.address)
-            if address is not None:
-                yield address, entry.contents.name.decode()
-            entry = entry.contents.next
-    finally:
-        libc.freeifaddrs(first)
-
-
-def _text(address: int | None) -> str | None:
-    """A `struct sockaddr *` as text; None for families other than IPv4 and IPv6."""
-    if not address:
-        return None
-    (family,) = struct.unpack("=H", ctypes.string_at(address, 2))
-    if family == socket.AF_INET:
-        return socket.inet_ntop(family, ctypes.string_at(address + 4, 4))
-    if family == socket.AF_INET6:
-        return socket.inet_ntop(family, ctypes.string_at(address + 8, 16))
-    return None

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.rendezvous.addresses import interface_to_peers
+from slurmopt.network.facts.interfaces import interfaces
+from slurmopt.network.facts.node_facts import chosen_interface
 
 INTERFACE, LAZY = "GLOO_SOCKET_IFNAME", "TORCH_GLOO_LAZY_INIT"
 _MOST_RANKS = 224
@@ -22,9 +24,11 @@ def lacks_files(world_size: int, open_files: int) -> bool:
     return world_size * _GROUPS + _OTHER_FILES > open_files
 
 
-def gloo_exports(facts: RankFacts, environ: Mapping[str, str], ranks_each: int = 1) -> dict[str, str]:
+def gloo_exports(
+    facts: RankFacts, environ: Mapping[str, str], ranks_each: int = 1, asked: str | None = None
+) -> dict[str, str]:
     """The variables that `environ` lacks. `ranks_each` is the number of ranks that each process of `facts` starts, as
-    torchrun does; it is the same on all nodes.
+    torchrun does; it is the same on all nodes. `asked`: network.interface.
 
     - In a large world connections are made when a collective first needs them. Otherwise each group connects each rank
       with each other one: with 1,024 ranks that is a million connections and, in every rank, 1,023 file descriptors.
@@ -35,6 +39,10 @@ def gloo_exports(facts: RankFacts, environ: Mapping[str, str], ranks_each: int =
     if facts.world_size * ranks_each > _MOST_RANKS:
         exports[LAZY] = "1"
     if INTERFACE not in environ and facts.world_size * ranks_each > 1:
-        interface = "lo" if facts.nodes == 1 else interface_to_peers(facts, environ)
+        interface = "lo" if facts.nodes == 1 else _chosen(asked) or interface_to_peers(facts, environ)
         exports |= {INTERFACE: interface} if interface else {}
     return {name: value for name, value in exports.items() if name not in environ}
+
+
+def _chosen(asked: str | None) -> str | None:
+    return None if asked is None else chosen_interface(asked, interfaces())

@@ -22,7 +22,7 @@ _AFTER_THE_COLLECTIVE = 60.0
 """Seconds. NCCL's watchdog makes every rank write its flight recorder before it aborts."""
 _STACKS_BEFORE = 0.9
 """Part of a collective's timeout after which the stacks are requested; after the timeout no rank can write them."""
-_PHASES = ("starting", "checking", "importing", "waiting", "restoring", "running", "saving", "ended")
+_PHASES = ("starting", "checking", "staging", "importing", "waiting", "restoring", "running", "saving", "ended")
 """In the order of an attempt: the rank that is furthest behind has stopped first."""
 
 

@@ -21,6 +21,7 @@ from slurmopt.job.facts.rank_facts import RankFacts, rank_facts
 from slurmopt.job.heartbeat import ddp_timings
 from slurmopt.job.heartbeat.child_reports import PROGRESS, ChildReports
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
+from slurmopt.job.heartbeat.pending_metrics import number
 from slurmopt.job.heartbeat.training_meter import TrainingMeter
 from slurmopt.run_folder.access.files import open_append
 from slurmopt.run_folder.access.open_folders import held
@@ -75,7 +76,7 @@ def progress(
         metrics["samples"] = samples
     judge = _judge if reports is _live else None
     if judge is not None:
-        metrics = {name: float(value) for name, value in metrics.items()}
+        metrics = {name: number(name, value) for name, value in metrics.items()}
     reports.report(int(step), None if total is None else int(total), metrics)
     if judge is not None and judge(int(step), total, metrics):
         raise Pruned(f"given up at step {step}: other trials did better")
@@ -131,20 +132,23 @@ def _call_on_stop(callback: Callable[[], None]) -> None:
     try:
         callback()
     except Requeue as error:
-        _leave(str(error))
+        leave_at_once(str(error), status=0)
     except Exception as error:  # noqa: BLE001 - the boundary to the user's code
         line = one_line(f"{type(error).__name__}: {error}")
         log.warning(f"the on_stop callback failed, and the run goes on: {line}")
 
 
-def _leave(why: str) -> None:
-    """Ends this process as one that has saved, whatever its main thread does."""
+def leave_at_once(why: str, status: int = Requeue.exit_status) -> None:
+    """Ends this process as one that asks for another attempt, whatever its threads do. `status`: of the rank's own
+    process; with another one than 0 Slurm ends the other ranks. Does nothing outside a slurmopt job."""
+    if FOLDER not in os.environ:
+        return
     if _is_rank_process() and _live is not None:
         _live.end(failures.requeue(one_line(why)))
     leave_word()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0 if _is_rank_process() else Requeue.exit_status)
+    os._exit(status if _is_rank_process() else Requeue.exit_status)
 
 
 def leave_word() -> None:

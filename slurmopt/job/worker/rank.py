@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
@@ -15,6 +16,7 @@ from slurmopt.errors import JobError, SlurmoptError
 from slurmopt.job import failures, signals
 from slurmopt.job.facts import open_files, process_tree
 from slurmopt.job.facts.cpus import use_own_cpus
+from slurmopt.job.facts.gpus import any_promised
 from slurmopt.job.facts.rank_facts import (
     RankFacts,
     exports,
@@ -28,12 +30,15 @@ from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.monitor.start import sampled
 from slurmopt.job.rank_args import COMMAND, NO_VERDICT, OF_POINT, RankArgs, parse
 from slurmopt.job.rendezvous.gloo import gloo_exports
+from slurmopt.job.rendezvous.nccl import nccl_exports
 from slurmopt.job.sinks import feed
 from slurmopt.job.watchdog import flight_recorder
 from slurmopt.job.watchdog.stacks import Stacks
 from slurmopt.job.worker import current_run as run
 from slurmopt.job.worker import whole_job
+from slurmopt.job.worker.compile_cache import compile_cache
 from slurmopt.job.worker.point import of_point
+from slurmopt.job.worker.staging import Staging
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE, USER_ERROR, Outcome
 
@@ -151,15 +156,18 @@ def run_rank(argv: list[str]) -> Outcome:
             call = of_point(call, facts.rank)
         except UNPREPARED as error:
             return unprepared(error, live)
+        if NO_VERDICT in argv:  # the parent of a pack has staged for all points
+            call = replace(call, stage=None)
         live.name_gpus()  # not for packed points, which take milliseconds
         return run_task(call, attempt, facts, live)
 
 
 def run_task(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> Outcome:
-    """Checks the node, runs the function or the command, and writes the outcome to the heartbeat file."""
+    """Checks and stages the node, runs the function or the command, and writes the outcome to the heartbeat file."""
     sinks = feed.start(call, attempt, facts, live)
     task = _task(call, attempt, facts, live)
-    outcome = check(call, attempt, facts, live) or _judged(task.run(), call, live)
+    staging = Staging(call, attempt, facts, live)
+    outcome = check(call, attempt, facts, live) or staging.run() or _judged(task.run(), call, live)
     if (who := signals.asked()) is not None:
         live.note_asked(who)
     live.end(outcome)
@@ -169,6 +177,7 @@ def run_task(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWrit
         task.leave()  # where rank 0 prunes, the others know nothing of that: no goodbye
     if sinks is not None:
         sinks.wait()
+    staging.end(outcome)
     return outcome
 
 
@@ -213,12 +222,15 @@ def export(call: RankArgs, attempt: int) -> RankFacts:
             os.environ.pop(name, None)
     elif call.per != "job":
         os.environ.update(exports(facts))
-        os.environ.update(gloo_exports(facts, os.environ, ranks_each))
+        os.environ.update(gloo_exports(facts, os.environ, ranks_each, call.network.interface))
+        if call.backend != "gloo" and any_promised(os.environ):
+            os.environ.update(nccl_exports(call.network, facts, os.environ))
     os.environ.update({run.FOLDER: str(call.folder.path), run.ATTEMPT: str(attempt)})
     os.environ.pop(COMMAND, None)
     os.environ.setdefault("SLURMOPT_CONFIG", str(call.folder.config))
     os.environ[run.LOCAL_RANK] = str(facts.local_rank)
     flight_recorder.ask_for(call.folder, attempt, os.environ)
+    os.environ.update(compile_cache(call.health.scratch_path if call.health else None, os.environ))
     return facts
 
 

@@ -6,21 +6,22 @@ It sees what a batch script sees. Slurm's early signals go to the steps, not to 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import MutableMapping
 
 from slurmopt.errors import one_line
 from slurmopt.job.facts import process_tree
-from slurmopt.job.facts.rank_facts import slurm_job
+from slurmopt.job.facts.rank_facts import slurm_job, started_with
 
 _OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
 _SRUN = ("srun",)
 _PASSED_ON_BY_SRUN = (signal.SIGUSR1, signal.SIGUSR2)
 _PATIENCE = 20
+_TRIES, _PAUSE = 4, 0.3
 
 
 def forget_rank(environ: MutableMapping[str, str]) -> None:
@@ -59,13 +60,18 @@ def _signal_tasks(number: signal.Signals) -> None:
 
 def is_preempted() -> bool:
     """Whether the job is in the grace time of a preemption. Slurm notifies only the steps of that."""
-    answer = _slurm("scontrol", "show", "job", "--oneliner")
+    answer = None
+    for _ in range(_TRIES):  # slurmctld breaks off while it reads slurm.conf anew
+        answer = _slurm("scontrol", "show", "job", "--oneliner")
+        if answer is None or answer.returncode == 0:
+            break
+        time.sleep(_PAUSE)
     return answer is not None and re.search(r"\bPreemptTime=\d", answer.stdout) is not None
 
 
 def _slurm(*command: str) -> subprocess.CompletedProcess[str] | None:
     """Runs a Slurm command on this job; None without a job, without Slurm, or without an answer."""
-    job = slurm_job(os.environ)
+    job = slurm_job(started_with())
     if job is None:
         return None
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):

@@ -37,12 +37,19 @@ def config_facts(config: Mapping[str, Any], sweep: bool = False) -> ConfigFacts:
         side_by_side=as_int(_group(config, "sweep").get("side_by_side")) or 1,
         sweep=sweep,
         compile_cache="TORCHINDUCTOR_CACHE_DIR" in variables,
+        staged=_staged(_group(_group(config, "storage"), "stage")),
     )
 
 
 def _group(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = config.get(name)
     return value if isinstance(value, Mapping) else {}
+
+
+def _staged(entries: Mapping[str, Any]) -> str | None:
+    """Only of the long form: `keep` cannot be added to a plain source."""
+    kept = (name for name, entry in entries.items() if isinstance(entry, Mapping) and not entry.get("keep"))
+    return next(kept, None)
 
 
 def _bytes(value: Any) -> float | None:

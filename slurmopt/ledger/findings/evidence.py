@@ -39,6 +39,8 @@ class ConfigFacts:
     """Whether the run is a point of a sweep."""
     compile_cache: bool = False
     """Whether TORCHINDUCTOR_CACHE_DIR is set."""
+    staged: str | None = None
+    """The name of a source that is staged, whose copies are not kept."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ FALLING = "falling throughput"
 HANG = "hang"
 XID = "XID"
 FOREIGN = "foreign processes"
+RECOMPILATION = "recompilation"
 CHECKPOINT_STALL = "checkpoint stall"
 START_UP = "start-up"
 LOST_WORK = "lost work"
@@ -30,7 +31,8 @@ LOW_UTILISATION = "low utilisation"
 
 KINDS = (
     HANG, XID, OUT_OF_MEMORY, LEAK, STRAGGLER, THROTTLED, FOREIGN, IDLE_GPUS, INPUT_BOUND, COMMUNICATION_BOUND,
-    HOST_BOUND, BANDWIDTH_BOUND, FALLING, CHECKPOINT_STALL, START_UP, LOST_WORK, UNUSED_GPU_MEMORY, UNUSED_MEMORY,
+    HOST_BOUND, BANDWIDTH_BOUND, FALLING, RECOMPILATION, CHECKPOINT_STALL, START_UP, LOST_WORK, UNUSED_GPU_MEMORY,
+    UNUSED_MEMORY,
 )  # fmt: skip
 """All kinds of findings. Those that endanger the run come first; then the order decides between equal costs."""
 

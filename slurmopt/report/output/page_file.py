@@ -8,7 +8,8 @@ import socket
 import sys
 from pathlib import Path
 
-from slurmopt.errors import InputError, one_line
+from slurmopt import command_output
+from slurmopt.errors import InputError, one_line, why_failed
 from slurmopt.run_folder.access.files import replace_text
 
 
@@ -22,7 +23,10 @@ def write(command: str, path: Path, page: str) -> None:
         raise InputError(f"{command}: --html {one_line(str(path))} is no regular file; `--html -` prints the page")
     if not path.absolute().parent.is_dir():
         raise InputError(f"{command}: --html {one_line(str(path))}: there is no folder {one_line(str(path.parent))}")
-    replace_text(path.absolute(), page, mode=0o600)
+    try:
+        replace_text(path.absolute(), page, mode=0o600)
+    except OSError as error:  # names the temporary file
+        raise InputError(f"{command}: --html {one_line(str(path))} cannot be written: {why_failed(error)}") from error
     print(one_line(str(path)))
 
 
@@ -33,4 +37,4 @@ def open_in_browser(path: Path) -> None:
     shown = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     if not shown or not webbrowser.open(path.as_uri()):
         copy = f"scp {socket.gethostname()}:{shlex.quote(str(path))} ."
-        print(f"slurmopt: no browser can be opened here; on your own machine: {one_line(copy)}", file=sys.stderr)
+        command_output.warn(f"no browser can be opened here; on your own machine: {one_line(copy)}")

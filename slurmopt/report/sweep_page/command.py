@@ -22,6 +22,8 @@ def overrides(points: Points, row: Row) -> list[str] | None:
         line = points.line_of(row.point, row.values if points.kind == "search" else None)
     except (ConfigError, LookupError):
         return None
+    if not all(isinstance(word, str) for word in line):  # a damaged file, or one of another user
+        return None
     return [word for word in line if not _OF_THE_SWEEP.fullmatch(word.lstrip("~").partition("=")[0])]
 
 

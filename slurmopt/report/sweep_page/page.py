@@ -12,6 +12,7 @@ from slurmopt.report.output.page import render
 from slurmopt.report.sweep_page.columns import MOST_AXES, MOST_METRICS, PageColumn, columns, text
 from slurmopt.report.sweep_page.command import command
 from slurmopt.report.sweep_page.effects import axis_effects
+from slurmopt.runs.options import run_arg
 from slurmopt.runs.status.state import ALIVE, FAILED
 from slurmopt.runs.text_table import cut
 from slurmopt.sweeps.results.outcomes import Row, key_of
@@ -33,7 +34,7 @@ _MOST_FAILURES = 12
 _LONGEST_RANGES = 80
 """Characters of the numbers of the points that failed of the same."""
 _STYLES = ("report.css", "results.css")
-_SCRIPTS = ("echarts.js", "results-data.js", "results-charts.js", "results-table.js", "results.js")
+_SCRIPTS = ("echarts.js", "results-data.js", "results-charts.js", "results-table.js", "results-metric.js", "results.js")
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def _notes(ranking: Ranking, content: Content) -> list[str]:
     if len(content.rows) < len(table.places):
         found.append(
             f"{len(content.rows):,} of {len(table.places):,} points are on this page: the best, and an even share of "
-            f"the others. slurmopt results {states.label} --csv prints all."
+            f"the others. slurmopt results {run_arg(states.sweep.run, states.label)} --csv prints all."
         )
     if waiting := states.count - len(table.places) if table.selected is None else 0:
         found.append(f"{'1 point has' if waiting == 1 else f'{waiting:,} points have'} not started: not on this page.")

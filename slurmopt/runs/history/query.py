@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slurmopt import command_output
 from slurmopt.errors import one_line
 from slurmopt.grid.records import readable
 from slurmopt.restart import exclusions
@@ -18,6 +18,7 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import stored_config
 from slurmopt.runs.history import timeline
 from slurmopt.runs.history.timeline import Entry
+from slurmopt.runs.journal import launched
 from slurmopt.runs.recovery.changed_config import for_people
 from slurmopt.runs.status.query import Status, gather
 
@@ -49,13 +50,13 @@ def history(run: RunFolder) -> History:
     run = readable(status.folder)  # the folder may have moved while Slurm was asked
     journal = list(events.parse(events.few(attempts.lines_on_attempts(run.events), run.events)))
     if problem:
-        print(f"slurmopt: Slurm was not asked, so this is what the journal says: {problem}", file=sys.stderr)
+        command_output.warn(f"Slurm was not asked, so this is what the journal says: {problem}")
     run_attempts = attempts.of_events(journal)
     entries = timeline.entries(run, run_attempts, status.now, alive=status.alive or status.state == "unknown")
     until = status.now if status.alive else (entries[-1].ended if entries else None)
     gpus = _gpus(run, journal)
     sums = timeline.totals(
-        entries, status.journal.created, until, [gpus.get(entry.attempt.number) for entry in entries]
+        entries, launched(run, status.journal), until, [gpus.get(entry.attempt.number) for entry in entries]
     )
     return History(status, entries, _notes(journal), sums)
 

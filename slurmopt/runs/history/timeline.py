@@ -40,7 +40,7 @@ from slurmopt.runs.status import progress
 from slurmopt.slurm.hostlist import expand
 
 _RANKS = 8
-_PARTS = ("shell", "check", "rendezvous", "setup", "restore", "first step")
+_PARTS = ("shell", "check", "staging", "rendezvous", "setup", "restore", "first step")
 
 
 @dataclass
@@ -167,6 +167,7 @@ def _parts(attempt: Attempt, beats: Beats) -> dict[str, float]:
     marks = {
         "shell": beats.started,
         "check": _left(beats.phases, "checking"),
+        "staging": _left(beats.phases, "staging"),
         "rendezvous": _left(beats.phases, "waiting"),
         "setup": beats.phases.get("restoring"),
         "restore": number((attempt.restored or {}).get("time")),

@@ -11,6 +11,7 @@ from slurmopt.restart import causes
 from slurmopt.run_folder.json_values import as_int, text
 from slurmopt.runs.history.query import History, Note, hang_of, moment
 from slurmopt.runs.history.timeline import Entry
+from slurmopt.runs.journal import launched
 from slurmopt.runs.text_table import terminal_width
 from slurmopt.units import human_seconds
 
@@ -25,8 +26,8 @@ def page(history: History) -> str:
     detail = f" ({one_line(status.detail)})" if status.detail and status.journal.ended is None else ""
     whose = f", of another user ({status.owner})" if status.owner else ""
     blocks = [_wrapped(f"{status.label}: {status.state}{detail}{whose}", width, 2), ""]
-    if status.journal.created is not None:
-        blocks.append(_stamped(status.journal.created, ["launched"], width))
+    if (began := launched(status.folder, status.journal)) is not None:
+        blocks.append(_stamped(began, ["launched"], width))
     blocks += [_stamped(note.time, [note.text], width) for note in history.notes if note.after is None]
     by_attempt: dict[int | None, list[Note]] = {}
     for note in history.notes:

@@ -26,12 +26,12 @@ from slurmopt.runs.metrics.query import AttemptSeries
 _FIXED = ("node", "time", "seconds")
 
 
-def write_json(found: AttemptSeries, file: TextIO) -> None:
-    """Writes one JSON object."""
-    file.write(f'{{"run": {json.dumps(str(found.run.path))}, "attempt": {found.attempt}, "nodes": [')
+def json_pieces(found: AttemptSeries) -> Iterator[str]:
+    """One JSON object, a node at a time."""
+    yield f'{{"run": {json.dumps(str(found.run.path))}, "attempt": {found.attempt}, "nodes": ['
     for number, one in enumerate(found.nodes(detail=True)):
-        file.write(("," if number else "") + json.dumps(_as_dict(one), default=str))
-    file.write(f'], "problems": {json.dumps(found.problems)}}}\n')
+        yield ("," if number else "") + json.dumps(_as_dict(one), default=str)
+    yield f'], "problems": {json.dumps(found.problems)}}}'
 
 
 def _as_dict(series: Series) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
+from slurmopt import command_output
 from slurmopt.errors import RunError, one_line
 from slurmopt.restart import causes
 from slurmopt.run_folder import events
@@ -112,4 +112,4 @@ def _notify(run: RunFolder, end: dict[str, Any], settings: Settings) -> None:
     from slurmopt.notify.tell import Hooks, tell
 
     for line in tell(run, as_int(end.get("attempt")) or 0, Hooks.from_json(hooks), os.environ):
-        print(f"slurmopt: {one_line(f'{run.name}/{run.id}')}: {line}", file=sys.stderr, flush=True)
+        command_output.warn(f"{one_line(f'{run.name}/{run.id}')}: {line}")

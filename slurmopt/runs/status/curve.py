@@ -1,16 +1,14 @@
-"""Curves of a run's metrics, from the values that `slurmopt status --watch` has seen."""
+"""Curves of a run's metrics: what the rank has kept of this attempt, and then each value that was seen."""
 
 from __future__ import annotations
 
-import math
-import sys
 from dataclasses import dataclass, field
 
 from slurmopt.errors import one_line
+from slurmopt.runs.sparkline import sparkline
 from slurmopt.runs.status.progress import Progress
 from slurmopt.runs.text_table import cut
 
-_SPARKS, _ASCII = "▁▂▃▄▅▆▇█", "_.-=+*#@"
 _MOST_POINTS = 1024
 _MOST_METRICS = 4
 _WIDEST, _NARROWEST = 60, 8
@@ -31,7 +29,7 @@ class Curves:
             return
         self._step = now
         for name, value in progress.metrics.items():
-            values = self._values.setdefault(name, [])
+            values = self._values.setdefault(name, list(progress.before(name)))
             values.append(value)
             if len(values) > _MOST_POINTS:
                 values[:] = values[::2]
@@ -43,22 +41,9 @@ class Curves:
         size = max(map(len, names), default=0)
         room = max(_NARROWEST, min(_WIDEST, width - size - 28))
         return [
-            cut(f"  {name:{size}}  {spark(values, room)}  {values[0]:.4g} → {values[-1]:.4g}", width)
+            cut(f"  {name:{size}}  {sparkline(_thinned(values, room))}  {values[0]:.4g} → {values[-1]:.4g}", width)
             for name, (_, values) in zip(names, shown, strict=True)
         ]
-
-
-def spark(values: list[float], width: int) -> str:
-    """The values as at most `width` blocks; a value that is not finite is a `!`."""
-    marks = _SPARKS if _is_printable(_SPARKS) else _ASCII
-    picked = _thinned(values, width)
-    finite = [value for value in picked if math.isfinite(value)]
-    low, high = min(finite, default=0.0), max(finite, default=0.0)
-    span = high - low
-    if not math.isfinite(span) or span <= 0:
-        return "".join(marks[len(marks) // 2] if math.isfinite(value) else "!" for value in picked)
-    top = len(marks) - 1
-    return "".join(marks[round((value - low) / span * top)] if math.isfinite(value) else "!" for value in picked)
 
 
 def _thinned(values: list[float], width: int) -> list[float]:
@@ -66,11 +51,3 @@ def _thinned(values: list[float], width: int) -> list[float]:
     if len(values) <= width:
         return values
     return [values[(at + 1) * len(values) // width - 1] for at in range(width)]
-
-
-def _is_printable(text: str) -> bool:
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

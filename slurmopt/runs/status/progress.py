@@ -15,6 +15,7 @@ from slurmopt.runs import stored_config
 from slurmopt.units import seconds
 
 _STILL_SECONDS, _STILL_STEPS = 30.0, 20.0
+_MOST_VALUES = 64
 
 
 @dataclass
@@ -26,6 +27,8 @@ class Progress:
     steps_per_second: float | None = None
     eta_seconds: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    history: dict[str, list[float]] = field(default_factory=dict)
+    """Earlier values of some metrics in this attempt, evenly spread."""
     heartbeat: float | None = None
     """When it was written (seconds since the epoch)."""
     interval: float | None = None
@@ -35,6 +38,11 @@ class Progress:
     """Seconds from the last new step to the heartbeat, by the rank's clock."""
     awaits: str | None = None
     """What the rank waits for before its task starts."""
+
+    def before(self, metric: str) -> list[float]:
+        """The values of a metric before the present one, as far as they were kept."""
+        values = self.history.get(metric, [])
+        return values[:-1] if values and values[-1] == float(f"{self.metrics.get(metric, 0.0):.6g}") else values
 
 
 def progress(folder: RunFolder, attempt: int) -> Progress | None:
@@ -81,6 +89,7 @@ def from_heartbeat(beat: Heartbeat) -> Progress:
         steps_per_second=rate,
         eta_seconds=remaining / rate if remaining is not None and rate and not beat.outcome else None,
         metrics=_metrics(beat.metrics),
+        history=_history(beat.history),
         heartbeat=number(beat.time),
         interval=number(beat.interval),
         phase=text(beat.phase),
@@ -124,6 +133,15 @@ def _metrics(metrics: Any) -> dict[str, float]:
     if not isinstance(metrics, dict):
         return {}
     return {text(key) or "?": float(value) for key, value in metrics.items() if _is_metric(value)}
+
+
+def _history(history: Any) -> dict[str, list[float]]:
+    """The lists of numbers, as long as a rank writes them."""
+    if not isinstance(history, dict):
+        return {}
+    lists = {text(name): values for name, values in history.items() if isinstance(values, list)}
+    kept = {name: values[:_MOST_VALUES] for name, values in lists.items() if name}
+    return {name: [float(one) for one in values if _is_metric(one)] for name, values in kept.items()}
 
 
 def _is_metric(value: Any) -> bool:

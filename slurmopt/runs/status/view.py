@@ -9,6 +9,7 @@ from slurmopt.errors import one_line, why_failed
 from slurmopt.run_folder.access.files import read_json
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.runs.colour import of_state, paint
+from slurmopt.runs.journal import launched
 from slurmopt.runs.options import run_arg
 from slurmopt.runs.status import budgets, checkpoints
 from slurmopt.runs.status.account import account
@@ -20,6 +21,8 @@ from slurmopt.runs.text_table import cut, table
 from slurmopt.units import human_count, human_seconds
 
 _LONGEST_RESULT = 300
+_LONGEST_NAME = 60
+"""Of a metric: a training may name it as it likes."""
 HEADER = ["RUN", "STATE", "STEP", "LEFT", "TIME", ""]
 
 
@@ -71,7 +74,7 @@ def steps(progress: Progress) -> str:
 
 def metrics(progress: Progress) -> str:
     """`val_loss 1.234  lr 0.0003`."""
-    return "  ".join(f"{name} {value:.4g}" for name, value in progress.metrics.items())
+    return "  ".join(f"{cut(name, _LONGEST_NAME)} {value:.4g}" for name, value in progress.metrics.items())
 
 
 def page(status: Status, coloured: bool = False) -> str:
@@ -123,7 +126,9 @@ def _progress(status: Status) -> str:
 
 def _awaits(status: Status) -> str:
     """What an attempt that is alive waits for before its task starts."""
-    return f"waits: {status.progress.awaits}" if status.progress.awaits and status.alive else ""
+    if not status.alive or not status.progress.awaits:
+        return ""
+    return status.progress.awaits if status.progress.phase == "staging" else f"waits: {status.progress.awaits}"
 
 
 def _checkpoints(status: Status) -> list[tuple[str, str | None]]:
@@ -137,8 +142,8 @@ def _times(status: Status) -> str:
     if status.elapsed is not None and journal.attempt:
         verb = "has run" if status.alive else "ran"
         parts.append(f"attempt {journal.attempt.number} {verb} {human_seconds(status.elapsed)}")
-    if journal.created is not None:
-        parts.append(f"launched {age(journal.created, status.now)}")
+    if (began := launched(status.folder, journal)) is not None:
+        parts.append(f"launched {age(began, status.now)}")
     return ", ".join(parts)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from slurmopt import command_output
 from slurmopt.errors import (
     FolderError,
     RunError,
@@ -130,7 +130,7 @@ def _print_job(plan: Plan, job_id: str, repeated: bool) -> None:
     run = plan.job.folder
     if plan.job.settings.launch.json:
         answer: dict[str, Any] = {"run": str(run.path), "name": plan.job.name, "backend": plan.backend}
-        print(json.dumps({**answer, "job_ids": [job_id], "runs": 1}), flush=True)
+        command_output.print_json({**answer, "job_ids": [job_id], "runs": 1})
         return
     label = f"{run.name}/{run.id}"
     what = "Started" if plan.backend == "local" else "Submitted"
@@ -154,10 +154,9 @@ def _warn_where_it_cannot_return(run: RunFolder, job_id: str) -> None:
     except SlurmError:  # the job finds out by itself, and says so in its log
         return
     if entry is not None and entry.requeue is False:
-        print(
-            f"slurmopt: this site does not requeue jobs: job {job_id} submits itself again where its nodes may; "
-            f"where not, this line of crontab brings it back: {cron_line(run.path.parent.parent)}",
-            file=sys.stderr,
+        command_output.warn(
+            f"this site does not requeue jobs: job {job_id} submits itself again where its nodes may; "
+            f"where not, this line of crontab brings it back: {cron_line(run.path.parent.parent)}"
         )
 
 

@@ -135,9 +135,11 @@ def _setup_line(line: str) -> str:
 
 
 def _exports(job: Job) -> list[tuple[str, str]]:
+    """Not the number of the array task that an imported script expects: Slurm's own says which points the task has.
+    Each point sets its own before its training starts."""
     merged = {**job.settings.network.variables, **job.settings.environment.variables}
     return [
         (name, shell_deferred(value, f"environment.variables.{name}"))
         for name, value in merged.items()
-        if value is not None
+        if value is not None and not (job.sweep and str(name).startswith("SLURM_ARRAY_"))
     ]

@@ -7,7 +7,9 @@ from typing import Any
 
 from slurmopt.config.health import checks_of
 from slurmopt.config.monitor import sampling_of
+from slurmopt.config.network import NetworkOptions
 from slurmopt.config.schema import Settings
+from slurmopt.config.storage import stage_plan
 from slurmopt.config.task_command.words import command_word
 from slurmopt.run_folder.process import module_start
 from slurmopt.run_folder.variables import escaped
@@ -149,7 +151,22 @@ def _words(command: list[Any]) -> list[str]:
 def task_arguments(settings: Settings, of_point: bool = False) -> list[str]:
     """What `python -m slurmopt.job FOLDER` is told of the task, but for a command's words; `of_point`: a point's
     own config says the rest."""
-    task = settings.task
+    task, words = settings.task, _around_task(settings)
+    if task.command is not None or of_point:
+        words += ["--per", task.per] if task.per in ("node", "job") else []
+        if task.per == "node" and settings.resources.ranks_per_node > 1:
+            words += ["--ranks-per-node", str(settings.resources.ranks_per_node)]
+        words += ["--distributed", "off"] if task.distributed == "off" else []
+        words += ["--forward", settings.restart.forward] if settings.restart.forward else []
+    if task.command is not None and not of_point:
+        return words
+    words += ["--timeout", str(seconds(settings.network.timeout)), "--backend", settings.network.backend]
+    words += [word for module in settings.launch.imports for word in ("--import", module)]
+    return [*words, "--of-point"] if of_point else [*words, "--function", str(task._target_)]
+
+
+def _around_task(settings: Settings) -> list[str]:
+    """What a rank does beside the task: heartbeats, checks, staging, measurements, and the variables of the network."""
     patience = settings.restart.hang_after
     words = ["--heartbeat", str(seconds(settings.monitor.heartbeat))]
     words += ["--hang-after", patience if patience in ("auto", "off") else str(seconds(patience))]
@@ -162,21 +179,15 @@ def task_arguments(settings: Settings, of_point: bool = False) -> list[str]:
         words += ["--health", checks.to_json_arg()]
     if settings.monitor.sampler:
         words += ["--monitor", sampling_of(settings.monitor).to_json_arg()]
+    if (staging := stage_plan(settings.storage, settings.checkpoint)) is not None:
+        words += ["--stage", staging.to_json_arg()]
     if (sinks := settings.metrics.to_json_arg()) is not None:
         words += ["--metrics", sinks]
+    if settings.network.options != NetworkOptions():
+        words += ["--network", settings.network.options.to_argument()]
     if settings.restart.exit_after_signal != "continue":
         words += ["--exit-after-signal", settings.restart.exit_after_signal]
-    if task.command is not None or of_point:
-        words += ["--per", task.per] if task.per in ("node", "job") else []
-        if task.per == "node" and settings.resources.ranks_per_node > 1:
-            words += ["--ranks-per-node", str(settings.resources.ranks_per_node)]
-        words += ["--distributed", "off"] if task.distributed == "off" else []
-        words += ["--forward", settings.restart.forward] if settings.restart.forward else []
-    if task.command is not None and not of_point:
-        return words
-    words += ["--timeout", str(seconds(settings.network.timeout)), "--backend", settings.network.backend]
-    words += [word for module in settings.launch.imports for word in ("--import", module)]
-    return [*words, "--of-point"] if of_point else [*words, "--function", str(task._target_)]
+    return words
 
 
 def _python(job: Job) -> list[str]:

@@ -16,6 +16,7 @@ except ImportError:
 from slurmopt.storage.s3 import client, errors
 from slurmopt.storage.s3.parallel import CONNECTIONS
 from slurmopt.storage.s3.transport import DeadlineOver, Operation, operation
+from slurmopt.storage.s3.url import split
 
 T = TypeVar("T")
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
@@ -37,11 +38,11 @@ class S3Bucket:
         requester_pays: bool = False,
         deadline: float = 600.0,
     ) -> None:
-        self.bucket, self._root = client.split(url)
+        self.bucket, self._root = split(url)
         self.deadline = deadline
         self.client = client.connect(url, endpoint, region, accelerate, CONNECTIONS)
         self._where = errors.Where(url, self.bucket, self.client.meta.endpoint_url)
-        self._payer = {"RequestPayer": "requester"} if requester_pays else {}
+        self.payer = {"RequestPayer": "requester"} if requester_pays else {}
         self.new_object = client.new_object(kms_key, tags)
         self.payload = {**self.new_object, **({"StorageClass": storage_class} if storage_class else {})}
 
@@ -76,7 +77,7 @@ class S3Bucket:
 
     def request(self, name: str, key: str, **options: Any) -> Any:
         """Sends one request for one key, without retries; raises what botocore raises."""
-        return getattr(self.client, name)(Bucket=self.bucket, Key=self._root + key, **options, **self._payer)
+        return getattr(self.client, name)(Bucket=self.bucket, Key=self._root + key, **options, **self.payer)
 
     def attempt(self, call: Callable[[], T], key: str) -> T:
         """Retries `call` until it succeeds, fails permanently, or the current operation's deadline passes."""

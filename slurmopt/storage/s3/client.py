@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -14,22 +13,6 @@ from botocore.config import Config
 
 from slurmopt.errors import ConfigError, StorageError
 from slurmopt.storage.s3.transport import Transport
-
-BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]|arn:[^/]+(/[^/]+)?")
-
-
-def split(url: str) -> tuple[str, str]:
-    """Splits s3://BUCKET/PREFIX into the bucket and the prefix, empty or with a slash at its end. Raises
-    ConfigError."""
-    key = "checkpoint.s3.url"
-    scheme, _, rest = url.partition("://")
-    bucket, _, prefix = rest.partition("/")
-    if scheme != "s3" or not BUCKET.fullmatch(bucket):
-        raise ConfigError(f"{url!r} is not a place in S3; write s3://BUCKET or s3://BUCKET/PREFIX", key)
-    names = prefix.strip("/").split("/") if prefix.strip("/") else []
-    if not url.isprintable() or {"", ".", ".."} & set(names):
-        raise ConfigError(f"{url!r}: a prefix has plain names between its slashes", key)
-    return bucket, "".join(f"{name}/" for name in names)
 
 
 def new_object(kms_key: str | None, tags: Mapping[str, str] | None) -> dict[str, str]:
@@ -65,6 +48,8 @@ def _check_endpoint(endpoint: str | None, accelerate: bool) -> None:
         raise ConfigError("is not an address such as https://s3.example.com:9000", key)
     if parts.username or parts.password:
         raise ConfigError("holds a name or password; credentials belong into the environment or ~/.aws", key)
+    if parts.query or parts.fragment:
+        raise ConfigError("has more than an address: nothing may follow a ? or #", key)
     if accelerate:
         raise ConfigError("Transfer Acceleration has an endpoint of its own; set endpoint to null", key)
 

@@ -68,7 +68,7 @@ class S3Store(S3Bucket):
     def _delete(self, batch: list[dict[str, str]]) -> None:
         request = {"Objects": batch, "Quiet": True}
         answer = self.attempt(
-            lambda: self.client.delete_objects(Bucket=self.bucket, Delete=request, **self._payer), batch[0]["Key"]
+            lambda: self.client.delete_objects(Bucket=self.bucket, Delete=request, **self.payer), batch[0]["Key"]
         )
         failed = [entry for entry in answer.get("Errors", []) if entry.get("Code") not in errors.MISSING_KEY]
         if failed:
@@ -103,7 +103,7 @@ class S3Store(S3Bucket):
 
         def page() -> Any:
             full_prefix = self._root + prefix
-            return self.client.list_objects_v2(Bucket=self.bucket, Prefix=full_prefix, **continuation, **self._payer)
+            return self.client.list_objects_v2(Bucket=self.bucket, Prefix=full_prefix, **continuation, **self.payer)
 
         with operation(self.deadline):
             while True:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Iterator
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from slurmopt.config.composition.deferred import variable_as_text
+from slurmopt.config.composition.resolved import environment_reads
+from slurmopt.config.composition.settings import is_deferred
 from slurmopt.config.schema import GROUPS
 from slurmopt.errors import ConfigError
 from slurmopt.grid.axes import Column, Interval
@@ -53,7 +57,9 @@ def _leaves(config: DictConfig, key: str) -> Iterator[tuple[str, Any]]:
         for name in map(str, node):
             yield from _leaves(config, f"{key}.{name}")
         return
-    yield key, _plain(OmegaConf.select(config, key))
+    with environment_reads(variable_as_text) if is_deferred(key) else contextlib.nullcontext():
+        value = _plain(OmegaConf.select(config, key))
+    yield key, value
 
 
 def _plain(value: Any) -> Any:

@@ -14,8 +14,10 @@ from slurmopt.runs.text_table import cut
 from slurmopt.sweeps.listing.rows import Row, folder_of
 
 _HEADER = ["NAME", "ID", "STATE", "JOB", "PROGRESS", "LAUNCHED", "FOLDER", "METRICS", "WHY"]
-_STATE, _METRICS = _HEADER.index("STATE"), _HEADER.index("METRICS")
-_LEAST = {"METRICS": 12}
+_STATE, _JOB, _LAUNCHED, _METRICS = map(_HEADER.index, ("STATE", "JOB", "LAUNCHED", "METRICS"))
+_WORD, _READABLE = 12, 24
+"""Characters of metrics and why: so many are worth showing, and so many tell what went wrong."""
+_LEAST = {"METRICS": _WORD}
 """The columns that are cut, and how many characters are worth showing."""
 _DROPPED = ("METRICS", "JOB", "PROGRESS", "FOLDER", "LAUNCHED", "ID")
 """Which columns go where the terminal is narrow, in this order."""
@@ -79,6 +81,7 @@ def _shown_folder(folder: Path, is_short: bool) -> str:
 
 def _fitting(sizes: dict[int, int], width: int) -> dict[int, int]:
     """The columns for which there is room, with their widths there."""
+    sizes = _with_room_for_why(sizes, width)
     for name in _DROPPED:
         number, over = _HEADER.index(name), _over(sizes, width)
         if over <= 0 or number not in sizes:
@@ -89,6 +92,17 @@ def _fitting(sizes: dict[int, int], width: int) -> dict[int, int]:
             del sizes[number]
     name_too_long = max(0, _over(sizes, width))
     return {**sizes, 0: max(1, sizes[0] - name_too_long)}
+
+
+def _with_room_for_why(sizes: dict[int, int], width: int) -> dict[int, int]:
+    """Without the job, and without the time of the launch, which the ID tells too, where metrics and why would be cut
+    to a word or left out otherwise; all columns where that does not help."""
+    whole = sizes.get(_METRICS, 0)
+    for left_out, enough in (((), min(_READABLE, whole)), ((_JOB,), _WORD), ((_JOB, _LAUNCHED), _WORD)):
+        fewer = {number: size for number, size in sizes.items() if number not in left_out}
+        if whole - _over(fewer, width) >= enough:
+            return fewer
+    return sizes
 
 
 def _over(sizes: dict[int, int], width: int) -> int:

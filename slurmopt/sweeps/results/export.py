@@ -73,7 +73,7 @@ def as_json(ranking: Ranking) -> Iterator[str]:
     for piece in ranking.written(lambda rows: dumped(list(map(_row_dict, rows)))[1:-1]):
         yield joint + piece
         joint = ", "
-    yield f'], "effects": {_dumped([_effect_dict(effect) for effect in ranking.effects])}}}\n'
+    yield f'], "effects": {_dumped([_effect_dict(effect) for effect in ranking.effects])}}}'
 
 
 def _dumped(value: Any) -> str:

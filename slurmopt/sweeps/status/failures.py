@@ -6,6 +6,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.sweeps.status.point_states import BAD, Point, Rest, SweepStates
@@ -28,6 +29,17 @@ class Group:
     def example(self) -> int:
         """The first of them."""
         return self.points[0]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `--json` prints of it."""
+        count = len(self.points)
+        return {
+            "cause": self.cause,
+            "error": self.error,
+            "count": count,
+            "points": str(self.points),
+            "example": self.example,
+        }
 
 
 def groups(states: SweepStates, among: Ranges | None = None, never_started: bool = True) -> list[Group]:

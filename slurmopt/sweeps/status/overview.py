@@ -154,16 +154,7 @@ def sweep_dict(states: SweepStates, points: Ranges | None = None) -> dict[str, A
             {"job": entry.job, "points": str(entry.points), "per_task": entry.per_task, "packed": entry.packed}
             for entry in states.submissions
         ],
-        "failures": [
-            {
-                "cause": group.cause,
-                "error": group.error,
-                "count": len(group.points),
-                "points": str(group.points),
-                "example": group.example,
-            }
-            for group in groups(states, points)
-        ],
+        "failures": [group.as_dict() for group in groups(states, points)],
         "each": None if points is None else [_point_dict(states.of(number)) for number in points],
     }
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from slurmopt import command_output
 from slurmopt.backends.array.state import is_local
 from slurmopt.errors import SlurmoptError, labelled, one_line, with_place
 from slurmopt.grid import submissions
@@ -62,7 +62,7 @@ def sweep_states_or_none(sweep: SweepFolder) -> SweepStates | None:
     try:
         return sweep_states(sweep)
     except (SlurmoptError, OSError) as error:
-        print(f"slurmopt: {one_line(labelled(f'{sweep.name}/{sweep.id}', with_place(error)))}", file=sys.stderr)
+        command_output.warn(f"{one_line(labelled(f'{sweep.name}/{sweep.id}', with_place(error)))}")
         return None
 
 

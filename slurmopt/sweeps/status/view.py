@@ -189,7 +189,9 @@ def _group(group: Group) -> str:
 def next_steps(states: SweepStates, failed: list[Group]) -> list[str]:
     """The commands to run next."""
     label, steps = run_arg(states.sweep.run, states.label), []
-    if failed:
+    if owner_of(states.sweep.run) is not None:  # only its owner can submit, retry or cancel it
+        steps += [f"slurmopt logs {label}/{failed[0].example} --errors"] if failed else []
+    elif failed:
         options = causes.RETRY_OPTIONS.get(failed[0].cause or "", "")
         steps += [f"slurmopt logs {label}/{failed[0].example} --errors", f"slurmopt retry {label} --failed{options}"]
     elif states.numbers("cancelled") and not states.alive:
@@ -198,7 +200,7 @@ def next_steps(states: SweepStates, failed: list[Group]) -> list[str]:
         steps.append(f"slurmopt status {label} --watch")
     if states.numbers("finished"):
         steps.append(f"slurmopt results {label}")
-    if states.state == "unsubmitted":
+    if states.state == "unsubmitted" and owner_of(states.sweep.run) is None:
         steps.append(repeated_launch(states.sweep.run, multirun=True))
     return steps
 

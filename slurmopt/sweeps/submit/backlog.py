@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurmopt import command_output
 from slurmopt.backends.array.machine import this_machine
 from slurmopt.backends.array.needs import needs_of
 from slurmopt.backends.array.state import is_local
@@ -158,7 +159,7 @@ def launch_then(sweep: SweepFolder, words: str) -> bool:
     if done.returncode:
         why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         events.append(sweep.events, "then-failed", reason=why)
-        print(f"slurmopt: sweep.then is not launched yet: {why}", file=sys.stderr)
+        command_output.warn(f"sweep.then is not launched yet: {why}")
     return done.returncode == 0
 
 
@@ -217,7 +218,7 @@ def main(argv: list[str]) -> int:
     try:
         go_on(sweep, float(argv[1]) if len(argv) > 1 else 0.0)
     except (SlurmoptError, OSError) as error:  # a disk that is full tells nobody by a traceback
-        print(f"slurmopt: the next points are not submitted yet: {with_place(error)}", file=sys.stderr)
+        command_output.warn(f"the next points are not submitted yet: {with_place(error)}")
         return 1
     return 0
 

@@ -39,7 +39,18 @@ from slurmopt.sweeps.submit import cancelled_points
 if TYPE_CHECKING:
     from slurmopt.config.schema import Settings
 
-_CHANGEABLE = ("resources", "restart", "health", "network", "monitor", "metrics", "environment", "launch", "sweep")
+_CHANGEABLE = (
+    "resources",
+    "restart",
+    "health",
+    "network",
+    "monitor",
+    "metrics",
+    "environment",
+    "launch",
+    "storage",
+    "sweep",
+)
 """Groups that the array job is made from. What points read is in points.json, which never changes."""
 _FIXED_IN_SWEEP = ("points", "zip", "skip", "folder", "search", "trials", "seed", "metric", "direction", "then")
 

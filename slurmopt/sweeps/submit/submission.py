@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurmopt import command_output
 from slurmopt.backends.array import start, state
 from slurmopt.errors import (
     FolderError,
@@ -105,7 +105,7 @@ def submit_sweep(plan: SweepPlan, script: str) -> tuple[list[Submission], bool]:
             raise
         except KeyboardInterrupt:
             if new := jobs_since(sweep, before):
-                print(f"slurmopt: {_taken(new)}; to end it: slurmopt cancel {sweep.path}", file=sys.stderr)
+                command_output.warn(f"{_taken(new)}; to end it: slurmopt cancel {sweep.path}")
             _discard_unsubmitted(sweep, is_new)
             raise
         except (SlurmUnreachable, SubmissionUnknown) as error:
@@ -208,7 +208,7 @@ def print_jobs(plan: SweepPlan, submissions: list[Submission], repeated: bool) -
     jobs = [submission.job for submission in submissions]
     if plan.job.settings.launch.json:
         answer: dict[str, Any] = {"run": str(sweep.path), "name": plan.job.name, "backend": plan.backend}
-        print(json.dumps({**answer, "job_ids": jobs, "runs": count, "waiting": len(left(sweep))}), flush=True)
+        command_output.print_json({**answer, "job_ids": jobs, "runs": count, "waiting": len(left(sweep))})
         return
     label = f"{sweep.name}/{sweep.id}"
     what = "Submitted before, and not again:" if repeated else "Submitted"

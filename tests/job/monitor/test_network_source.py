@@ -7,8 +7,8 @@ from pathlib import Path
 from job.monitor.laid_out import here, lay_out
 
 from slurmopt.job.monitor.sources import network
-from slurmopt.job.monitor.sources.kernel_files import number
 from slurmopt.job.monitor.sources.network import NetworkSource
+from slurmopt.kernel_files import number
 
 
 def laid_out(tmp_path: Path, count: int) -> None:
@@ -21,18 +21,22 @@ def laid_out(tmp_path: Path, count: int) -> None:
             f"{net}/eth0/statistics/rx_bytes": f"{10 * count}\n",
             f"{net}/eth0/statistics/tx_bytes": f"{20 * count}\n",
             f"{net}/eth0/device/vendor": "0x15b3\n",
+            f"{net}/eth0/type": "1\n",
             f"{net}/eth0/speed": "25000\n",
             f"{net}/docker0/statistics/rx_bytes": f"{count}\n",
             f"{net}/docker0/statistics/tx_bytes": f"{count}\n",
+            f"{net}/docker0/type": "1\n",
             f"{net}/docker0/speed": "-1\n",
             f"{infiniband}/mlx5_0/ports/1/counters/port_rcv_data": f"{count}\n",
             f"{infiniband}/mlx5_0/ports/1/counters/port_xmit_data": f"{count}\n",
             f"{infiniband}/mlx5_0/ports/2/counters/port_rcv_data": f"{count}\n",
             f"{infiniband}/mlx5_0/ports/2/counters/port_xmit_data": f"{3 * count}\n",
+            f"{infiniband}/mlx5_0/ports/1/link_layer": "InfiniBand\n",
             f"{infiniband}/mlx5_0/ports/1/rate": "400 Gb/sec (4X NDR)\n",
             f"{infiniband}/mlx5_0/ports/2/rate": "100 Gb/sec (4X EDR)\n",
             f"{infiniband}/rdmap16s27/ports/1/hw_counters/rx_bytes": f"{7 * count}\n",
             f"{infiniband}/rdmap16s27/ports/1/hw_counters/tx_bytes": f"{8 * count}\n",
+            f"{infiniband}/rdmap16s27/device/vendor": "0x1d0f\n",
             f"{infiniband}/rdmap16s27/ports/1/rate": "unknown\n",
         },
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import subprocess
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from job.harness import Runner
 from job.sinks.conftest import sinks, write_series
+from json_answer import data_of
 
 from slurmopt.job.sinks import tensorboard
 from slurmopt.job.sinks.record import NotWritten, Place, Record
@@ -160,7 +160,7 @@ def test_a_launch_leads_to_an_event_file(project: Path) -> None:
     command = [sys.executable, "-m", "slurmopt.launch", *words, f"metrics.tensorboard.folder='{project}/a b'"]
     ended = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
-    run = RunFolder(Path(json.loads(ended.stdout)["run"]))
+    run = RunFolder(Path(data_of(ended.stdout)["run"]))
     assert "slurmopt: " not in run.rank_log(0, 0).read_text()
     folder = project / "a b" / run.name / run.id
     assert scalars(folder, "rate") == dict.fromkeys(range(1, 11), 0.5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from json_answer import data_of
 
 from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.config_facts import config_facts
@@ -61,11 +61,11 @@ def train(seconds, backward, wait=0.0):
 TRAININGS = {
     "healthy": (
         ["resources.tasks_per_node=2"],
-        DDP + "def main(config):\n    train(40, [0.06, 0.06])\n",
+        DDP + "def main(config):\n    train(28, [0.06, 0.06])\n",
     ),
     "straggler": (
         ["resources.tasks_per_node=2"],
-        DDP + "def main(config):\n    train(40, [0.01, 0.06])\n",
+        DDP + "def main(config):\n    train(28, [0.01, 0.06])\n",
     ),
     # The other end of a pipe is the storage: the loader sleeps in `read` until its bytes come, as on a file system that
     # delivers ten of them a second.
@@ -90,7 +90,7 @@ def batches():
         yield left
 
 def main(config):
-    end, step = time.monotonic() + 40, 0
+    end, step = time.monotonic() + 28, 0
     for batch in watch(batches()):
         time.sleep(0.05)
         progress(step := step + 1)
@@ -126,7 +126,7 @@ def batches():
         yield 1
 
 def main(config):
-    end, step = time.monotonic() + 30, 0
+    end, step = time.monotonic() + 24, 0
     for batch in watch(batches()):
         done = time.monotonic() + 0.03
         while time.monotonic() < done:
@@ -147,7 +147,7 @@ def launch(folder: Path, code: str, words: list[str], *before: str) -> subproces
 def diagnosed(process: subprocess.Popen[str]) -> Diagnosis:
     out, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, out + errors
-    record = gather(RunFolder(Path(json.loads(out)["run"])))
+    record = gather(RunFolder(Path(data_of(out)["run"])))
     assert record.problems == []
     return diagnose_run(
         [

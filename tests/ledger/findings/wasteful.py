@@ -469,6 +469,14 @@ def process_of_somebody_else_that_delays_all() -> Made:
 
 
 @scenario
+def shapes_that_change_all_the_time() -> Made:
+    made = attempt(gpus=2, spent={"compiling": 0.08})
+    for rank in made["ranks"]:
+        rank["counted"] |= {"recompiled": 41.0, "graph_breaks": 3.0}
+    return [made], answer("recompilation")
+
+
+@scenario
 def saves_too_often() -> Made:
     made = attempt(spent={"checkpoint": 0.18}, config={"checkpoint": {"shared": {"every": "50"}}})
     made["saves"] = 280

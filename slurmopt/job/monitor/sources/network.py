@@ -11,7 +11,9 @@ from typing import Any
 
 from slurmopt.job.monitor.here import Here
 from slurmopt.job.monitor.rates import Rates
-from slurmopt.job.monitor.sources.kernel_files import number, text
+from slurmopt.kernel_files import number
+from slurmopt.network.facts.interfaces import interfaces
+from slurmopt.network.facts.rdma import rdma_devices
 
 _WORDS = 4
 """InfiniBand's port counters are in units of four bytes, by its specification."""
@@ -93,15 +95,6 @@ def _devices(folder: Path) -> dict[str, _Counter]:
 
 
 def _links(sys: Path) -> dict[str, float]:
-    links: dict[str, float] = {}
-    for name in _names(sys / "class/net"):
-        speed = number(sys / "class/net" / name / "speed")  # Mbit/s; -1 where it is unknown
-        if speed is not None and speed > 0:
-            links[f"net.{name}"] = speed * 1e6 / 8
-    for name in _names(sys / "class/infiniband"):
-        ports = sys / "class/infiniband" / name / "ports"
-        rates = [(text(ports / port / "rate") or "").split() for port in _names(ports)]  # "400 Gb/sec (4X NDR)"
-        known = [float(rate[0]) for rate in rates if rate and rate[0].replace(".", "", 1).isdecimal()]
-        if known:
-            links[f"ib.{name}"] = sum(known) * 1e9 / 8
-    return links
+    named = [(f"net.{one.name}", one.gbits) for one in interfaces(sys / "class/net")]
+    named += [(f"ib.{one.name}", one.gbits) for one in rdma_devices(sys / "class/infiniband")]
+    return {name: gbits * 1e9 / 8 for name, gbits in named if gbits is not None}

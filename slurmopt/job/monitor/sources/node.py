@@ -9,9 +9,9 @@ from typing import Any
 from slurmopt.job.monitor.here import Here
 from slurmopt.job.monitor.rates import Rates
 from slurmopt.job.monitor.sources import step_cgroup
-from slurmopt.job.monitor.sources.kernel_files import table
 from slurmopt.job.monitor.sources.node_ranks import NodeRanks
 from slurmopt.job.monitor.sources.processes import Processes
+from slurmopt.kernel_files import table
 from slurmopt.run_folder.series.series_format import NOT_ALLOWED, NOT_MEASURED, NOT_SUPPORTED
 
 _IO_COLUMNS = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from slurmopt.job.facts import process_tree
 from slurmopt.job.monitor.here import Roots
-from slurmopt.job.monitor.sources.kernel_files import table, text
+from slurmopt.kernel_files import table, text
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")

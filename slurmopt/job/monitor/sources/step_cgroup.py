@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from slurmopt.job.monitor.here import Roots
-from slurmopt.job.monitor.sources.kernel_files import number, table, text
+from slurmopt.kernel_files import number, table, text
 
 _STEP = re.compile(r"(.*/[^/]+/step_[^/]+)(?:/|$)")
 """In a path of /proc/PID/cgroup: …/job_12/step_0/user/task_0; newer versions name the job by its SLUID."""

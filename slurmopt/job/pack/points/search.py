@@ -18,13 +18,14 @@ from slurmopt.job.pack.journal import TaskJournal, end_of_event
 from slurmopt.job.pack.points.ownership import Ownership
 from slurmopt.job.point_end import End
 from slurmopt.job.worker import current_run
+from slurmopt.job.worker.size_judge import SizeJudge
 from slurmopt.job.worker.trial_judge import Judge
 from slurmopt.job.worker.trial_study import Study
 from slurmopt.restart import causes
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder.attempts import Attempt
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.run_folder.outcome import KILLED
+from slurmopt.run_folder.outcome import FINISHED, KILLED
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
 if TYPE_CHECKING:
@@ -72,7 +73,10 @@ class Trials:
         return make_point(self._sweep, self._points, point, self._job, None, values, self._me, records)
 
     def began(self, point: int) -> None:
-        if self._study.search.prunes:
+        if self._study.search.tunes_batch:
+            (size,) = suggest(self._points.axes, self._study.trial(point)).values()
+            current_run.judge_by(SizeJudge(self._study.search.steps, size))
+        elif self._study.search.prunes:
             current_run.judge_by(Judge(self._sweep, point, self._study.search.metric))
 
     def ended(self, end: End) -> None:
@@ -96,14 +100,17 @@ class Trials:
         return bool(attempts) and _is_final(attempts[-1].end)
 
     def _settled(self, number: int, journal: list[dict[str, Any]]) -> bool:
-        """Whether the trial is not to be run: it is cancelled, or its worker died between its end and the report to the
-        study."""
+        """Whether the trial is not to be run: it is cancelled or not needed, or its worker died between its end and the
+        report to the study."""
         attempts = story.of_events(journal)
         last = attempts[-1] if attempts else None
         if last is not None and last.end is not None and _is_over(last):
             end = end_of_event(number, last.number, last.end)
             if not self._journal.has_ended(number):
                 self._journal.end(end)
+        elif not attempts and self._study.is_answered():
+            end = End(point=number, attempt=None, outcome=FINISHED, cause=causes.FINISHED, next=None, pruned=True)
+            self._journal.end(end)
         elif number in self._ownership.cancelled():
             end = End(point=number, attempt=None, outcome=KILLED, cause=causes.CANCELLED, next=None, error="cancelled")
         else:

@@ -185,7 +185,7 @@ def _run_point(order: Order) -> Outcome:
     if order.share.fraction is not None:
         limit_gpu_memory(order.share.fraction)
     words = parse([str(order.folder.path), *order.words])
-    call = replace(words, folder=order.folder, health=None)  # the node has passed once for all
+    call = replace(words, folder=order.folder, health=None, stage=None)  # the parent has done both for all
     facts = ranks.export(call, order.attempt)
     with contextlib.closing(ranks.start_heartbeat(call, order.attempt, facts)) as live:
         try:

@@ -28,7 +28,7 @@ LEAST_TRAFFIC = 50e6
 HALF_THE_BYTES = (
     "model.register_comm_hook(None, torch.distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook)"
 )
-USE = {"ib": "+network.variables.NCCL_NET=IB", "efa": "+network.variables.FI_PROVIDER=efa"}
+USE = {"ib": "network=infiniband", "efa": "network=efa"}
 FABRICS = {"ib": "InfiniBand", "efa": "EFA"}
 
 

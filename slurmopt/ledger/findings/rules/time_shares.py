@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from slurmopt.ledger.buckets import CHECKPOINT, FIRST_STEPS, HEALTH, LOST, RENDEZVOUS, RESTORE, STARTUP
+from slurmopt.ledger.buckets import CHECKPOINT, FIRST_STEPS, HEALTH, LOST, RENDEZVOUS, RESTORE, STAGING, STARTUP
 from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence, mean
 from slurmopt.ledger.findings.finding import Abstention, Finding
@@ -31,7 +31,7 @@ LEAST_STARTUP = 300.0
 LOST_SHARE = 0.05
 LEAST_LOST = 600.0
 """Seconds of the whole allocation."""
-STARTUP_BUCKETS = (STARTUP, HEALTH, RENDEZVOUS, RESTORE, FIRST_STEPS)
+STARTUP_BUCKETS = (STARTUP, HEALTH, STAGING, RENDEZVOUS, RESTORE, FIRST_STEPS)
 ENDED_BY_LIMIT = "time limit"
 FAILURES = frozenset(
     {"node failure", "hang", "out of memory", "GPU out of memory", "infrastructure", "killed", "preemption", "unknown"}
@@ -114,6 +114,8 @@ def _quicker(evidence: Sequence[AttemptEvidence], longest: str) -> str:
         return "+environment.variables.TORCHINDUCTOR_CACHE_DIR=$PWD/compiled"
     if longest == RESTORE and "scratch" not in config.checkpoint:
         return "checkpoint.scratch.path=/tmp"
+    if longest == STAGING and config.staged:
+        return f"++storage.stage.{config.staged}.keep=true"
     if longest == HEALTH:
         return "health.wait=null"
     return "+environment.variables.PYTHONPROFILEIMPORTTIME=1"  # the log then tells how long each import takes

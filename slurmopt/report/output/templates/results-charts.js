@@ -70,10 +70,10 @@ function drawParallel() {
   const chart = draw("parallel", {
     parallel: { ...end, layout: narrow ? "vertical" : "horizontal", parallelAxisDefault: { areaSelectStyle: { width: 18, borderColor: css("--accent"), color: css("--accent"), opacity: 0.25 } } },
     parallelAxis: scales.map((scale, dim) => ({
-      dim, name: cut(shown[dim].name, narrow ? 30 : 18), nameLocation: narrow || (shown[dim] === metric && !data.maximize) ? "start" : "end", nameGap: narrow ? 8 : 14,
+      dim, name: cut(shown[dim].name, narrow ? 30 : 18), nameLocation: narrow || (shown[dim] === metric && !maximize) ? "start" : "end", nameGap: narrow ? 8 : 14,
       nameTextStyle: { color: css("--ink"), fontWeight: 600, fontSize: 12, ...halo(), ...(narrow ? { align: "left", verticalAlign: "bottom", padding: [0, 0, 12, 8] } : {}) },
-      inverse: shown[dim] === metric && !data.maximize && !narrow,
-      ...axisStyle(scale, narrow ? 60 : 90, halo()), z: 10,
+      inverse: shown[dim] === metric && !maximize && !narrow,
+      ...axisStyle(scale, narrow ? 60 : 90, { ...halo(), color: css("--ink") }), z: 10,
     })),
     series: [{ type: "parallel", data: lines, progressive: 0, smooth: 0, activeOpacity: 0.9, inactiveOpacity: 0.04, emphasis: { lineStyle: { width: 3, opacity: 1 } } }],
   }, parallelLabel(shown), (event) => (event.seriesType === "parallel" && event.dataIndex !== undefined ? { point: parallel.order[event.dataIndex], lines: pointLines(parallel.order[event.dataIndex]) } : {}));
@@ -91,12 +91,12 @@ function roomy(scale) {
 }
 
 function aside(at) {
-  return data.points[at] === data.best ? 0 : ((data.points[at] * 0.6180339887) % 1) * 2 - 1;
+  return data.points[at] === best ? 0 : ((data.points[at] * 0.6180339887) % 1) * 2 - 1;
 }
 
 function lineStyle(at, colour, many) {
-  const best = data.points[at] === data.best;
-  if (colour) return { color: colour, width: best ? 3.5 : many ? 1 : 1.6, opacity: best ? 1 : many ? 0.55 : 0.8 };
+  const first = data.points[at] === best;
+  if (colour) return { color: colour, width: first ? 3.5 : many ? 1 : 1.6, opacity: first ? 1 : many ? 0.55 : 0.8 };
   if (kindOf(at) === "bad") return { color: css("--bad"), width: many ? 1 : 1.4, type: [6, 4], opacity: many ? 0.5 : 0.8 };
   return { color: css("--soft"), width: 1, type: kindOf(at) === "good" ? "solid" : [2, 3], opacity: 0.6 };
 }
@@ -104,7 +104,7 @@ function lineStyle(at, colour, many) {
 function parallelLabel(shown) {
   const names = shown.map((column) => column.name).join(", ");
   const words = "Parallel coordinates of " + count + " points over " + names;
-  return words + (data.best === null ? "" : "; the best is point " + data.best) + (bad.length ? "; " + bad.length + " failed" : "");
+  return words + (best === null ? "" : "; the best is point " + best) + (bad.length ? "; " + bad.length + " failed" : "");
 }
 
 function brushed(chart) {
@@ -150,7 +150,7 @@ function heatCells(x, y) {
   for (const cell of cells.flat()) {
     if (!cell.values.length) continue;
     cell.mean = cell.values.reduce((sum, value) => sum + value, 0) / cell.values.length;
-    cell.best = cell.values.reduce((a, b) => (data.maximize ? Math.max(a, b) : Math.min(a, b)));
+    cell.best = cell.values.reduce((a, b) => (maximize ? Math.max(a, b) : Math.min(a, b)));
   }
   return cells;
 }
@@ -163,7 +163,7 @@ function drawHeat() {
   const least = Math.min(...amounts), most = Math.max(...amounts);
   const log = !COUNTS[what] && metric.log && least > 0, to = log ? Math.log : (value) => value;
   const share = (value) => (most > least ? (to(value) - to(least)) / (to(most) - to(least)) : 1);
-  const good = (value) => (COUNTS[what] || data.maximize ? share(value) : most > least ? 1 - share(value) : 1);
+  const good = (value) => (COUNTS[what] || maximize ? share(value) : most > least ? 1 - share(value) : 1);
   const holder = document.getElementById("heat"), colour = ramp();
   const room = (holder.clientWidth - 110) / x.labels.length, labelled = room > 40;
   const items = cells.flatMap((row, i) => row.map((cell, j) => {
@@ -177,10 +177,10 @@ function drawHeat() {
   }));
   const names = { color: css("--soft"), fontSize: 11, overflow: "truncate" };
   const style = { axisTick: { show: false }, axisLine: { show: false } };
-  holder.style.height = 60 + Math.max(68, 34 * y.labels.length) + "px";
+  holder.style.height = 80 + Math.max(68, 34 * y.labels.length) + "px";
   draw("heat", {
-    grid: { left: 12, right: 12, top: 30, bottom: 6, containLabel: true },
-    xAxis: { type: "category", data: x.labels.map(String), name: "", axisLabel: { ...names, width: Math.max(60, room - 6), hideOverlap: true }, ...style },
+    grid: { left: 12, right: 12, top: 30, bottom: 26, containLabel: true },
+    xAxis: { type: "category", data: x.labels.map(String), name: cut(axes[across].name, 30), nameLocation: "middle", nameGap: 28, nameTextStyle: { color: css("--ink"), fontSize: 12, fontWeight: 600 }, axisLabel: { ...names, width: Math.max(60, room - 6), hideOverlap: true }, ...style },
     yAxis: { type: "category", data: y.labels.map(String), name: cut(axes[down].name, 30), nameTextStyle: { color: css("--ink"), align: "left", fontSize: 12, fontWeight: 600 }, axisLabel: { ...names, width: 100 }, ...style },
     series: [{ type: "heatmap", data: items, emphasis: { itemStyle: { borderColor: css("--ink"), borderWidth: 2 } } }],
   }, heatLabel(axes[across], axes[down], what), (event) => heatTip(event, x, y, cells, across, down));
@@ -234,7 +234,7 @@ function drawAlone(holder, axis) {
   const point = (at) => ({
     value: [x(at), height.at(at)], at,
     itemStyle: { color: colour(good(height.at(at))), borderColor: css("--soft"), borderWidth: 0.5, opacity: 1 },
-    symbolSize: data.points[at] === data.best ? 13 : sorted.length > 300 ? 5 : 7,
+    symbolSize: data.points[at] === best ? 13 : sorted.length > 300 ? 5 : 7,
   });
   const means = averages(axis, scale, height);
   const rules = { customValues: height.ticks, inside: true, length: holder.clientWidth - 70, lineStyle: { color: css("--line") } };

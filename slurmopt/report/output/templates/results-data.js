@@ -4,8 +4,8 @@
 const data = JSON.parse(document.getElementById("results-data").textContent);
 const count = data.points.length;
 const everyPoint = Array.from({ length: count }, (_, at) => at);
-const metric = data.metric === null ? null : data.columns[data.metric];
-const axes = data.columns.filter((column) => column.role === "axis" && column !== metric);
+const ranked = data.metric === null ? null : data.columns[data.metric];
+const axes = data.columns.filter((column) => column.role === "axis" && column !== ranked);
 axes.sort((a, b) => place(a) - place(b));
 
 function place(axis) {
@@ -15,8 +15,10 @@ function place(axis) {
 
 const stateOf = (at) => data.states.names[data.states.cells[at]];
 const kindOf = (at) => data.states.kinds[data.states.cells[at]];
+// What the charts show: the metric, whether its largest value is the best, the points that have it, and the best of them.
+let metric = ranked, maximize = data.maximize, best = data.best;
 const hasMetric = (at) => metric !== null && kindOf(at) === "good" && metric.names === null && metric.cells[at] !== null;
-const measured = everyPoint.filter(hasMetric);
+let measured = everyPoint.filter(hasMetric);
 const bad = everyPoint.filter((at) => kindOf(at) === "bad");
 
 function written(value, digits = 4) {
@@ -122,7 +124,7 @@ function inkOn(colour) {
 function goodness(scale) {
   return (at) => {
     const share = (at - scale.min) / (scale.max - scale.min);
-    return data.maximize ? share : 1 - share;
+    return maximize ? share : 1 - share;
   };
 }
 

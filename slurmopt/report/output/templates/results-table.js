@@ -63,7 +63,7 @@ function fill() {
   document.querySelector("#table tbody").replaceChildren(...rows);
   const all = found.length === count, some = rows.length < found.length;
   const words = (some ? "the first " + rows.length + " of " : "") + found.length.toLocaleString("en") + (all ? "" : " of " + count.toLocaleString("en"));
-  const order = table.sort === null ? (metric ? ", the best first" : "") : ", by " + heads[table.sort].name;
+  const order = table.sort === null ? (ranked ? ", the best first" : "") : ", by " + heads[table.sort].name;
   document.getElementById("shown").textContent = words + order;
   document.getElementById("more").hidden = !some;
   document.getElementById("clear").hidden = !(table.within || table.text || table.state);

@@ -73,7 +73,7 @@ function metricKeys(parent) {
   parent.replaceChildren();
   if (measured.length) {
     const scale = scaleOf(metric, measured), ends = [scale.min, scale.max].map(scale.label);
-    if (!data.maximize) ends.reverse();
+    if (!maximize) ends.reverse();
     rampKey(parent, ends[0], ends[1], " " + metric.name + (metric.log ? ", logarithmic" : ""));
   }
 }
@@ -83,7 +83,7 @@ function heatKeys(what, least, most, cells, amount) {
   parent.replaceChildren();
   if (least < most) {
     const ends = [least, most].map((value) => written(value, 3));
-    if (!COUNTS[what] && !data.maximize) ends.reverse();
+    if (!COUNTS[what] && !maximize) ends.reverse();
     rampKey(parent, ends[0], ends[1], " " + (COUNTS[what] || what + " " + metric.name));
   }
   if (cells.some((cell) => !cell.points)) key(parent, element("b", "", "–"), "no point");
@@ -93,22 +93,26 @@ function heatKeys(what, least, most, cells, amount) {
 }
 
 function setUpParallel() {
-  const most = metric ? 7 : 8;
-  parallel.shown = axes.slice(0, most);
-  if (!axes.length || (axes.length === 1 && !metric)) { get("parallel").closest("section").hidden = true; parallel.shown = []; return; }
+  if (!parallel.shown.length) parallel.shown = axes.slice(0, metric ? 7 : 8);
+  const enough = axes.length > 1 || (axes.length === 1 && metric !== null);
+  get("parallel").closest("section").hidden = !enough;
+  if (!enough) { parallel.shown = []; return; }
   const choices = [...axes, ...data.columns.filter((column) => column.role !== "axis" && column !== metric)];
-  const holder = get("chooser").querySelector("fieldset");
-  for (const column of choices) {
-    const label = element("label"), box = element("input");
-    box.type = "checkbox";
-    box.checked = parallel.shown.includes(column);
-    box.addEventListener("change", () => {
-      parallel.shown = choices.filter((one) => (one === column ? box.checked : parallel.shown.includes(one)));
-      if (parallel.shown.length + (metric ? 1 : 0) > 1) drawParallel();
-    });
-    label.append(box, column.name);
-    holder.append(label);
-  }
+  parallel.shown = choices.filter((column) => parallel.shown.includes(column));
+  get("chooser").querySelectorAll("label").forEach((label) => label.remove());
+  for (const column of choices) get("chooser").querySelector("fieldset").append(axisBox(column, choices));
+}
+
+function axisBox(column, choices) {
+  const label = element("label"), box = element("input");
+  box.type = "checkbox";
+  box.checked = parallel.shown.includes(column);
+  box.addEventListener("change", () => {
+    parallel.shown = choices.filter((one) => (one === column ? box.checked : parallel.shown.includes(one)));
+    if (parallel.shown.length + (metric ? 1 : 0) > 1) drawParallel();
+  });
+  label.append(box, column.name);
+  return label;
 }
 
 function parallelKeys() {
@@ -124,12 +128,17 @@ function setUpHeat() {
   const names = axes.map((axis, at) => [String(at), axis.name]);
   options(get("heat-x"), names, "0");
   options(get("heat-y"), names, "1");
+  heatWays();
+  for (const id of ["heat-x", "heat-y", "heat-what"]) get(id).addEventListener("change", drawHeat);
+  return true;
+}
+
+function heatWays() {
   const ways = measured.length ? [["mean", "mean " + metric.name], ["best", "best " + metric.name]] : [];
   if (bad.length) ways.push(["failed", "failed points"]);
   ways.push(["points", "all points"]);
-  options(get("heat-what"), ways, ways[0][0]);
-  for (const id of ["heat-x", "heat-y", "heat-what"]) get(id).addEventListener("change", drawHeat);
-  return true;
+  const before = get("heat-what").value;
+  options(get("heat-what"), ways, ways.some(([way]) => way === before) ? before : ways[0][0]);
 }
 
 // Panels far below are drawn once they come near.
@@ -139,14 +148,15 @@ const near = new IntersectionObserver((entries) => {
 const panels = new Map();
 
 function drawPanel(holder) {
-  if (!panels.has(holder)) return;
+  if (!panels.has(holder) || !measured.length) return;
   near.unobserve(holder);
   drawAlone(holder, panels.get(holder));
 }
 
 function setUpAlone() {
-  if (!measured.length || !axes.length) { get("each-section").hidden = true; return; }
-  for (const axis of axes.slice(0, 12)) {
+  get("each-section").hidden = !measured.length || !axes.length;
+  if (get("each-section").hidden) return;
+  for (const axis of panels.size ? [] : axes.slice(0, 12)) {
     const figure = element("figure"), holder = element("div", "chart");
     const caption = element("figcaption", "", axis.name);
     if (axis.log) caption.append(" ", element("small", "", "logarithmic"));
@@ -156,7 +166,7 @@ function setUpAlone() {
     near.observe(holder);
   }
   const parent = get("each-keys");
-  parent.append(element("span", "", metric.name + (metric.log ? ", logarithmic," : "") + " over each axis" + (axes.length > 12 ? "; the first 12 of " + axes.length : "")));
+  parent.replaceChildren(element("span", "", metric.name + (metric.log ? ", logarithmic," : "") + " over each axis" + (axes.length > 12 ? "; the first 12 of " + axes.length : "")));
   key(parent, mark("diamond", "--c2"), "mean");
   if (bad.length) key(parent, mark("cross", "--bad"), "failed, at the foot");
 }
@@ -172,6 +182,7 @@ get("charts").hidden = count < 1 || !axes.length;
 setUpParallel();
 const hasHeat = setUpHeat();
 setUpAlone();
+setUpMetric();
 let width = 0;
 new ResizeObserver(() => {
   const now = get("charts").clientWidth;

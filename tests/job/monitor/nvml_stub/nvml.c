@@ -3,7 +3,8 @@
  *
  *   nvml.driver, nvml.count, nvml.init (an error), nvml.early (an event wait that returns at once)
  *   gpuN.KEY, gpuN.migM.KEY: uuid name arch pci total reserved used util mem_util power limit temperature margin
- *     slowdown clock_sm clock_mem reasons supported_reasons mig gi ci gpm event_types lost (seconds), lost_error
+ *     slowdown clock_sm clock_mem reasons supported_reasons mig gi ci gpm event_types lost (seconds), lost_error,
+ *     ecc (uncorrected errors) persistence nvlinks (up, of nvlinks_of) lanes lanes_of
  *   gpuN.field.ID.SCOPE      "TYPE BASE RATE": a counter that has BASE at the start and rises by RATE per second
  *   gpuN.gpm.ID              "VALUE": the value of a metric from now on; a sample pair gives the mean over its time
  *   gpuN.processes           "PID:BYTES ..."
@@ -328,6 +329,17 @@ int nvmlDeviceGetMigMode(Handle *h, unsigned *current, unsigned *pending) {
   BEGIN(h);
   *pending = number(h, "mig");
   NUMBER(h, "mig", current);
+}
+int nvmlDeviceGetTotalEccErrors(Handle *h, unsigned kind, unsigned since, uint64_t *out) { BEGIN(h); NUMBER(h, "ecc", out); }
+int nvmlDeviceGetPersistenceMode(Handle *h, unsigned *out) { BEGIN(h); NUMBER(h, "persistence", out); }
+int nvmlDeviceGetCurrPcieLinkWidth(Handle *h, unsigned *out) { BEGIN(h); NUMBER(h, "lanes", out); }
+int nvmlDeviceGetMaxPcieLinkWidth(Handle *h, unsigned *out) { BEGIN(h); NUMBER(h, "lanes_of", out); }
+int nvmlDeviceGetNvLinkState(Handle *h, unsigned link, unsigned *out) {
+  BEGIN(h);
+  Entry *up = value(h, "nvlinks"), *of = value(h, "nvlinks_of");
+  if (!up || !of || link >= (unsigned)atoi(of->text)) return done(INVALID);
+  *out = link < (unsigned)atoi(up->text);
+  return done(OK);
 }
 int nvmlDeviceGetMaxMigDeviceCount(Handle *h, unsigned *out) { BEGIN(h); *out = 7; return done(OK); }
 int nvmlDeviceGetMigDeviceHandleByIndex(Handle *h, unsigned index, Handle **out) {

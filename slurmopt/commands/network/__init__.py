@@ -1,0 +1,1 @@
+"""The commands of `slurmopt network`."""

@@ -1,0 +1,1 @@
+"""What `slurmopt doctor` looks at: Slurm, Python and its packages, limits, GPUs, network and file systems."""

@@ -1,0 +1,1 @@
+"""What a launch says on standard error without refusing anything: prices, short time limits, secrets, variables."""

@@ -1,0 +1,1 @@
+"""Where variables are set: scripts, container files, YAML, the environment. Nothing is executed or expanded."""
