@@ -19,6 +19,13 @@ def test_every_file_that_a_page_names_exists(page: str) -> None:
     assert sorted(name for name in names if not (ROOT / name).exists()) == []
 
 
+def test_no_module_of_the_tests_hides_a_folder_of_tests() -> None:
+    """pytest puts the folder of each conftest.py first in the search path: `training.py` there hides tests/training."""
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
+    hiding = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py") if path.stem in folders]
+    assert hiding == []
+
+
 def test_every_frame_of_the_paths_exists() -> None:
     text = PAGE.read_text(encoding="utf-8")
     frames = re.findall(r"^ *((?:[a-z_]+\.)+(?:[A-Z]\w+\.)?\w+)  ", text, re.MULTILINE)

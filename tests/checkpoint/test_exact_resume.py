@@ -17,13 +17,13 @@ import pytest
 from slurmopt.run_folder import events
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NOT TESTED: torch is not installed")
-SCRIPT = Path(__file__).with_name("training.py")
+SCRIPT = Path(__file__).with_name("scenarios.py")
 SAMPLES, STEPS = 205, 60
 DEADLINE = 300
 
 
 def play(scenario: str, folder: Path) -> Path:
-    """Has real ranks play a scenario of training.py."""
+    """Has real ranks play a scenario of scenarios.py."""
     words = [sys.executable, str(SCRIPT), scenario, str(folder)]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE)
     assert ended.returncode == 0, ended.stderr

@@ -25,8 +25,8 @@ from slurmopt.job.worker.current_run import CurrentRun
 from slurmopt.run_folder import events
 from slurmopt.training import ResumableSampler
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "checkpoint"))
-from training import OFF, digest, world
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from checkpoint.scenarios import OFF, digest, world
 
 FORCED = {"shared": {"every": 1000}}  # beside those that are asked for
 Wrap = Callable[[nn.Module], tuple[nn.Module, dict[str, int]]]

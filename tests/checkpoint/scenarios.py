@@ -1,4 +1,4 @@
-"""Worlds of real ranks for the tests: `python training.py SCENARIO FOLDER`; what comes of it lies in FOLDER.
+"""Worlds of real ranks for the tests: `python scenarios.py SCENARIO FOLDER`; what comes of it lies in FOLDER.
 
 The ranks are forked after torch is imported, which takes longer than all that they do. A rank that dies takes the
 others with it at once, as srun and the local backend do.
