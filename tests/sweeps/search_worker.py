@@ -89,15 +89,25 @@ def in_child(source: Trials, number: int, folder: RunFolder) -> int:
 
 
 def objective(config: Any) -> Any:
-    """A curve that comes down to (x - 3)², the slower the further away; `fail` raises."""
+    """A curve that comes down to (x - 3)², the slower the further away; `fail` raises.
+
+    `meet`: a folder; the second trial of a worker ends once another worker has begun one.
+    """
     if config.get("fail"):
         raise ValueError("no")
-    if config.get("lengthy"):
-        time.sleep(config.x % 1 * config.lengthy)
+    if config.get("meet"):
+        meet(Path(config.meet), str(os.getppid()))
     goal = (config.x - 3) ** 2
     for step in range(1, 1 + config.steps):
         current_run.progress(step, config.steps, loss=goal + 10 / step)
     return {"loss": goal} if config.returns else None
+
+
+def meet(folder: Path, worker: str) -> None:
+    begun = {path.name for path in folder.iterdir()}
+    (folder / worker).touch()
+    while worker in begun and len(list(folder.iterdir())) < 2:
+        time.sleep(0.01)
 
 
 def die_at_record(die_at: int | None, tear_at: int | None) -> None:

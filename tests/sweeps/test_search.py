@@ -163,8 +163,9 @@ def test_trials_of_a_worker_that_may_come_back_are_left_alone(sweep: SweepFolder
     assert Counter(event["event"] for event in Records(sweep).journal(0))["end"] == 1
 
 
-def test_workers_come_and_go_while_it_runs(sweep: SweepFolder) -> None:
-    change(sweep, lengthy=0.2)
+def test_workers_come_and_go_while_it_runs(sweep: SweepFolder, tmp_path: Path) -> None:
+    (tmp_path / "meet").mkdir()
+    change(sweep, meet=str(tmp_path / "meet"))
     first = worker(sweep, 0)
     wait_until(lambda: len(study(sweep).trials) > 1, 60, "a second trial")
     finish(first, worker(sweep, 0, submission=1))
