@@ -32,6 +32,10 @@ class CommandOutput:
         self._warnings: list[str] = []
         self._errors: list[dict[str, str]] = []
 
+    def name(self, command: str) -> None:
+        """Gives the command its full name, where words were left out."""
+        self.command = command
+
     def warn(self, message: str) -> None:
         """Says that something did not work, or needs the user's attention, and the command goes on."""
         print(f"slurmopt: {message}", file=sys.stderr, flush=True)
@@ -72,7 +76,7 @@ class CommandOutput:
 
 
 _of_this_process = CommandOutput()
-begin, end = _of_this_process.begin, _of_this_process.end
+begin, name, end = _of_this_process.begin, _of_this_process.name, _of_this_process.end
 expect_json = _of_this_process.expect_json
 warn, fail, note_error = _of_this_process.warn, _of_this_process.fail, _of_this_process.note_error
 print_json, print_pieces = _of_this_process.print_json, _of_this_process.print_pieces

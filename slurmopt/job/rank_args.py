@@ -78,6 +78,8 @@ class RankArgs:
     """The network between the nodes, for NCCL's variables."""
     stage: StagePlan | None = None
     """What is copied to the node's disk before the task; None for nothing."""
+    profile: bool = True
+    """Whether `slurmopt profile` can trace the task."""
     config: dict[str, Any] | None = None
     """Of a sweep's point, which has read it already: what its config.yaml holds."""
 
@@ -113,6 +115,7 @@ def parse(argv: list[str]) -> RankArgs:
         metrics=options.metrics,
         network=options.network,
         stage=options.stage,
+        profile=options.profile != "off",
     )
 
 
@@ -161,6 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--health", type=checks_from_word, metavar="JSON", help="the checks of the node")
     parser.add_argument("--monitor", type=sampling_from_word, metavar="JSON", help="what the node's sampler measures")
     parser.add_argument("--stage", type=stage_from_word, metavar="JSON", help="what is copied to the node's disk")
+    parser.add_argument("--profile", choices=AUTO_OFF, default="auto", help="off: no trace can be asked for")
     parser.add_argument("--metrics", type=_sinks, metavar="JSON", help="the metric sinks")
     parser.add_argument("--cpu-bind", choices=AUTO_OFF, default="auto", help="bind to the CPUs near the GPU")
     parser.add_argument("--exit-after-signal", choices=AFTER_SIGNAL, default="continue")

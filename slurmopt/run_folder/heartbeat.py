@@ -77,6 +77,9 @@ class Heartbeat:
     """
     gpus: list[str] = field(default_factory=list)
     """The GPUs that the rank uses, by UUID where NVML knows it, else as the environment names them."""
+    launches: int = 1
+    """How many ranks the command of this process starts: with `task.per` node as many as torchrun is told, else 1. 0
+    where only the command knows."""
     outcome: dict[str, Any] | None = None
     """Set when the rank ends: see `slurmopt.run_folder.outcome`."""
 

@@ -11,6 +11,7 @@ runs/NAME/ID/
   heartbeat/        attempt-K/rank-R.json: the step each rank is at, and in the end its outcome; exposed-…: where
                     metrics.prometheus has files
   series/           attempt-K/NODE.jsonl and NODE.recent.jsonl: what the sampler of each node measured
+  traces/           NAME/capture.json and NAME/rank-R.json.gz: see `slurmopt.run_folder.captures`
   tensorboard/      event files, where metrics.tensorboard.folder is auto
   checkpoints/      step-N/… and commits/ of the Checkpointer; files of the training's own may lie beside them
   result.json       what the function returned, or the command's exit code
@@ -139,6 +140,15 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def traces(self) -> Path:
+        """The captures: a folder for each. See `slurmopt.run_folder.captures`."""
+        return self.path / "traces"
+
+    def capture(self, name: str) -> Path:
+        """The folder of one capture."""
+        return self.traces / name
+
+    @property
     def tensorboard(self) -> Path:
         """The event files of all attempts, for `tensorboard --logdir`."""
         return self.path / "tensorboard"
@@ -247,6 +257,10 @@ class RunFolder:
     def stacks_request(self, attempt: int) -> Path:
         """Asks every rank to write the stack traces of its threads into its log."""
         return self.heartbeats / f"attempt-{attempt}" / "stacks"
+
+    def trace_request(self, attempt: int) -> Path:
+        """Asks ranks for traces. Among the heartbeats: a rank that replaces its own there soon sees a new file."""
+        return self.heartbeats / f"attempt-{attempt}" / "trace"
 
     def slurm_said(self, attempt: int) -> Path:
         """The output of `scontrol show job` after an attempt that did not end well."""

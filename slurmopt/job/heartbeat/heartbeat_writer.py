@@ -52,9 +52,16 @@ class HeartbeatWriter:
     are seconds."""
 
     def __init__(
-        self, path: Path, facts: RankFacts, every: float, watch: Callable[[], None], stacks: Stacks | None = None
+        self,
+        path: Path,
+        facts: RankFacts,
+        every: float,
+        watch: Callable[[], None],
+        stacks: Stacks | None = None,
+        launches: int = 1,
     ) -> None:
-        """`watch` is called with every heartbeat. `stacks` is None if no watchdog runs."""
+        """`watch` is called with every heartbeat. `stacks` is None if no watchdog runs. `launches`: as in
+        `Heartbeat`."""
         self.pid = os.getpid()
         self.local_rank = facts.local_rank
         self._path = path
@@ -65,6 +72,7 @@ class HeartbeatWriter:
         self._stacks = stacks
         self._heartbeat = Heartbeat(facts.rank, facts.world_size, facts.node, self.pid, every)
         self._heartbeat.phases["starting"] = self._heartbeat.started
+        self._heartbeat.launches = launches
         self._heartbeat.gpus = gpus.of_rank(os.environ, facts)
         # Re-entrant: the second SIGTERM ends the rank from inside a signal handler.
         self._lock = threading.RLock()  # of the heartbeat's fields: held for microseconds, for training waits for it

@@ -28,6 +28,7 @@ from slurmopt.job.facts.rank_facts import (
 from slurmopt.job.health.run_checks import check
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.monitor.start import sampled
+from slurmopt.job.profiling.tracing import traced
 from slurmopt.job.rank_args import COMMAND, NO_VERDICT, OF_POINT, RankArgs, parse
 from slurmopt.job.rendezvous.gloo import gloo_exports
 from slurmopt.job.rendezvous.nccl import nccl_exports
@@ -159,7 +160,8 @@ def run_rank(argv: list[str]) -> Outcome:
         if NO_VERDICT in argv:  # the parent of a pack has staged for all points
             call = replace(call, stage=None)
         live.name_gpus()  # not for packed points, which take milliseconds
-        return run_task(call, attempt, facts, live)
+        with traced(call.folder, attempt, facts, call.command, call.profile):
+            return run_task(call, attempt, facts, live)
 
 
 def run_task(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> Outcome:
@@ -256,12 +258,21 @@ def start_heartbeat(call: RankArgs, attempt: int, facts: RankFacts) -> Heartbeat
 
     record = partial(flight_recorder.write, call.folder, attempt, facts.rank)
     stacks = Stacks(call.folder.stacks_request(attempt), call.hang_after, call.heartbeat, record)
-    live = HeartbeatWriter(call.folder.heartbeat(attempt, facts.rank), facts, call.heartbeat, watch, stacks)
+    path, launches = call.folder.heartbeat(attempt, facts.rank), _launches(call)
+    live = HeartbeatWriter(path, facts, call.heartbeat, watch, stacks, launches)
     live.start()
     run.become(live)
     signals.listen(lambda number: live.note_asked(signals.asked() or ""))
     watch()  # the request may be older than this rank
     return live
+
+
+def _launches(call: RankArgs) -> int:
+    """How many ranks the command starts in this process; 0 if only the command knows."""
+    if call.per == "rank":
+        return 1
+    told = os.environ.get("PET_NPROC_PER_NODE", "") if call.per == "node" else ""
+    return int(told) if told.isdecimal() else 0
 
 
 def _task(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> Task:

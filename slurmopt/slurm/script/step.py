@@ -183,6 +183,8 @@ def _around_task(settings: Settings) -> list[str]:
         words += ["--stage", staging.to_json_arg()]
     if (sinks := settings.metrics.to_json_arg()) is not None:
         words += ["--metrics", sinks]
+    if not settings.profile.enabled:
+        words += ["--profile", "off"]
     if settings.network.options != NetworkOptions():
         words += ["--network", settings.network.options.to_argument()]
     if settings.restart.exit_after_signal != "continue":

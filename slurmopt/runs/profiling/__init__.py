@@ -1,0 +1,1 @@
+"""Asks the ranks of a running run for traces, and waits for them."""
