@@ -23,8 +23,10 @@ from slurmopt.run_folder.access.open_folders import held
 PATIENCE = 900.0
 """Seconds after the end of the recording that Kineto may take to write the trace."""
 _LOOKS_EVERY = 0.25
-_STILL = 20.0
-"""Seconds for which the file does not grow on a full disk, until it counts as given up."""
+_TICK = 1.5
+"""Seconds within which Kineto begins the warm-up."""
+_MOST_TRIES = 3
+_ENDED = "its process ended before the trace was complete"
 _PIECE = 4 << 20
 _LEVEL = 4
 _AS_GZIP = 31
@@ -38,45 +40,59 @@ class ExportError(Exception):
 
 
 class Export:
-    """The trace of one process. `path`: see `kineto.trace_file`; `ends`: when the recording ends, seconds since the
-    epoch; `lives`: whether the process is still there."""
+    """The trace of one process, `seconds` from `start` (seconds since the epoch). `path`: see `kineto.trace_file`;
+    `target`: the file in the run folder; `lives`: whether the process is still there."""
 
-    def __init__(self, path: Path, pid: int, ends: float, target: Path, lives: Callable[[], bool]) -> None:
-        self._file, self._ends, self._target, self._lives = kineto.trace_file(path, pid), ends, target, lives
+    def __init__(
+        self, path: Path, pid: int, start: float, seconds: float, target: Path, lives: Callable[[], bool]
+    ) -> None:
+        self.path, self.start, self._seconds = path, start, seconds
+        self._file, self._target, self._lives = kineto.trace_file(path, pid), target, lives
+        self._tries, self._is_found = 1, False
+        self._error: str | None = None
         self._left = threading.Event()
         self._until = math.inf
 
     def leave(self, seconds: float) -> None:
         """Ends `wait` at once, and `store` after so many seconds."""
         self._until = time.monotonic() + seconds
+        self._error = self._error or _ENDED
         self._left.set()
+
+    def begin_again(self) -> bool:
+        """Called when the process asks for work while its trace is due. Kineto drops a request if its look, once a
+        second, comes a millisecond after the beginning of the warm-up, and gives up where the disk is full. Returns
+        whether the process must be asked again; `start` is a later one then."""
+        now = time.time()
+        if self._is_found or self._error or now < self.start - kineto.WARM_UP + _TICK:
+            return False
+        if (free := self._free()) < _LITTLE:
+            self._error = f"no space left on device for the trace: {self._file.parent.parent} has {free} bytes free"
+        elif self._is_begun():
+            return False
+        elif self._tries == _MOST_TRIES:
+            self._error = f"its profiler did not begin, though it was asked {_MOST_TRIES} times"
+        else:
+            self._tries, self.start = self._tries + 1, now + kineto.LEAST_NOTICE
+        if self._error:
+            self._left.set()
+        return not self._error
 
     def wait(self) -> None:
         """Waits until Kineto has written the trace. Raises ExportError."""
-        size, grown = -1, time.monotonic()
-        self._left.wait(max(0.0, self._ends - time.time()))
         while not kineto.is_complete(self._file):
-            if (now := self._size()) != size:
-                size, grown = now, time.monotonic()
-            self._refuse(time.monotonic() - grown)
-            self._left.wait(_LOOKS_EVERY)
+            if not self._lives():
+                raise ExportError(self._error or _ENDED)
+            if self._error:
+                raise ExportError(self._error)
+            if (late := time.time() - self.start - self._seconds) > PATIENCE:
+                raise ExportError(f"its profiler has written no whole trace within {PATIENCE / 60:.0f} minutes")
+            self._left.wait(max(_LOOKS_EVERY, min(1.0, -late)))
+        self._is_found = True
 
-    def _refuse(self, still: float) -> None:
-        late = time.time() - self._ends
-        if self._left.is_set() or not self._lives():
-            raise ExportError("its process ended before the trace was complete")
-        if late > _STILL and still > _STILL and (free := self._free()) < _LITTLE:
-            raise ExportError(f"no space left on device for the trace: {self._file.parent} has {free} bytes free")
-        if late > PATIENCE:
-            raise ExportError(f"its profiler has written no whole trace within {PATIENCE / 60:.0f} minutes")
-
-    def _size(self) -> int:
-        """The bytes that are there already: under a temporary name at first."""
-        sizes = [0]
-        for path in (self._file, Path(f"{self._file}.tmp")):
-            with contextlib.suppress(OSError):
-                sizes.append(path.stat().st_size)
-        return max(sizes)
+    def _is_begun(self) -> bool:
+        """Whether Kineto has made the file: under a temporary name at first."""
+        return self._file.exists() or Path(f"{self._file}.tmp").exists()
 
     def _free(self) -> int:
         return shutil.disk_usage(self._file.parent).free

@@ -24,8 +24,9 @@ ASKS_EVERY = 5.0
 """Seconds between two questions of a process; it is fixed in Kineto."""
 WARM_UP = 3
 """Seconds for which the profiler runs before it records."""
-LEAST_NOTICE = WARM_UP + 1.0
-"""Seconds that a process needs to know of a trace before it begins."""
+LEAST_NOTICE = WARM_UP + 2.0
+"""Seconds that a process needs to know of a trace before it begins: it looks once a second whether the warm-up is
+due."""
 PATH_ROOM = 54
 """Bytes that the path of the socket's folder may have: Kineto binds sockets of its own there, of 53 characters, and the
 kernel takes 107."""

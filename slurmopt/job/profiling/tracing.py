@@ -35,6 +35,7 @@ _PROFILERS = {"nsys", "ncu", "compute-sanitizer", "rocprof", "rocprofv3"}
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel vouches for them
 _PLAIN = re.compile(rb"[A-Za-z0-9_./+-]+")
 """What Kineto takes in a path: `#` begins a comment."""
+_PREFIX = "slurmopt-"
 _TOO_LATE = 60.0
 """Seconds after its start from which a request counts as that of an earlier process."""
 _LAST_SECONDS = 5.0
@@ -48,10 +49,10 @@ class Tracing:
         """Raises OSError if there is no place for a socket."""
         self._run, self._attempt, self._node, self._askers = run, attempt, node, askers
         self._pid = os.getpid()
-        self.folder = _folder()
+        self._traces, self.folder = _folders()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._is_closed = False
-        self._done: set[tuple[str, int]] = set()
+        self._asked: dict[tuple[str, int], Export | None] = {}
         self._exports: dict[threading.Thread, Export] = {}
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -79,7 +80,8 @@ class Tracing:
 
     def _remove(self) -> None:
         self._socket.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in {self.folder, self._traces}:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _answer_all(self) -> None:
         while not self._is_closed:
@@ -107,12 +109,12 @@ class Tracing:
             capture = captures.requested(self._run, self._attempt)
         except OSError:  # the file system is away
             return ""
-        if capture is None or rank not in capture.ranks or (capture.name, rank) in self._done:
-            return ""
         now = time.time()
-        if now > capture.start + _TOO_LATE:
+        if capture is None or rank not in capture.ranks or now > capture.start + _TOO_LATE:
             return ""
-        self._done.add((capture.name, rank))
+        if (capture.name, rank) in self._asked:
+            return self._again(capture, rank)
+        self._asked[capture.name, rank] = None
         if self._askers.is_under_nsys(pid):
             self._note(capture, rank, {"error": "Nsight Systems traces it already, and CUPTI has one subscriber"})
             return ""
@@ -121,24 +123,33 @@ class Tracing:
     def _begin(self, capture: Capture, rank: int, own_pid: int, pid: int, start: float) -> str:
         """The configuration for a trace, which a thread then waits for. `own_pid` is the process id in the process's
         own PID namespace."""
-        path = self.folder / f"{capture.name}-rank-{rank}.json"
+        path = self._traces / f"{capture.name}-rank-{rank}.json"
         began = started_at(pid)
         target = self._run.capture(capture.name) / f"rank-{rank}.json.gz"
-        export = Export(path, own_pid, start + capture.seconds, target, lambda: started_at(pid) == began)
+        export = Export(path, own_pid, start, capture.seconds, target, lambda: started_at(pid) == began)
+        self._asked[capture.name, rank] = export
         thread = threading.Thread(
-            target=self._export, args=(capture, rank, export, start), name=f"slurmopt-trace-{rank}", daemon=True
+            target=self._export, args=(capture, rank, export), name=f"slurmopt-trace-{rank}", daemon=True
         )
         self._exports[thread] = export
         thread.start()
         return kineto.configuration(path, start, capture.seconds)
 
-    def _export(self, capture: Capture, rank: int, export: Export, start: float) -> None:
+    def _again(self, capture: Capture, rank: int) -> str:
+        """The configuration for a process that is free although its trace is due; mostly there is nothing to do."""
+        export = self._asked[capture.name, rank]
+        if export is None or not export.begin_again():
+            return ""
+        return kineto.configuration(export.path, export.start, capture.seconds)
+
+    def _export(self, capture: Capture, rank: int, export: Export) -> None:
         try:
-            self._note(capture, rank, {"state": "recording", "start": start})
+            self._note(capture, rank, {"state": "recording", "start": export.start})
             export.wait()
-            self._note(capture, rank, {"state": "writing", "start": start})
+            self._note(capture, rank, {"state": "writing", "start": export.start})
             size = export.store()
-            self._note(capture, rank, {"file": f"rank-{rank}.json.gz", "bytes": size, "start": start})
+            file = {"file": f"rank-{rank}.json.gz", "bytes": size, "start": round(export.start, 3)}
+            self._note(capture, rank, file)
         except ExportError as error:
             self._note(capture, rank, {"error": str(error)})
         finally:
@@ -162,15 +173,16 @@ def _sender(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, int]:
     return 0, -1
 
 
-def _folder() -> Path:
-    """A new folder for the socket and the traces, closed to others; where that for temporary files has a path that
-    Kineto does not take, in /tmp."""
-    made = Path(tempfile.mkdtemp(prefix="slurmopt-"))
-    name = os.fsencode(made)
-    if len(name) <= kineto.PATH_ROOM and _PLAIN.fullmatch(name):
-        return made
-    made.rmdir()
-    return Path(tempfile.mkdtemp(prefix="slurmopt-", dir="/tmp"))  # a new folder, closed to others
+def _folders() -> tuple[Path, Path]:
+    """New folders for the traces and for the socket, closed to others: in that for temporary files, or in /tmp where
+    Kineto cannot take that path."""
+    traces = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    if _PLAIN.fullmatch(os.fsencode(traces)) is None:
+        traces.rmdir()
+        traces = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
+    if len(os.fsencode(traces)) <= kineto.PATH_ROOM:
+        return traces, traces
+    return traces, Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
 
 
 @contextlib.contextmanager

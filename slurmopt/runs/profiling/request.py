@@ -69,7 +69,6 @@ def ask(
     if not ranks.beats or all(beat.outcome is not None for beat in ranks.beats.values()):
         phase = "its ranks have not started yet" if not ranks.beats else "its ranks have ended"
         raise RunError(f"profile: {status.label} cannot be traced: {phase}")
-    _refuse_more(status, attempt)
     numbers, unknown = chosen(words, ranks)
     remarks = []
     if unknown:
@@ -81,7 +80,8 @@ def ask(
     span, counted = _span(steps, seconds, ranks)
     if seconds is None and counted is None:
         remarks.append(f"the training reports no steps: {_WITHOUT_STEPS:g} s are traced; --seconds sets that")
-    own, nodes = _open(run, attempt, ranks)
+    _refuse_more(status, attempt)
+    own, nodes = _clocks(run, attempt, ranks)
     now = time.time()
     capture = Capture(
         name=_name(run, attempt),
@@ -147,7 +147,7 @@ def _goes_on(run: RunFolder, capture: Capture) -> bool:
     return False
 
 
-def _open(run: RunFolder, attempt: int, ranks: Ranks) -> tuple[float, float]:
+def _clocks(run: RunFolder, attempt: int, ranks: Ranks) -> tuple[float, float]:
     """Seconds by which this machine's clock, and that of the nodes, are ahead of the clock of the file system. Both are
     0 where that is less than can be told so."""
     beats = [beat.time - _written(run.heartbeat(attempt, rank)) for rank, beat in ranks.beats.items()]

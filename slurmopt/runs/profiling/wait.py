@@ -76,8 +76,8 @@ def _why_not(rank: int, result: dict[str, Any] | None, ranks: Ranks) -> str:
         return "its trace is not complete; the job writes it on"
     state = "" if beat is None else f" It is in the phase {beat.phase}{_since_step(beat)}."
     return (
-        f"it did not answer.{state} Only a process that has imported torch answers, and none that holds the GIL in C "
-        "code: slurmopt logs, or py-spy on the node, shows where it is"
+        f"it did not answer.{state} Only a process that has imported torch answers, and none that a profiler of its "
+        "own traces or that holds the GIL in C code: slurmopt logs, or py-spy on the node, shows where it is"
     )
 
 
