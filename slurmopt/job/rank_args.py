@@ -25,6 +25,8 @@ from slurmopt.config.monitor import Sampling
 from slurmopt.config.monitor import from_word as sampling_from_word
 from slurmopt.config.network import PROCESS_GROUP_BACKENDS, NetworkOptions
 from slurmopt.config.network import from_argument as network_from_argument
+from slurmopt.config.profile import Automatic
+from slurmopt.config.profile import from_word as profile_from_word
 from slurmopt.config.restart import AFTER_SIGNAL
 from slurmopt.config.storage import StagePlan
 from slurmopt.config.storage import from_word as stage_from_word
@@ -80,6 +82,8 @@ class RankArgs:
     """What is copied to the node's disk before the task; None for nothing."""
     profile: bool = True
     """Whether `slurmopt profile` can trace the task."""
+    automatic: Automatic | None = None
+    """The traces that rank 0 asks for by itself; None for none."""
     config: dict[str, Any] | None = None
     """Of a sweep's point, which has read it already: what its config.yaml holds."""
 
@@ -115,7 +119,8 @@ def parse(argv: list[str]) -> RankArgs:
         metrics=options.metrics,
         network=options.network,
         stage=options.stage,
-        profile=options.profile != "off",
+        profile=options.profile is not None,
+        automatic=options.profile if isinstance(options.profile, Automatic) else None,
     )
 
 
@@ -164,7 +169,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--health", type=checks_from_word, metavar="JSON", help="the checks of the node")
     parser.add_argument("--monitor", type=sampling_from_word, metavar="JSON", help="what the node's sampler measures")
     parser.add_argument("--stage", type=stage_from_word, metavar="JSON", help="what is copied to the node's disk")
-    parser.add_argument("--profile", choices=AUTO_OFF, default="auto", help="off: no trace can be asked for")
+    parser.add_argument(
+        "--profile", type=profile_from_word, default=True, metavar="off|JSON", help="when the run is traced unasked"
+    )
     parser.add_argument("--metrics", type=_sinks, metavar="JSON", help="the metric sinks")
     parser.add_argument("--cpu-bind", choices=AUTO_OFF, default="auto", help="bind to the CPUs near the GPU")
     parser.add_argument("--exit-after-signal", choices=AFTER_SIGNAL, default="continue")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,12 @@ VERSION = 1
 LONGEST = 600.0
 """Seconds of a trace. One of a busy rank has many megabytes a second."""
 ASKED = "asked"
-"""The reason of a capture that somebody asked for."""
+"""The reason of a capture that somebody asked for; those of `slurmopt.job.profiling.triggers` are the others."""
+NOTICE = 12.0
+"""Seconds from the request to the start of the traces: all processes ask within five seconds, the profiler warms up for
+three, and a shared file system may show a new file late."""
+_EXPORT_SECONDS = 900.0
+"""Seconds after its recording within which a trace is stored, or given up."""
 NOT_ANSWERED, NOT_COMPLETE = "has not answered", "its trace is not complete"
 _PRIVATE = 0o600
 _RESULT = re.compile(r"rank-(\d{1,9})\.result")
@@ -102,6 +108,25 @@ def results(folder: Path) -> dict[int, dict[str, Any]]:
 def is_final(result: dict[str, Any] | None) -> bool:
     """Whether a rank has said its last word."""
     return result is not None and ("file" in result or "error" in result)
+
+
+def goes_on(run: RunFolder, capture: Capture, now: float) -> bool:
+    """Whether traces of a request are still being made. `now`: by the clock of who has asked."""
+    late = now - capture.requested_at - NOTICE - capture.seconds
+    if late > _EXPORT_SECONDS:
+        return False
+    try:
+        told = results(run.capture(capture.name))
+    except OSError:  # somebody has removed it, or the file system is away
+        return False
+    waits_for = [rank for rank in capture.ranks if not is_final(told.get(rank))]
+    return any(late < (_EXPORT_SECONDS if rank in told else 0.0) for rank in waits_for)
+
+
+def new_name(run: RunFolder, attempt: int, reason: str) -> str:
+    """A name that sorts by attempt and time, and says the reason if nobody has asked."""
+    name = f"a{attempt}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}" + ("" if reason == ASKED else f"-{reason}")
+    return name if not held(run.capture(name)).exists() else f"{name}-{time.time_ns() % 1000:03d}"
 
 
 def used(run: RunFolder) -> tuple[int, int]:

@@ -62,7 +62,7 @@ def test_submitits_result_is_the_functions_and_its_signals_are_ours(executor: ob
 
 def test_one_thread_hears_the_signals_of_a_rank_that_submitit_started(executor: object, runner: Runner) -> None:
     names = _submit(executor, runner, "threads").result()  # type: ignore[attr-defined]
-    assert names == ["slurmopt-heartbeat", "slurmopt-signals"]
+    assert names == ["slurmopt-heartbeat", "slurmopt-signals", "slurmopt-tracing"]
 
 
 def test_submitit_records_the_failure(executor: object, runner: Runner) -> None:

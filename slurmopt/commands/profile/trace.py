@@ -22,11 +22,11 @@ from typing import Any
 from slurmopt import command_output
 from slurmopt.errors import one_line
 from slurmopt.run_folder import captures
-from slurmopt.run_folder.captures import Capture
+from slurmopt.run_folder.captures import NOTICE, Capture
+from slurmopt.run_folder.traced_ranks import DEFAULT
 from slurmopt.runs import options
 from slurmopt.runs.find import find
-from slurmopt.runs.profiling.ranks import DEFAULT
-from slurmopt.runs.profiling.request import NOTICE, ask, running
+from slurmopt.runs.profiling.request import ask, running
 from slurmopt.runs.profiling.wait import wait
 from slurmopt.runs.status.query import Status
 from slurmopt.units import human_bytes

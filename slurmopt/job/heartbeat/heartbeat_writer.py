@@ -302,6 +302,11 @@ class HeartbeatWriter:
             counted=self._children.counted(self.meter.counters.totals()),
         )
 
+    def measured(self) -> Heartbeat:
+        """The heartbeat as of now."""
+        with self._lock:
+            return self._measured(self._heartbeat)
+
     def _beat(self) -> None:
         with self._writing:
             with self._lock:

@@ -24,6 +24,7 @@ from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.profiling import kineto
 from slurmopt.job.profiling.askers import Askers, OneProcess
 from slurmopt.job.profiling.export import Export, ExportError
+from slurmopt.job.profiling.own_requests import OwnRequests
 from slurmopt.run_folder import captures
 from slurmopt.run_folder.captures import Capture
 from slurmopt.run_folder.layout import RunFolder
@@ -45,8 +46,9 @@ _LAST_SECONDS = 5.0
 class Tracing:
     """Answers the processes of one rank, or of one node, until `close`."""
 
-    def __init__(self, run: RunFolder, attempt: int, node: str, askers: Askers) -> None:
-        """Raises OSError if there is no place for a socket."""
+    def __init__(self, run: RunFolder, attempt: int, node: str, askers: Askers, own: OwnRequests | None = None) -> None:
+        """Raises OSError if there is no place for a socket. `own`: asks for traces unasked."""
+        self._own = own
         self._run, self._attempt, self._node, self._askers = run, attempt, node, askers
         self._pid = os.getpid()
         self._traces, self.folder = _folders()
@@ -106,6 +108,8 @@ class Tracing:
         if rank is None or not asked.is_free:
             return ""
         try:
+            if self._own is not None:
+                self._own.look()
             capture = captures.requested(self._run, self._attempt)
         except OSError:  # the file system is away
             return ""
@@ -187,11 +191,16 @@ def _folders() -> tuple[Path, Path]:
 
 @contextlib.contextmanager
 def traced(
-    run: RunFolder, attempt: int, facts: RankFacts, command: list[str] | None = None, enabled: bool = True
+    run: RunFolder,
+    attempt: int,
+    facts: RankFacts,
+    command: list[str] | None = None,
+    enabled: bool = True,
+    own: OwnRequests | None = None,
 ) -> Iterator[None]:
-    """Lets `slurmopt profile` trace this process, or the processes of `command`, during the block. Without that the
-    training runs as well."""
-    tracing = _start(run, attempt, facts, command) if enabled and not _has_profiler(command) else None
+    """Lets `slurmopt profile`, and `own`, trace this process, or the processes of `command`, during the block. Without
+    that the training runs as well."""
+    tracing = _start(run, attempt, facts, command, own) if enabled and not _has_profiler(command) else None
     try:
         yield
     finally:
@@ -204,10 +213,12 @@ def _has_profiler(command: list[str] | None) -> bool:
     return NSYS in os.environ or any(os.path.basename(word) in _PROFILERS for word in command or ())
 
 
-def _start(run: RunFolder, attempt: int, facts: RankFacts, command: list[str] | None) -> Tracing | None:
+def _start(
+    run: RunFolder, attempt: int, facts: RankFacts, command: list[str] | None, own: OwnRequests | None
+) -> Tracing | None:
     askers = Askers(facts.rank) if command is not None else OneProcess(facts.rank)
     try:
-        tracing = Tracing(run, attempt, facts.node, askers)
+        tracing = Tracing(run, attempt, facts.node, askers, own)
     except OSError as error:
         log.warning(f"slurmopt profile cannot trace rank {facts.rank}: {error}")
         return None

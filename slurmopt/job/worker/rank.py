@@ -28,6 +28,7 @@ from slurmopt.job.facts.rank_facts import (
 from slurmopt.job.health.run_checks import check
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.monitor.start import sampled
+from slurmopt.job.profiling.own_requests import OwnRequests
 from slurmopt.job.profiling.tracing import traced
 from slurmopt.job.rank_args import COMMAND, NO_VERDICT, OF_POINT, RankArgs, parse
 from slurmopt.job.rendezvous.gloo import gloo_exports
@@ -160,7 +161,10 @@ def run_rank(argv: list[str]) -> Outcome:
         if NO_VERDICT in argv:  # the parent of a pack has staged for all points
             call = replace(call, stage=None)
         live.name_gpus()  # not for packed points, which take milliseconds
-        with traced(call.folder, attempt, facts, call.command, call.profile):
+        own = None
+        if call.automatic is not None and facts.rank == 0:
+            own = OwnRequests(call.folder, attempt, call.automatic, live.measured)
+        with traced(call.folder, attempt, facts, call.command, call.profile, own):
             return run_task(call, attempt, facts, live)
 
 

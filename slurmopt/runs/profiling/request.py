@@ -11,25 +11,19 @@ from slurmopt.config.profile import Profile
 from slurmopt.errors import InputError, RunError, one_line
 from slurmopt.run_folder import captures
 from slurmopt.run_folder.access.open_folders import held
-from slurmopt.run_folder.captures import Capture
+from slurmopt.run_folder.captures import NOTICE, Capture
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.traced_ranks import WITHOUT_STEPS, Ranks, chosen, ranks_of, seconds_of
 from slurmopt.runs import options, stored_config
 from slurmopt.runs.ownership import refuse_others
-from slurmopt.runs.profiling.ranks import Ranks, chosen, ranks_of, seconds_of
 from slurmopt.runs.status.progress import read
 from slurmopt.runs.status.query import Status, gather
 from slurmopt.units import byte_count, human_bytes, human_seconds
 
-NOTICE = 12.0
-"""Seconds from the request to the start of the traces: all processes ask within five seconds, the profiler warms up for
-three, and a shared file system may show a new file late."""
-_WITHOUT_STEPS = 1.0
-"""Seconds of a trace if the training reports no steps."""
 _SAME_CLOCK = 1.0
 """Seconds up to which two clocks count as equal: a heartbeat gets its time before it is written."""
-_EXPORT_SECONDS = 900.0
 
 
 def running(run: RunFolder) -> tuple[Status, int]:
@@ -79,12 +73,12 @@ def ask(
         raise InputError(f"profile: --ranks {','.join(words)}: {remarks[0]}")
     span, counted = _span(steps, seconds, ranks)
     if seconds is None and counted is None:
-        remarks.append(f"the training reports no steps: {_WITHOUT_STEPS:g} s are traced; --seconds sets that")
+        remarks.append(f"the training reports no steps: {WITHOUT_STEPS:g} s are traced; --seconds sets that")
     _refuse_more(status, attempt)
     own, nodes = _clocks(run, attempt, ranks)
     now = time.time()
     capture = Capture(
-        name=_name(run, attempt),
+        name=captures.new_name(run, attempt, captures.ASKED),
         attempt=attempt,
         reason=captures.ASKED,
         requested_at=round(now, 3),
@@ -108,7 +102,7 @@ def _span(steps: int | None, seconds: float | None, ranks: Ranks) -> tuple[float
     if span is None and steps is not None:
         raise InputError("profile: --steps: the training reports no steps; valid: --seconds")
     if span is None:
-        return _WITHOUT_STEPS, None
+        return WITHOUT_STEPS, None
     if span > captures.LONGEST:
         raise InputError(
             f"profile: {count} steps take {human_seconds(span)}, and a trace at most "
@@ -133,18 +127,8 @@ def _refuse_more(status: Status, attempt: int) -> None:
     if count >= most_count:
         raise RunError(f"profile: {status.label} was traced {count} times: profile.count={most_count}; {free}")
     latest = captures.requested(run, attempt)
-    if latest is not None and _goes_on(run, latest):
+    if latest is not None and captures.goes_on(run, latest, time.time()):
         raise RunError(f"profile: {status.label} is being traced already ({latest.name}); try again once that is done")
-
-
-def _goes_on(run: RunFolder, capture: Capture) -> bool:
-    """Whether traces of an earlier request are still being made: a process makes one at a time."""
-    late = time.time() - capture.requested_at - NOTICE - capture.seconds
-    with suppress(OSError):
-        told = captures.results(run.capture(capture.name))
-        waits_for = [rank for rank in capture.ranks if not captures.is_final(told.get(rank))]
-        return any(late < (_EXPORT_SECONDS if rank in told else 0.0) for rank in waits_for)
-    return False
 
 
 def _clocks(run: RunFolder, attempt: int, ranks: Ranks) -> tuple[float, float]:
@@ -162,8 +146,3 @@ def _clocks(run: RunFolder, attempt: int, ranks: Ranks) -> tuple[float, float]:
 
 def _written(path: Path) -> float:
     return held(path).stat().st_mtime
-
-
-def _name(run: RunFolder, attempt: int) -> str:
-    name = f"a{attempt}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-    return name if not run.capture(name).exists() else f"{name}-{time.time_ns() % 1000:03d}"

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from slurmopt.run_folder import captures
-from slurmopt.run_folder.captures import Capture
+from slurmopt.run_folder.captures import NOTICE, Capture
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, number
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.runs.profiling.ranks import Ranks
-from slurmopt.runs.profiling.request import NOTICE, attempt_ranks
+from slurmopt.run_folder.traced_ranks import Ranks
+from slurmopt.runs.profiling.request import attempt_ranks
 from slurmopt.runs.status.progress import from_heartbeat
 
 _LOOKS_EVERY = 0.5

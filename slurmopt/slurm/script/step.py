@@ -8,6 +8,7 @@ from typing import Any
 from slurmopt.config.health import checks_of
 from slurmopt.config.monitor import sampling_of
 from slurmopt.config.network import NetworkOptions
+from slurmopt.config.profile import OFF, automatic_of
 from slurmopt.config.schema import Settings
 from slurmopt.config.storage import stage_plan
 from slurmopt.config.task_command.words import command_word
@@ -184,7 +185,9 @@ def _around_task(settings: Settings) -> list[str]:
     if (sinks := settings.metrics.to_json_arg()) is not None:
         words += ["--metrics", sinks]
     if not settings.profile.enabled:
-        words += ["--profile", "off"]
+        words += ["--profile", OFF]
+    elif (automatic := automatic_of(settings.profile)) is not None:
+        words += ["--profile", automatic.to_json_arg()]
     if settings.network.options != NetworkOptions():
         words += ["--network", settings.network.options.to_argument()]
     if settings.restart.exit_after_signal != "continue":

@@ -1,4 +1,4 @@
-"""Which ranks are traced, and for how long: by what their heartbeats say of their steps."""
+"""Which ranks are traced, and for how long: by what their heartbeats say of their steps. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from slurmopt.errors import InputError, one_line
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, number
 from slurmopt.run_folder.time_spent import exposed_communication
-from slurmopt.runs.status.progress import from_heartbeat
 
 SLOWEST, MEDIAN, ALL = "slowest", "median", "all"
 DEFAULT = (SLOWEST, MEDIAN, "0")
 VALID = f"{SLOWEST}, {MEDIAN}, {ALL}, or numbers of ranks such as 0,3"
+WITHOUT_STEPS = 1.0
+"""Seconds of a trace if the training reports no steps."""
 _SHORTEST = 0.2
 """Seconds of a trace for so many steps that they take less."""
 _FEWEST_SAMPLES = 10
+_LONGEST_NUMBER = 8
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,19 @@ def ranks_of(beats: Mapping[int, Heartbeat]) -> Ranks:
     launched = {as_int(beat.launches) for beat in beats.values()}
     each = launched.pop() if len(launched) == 1 else None
     count = max((as_int(beat.world_size) or 0 for beat in beats.values()), default=0)
-    times = {rank: 1 / rate for rank, beat in beats.items() if (rate := from_heartbeat(beat).steps_per_second)}
+    times = {rank: 1 / rate for rank, beat in beats.items() if (rate := _rate(beat))}
     return Ranks(
         beats, each or 1, count * each if each else None, {rank * (each or 1): time for rank, time in times.items()}
     )
+
+
+def _rate(beat: Heartbeat) -> float | None:
+    """Steps a second, from the first reported step of the attempt to the last one."""
+    first, last = as_int(beat.first_step), as_int(beat.step)
+    since, until = number(beat.first_step_time), number(beat.step_time)
+    if first is None or last is None or since is None or until is None or until <= since or last <= first:
+        return None
+    return (last - first) / (until - since)
 
 
 def chosen(words: list[str], ranks: Ranks) -> tuple[list[int], list[str]]:
@@ -65,6 +76,11 @@ def chosen(words: list[str], ranks: Ranks) -> tuple[list[int], list[str]]:
     return sorted(set(found)), unknown
 
 
+def is_word(word: str) -> bool:
+    """Whether `--ranks` takes the word."""
+    return word in (SLOWEST, MEDIAN, ALL) or (word.isascii() and word.isdecimal() and len(word) < _LONGEST_NUMBER)
+
+
 def _slowest_last(ranks: Ranks) -> list[int]:
     """The ranks that report steps, in the order of their speed. Ranks of a DDP training make their steps together: the
     slowest waits least for the gradients of the others, where DDP has measured that."""
@@ -80,7 +96,7 @@ def _slowest_last(ranks: Ranks) -> list[int]:
 
 
 def _numbered(word: str, ranks: Ranks) -> int:
-    if not (word.isascii() and word.isdecimal() and len(word) < 8):
+    if not is_word(word):
         raise InputError(f"profile: --ranks {one_line(word)!r} is not valid; valid: {VALID}")
     if ranks.count is not None and int(word) >= ranks.count:
         raise InputError(f"profile: --ranks {word}: there is no such rank; valid: 0 to {ranks.count - 1}")
