@@ -268,3 +268,18 @@ def test_bytes_that_are_read_show_that_a_restore_goes_on() -> None:
         long.look()
         assert long.hang() is None
     assert long.hangs_after() == AUTO.patience
+
+
+def test_a_trace_that_is_being_written_is_no_hang() -> None:
+    traced = Attempt(2, replace(AUTO, is_traced=True))
+    for _ in range(5):
+        traced.step()
+    assert traced.hangs_after() == AUTO.patience > AUTO.steps
+    silent = Attempt(2, replace(AUTO, is_traced=True))
+    for _ in range(5):
+        silent.step()
+    silent.silent = {1}
+    assert silent.hangs_after() == pytest.approx(AUTO.patience, abs=5)
+    early = traced.allowed.before_the_collective
+    assert early is not None
+    assert early.steps < AUTO.collective  # the stacks are asked for all the same

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from slurmopt.job.profiling import kineto
 from slurmopt.job.profiling.askers import Askers, OneProcess
 from slurmopt.job.profiling.export import Export, ExportError
 from slurmopt.job.profiling.tracing import Tracing
+from slurmopt.job.watchdog.hang_detector import Allowance
+from slurmopt.job.watchdog.watchdog import Watchdog
 from slurmopt.run_folder import captures
 from slurmopt.run_folder.captures import Capture
 from slurmopt.run_folder.layout import RunFolder
@@ -234,3 +237,16 @@ def test_a_user_with_a_daemon_of_their_own_keeps_it() -> None:
         "KINETO_USE_DAEMON",
         "KINETO_IPC_SOCKET_DIR",
     }
+
+
+def test_the_watchdog_waits_while_a_trace_is_written_and_no_longer(run: RunFolder) -> None:
+    watchdog = Watchdog(run, 0, 2, os.getpid(), Allowance(60, deadline=600, heartbeat=1, interval=5))
+    assert watchdog._allowed.steps == 60
+    asked = capture(time.time() - 60, [0, 1])
+    asked = replace(asked, requested_at=time.time() - 60)
+    captures.open_capture(run, asked)
+    assert watchdog._allowed.steps == 60  # none of the ranks has answered
+    captures.note(run, asked, 0, {"state": "recording"})
+    assert watchdog._allowed.steps == watchdog._allowed.patience > 60
+    captures.note(run, asked, 0, {"error": "lost"})
+    assert watchdog._allowed.steps == 60

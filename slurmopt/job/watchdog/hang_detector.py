@@ -41,6 +41,8 @@ class Allowance:
     slowest: float = 0.0
     first: float = 0.0
     hangs: int = 0
+    is_traced: bool = False
+    """Whether traces are being made: the profiler may stop the training while it writes one."""
 
     @property
     def quiet(self) -> float:
@@ -50,7 +52,8 @@ class Allowance:
     @property
     def steps(self) -> float:
         """The time allowed between two steps of the attempt, and between two heartbeats of a rank."""
-        return max(self._learned if self.hang_after is None else self.hang_after, self.quiet)
+        between = max(self._learned if self.hang_after is None else self.hang_after, self.quiet)
+        return max(between, self.patience) if self.is_traced else between
 
     @property
     def _learned(self) -> float:
@@ -70,7 +73,7 @@ class Allowance:
         shorter."""
         if self.hang_after is not None or not self.collective:
             return None
-        return replace(self, hang_after=_STACKS_BEFORE * self.collective)
+        return replace(self, hang_after=_STACKS_BEFORE * self.collective, is_traced=False)
 
 
 @dataclass

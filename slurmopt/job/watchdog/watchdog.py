@@ -24,7 +24,7 @@ from slurmopt.job.supervisor.attempt_end import in_one_line
 from slurmopt.job.watchdog import stacks
 from slurmopt.job.watchdog.hang_detector import Allowance, Hang, Ranks
 from slurmopt.job.watchdog.srun_deaths import GRACE_SECONDS, SrunDeaths
-from slurmopt.run_folder import events, heartbeat
+from slurmopt.run_folder import captures, events, heartbeat
 from slurmopt.run_folder.access.files import replace_json
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.heartbeat import Heartbeat
@@ -101,7 +101,16 @@ class Watchdog:
 
     @property
     def _allowed(self) -> Allowance:
-        return replace(self._allowance, slowest=self._ranks.slowest, first=self._ranks.first)
+        return replace(
+            self._allowance, slowest=self._ranks.slowest, first=self._ranks.first, is_traced=self._is_traced()
+        )
+
+    def _is_traced(self) -> bool:
+        """Whether traces of ranks are being made."""
+        with contextlib.suppress(OSError):
+            capture = captures.requested(self._folder, self._attempt)
+            return capture is not None and captures.goes_on(self._folder, capture, time.time())
+        return False
 
     def _ask_early(self) -> None:
         """Asks for stacks shortly before a collective's own timeout ends the ranks, after which no rank can write
