@@ -94,6 +94,7 @@ SLOW_FILES = frozenset(
         "launching/test_local.py",
         "launching/test_local_sweep_faults.py",
         "launching/test_local_sweeps.py",
+        "launching/test_profile_running.py",
         "launching/test_project_modules.py",
         "launching/test_supervisor_file.py",
         "ledger/findings/test_real_trainings.py",

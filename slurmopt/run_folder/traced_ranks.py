@@ -42,10 +42,8 @@ def ranks_of(beats: Mapping[int, Heartbeat]) -> Ranks:
     launched = {as_int(beat.launches) for beat in beats.values()}
     each = launched.pop() if len(launched) == 1 else None
     count = max((as_int(beat.world_size) or 0 for beat in beats.values()), default=0)
-    times = {rank: 1 / rate for rank, beat in beats.items() if (rate := _rate(beat))}
-    return Ranks(
-        beats, each or 1, count * each if each else None, {rank * (each or 1): time for rank, time in times.items()}
-    )
+    times = {rank * (each or 1): 1 / rate for rank, beat in beats.items() if (rate := _rate(beat))}
+    return Ranks(beats, each or 1, count * each if each and count > 0 else None, times)
 
 
 def _rate(beat: Heartbeat) -> float | None:
@@ -68,7 +66,7 @@ def chosen(words: list[str], ranks: Ranks) -> tuple[list[int], list[str]]:
             found += range(_count(ranks))
         elif word in (SLOWEST, MEDIAN):
             if order:
-                found.append(order[-1] if word == SLOWEST else order[len(order) // 2])
+                found.append(order[-1] if word == SLOWEST else order[(len(order) - 1) // 2])
             else:
                 unknown.append(word)
         else:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
+import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from job.harness import wait_for
@@ -250,3 +254,25 @@ def test_the_watchdog_waits_while_a_trace_is_written_and_no_longer(run: RunFolde
     assert watchdog._allowed.steps == watchdog._allowed.patience > 60
     captures.note(run, asked, 0, {"error": "lost"})
     assert watchdog._allowed.steps == 60
+
+
+def test_what_a_killed_rank_left_is_removed_by_the_next(run: RunFolder, tmp_path: Path, monkeypatch: Any) -> None:
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        monkeypatch.setattr("tempfile.tempdir", str(place))
+        alive = Tracing(run, 0, "node1", Askers(0))
+        killed = place / "slurmopt-trace-killed"
+        killed.mkdir()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left:
+            left.bind(str(killed / kineto.SOCKET))
+        being_made, of_others = place / "slurmopt-trace-new", place / "other"
+        being_made.mkdir()
+        of_others.mkdir()
+        following = Tracing(run, 0, "node1", Askers(1))
+        wait_for(lambda: not killed.exists(), "the folder of the killed one goes")
+        assert {*place.iterdir()} == {alive.folder, following.folder, being_made, of_others}
+        alive.close()
+        following.close()
+        assert {*place.iterdir()} == {being_made, of_others}
+    finally:
+        shutil.rmtree(place)

@@ -36,7 +36,7 @@ _PROFILERS = {"nsys", "ncu", "compute-sanitizer", "rocprof", "rocprofv3"}
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel vouches for them
 _PLAIN = re.compile(rb"[A-Za-z0-9_./+-]+")
 """What Kineto takes in a path: `#` begins a comment."""
-_PREFIX = "slurmopt-"
+_PREFIX = "slurmopt-trace-"
 _TOO_LATE = 60.0
 """Seconds after its start from which a request counts as that of an earlier process."""
 _LAST_SECONDS = 5.0
@@ -86,6 +86,7 @@ class Tracing:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _answer_all(self) -> None:
+        _remove_orphans(self.folder.parent)
         while not self._is_closed:
             try:
                 data, ancillary, _, sender = self._socket.recvmsg(1 << 16, socket.CMSG_SPACE(_CREDENTIALS.size))
@@ -187,6 +188,22 @@ def _folders() -> tuple[Path, Path]:
     if len(os.fsencode(traces)) <= kineto.PATH_ROOM:
         return traces, traces
     return traces, Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
+
+
+def _remove_orphans(place: Path) -> None:
+    """Removes the folders of this user's processes that were killed: the kernel refuses connections to their sockets,
+    in whatever container they were."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(place):
+            if not entry.name.startswith(_PREFIX) or entry.stat(follow_symlinks=False).st_uid != os.getuid():
+                continue
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
+                try:
+                    own.connect(f"{entry.path}/{kineto.SOCKET}")
+                except ConnectionRefusedError:
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                except OSError:  # it is being made, or removed
+                    continue
 
 
 @contextlib.contextmanager
