@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slurmopt.config.check import AUTO_OFF
 from slurmopt.config.health import Checks
@@ -25,8 +25,6 @@ from slurmopt.config.monitor import Sampling
 from slurmopt.config.monitor import from_word as sampling_from_word
 from slurmopt.config.network import PROCESS_GROUP_BACKENDS, NetworkOptions
 from slurmopt.config.network import from_argument as network_from_argument
-from slurmopt.config.profile import Automatic
-from slurmopt.config.profile import from_word as profile_from_word
 from slurmopt.config.restart import AFTER_SIGNAL
 from slurmopt.config.storage import StagePlan
 from slurmopt.config.storage import from_word as stage_from_word
@@ -37,6 +35,9 @@ from slurmopt.run_folder import private
 from slurmopt.run_folder.heartbeat_silence import DEFAULT_INTERVAL
 from slurmopt.run_folder.layout import RunFolder, run_folder
 from slurmopt.run_folder.outcome import EXIT_STATUS, INFRASTRUCTURE
+
+if TYPE_CHECKING:
+    from slurmopt.config.profile import Automatic
 
 COMMAND = "SLURMOPT_COMMAND"
 """Environment variable: the words of the command as JSON. Unlike arguments, only the user and root can read it."""
@@ -120,7 +121,7 @@ def parse(argv: list[str]) -> RankArgs:
         network=options.network,
         stage=options.stage,
         profile=options.profile is not None,
-        automatic=options.profile if isinstance(options.profile, Automatic) else None,
+        automatic=None if options.profile is True else options.profile,
     )
 
 
@@ -170,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--monitor", type=sampling_from_word, metavar="JSON", help="what the node's sampler measures")
     parser.add_argument("--stage", type=stage_from_word, metavar="JSON", help="what is copied to the node's disk")
     parser.add_argument(
-        "--profile", type=profile_from_word, default=True, metavar="off|JSON", help="when the run is traced unasked"
+        "--profile", type=_profile, default=True, metavar="off|JSON", help="when the run is traced unasked"
     )
     parser.add_argument("--metrics", type=_sinks, metavar="JSON", help="the metric sinks")
     parser.add_argument("--cpu-bind", choices=AUTO_OFF, default="auto", help="bind to the CPUs near the GPU")
@@ -179,6 +180,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(OF_POINT, action="store_true", help="run the config of a point of a sweep")
     parser.add_argument(NO_VERDICT, action="store_true", help="with --of-point: the parent writes the verdict")
     return parser
+
+
+def _profile(word: str) -> Automatic | None:
+    from slurmopt.config.profile import from_word  # most runs are not told anything
+
+    return from_word(word)
 
 
 def _sinks(word: str) -> str:

@@ -17,18 +17,20 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slurmopt import log
 from slurmopt.job.facts.rank_facts import RankFacts
 from slurmopt.job.profiling import kineto
 from slurmopt.job.profiling.askers import Askers, OneProcess
 from slurmopt.job.profiling.export import Export, ExportError
-from slurmopt.job.profiling.own_requests import OwnRequests
 from slurmopt.run_folder import captures
 from slurmopt.run_folder.captures import Capture
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.process import started_at
+
+if TYPE_CHECKING:
+    from slurmopt.job.profiling.own_requests import OwnRequests
 
 NSYS = "NSYS_PROFILING_SESSION_ID"
 _PROFILERS = {"nsys", "ncu", "compute-sanitizer", "rocprof", "rocprofv3"}

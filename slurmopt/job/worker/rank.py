@@ -10,7 +10,7 @@ import sys
 import threading
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from slurmopt.errors import JobError, SlurmoptError
 from slurmopt.job import failures, signals
@@ -28,7 +28,6 @@ from slurmopt.job.facts.rank_facts import (
 from slurmopt.job.health.run_checks import check
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.monitor.start import sampled
-from slurmopt.job.profiling.own_requests import OwnRequests
 from slurmopt.job.profiling.tracing import traced
 from slurmopt.job.rank_args import COMMAND, NO_VERDICT, OF_POINT, RankArgs, parse
 from slurmopt.job.rendezvous.gloo import gloo_exports
@@ -43,6 +42,9 @@ from slurmopt.job.worker.point import of_point
 from slurmopt.job.worker.staging import Staging
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE, USER_ERROR, Outcome
+
+if TYPE_CHECKING:
+    from slurmopt.job.profiling.own_requests import OwnRequests
 
 SUPERVISOR = "SLURMOPT_SUPERVISOR"
 """Environment variable: the process id of `slurmopt.job.worker.spawn`, if it started this rank."""
@@ -161,9 +163,7 @@ def run_rank(argv: list[str]) -> Outcome:
         if NO_VERDICT in argv:  # the parent of a pack has staged for all points
             call = replace(call, stage=None)
         live.name_gpus()  # not for packed points, which take milliseconds
-        own = None
-        if call.automatic is not None and facts.rank == 0:
-            own = OwnRequests(call.folder, attempt, call.automatic, live.measured)
+        own = _own_requests(call, attempt, facts, live)
         with traced(call.folder, attempt, facts, call.command, call.profile, own):
             return run_task(call, attempt, facts, live)
 
@@ -269,6 +269,14 @@ def start_heartbeat(call: RankArgs, attempt: int, facts: RankFacts) -> Heartbeat
     signals.listen(lambda number: live.note_asked(signals.asked() or ""))
     watch()  # the request may be older than this rank
     return live
+
+
+def _own_requests(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> OwnRequests | None:
+    if call.automatic is None or facts.rank != 0:
+        return None
+    from slurmopt.job.profiling.own_requests import OwnRequests
+
+    return OwnRequests(call.folder, attempt, call.automatic, live.measured)
 
 
 def _launches(call: RankArgs) -> int:
