@@ -16,7 +16,7 @@ def test_a_rank_has_one_thread_for_signals(runner: Runner) -> None:
         "main.makes_process_group = True  # without torch\n",
     )
     assert runner.run(1, "--function", "train.main") == 0
-    assert "threads: ['MainThread', 'slurmopt-heartbeat', 'slurmopt-signals']" in runner.log(0)
+    assert "threads: ['MainThread', 'slurmopt-heartbeat', 'slurmopt-signals', 'slurmopt-tracing']" in runner.log(0)
 
 
 def test_a_forked_child_that_takes_signals_hears_its_own_alone() -> None:
