@@ -62,6 +62,17 @@ def main(config):
     return {"same": train(progress)}
 
 
+def stuck(config):
+    import ctypes
+
+    from slurmopt import progress
+
+    progress(1)
+    while not os.path.exists("awake"):
+        time.sleep(0.1)
+    ctypes.PyDLL(None).sleep(22)  # a call in C that does not let go of the GIL
+
+
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     print("same", train(lambda count: open(f"plain-{dist.get_rank()}", "w").write(str(count))), flush=True)
@@ -109,6 +120,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place.runs = {
         "function": place.launch("function", "task._target_=work.main", TWO),
         "plain": place.launch("plain", "task.command=[torchrun,work.py]", TWO),
+        "stuck": place.launch("stuck", "task._target_=work.stuck"),
         "bare": place.launch("bare", f'task.command=[{sys.executable},-c,"{SLEEP}"]'),
         "closed": place.launch("closed", "task.command=[sleep,100]", "profile.enabled=false"),
     }
@@ -121,8 +133,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             "function": ("function", "--json"),
             "plain": ("plain", "--ranks", "all", "--seconds", "0.3", "--json"),
             "bare": ("bare",),
+            "stuck": ("stuck", "--ranks", "0", "--seconds", "0.2"),
             "closed": ("closed",),
         }
+        wait_until(lambda: _step(place.runs["stuck"], 0) == 1, 40, "a rank is about to be stuck")
+        (place.folder / "awake").touch()
         with ThreadPoolExecutor() as pool:
             answers = {name: pool.submit(place.slurmopt, "profile", *words) for name, words in asked.items()}
             request = place.runs["plain"] / "heartbeat" / "attempt-0" / "trace"
@@ -136,7 +151,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield place
     finally:
         (place.folder / "enough").touch()
-        for name in ("function", "plain", "bare", "closed"):
+        for name in ("function", "plain", "bare", "stuck", "closed"):
             place.slurmopt("cancel", name)
 
 
@@ -205,6 +220,7 @@ def test_all_of_it_is_private_and_nothing_else_is_left(place: Place) -> None:
     ("name", "status", "says"),
     [
         ("bare", 1, "profile: rank 0: it did not answer. It is in the phase running. Only a process that has imported"),
+        ("stuck", 1, "profile: rank 0: it did not answer. It is in the phase running, and made step 1 "),
         ("closed", 2, "was launched with profile.enabled=false, and cannot be traced"),
         ("second", 2, "is being traced already"),
         ("unknown", 2, "profile: --ranks 2: there is no such rank; valid: 0 to 1"),

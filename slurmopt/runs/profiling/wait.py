@@ -13,7 +13,6 @@ from slurmopt.run_folder.json_values import as_int, number
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.traced_ranks import Ranks
 from slurmopt.runs.profiling.request import attempt_ranks
-from slurmopt.runs.status.progress import from_heartbeat
 
 _LOOKS_EVERY = 0.5
 _ANSWER_SECONDS = 5.0
@@ -74,16 +73,17 @@ def _why_not(rank: int, result: dict[str, Any] | None, ranks: Ranks) -> str:
         return "the rank ended before its trace was complete"
     if result is not None:
         return "its trace is not complete; the job writes it on"
-    state = "" if beat is None else f" It is in the phase {beat.phase}{_since_step(beat)}."
+    state = "" if beat is None else f" It is in the phase {beat.phase}{_since_step(beat, ranks)}."
     return (
         f"it did not answer.{state} Only a process that has imported torch answers, and none that a profiler of its "
         "own traces or that holds the GIL in C code: slurmopt logs, or py-spy on the node, shows where it is"
     )
 
 
-def _since_step(beat: Heartbeat) -> str:
-    progress = from_heartbeat(beat)
+def _since_step(beat: Heartbeat, ranks: Ranks) -> str:
+    """By the newest heartbeat of any rank: that of a rank which is stuck grows old itself."""
     step, at = as_int(beat.step), number(beat.step_time)
-    if step is None or at is None or progress.heartbeat is None:
+    if step is None or at is None:
         return ""
-    return f", at step {step}, which is {max(0.0, progress.heartbeat - at):.0f} s ago"
+    now = max(number(each.time) or at for each in ranks.beats.values())
+    return f", and made step {step} {max(0.0, now - at):.0f} s ago"
