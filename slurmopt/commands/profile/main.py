@@ -1,4 +1,4 @@
-"""`slurmopt profile`: traces of a running run."""
+"""`slurmopt profile`: traces of a running run, and what they say."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ COMMANDS = {
         "slurmopt.commands.profile.trace",
         "trace ranks of a running run for some steps; `slurmopt profile RUN` is the same",
     ),
+    "show": ("slurmopt.commands.profile.show", "say what traces show: of a run, or from elsewhere"),
+    "compare": ("slurmopt.commands.profile.compare", "say what became slower from one profile to another"),
 }
 """Each command's module, and a line of help."""
 
-_GROUP = Group("profile", "[COMMAND] [OPTIONS] [RUN]", "Traces ranks of a running run.", COMMANDS)
+_GROUP = Group(
+    "profile", "[COMMAND] [OPTIONS] [RUN]", "Traces ranks of a running run, and says what traces show.", COMMANDS
+)
 parser = _GROUP.parser
 
 

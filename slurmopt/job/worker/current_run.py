@@ -23,6 +23,7 @@ from slurmopt.job.heartbeat.child_reports import PROGRESS, ChildReports
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.heartbeat.pending_metrics import number
 from slurmopt.job.heartbeat.training_meter import TrainingMeter
+from slurmopt.job.profiling.marks import marked
 from slurmopt.run_folder.access.files import open_append
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder, run_folder
@@ -183,19 +184,22 @@ def _take_uncaught() -> None:
 
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Names what the training does in the block, such as `evaluation`. A phase may take longer than a step before it
-    counts as a hang. A no-op outside a slurmopt job."""
+    """Names what the training does in the block, such as `evaluation`, also in traces of torch.profiler and Nsight
+    Systems. A phase may take longer than a step before it counts as a hang. Outside a slurmopt job it is only a mark in
+    traces."""
     if name == "ended":
         raise JobError("phase: 'ended' is what a rank is at its very end; valid: another name, such as 'evaluation'")
     reports = _reports()
     if reports is None:
-        yield
+        with marked(name):
+            yield
         return
     clock = reports.meter.clock
     before, outer = reports.phase, clock.begin(name)
     reports.show(name)
     try:
-        yield
+        with marked(name):
+            yield
     finally:
         clock.resume(outer)
         reports.show(before)
