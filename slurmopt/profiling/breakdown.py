@@ -8,7 +8,7 @@ operators of the host are the compute, collectives in flight the communication.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ def breakdown(trace: Trace) -> Breakdown:
     collective = union(rows[EXPOSED])
     parts = _exclusive(window, rows)
     idle = without([window], union(span for spans in parts.values() for span in spans))
-    reasons = _device_reasons(events, idle) if trace.has_device else {HOST: idle}
+    reasons = _device_reasons(trace.events, idle) if trace.has_device else {HOST: idle}
     parts |= _named(reasons, events, training_thread(trace))
     parts = {name: spans for name, spans in parts.items() if spans}
     return Breakdown(
@@ -130,15 +130,15 @@ def _exclusive(window: Span, rows: dict[str, list[Span]]) -> dict[str, list[Span
 
 def _device_reasons(events: Sequence[Event], idle: Sequence[Span]) -> dict[str, list[Span]]:
     """An idle span up to the launch of the kernel that ends it is the host's, the rest the device's own."""
-    launches = {
-        event.args["correlation"]: event for event in events if event.category.startswith("cuda_") and event.args
-    }
-    waits = [event for event in events if event.category.startswith("cuda_") and _WAIT_CALL.fullmatch(event.name)]
-    ends = sorted((event.end, event.start) for event in waits)
-    begun = {event.start: event.args.get("correlation") for event in events if event.category in DEVICE}
+    calls = [event for event in events if event.category.startswith("cuda_")]
+    launches = {event.args["correlation"]: event for event in calls if "correlation" in event.args}
+    ends = sorted((event.end, event.start) for event in calls if _WAIT_CALL.fullmatch(event.name))
+    rows = [event for event in events if event.category in DEVICE]
+    starts = [event.start for event in rows]
     reasons: dict[str, list[Span]] = defaultdict(list)
     for start, end in idle:
-        launch = launches.get(begun.get(end))
+        following = bisect_left(starts, end)
+        launch = launches.get(rows[following].args.get("correlation")) if following < len(rows) else None
         if launch is None:
             reasons[UNKNOWN].append((start, end))
             continue
