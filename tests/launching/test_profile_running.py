@@ -201,6 +201,18 @@ def test_steps_become_seconds(place: Place) -> None:
         assert sum(event.get("name") == "aten::addmm" for event in events) >= 5
 
 
+@pytest.mark.parametrize("name", ["function", "plain"])
+def test_its_traces_are_put_into_words(place: Place, name: str) -> None:
+    told = data_of(place.slurmopt("profile", "show", name, "--json").stdout)
+    assert [one["rank"] for one in told["ranks"]] == [0, 1]
+    for one in told["ranks"]:
+        assert one["steps"] >= 2
+        assert sum(one["shares"].values()) == pytest.approx(one["seconds"])
+        assert one["communication"] > 0
+    assert told["straggler"]["collectives"] > 0
+    assert "steps" in told["sentences"][0]["text"]
+
+
 def test_the_training_is_not_changed(place: Place) -> None:
     assert json.loads((place.runs["function"] / "result.json").read_text())["result"] == {"same": True}
     assert place.slurmopt("logs", "plain").stdout.split() == ["same", "True"] * 2

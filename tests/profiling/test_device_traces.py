@@ -74,7 +74,9 @@ def test_sentences_name_what_is_large(tmp_path: Path) -> None:
     said = [one.text for one in sentences(profile([steps()], tmp_path))]
     assert said[0] == "5 steps, 1 ms each: the GPU computes 44% of the time"
     assert any("waits for communication 10% of the time; 33% of the communication is hidden" in text for text in said)
-    assert any(text.startswith("the GPU is idle 6% of the time: the training waits for its DataLoader") for text in said)
+    assert any(
+        text.startswith("the GPU is idle 6% of the time: the training waits for its DataLoader") for text in said
+    )
     assert any("8% of the time: the host waits for it (.item()" in text for text in said)
     assert any("the GPU is idle 9% of the time, in augment" in text for text in said)
     assert said[-1] == "0% of the time of rank 0 is not explained by the trace"

@@ -49,7 +49,18 @@ def text_of(gpu: Gpu) -> str:
         (gzip.compress(b"x" * 100)[:-4] + b"\0\0\0\0", "the trace is not complete"),
         (b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": 7, "ts": "x", "dur": null}, 3, null]}', "no events"),
     ],
-    ids=["empty", "no events", "other JSON", "elsewhere", "in a row", "after a row", "nested", "cut", "length", "types"],
+    ids=[
+        "empty",
+        "no events",
+        "other JSON",
+        "elsewhere",
+        "in a row",
+        "after a row",
+        "nested",
+        "cut",
+        "length",
+        "types",
+    ],
 )
 def test_what_is_no_whole_trace_is_told_in_a_line(
     content: bytes, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -104,7 +115,9 @@ def test_names_out_of_a_trace_are_only_names(
     assert chromium.value("document.images.length") == 0
     assert chromium.requests() == [page.as_uri()]
     assert chromium.value(CONTRAST) == []
-    widths = "[...document.querySelectorAll('.rank .ledger i')].reduce((sum, i) => sum + i.getBoundingClientRect().width, 0)"
+    widths = (
+        "[...document.querySelectorAll('.rank .ledger i')].reduce((sum, i) => sum + i.getBoundingClientRect().width, 0)"
+    )
     whole = chromium.value("document.querySelector('.rank .ledger').getBoundingClientRect().width")
     assert chromium.value(widths) == pytest.approx(whole, rel=0.01)
 
