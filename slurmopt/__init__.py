@@ -65,6 +65,7 @@ _ELSEWHERE = {
             "checkpoint_activations",
             "compiled",
             "count_flops",
+            "loader",
             "deterministic",
         ),
         "slurmopt.training",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from slurmopt.training.early_stopping import EarlyStopping
     from slurmopt.training.ema import Ema
     from slurmopt.training.flops import Flops, count_flops
+    from slurmopt.training.loading import loader
     from slurmopt.training.noise_scale import NoiseScale
     from slurmopt.training.replicas import check_replicas
     from slurmopt.training.sampler import ResumableSampler
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EarlyStopping", "Ema", "Flops", "MicroBatch", "NoiseScale", "ResumableSampler", "Steps", "check_replicas",
-    "checkpoint_activations", "compiled", "count_flops", "deterministic",
+    "checkpoint_activations", "compiled", "count_flops", "deterministic", "loader",
 ]  # fmt: skip
 
 _HOMES = {
@@ -38,6 +39,7 @@ _HOMES = {
     "compiled": "slurmopt.training.compilation",
     "count_flops": "slurmopt.training.flops",
     "deterministic": "slurmopt.training.determinism",
+    "loader": "slurmopt.training.loading",
 }
 
 

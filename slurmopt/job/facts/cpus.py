@@ -24,12 +24,17 @@ def use_own_cpus(facts: RankFacts, bind: bool) -> None:
 
 
 def thread_exports(facts: RankFacts, environ: Mapping[str, str]) -> dict[str, str]:
-    """OMP_NUM_THREADS for this rank, unless the user has set it: the CPUs that it may use, divided by the number of
-    ranks that may use the same ones. Otherwise each of eight ranks starts a thread for every CPU of the node."""
+    """OMP_NUM_THREADS for this rank, its own CPUs, unless the user has set it. Otherwise each of eight ranks starts a
+    thread for every CPU of the node."""
     if THREADS in environ:
         return {}
+    return {THREADS: str(own_cpus(facts, environ))}
+
+
+def own_cpus(facts: RankFacts, environ: Mapping[str, str]) -> int:
+    """The CPUs that this rank may use, divided by the number of ranks that may use the same ones."""
     own = len(os.sched_getaffinity(0))
-    return {THREADS: str(own if _is_bound(own, environ) else max(1, own // facts.local_world_size))}
+    return own if _is_bound(own, environ) else max(1, own // facts.local_world_size)
 
 
 def keep_near_gpu(facts: RankFacts, environ: Mapping[str, str]) -> None:

@@ -26,6 +26,9 @@ class StepCgroup(Protocol):
         """Of each quota on the step or above it: the periods that it had something to run in, and those in which it was
         throttled."""
 
+    def cpu_quota(self) -> float | None:
+        """How many CPUs' time the quotas on the step and above it leave; None without a quota."""
+
     def memory(self) -> tuple[int, int] | None:
         """Bytes in use without page cache, and of page cache. Shared memory counts as in use."""
 
@@ -114,6 +117,11 @@ class Version2:
                 found[str(place)] = stat["nr_periods"], stat.get("nr_throttled", 0)
         return found
 
+    def cpu_quota(self) -> float | None:
+        words = [(text(place / "cpu.max") or "max").split() for place in _upward(self._own, self._root)]
+        quotas = [int(each[0]) / int(each[1]) for each in words if len(each) == 2 and each[0] != "max"]
+        return min(quotas, default=None)
+
     def memory(self) -> tuple[int, int] | None:
         used = number(self._step / "memory.current") if self._step else None
         if self._step is None or used is None:
@@ -171,6 +179,13 @@ class Version1:
             if (number(place / "cpu.cfs_quota_us") or -1) > 0 and "nr_periods" in stat:
                 found[str(place)] = stat["nr_periods"], stat.get("nr_throttled", 0)
         return found
+
+    def cpu_quota(self) -> float | None:
+        if "cpu" not in self._places:
+            return None
+        top, own, _ = self._places["cpu"]
+        pairs = [(number(p / "cpu.cfs_quota_us"), number(p / "cpu.cfs_period_us")) for p in _upward(own, top)]
+        return min((quota / period for quota, period in pairs if quota and period and quota > 0), default=None)
 
     def memory(self) -> tuple[int, int] | None:
         path = self._of_step("memory", "memory.stat")
