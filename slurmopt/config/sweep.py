@@ -9,9 +9,10 @@ from slurmopt.errors import ConfigError
 
 PRUNING = ("asha", "hyperband", "median")
 """Searches that stop trials early."""
-BATCH_SIZE = "batch_size"
-"""The search for a batch size: `slurmopt tune batch`."""
-SEARCHES = ("random", "tpe", *PRUNING, BATCH_SIZE)
+BATCH_SIZE, LOADER = "batch_size", "loader"
+TUNING = (BATCH_SIZE, LOADER)
+"""Searches that end once they are answered, each trial after those before: of `slurmopt tune batch` and `loader`."""
+SEARCHES = ("random", "tpe", *PRUNING, *TUNING)
 DIRECTIONS = ("minimize", "maximize")
 
 
@@ -41,14 +42,14 @@ class Sweep:
     """The number of points that run at the same time in an array task; they share `resources` equally."""
 
     search: str | None = None
-    """Optuna chooses the points: `random`, `tpe`, `asha`, `hyperband`, `median` (docs/search.md); `batch_size` is the
-    search of `slurmopt tune batch`."""
+    """Optuna chooses the points: `random`, `tpe`, `asha`, `hyperband`, `median` (docs/search.md); `batch_size` and
+    `loader` are the searches of `slurmopt tune`."""
 
     trials: int | None = None
     """The number of trials of a search."""
 
     steps: int = 20
-    """The steps of a trial of `batch_size`; the first quarter is not measured."""
+    """The steps of a trial of `batch_size` or `loader`; the first quarter is not measured."""
 
     workers: int | None = None
     """The number of array tasks of a search. Default: `at_once`, else 8, and no more than `trials`."""

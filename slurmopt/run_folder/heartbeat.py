@@ -72,8 +72,9 @@ class Heartbeat:
     number of its samples, `ddp_sampled` (0 where torch gave none), and their seconds: ddp_forward, ddp_backward (its
     end does not wait for other ranks: the slow rank has the largest), ddp_communication, and of that ddp_exposed, in
     which nothing was computed; of torch.compile the `compiled_graphs`, their `graph_breaks`, and how often it was
-    `recompiled` after the first step. Maxima, in bytes of GPU memory: memory_allocated_peak, memory_reserved_peak (by
-    torch).
+    `recompiled` after the first step; of `slurmopt.training.loader` the loader_batches, and the seconds that they cost
+    its workers: loader_fetch (in the dataset), of that loader_fetch_cpu (on a CPU), loader_collate, and loader_copy (to
+    the GPU). Maxima, in bytes of GPU memory: memory_allocated_peak, memory_reserved_peak (by torch).
     """
     gpus: list[str] = field(default_factory=list)
     """The GPUs that the rank uses, by UUID where NVML knows it, else as the environment names them."""

@@ -12,12 +12,8 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from slurmopt import log
 from slurmopt.errors import one_line
+from slurmopt.job.heartbeat.counters import BATCH_COSTS
 from slurmopt.job.worker import current_run
-
-BATCHES, FETCH, FETCH_CPU, COLLATE, COPY = (
-    "loader_batches", "loader_fetch", "loader_fetch_cpu", "loader_collate", "loader_copy",
-)  # fmt: skip
-"""What a heartbeat counts of them: see `slurmopt.run_folder.heartbeat`."""
 
 
 class _Fetch:
@@ -151,12 +147,12 @@ class Costs:
         meter = current_run.meter()
         if meter is None or get_worker_info() is not None:
             return
-        counted = {BATCHES: 1.0, FETCH: timed.fetch, FETCH_CPU: timed.fetch_cpu, COLLATE: timed.collate}
-        for name, value in counted.items():
+        values = (1.0, timed.fetch, timed.fetch_cpu, timed.collate)
+        for name, value in zip(BATCH_COSTS, values, strict=False):
             meter.counters.add(name, value)
 
     def copied(self, seconds: float) -> None:
         """Counts a copy."""
         self.copy += seconds
         if (meter := current_run.meter()) is not None:
-            meter.counters.add(COPY, seconds)
+            meter.counters.add(BATCH_COSTS.copy, seconds)

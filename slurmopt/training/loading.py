@@ -14,6 +14,7 @@ from slurmopt.job.facts.cpus import own_cpus
 from slurmopt.job.facts.rank_facts import rank_facts
 from slurmopt.job.monitor.here import Roots
 from slurmopt.job.monitor.sources import step_cgroup
+from slurmopt.job.worker.watched_loader import watch
 from slurmopt.training.batch_costs import Costs, TimedBatch, TimedCollate, TimedDataset, TimedIterableDataset
 from slurmopt.training.device_prefetch import on_device
 
@@ -39,7 +40,7 @@ class Loader(DataLoader[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         batches = self._unpacked()
-        return batches if self._device is None else on_device(batches, self._device, self._costs)
+        return watch(batches if self._device is None else on_device(batches, self._device, self._costs))
 
     def _unpacked(self) -> Iterator[Any]:
         for timed in self._timed:
@@ -57,9 +58,8 @@ def loader(dataset: Any, *, device: torch.device | str | None = None, **options:
     `device`: batches are copied there. With CUDA the copy of the next batch runs on a stream of its own while the
     training works on this one; the batch is what the loop gets, complete.
 
-    The loop's wait for input is the activity `input` (with `sampler.track` or `sampler.accumulate`, or
-    `slurmopt.watch`); what the workers spend on each batch is counted beside it. JobError for options that do not go
-    together.
+    The loop's wait for input is the activity `input`, and what the workers spend on each batch is counted beside it.
+    JobError for options that do not go together.
     """
     _check(dataset, options)
     workers = options.setdefault("num_workers", min(_MOST_WORKERS, max(1, cpus() - 1)))

@@ -19,7 +19,6 @@ of the experiment, with real steps of its training, of which the first quarter i
 from __future__ import annotations
 
 import argparse
-import contextlib
 import re
 import shlex
 import sys
@@ -28,17 +27,16 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt import command_output
-from slurmopt.errors import InputError, RunError, one_line, why_failed
+from slurmopt.commands.tune.search import earlier, launched, value_of
+from slurmopt.config.sweep import BATCH_SIZE
+from slurmopt.errors import InputError, one_line, why_failed
 from slurmopt.grid.search.batch_size import FAST, MARGIN, Answer, Trial, answer, rate_text
 from slurmopt.option_parser import OptionParser
 from slurmopt.run_folder.sweep_layout import SweepFolder
-from slurmopt.runs import options
-from slurmopt.runs.find import Selection, select
 from slurmopt.runs.text_table import table, terminal_width
-from slurmopt.sweeps.results import batch_size
+from slurmopt.sweeps.results import tuned
 from slurmopt.units import human_bytes
 
-_TRIALS = 16
 _DOWN, _UP = 8, 64
 """Without --sizes, from this part of the config's size to this multiple of it."""
 _SIZES = re.compile(r"([1-9]\d*)-([1-9]\d*)")
@@ -50,12 +48,12 @@ def main(argv: list[str]) -> int:
     _check(args)
     if args.json:
         command_output.expect_json()
-    sweep = _launched(args) if args.read is None else _earlier(args.read)
+    sweep = _launched(args) if args.read is None else earlier(args.read, "a search for a batch size")
     if sweep is None:
         return 130
-    trials = batch_size.tried(sweep)
+    trials = tuned.sizes(sweep)
     found = answer(trials)
-    key = batch_size.key_of(sweep)
+    key = tuned.key_of(sweep, BATCH_SIZE)
     if args.plot is not None:
         _plot(sweep, key, trials, args.plot)
     if args.json:
@@ -100,17 +98,13 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _launched(args: argparse.Namespace) -> SweepFolder | None:
-    """The sweep, once it has ended; None if the person did not wait for that."""
-    from slurmopt.launching import execute, run_plan, sweep_plan
-
     words = [*args.overrides, *(["launch.backend=local"] if args.local else [])]
-    with contextlib.redirect_stdout(sys.stderr):  # standard output is for the answer
-        least, most = _sizes(args, run_plan.plan(words, args.config_dir).stored)
-        words += [f"{args.key}=range({least},{most + 1},{least})", "sweep.search=batch_size"]
-        words += [f"sweep.trials={_TRIALS}", f"sweep.steps={args.steps}", "launch.wait=true"]
-        planned = sweep_plan.plan_sweep(words, args.config_dir)
-        status = execute.launch(planned)
-    return None if status == 130 else planned.sweep
+
+    def axis(config: Mapping[str, Any]) -> str:
+        least, most = _sizes(args, config)
+        return f"{args.key}=range({least},{most + 1},{least})"
+
+    return launched(words, args.config_dir, axis, BATCH_SIZE, args.steps)
 
 
 def _sizes(args: argparse.Namespace, config: Mapping[str, Any]) -> tuple[int, int]:
@@ -119,22 +113,13 @@ def _sizes(args: argparse.Namespace, config: Mapping[str, Any]) -> tuple[int, in
         if least > most:
             raise InputError(f"tune batch: --sizes {args.sizes}: the least comes first")
         return least, most
-    size: Any = config
-    for name in args.key.split("."):
-        size = size.get(name) if isinstance(size, Mapping) else None
+    size = value_of(config, args.key)
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         what = "is not there" if size is None else f"is {size!r}"
         raise InputError(
             f"tune batch: {args.key} {what} in the config; valid: --key with the key of the batch size, a number"
         )
     return max(1, size // _DOWN), size * _UP
-
-
-def _earlier(name: str) -> SweepFolder:
-    selection = select(name, options.default_folder())
-    if not isinstance(selection, Selection):
-        raise RunError(f"{one_line(name)} is a run, not a search for a batch size")
-    return selection.sweep
 
 
 def _experiment(args: argparse.Namespace) -> list[str]:

@@ -9,6 +9,7 @@ COMMANDS = {
         "slurmopt.commands.tune.batch",
         "the largest batch size that fits, and the smallest that is fast",
     ),
+    "loader": ("slurmopt.commands.tune.loader", "how many workers the DataLoader needs"),
 }
 """Each command's module, and a line of help."""
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from slurmopt.config.sweep import BATCH_SIZE, PRUNING
+from slurmopt.config.sweep import BATCH_SIZE, PRUNING, TUNING
 from slurmopt.errors import ConfigError
 from slurmopt.grid.axes import Axis, Interval, Steps
 
@@ -41,7 +41,7 @@ class Search:
     direction: str = "minimize"
     seed: int | None = None
     steps: int = 20
-    """The steps of a trial of a batch size."""
+    """The steps of a trial that measures them."""
 
     @property
     def prunes(self) -> bool:
@@ -49,9 +49,9 @@ class Search:
         return self.method in PRUNING
 
     @property
-    def tunes_batch(self) -> bool:
-        """Whether it looks for a batch size."""
-        return self.method == BATCH_SIZE
+    def tunes(self) -> bool:
+        """Whether each trial follows from those before, until the question is answered."""
+        return self.method in TUNING
 
     def seed_of(self, trial: int) -> int | None:
         """The random seed of a trial: each has its own, so that no two workers propose the same values."""
@@ -66,14 +66,17 @@ class Search:
         return cls(**value)
 
 
-def check_batch_axis(axes: Sequence[Axis]) -> None:
-    """Raises ConfigError unless there is one axis of batch sizes."""
-    sizes = axes[0].values if len(axes) == 1 else None
-    if isinstance(sizes, Interval) and isinstance(sizes.start, int) and isinstance(sizes.end, int) and sizes.start > 0:
-        return
-    if not (isinstance(sizes, range) and sizes.step > 0 and sizes.start > 0):
+def check_tuned_axis(method: str, axes: Sequence[Axis]) -> None:
+    """Raises ConfigError unless there is one axis of batch sizes, or of numbers of workers."""
+    values = axes[0].values if len(axes) == 1 else None
+    least, example = (1, "batch_size=range(8,1025,8)") if method == BATCH_SIZE else (0, "num_workers=range(0,17)")
+    if isinstance(values, Interval) and isinstance(values.start, int) and isinstance(values.end, int):
+        is_valid = values.start >= least
+    else:
+        is_valid = isinstance(values, range) and values.step > 0 and values.start >= least
+    if not is_valid:
         raise ConfigError(
-            "batch_size needs one axis of sizes; valid: batch_size=range(8,1025,8)",
+            f"{method} needs one axis of whole numbers; valid: {example}",
             axes[0].keys[0] if axes else "sweep.search",
         )
 

@@ -19,8 +19,8 @@ import optuna
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, JournalFileOpenLock, JournalStorage
 
 from slurmopt.errors import ConfigError
-from slurmopt.grid.search.size_sampler import BatchSizes
 from slurmopt.grid.search.space import Search
+from slurmopt.grid.search.tuning_sampler import Following
 from slurmopt.run_folder.access.files import open_append
 from slurmopt.run_folder.access.open_folders import held
 
@@ -190,8 +190,8 @@ def study_for(storage: JournalStorage, name: str, search: Search, trial: int, st
 
 def _sampler(search: Search, trial: int) -> optuna.samplers.BaseSampler:
     seed = search.seed_of(trial)
-    if search.tunes_batch:
-        return BatchSizes()
+    if search.tunes:
+        return Following(search.method)
     if search.method == "random":
         return optuna.samplers.RandomSampler(seed=seed)
     # Counting the running trials as bad keeps workers from all trying the same promising place.

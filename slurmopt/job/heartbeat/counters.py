@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import math
 import threading
+from typing import NamedTuple
 
 STEPS, TOKENS, SAMPLES = "steps", "tokens", "samples"
 FLOPS, HARDWARE_FLOPS = "flops", "hardware_flops"
 COUNTED = (TOKENS, SAMPLES)
 """The metrics of `progress` that are added up over its calls."""
+
+
+class BatchCosts(NamedTuple):
+    """The names of what batches cost: see `slurmopt.run_folder.heartbeat`."""
+
+    batches: str = "loader_batches"
+    fetch: str = "loader_fetch"
+    fetch_cpu: str = "loader_fetch_cpu"
+    collate: str = "loader_collate"
+    copy: str = "loader_copy"
+
+
+BATCH_COSTS = BatchCosts()
 PEAK = "_peak"
 """The end of names whose value is a maximum; others are sums."""
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from slurmopt import log
 from slurmopt.grid.search.space import following, suggest
 from slurmopt.job.worker import current_run
-from slurmopt.job.worker.size_judge import SizeJudge
 from slurmopt.job.worker.trial_study import PRUNED, Study
+from slurmopt.job.worker.tuning_judge import tuning_judge
 from slurmopt.run_folder.sweep_layout import SweepFolder
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ def join(sweep: SweepFolder, number: int) -> None:
     search = Study(sweep).search
     if search.prunes:
         current_run.judge_by(Judge(sweep, number, search.metric))
-    elif search.tunes_batch:
+    elif search.tunes:
         from slurmopt.grid import points_file
 
         trial = Study(sweep).trial(number)
-        (size,) = suggest(points_file.load(sweep.points_file).axes, trial).values()
-        current_run.judge_by(SizeJudge(search.steps, size))
+        (value,) = suggest(points_file.load(sweep.points_file).axes, trial).values()
+        current_run.judge_by(tuning_judge(search, value))
 
 
 class Judge:

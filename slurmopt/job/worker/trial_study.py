@@ -50,10 +50,12 @@ class Study:
             return self._storage.get_trial(self._storage.create_new_trial(self._id, new)).number
 
     def is_answered(self) -> bool:
-        """Whether no further trial would tell more: a search for a batch size needs fewer than it may make."""
-        from slurmopt.grid.search.size_sampler import is_answered
+        """Whether no further trial would tell more: `slurmopt tune` needs fewer than it may make."""
+        from slurmopt.grid.search.tuning_sampler import is_answered
 
-        return self.search.tunes_batch and is_answered(self._storage.get_all_trials(self._id, deepcopy=False))
+        return self.search.tunes and is_answered(
+            self.search.method, self._storage.get_all_trials(self._id, deepcopy=False)
+        )
 
     def trial(self, number: int, steps: int | None = None) -> optuna.Trial:
         """The trial, to ask it for values or to judge it. `steps` is the number of steps that it will make."""
@@ -85,12 +87,12 @@ class Study:
         if self._storage.get_trial(trial_id).state.is_finished():
             return
         study = self._open.study_for(self._storage, self._name, self.search, end.point)
-        if end.pruned and (not self.search.tunes_batch or end.metrics is None):
+        if end.pruned and (not self.search.tunes or end.metrics is None):
             study.tell(end.point, state=TrialState.PRUNED)
             return
         value = self._value(end)
         if isinstance(value, float):
-            if self.search.tunes_batch:
+            if self.search.tunes:
                 self._storage.set_trial_user_attr(trial_id, MEASURED, end.metrics)
             study.tell(end.point, value)
             return
@@ -103,7 +105,7 @@ class Study:
         """What the trial is worth; a text says why nobody can tell."""
         if end.outcome != FINISHED:
             return one_line(end.error or end.cause)
-        if self.search.tunes_batch and not end.pruned:
+        if self.search.tunes and not end.pruned:
             return f"the training ended after {end.step or 0} steps; a trial needs {self.search.steps} (sweep.steps)"
         return value_of(self.search, end.metrics, end.result)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.config.sweep import BATCH_SIZE, PRUNING
+from slurmopt.config.sweep import PRUNING, TUNING
 from slurmopt.errors import ConfigError, RunError
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.grid.search import space
@@ -26,9 +26,9 @@ def check_search(settings: Settings, axes: Sequence[Axis]) -> None:
     if sweep.search is None:
         return
     space.check(axes)
-    if sweep.search == BATCH_SIZE:
-        space.check_batch_axis(axes)
-    if task.command is not None and sweep.search in (*PRUNING, BATCH_SIZE):
+    if sweep.search in TUNING:
+        space.check_tuned_axis(sweep.search, axes)
+    if task.command is not None and sweep.search in (*PRUNING, *TUNING):
         raise ConfigError(
             f"{sweep.search} ends trials from inside progress(), in the function of task._target_; for a task.command: "
             "random, tpe",
@@ -72,9 +72,9 @@ def make_study(sweep: SweepFolder, settings: Settings) -> None:
         Search(
             method=sweep_config.search,
             trials=sweep_config.trials,
-            metric=RATE if sweep_config.search == BATCH_SIZE else sweep_config.metric,
+            metric=RATE if sweep_config.search in TUNING else sweep_config.metric,
             command=task.command is not None,
-            direction="maximize" if sweep_config.search == BATCH_SIZE else sweep_config.direction,
+            direction="maximize" if sweep_config.search in TUNING else sweep_config.direction,
             seed=sweep_config.seed,
             steps=sweep_config.steps,
         ),

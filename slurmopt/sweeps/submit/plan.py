@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from slurmopt.config.sweep import BATCH_SIZE
+from slurmopt.config.sweep import TUNING
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.submit.arrays import Batch
@@ -43,7 +43,7 @@ def first_batch(points: Ranges, sweep: Sweep, most_tasks: int) -> Batch:
 def workers(sweep: Sweep) -> int:
     """How many array tasks a search runs."""
     assert sweep.trials is not None
-    if sweep.search == BATCH_SIZE:  # each size depends on those before
+    if sweep.search in TUNING:  # each trial depends on those before
         return 1
     return min(sweep.workers or sweep.at_once or _WORKERS, sweep.trials)
 

@@ -18,9 +18,9 @@ from slurmopt.job.pack.journal import TaskJournal, end_of_event
 from slurmopt.job.pack.points.ownership import Ownership
 from slurmopt.job.point_end import End
 from slurmopt.job.worker import current_run
-from slurmopt.job.worker.size_judge import SizeJudge
 from slurmopt.job.worker.trial_judge import Judge
 from slurmopt.job.worker.trial_study import Study
+from slurmopt.job.worker.tuning_judge import tuning_judge
 from slurmopt.restart import causes
 from slurmopt.run_folder import attempts as story
 from slurmopt.run_folder.attempts import Attempt
@@ -73,9 +73,9 @@ class Trials:
         return make_point(self._sweep, self._points, point, self._job, None, values, self._me, records)
 
     def began(self, point: int) -> None:
-        if self._study.search.tunes_batch:
-            (size,) = suggest(self._points.axes, self._study.trial(point)).values()
-            current_run.judge_by(SizeJudge(self._study.search.steps, size))
+        if self._study.search.tunes:
+            (value,) = suggest(self._points.axes, self._study.trial(point)).values()
+            current_run.judge_by(tuning_judge(self._study.search, value))
         elif self._study.search.prunes:
             current_run.judge_by(Judge(self._sweep, point, self._study.search.metric))
 
