@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +32,11 @@ class Loader(DataLoader[Any]):
         self._device, self._costs = device, Costs()
         timed = TimedIterableDataset if isinstance(dataset, IterableDataset) else TimedDataset
         collate = self.collate_fn or (default_convert if self._auto_collation is False else default_collate)
-        self._timed: DataLoader[Any] = DataLoader(timed(dataset), **{**options, "collate_fn": TimedCollate(collate)})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # whatever it is, the line above has said it
+            self._timed: DataLoader[Any] = DataLoader(
+                timed(dataset), **{**options, "collate_fn": TimedCollate(collate)}
+            )
 
     @property
     def costs(self) -> Costs:

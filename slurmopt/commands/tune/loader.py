@@ -1,8 +1,9 @@
 """`slurmopt tune loader`: how many workers the DataLoader of an experiment needs.
 
 It launches a sweep with `sweep.search=loader` and waits for it. In the first trial the training makes each batch
-itself, which tells what a batch costs and how long a step takes; the number of workers follows from that, and further trials
-confirm it. Each trial is a process of its own on the resources of the experiment, with real steps of its training.
+itself, which tells what a batch costs and how long a step takes; the number of workers follows from that, and further
+trials confirm it. Each trial is a process of its own on the resources of the experiment, with real steps of its
+training.
 
 `--json` prints one object:
 
@@ -74,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as for slurmopt launch")
     parser.add_argument("--key", default="num_workers", help="the key of the number (default: num_workers)")
     parser.add_argument("--most", type=int, default=_MOST, metavar="N", help=f"no more than these (default: {_MOST})")
-    parser.add_argument("--steps", type=int, default=60, metavar="N", help="steps of each trial (default: 60)")
+    parser.add_argument("--steps", type=int, default=100, metavar="N", help="steps of each trial (default: 100)")
     parser.add_argument("--local", action="store_true", help="run on this machine, without Slurm")
     parser.add_argument("--config-dir", metavar="DIR", help="the folder of your configs (default: conf)")
     parser.add_argument("--read", metavar="SWEEP", help="launch nothing: show an earlier search")
@@ -101,8 +102,8 @@ def _launched(args: argparse.Namespace) -> SweepFolder | None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             what = "is not there" if value is None else f"is {value!r}"
             raise InputError(
-                f"tune loader: {args.key} {what} in the config; valid: --key with the key of the number of workers that "
-                "the training gives to its DataLoader"
+                f"tune loader: {args.key} {what} in the config; valid: --key with the key of the number of workers "
+                "that the training gives to its DataLoader"
             )
         return f"{args.key}=range(0,{args.most + 1})"
 

@@ -104,7 +104,7 @@ def needed(trial: Trial) -> int | None:
         return None
     wanted = math.ceil(trial.service / trial.step) + _SPARE
     if trial.cpus and trial.computed:
-        wanted = min(wanted, math.ceil(trial.cpus * trial.service / trial.computed))
+        wanted = min(wanted, round(trial.cpus * trial.service / trial.computed))
     return max(1, wanted)
 
 
