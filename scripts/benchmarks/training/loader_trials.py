@@ -28,9 +28,9 @@ GRID = [(0, 2), *((workers, prefetch) for workers in (1, 2, 3, 4, 6, 8) for pref
 
 
 class Decoded:
-    """Decompresses megabytes, for about two milliseconds."""
+    """Decompresses 1.4 megabytes, for about two milliseconds."""
 
-    packed = zlib.compress(random.Random(1).randbytes(80_000) * 40, 1)
+    packed = zlib.compress(random.Random(1).randbytes(80_000) * 18, 1)
 
     def __len__(self) -> int:
         return SAMPLES
@@ -102,7 +102,8 @@ def measured(name: str, workers: int, prefetch: int, steps: int) -> Trial:
 
 
 def main(name: str, grid_steps: int, trial_steps: int) -> None:
-    began, tried = time.perf_counter(), []
+    tried: list[Trial] = []
+    began = time.perf_counter()
     while (workers := following(tried, 0, MOST)) is not None:
         tried.append(measured(name, workers, 2, trial_steps if workers else trial_steps // 3))
     advice_seconds, found = time.perf_counter() - began, answer(tried)
