@@ -1,0 +1,90 @@
+"""`slurmopt tune loader` on this machine: trials of a real training, each a process of its own, with real workers."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from json_answer import data_of
+from local_sweep import end_what_is_left, slurmopt
+
+TRAIN = """
+import time, torch
+from slurmopt import progress
+from slurmopt.training import ResumableSampler, loader
+
+class Samples:
+    def __len__(self):
+        return 100_000
+
+    def __getitem__(self, index):
+        time.sleep(0.003)
+        return torch.tensor([float(index)])
+
+def main(config):
+    sampler = ResumableSampler(100_000, batch_size=8)
+    batches = loader(Samples(), batch_sampler=sampler, num_workers=config.num_workers)
+    for step, batch in enumerate(sampler.track(batches)):
+        time.sleep(0.01)
+        progress(step, samples=8)
+"""
+EXPERIMENT = """# @package _global_
+task: {_target_: train.main}
+num_workers: 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "conf/experiment").mkdir(parents=True)
+    (tmp_path / "conf/experiment/mine.yaml").write_text(EXPERIMENT)
+
+
+def tune(*words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = slurmopt("tune", "loader", *words)
+    end_what_is_left(Path.cwd())
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def test_it_computes_the_workers_and_confirms_them() -> None:
+    done = tune("+experiment=mine", "--local", "--steps", "60")
+    found = data_of(tune("--read", "mine", "--json").stdout)
+    first = found["trials"][0]
+    assert first["workers"] == 0
+    assert 0.024 <= first["service"] <= first["wait"] * 1.2  # eight samples of 3 ms, in the training itself
+    assert first["computed"] < 0.5 * first["service"]  # it waits
+    assert first["step"] >= 0.01
+    rates = {trial["workers"]: trial["rate"] for trial in found["trials"]}
+    assert rates[found["best"]] >= 0.97 * max(rates.values())
+    assert found["best"] >= 2
+    assert found["gain"] > 0.5
+    assert found["overrides"] == [f"num_workers={found['best']}"]
+    assert f"slurmopt launch +experiment=mine num_workers={found['best']}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["+experiment=mine", "--key", "workers"], "workers is not there in the config; valid: --key with the key"),
+        (["+experiment=mine", "num_workers=-1"], "num_workers is -1 in the config"),
+        (["+experiment=mine", "--steps", "3"], "--steps 3 is not valid; valid: 8 or more"),
+        (["+experiment=mine", "--most", "0"], "--most 0 is not valid; valid: 1 or more"),
+        (["--read", "mine", "lr=1"], "--read launches nothing"),
+        ([], "no experiment; valid: slurmopt tune loader +experiment=NAME"),
+    ],
+)
+def test_bad_input_is_one_line_and_launches_nothing(words: list[str], said: str) -> None:
+    done = tune(*words, status=2)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not Path("runs").exists()
+
+
+def test_a_training_that_fails_says_why() -> None:
+    Path("train.py").write_text("def main(config):\n    raise ValueError('no data here')\n")
+    done = tune("+experiment=mine", "--local", status=1)
+    assert "tune loader: no trial has ended well, failed: ValueError: no data here" in done.stderr
