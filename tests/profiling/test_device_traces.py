@@ -19,8 +19,8 @@ NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul
 
 
 def steps(rank: int = 0, late: float = 0.0, clock: float = 0.0, gemm: float = 400.0, world_size: int = 1) -> Gpu:
-    """Steps of a millisecond: compute that hides a part of the collective, a copy, a late launch in the mark `augment`, a
-    launch after the host waited for the device, a kernel that was launched long before, and a wait for input."""
+    """Steps of a millisecond: compute that hides a part of the collective, a copy, a late launch in the mark `augment`,
+    a launch after the host waited for the device, a kernel that was launched long before, and a wait for input."""
     gpu = Gpu(rank, world_size)
     for number in range(STEPS + 1):
         at = number * STEP + clock

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 from checkpoint.ranks import on_ranks
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate, get_worker_info
 
+from slurmopt import watch
 from slurmopt.checkpoint import Checkpointer
 from slurmopt.errors import JobError
 from slurmopt.training import ResumableSampler, loader
@@ -156,6 +157,44 @@ def consume(run: Any, stop: int | None) -> list[list[float]]:
                 if step == stop:
                     return seen
     return seen
+
+
+class Numbers(IterableDataset[Any]):
+    """A stream of its own for each rank, divided between the workers."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def __iter__(self) -> Any:
+        worker = get_worker_info()
+        assert worker is not None
+        return iter(range(1000 * self.rank + worker.id, 1000 * self.rank + 100, worker.num_workers))
+
+
+def consume_stream(run: Any, stop: int | None) -> list[list[int]]:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    batches = StatefulDataLoader(Numbers(run.rank.rank), batch_size=4, num_workers=2, snapshot_every_n_steps=2)
+    seen = []
+    with Checkpointer({"shared": {"every": 1}}, run) as checkpointer:
+        step = checkpointer.restore({"data": batches}) or 0
+        for batch in watch(batches):
+            step += 1
+            seen.append(batch.tolist())
+            checkpointer.save(step, {"data": batches}, force=step == stop)
+            if step == stop:
+                break
+    return seen
+
+
+def test_a_stateful_loader_of_torchdata_goes_on_where_it_was(tmp_path: Path) -> None:
+    whole = on_ranks(consume_stream, tmp_path / "whole", None, nodes=["a", "a"])
+    first = on_ranks(consume_stream, tmp_path / "parts", 7, nodes=["a", "a"])
+    second = on_ranks(consume_stream, tmp_path / "parts", None, nodes=["a", "a"], attempt=1)
+    assert [one.error for one in [*whole, *first, *second]] == [None] * 6
+    for rank in (0, 1):
+        assert len(first[rank].value) == 7
+        assert first[rank].value + second[rank].value == whole[rank].value
 
 
 def test_an_interrupted_run_sees_each_sample_once_and_in_order(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from benchmarks.workbench import ROOT, Workbench
 
 TRIALS = Path(__file__).with_name("loader_trials.py")
 WORKLOADS = ("decode", "storage", "tiny", "collate")
-GRID_STEPS, TRIAL_STEPS = 200, 70
+GRID_STEPS, TRIAL_STEPS = 200, 60
 CLOSE, TIME = 1.05, 0.10
 
 
