@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from slurmopt.config.check import AUTO_OFF, one_of, text_or_null
+from slurmopt.config.profiler import PROFILERS, ProfilerOptions, check_options
 from slurmopt.errors import ConfigError
 
 PER = ("rank", "node", "job")
@@ -40,12 +41,22 @@ class Task:
     python: str | None = None
     """The Python of the job. Default: the Python of the launch; in a container: `python3`."""
 
+    profiler: str | None = None
+    """A profiler of the training: `nsys`, `ncu` or `py-spy`. It never ends the training; its reports are collected into
+    the run folder. See [Profiling](profiling.md#nsys-ncu-and-py-spy)."""
+
+    profiler_options: ProfilerOptions = field(default_factory=ProfilerOptions)
+    """What it records, and of which ranks."""
+
     def __post_init__(self) -> None:
         one_of(self.per, ("auto", *PER), "task.per")
         if self.distributed == "False":  # YAML reads a bare `off` as false
             self.distributed = "off"
         one_of(self.distributed, AUTO_OFF, "task.distributed")
         text_or_null(self.checkpoints, "task.checkpoints")
+        if self.profiler is not None:
+            one_of(self.profiler, PROFILERS, "task.profiler")
+            check_options(self.profiler, self.profiler_options)
         if self._target_ is not None and self.command is not None:
             raise ConfigError("only one of these can be set: task._target_, task.command")
         if self._target_ is not None and self.per in ("node", "job"):

@@ -25,6 +25,8 @@ from slurmopt.config.monitor import Sampling
 from slurmopt.config.monitor import from_word as sampling_from_word
 from slurmopt.config.network import PROCESS_GROUP_BACKENDS, NetworkOptions
 from slurmopt.config.network import from_argument as network_from_argument
+from slurmopt.config.profiler import Profiler
+from slurmopt.config.profiler import from_word as profiler_from_word
 from slurmopt.config.restart import AFTER_SIGNAL
 from slurmopt.config.storage import StagePlan
 from slurmopt.config.storage import from_word as stage_from_word
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 COMMAND = "SLURMOPT_COMMAND"
 """Environment variable: the words of the command as JSON. Unlike arguments, only the user and root can read it."""
+SUPERVISOR = "SLURMOPT_SUPERVISOR"
+"""Environment variable: the process id of `slurmopt.job.worker.spawn`, if it started this rank."""
 OF_POINT = "--of-point"
 NO_VERDICT = "--no-verdict"
 PATIENCE = 60.0
@@ -85,6 +89,8 @@ class RankArgs:
     """Whether `slurmopt profile` can trace the task."""
     automatic: Automatic | None = None
     """The traces that rank 0 asks for by itself; None for none."""
+    profiler: Profiler | None = None
+    """The profiler around the task; None for none."""
     config: dict[str, Any] | None = None
     """Of a sweep's point, which has read it already: what its config.yaml holds."""
 
@@ -122,6 +128,7 @@ def parse(argv: list[str]) -> RankArgs:
         stage=options.stage,
         profile=options.profile is not None,
         automatic=None if options.profile is True else options.profile,
+        profiler=options.profiler,
     )
 
 
@@ -173,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--profile", type=_profile, default=True, metavar="off|JSON", help="when the run is traced unasked"
     )
+    parser.add_argument("--profiler", type=profiler_from_word, metavar="JSON", help="the profiler around the task")
     parser.add_argument("--metrics", type=_sinks, metavar="JSON", help="the metric sinks")
     parser.add_argument("--cpu-bind", choices=AUTO_OFF, default="auto", help="bind to the CPUs near the GPU")
     parser.add_argument("--exit-after-signal", choices=AFTER_SIGNAL, default="continue")

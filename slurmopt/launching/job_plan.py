@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmopt import __version__, command_output
+from slurmopt.config.profiler import claims_cupti
 from slurmopt.errors import ConfigError
 from slurmopt.run_folder.layout import RunFolder
 
@@ -33,6 +34,9 @@ def chosen_backend(typed: Settings) -> str:
     backend = choose(typed.launch.backend)
     if backend == "local" and typed.environment.container.image and typed.environment.container.runtime == "pyxis":
         raise ConfigError("pyxis is a part of Slurm; valid here: apptainer", "environment.container.runtime")
+    if backend == "submitit" and typed.task._target_ is not None and claims_cupti(typed.task.profiler):
+        message = f"{typed.task.profiler} cannot start what submitit starts; valid: py-spy, or launch.backend=sbatch"
+        raise ConfigError(message, "task.profiler")
     return backend
 
 

@@ -32,6 +32,8 @@ def plan_sweep(overrides: list[str], config_dir: str | None = None) -> SweepPlan
     first = typed_group(described.config, "launch")
     if first.run is not None:
         raise ConfigError("is one run, and -m is for many; to go on with points: slurmopt retry", "launch.run")
+    if described.settings.task.profiler is not None:
+        raise ConfigError("profiles one run; leave out -m, or the profiler", "task.profiler")
     name = run_name(described.config, first)
     run = new_run_folder(name, first)
     tell_another_name(first, run)

@@ -13,6 +13,7 @@ runs/NAME/ID/
   series/           attempt-K/NODE.jsonl and NODE.recent.jsonl: what the sampler of each node measured
   traces/           NAME/capture.json and NAME/rank-R.json.gz: see `slurmopt.run_folder.captures`
   tensorboard/      event files, where metrics.tensorboard.folder is auto
+  profiles/         attempt-K/rank-R.…: the reports of task.profiler
   checkpoints/      step-N/… and commits/ of the Checkpointer; files of the training's own may lie beside them
   result.json       what the function returned, or the command's exit code
   report.html       the report of the run, written when it ended
@@ -152,6 +153,10 @@ class RunFolder:
     def tensorboard(self) -> Path:
         """The event files of all attempts, for `tensorboard --logdir`."""
         return self.path / "tensorboard"
+
+    def profiles(self, attempt: int) -> Path:
+        """The folder with the reports of `task.profiler`."""
+        return self.path / "profiles" / f"attempt-{attempt}"
 
     @property
     def returned(self) -> Path:

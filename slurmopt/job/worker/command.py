@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from slurmopt.job import failures, signals
 from slurmopt.job.facts import environment_info, process_tree
 from slurmopt.job.facts.rank_facts import RankFacts, gets_signals_alone
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
+from slurmopt.job.profiler.attached import let_in
+from slurmopt.job.profiler.choose import attached, is_attached, wrapped
+from slurmopt.job.profiler.wrapped import Wrapped, runs
 from slurmopt.job.rank_args import RankArgs
 from slurmopt.job.rendezvous import launcher_flags
 from slurmopt.job.worker import whole_job
@@ -45,6 +49,7 @@ class CommandTask:
         self._told: signal.Signals | None = None
         self._told_at = 0.0
         self._told_alone = False  # whether the command itself is all that has been told
+        self._wrapped: Wrapped | None = None
 
     def run(self) -> Outcome:
         """Starts the command and waits for it."""
@@ -52,7 +57,8 @@ class CommandTask:
             words = [expand(word) for word in self._call.command or []]
             if self._call.per == "node":
                 words = launcher_flags.completed(words, self._facts, os.environ)
-            process = self._process = self._start(words)
+            self._listen()
+            process = self._start_profiled(words)
         except JobError as error:
             print(f"slurmopt: {error}", file=sys.stderr)
             return failures.user_error(str(error), exit_code=127)
@@ -61,8 +67,13 @@ class CommandTask:
         self._live.enter("running")
         if self._facts.rank == 0:
             environment_info.note(self._call.folder, self._attempt, self._facts)
-        process_tree.wait(process.pid)
-        status = process.wait()
+        profiler = attached(self._call, self._attempt, self._facts, process.pid)
+        try:
+            status = self._wait(process, words)
+        except JobError as error:  # without its profiler
+            return failures.user_error(str(error), exit_code=127)
+        if profiler is not None:
+            profiler.close()
         if not signals.told():  # Slurm signals one process after the other: the command may have heard it first
             time.sleep(_SIGNAL_DELAY)
         if self._call.per == "job" and not signals.requested() and whole_job.is_preempted():
@@ -84,13 +95,37 @@ class CommandTask:
     def leave(self) -> None:
         """Does nothing: processes that the command left behind end with the step."""
 
-    def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
+    def _wait(self, process: subprocess.Popen[bytes], words: list[str]) -> int:
+        """Waits for the command, and returns its exit status, as in subprocess."""
+        if self._wrapped is not None:
+            status = self._wrapped.wait(process, self._deliver, signals.requested)
+            if status is not None:
+                return status
+            self._wrapped = None
+            process = self._process = self._start(words)
+            self._deliver()
+        process_tree.wait(process.pid)
+        return process.wait()
+
+    def _start_profiled(self, words: list[str]) -> subprocess.Popen[bytes]:
+        """Starts the command, below nsys or ncu where this rank is profiled by them."""
+        if shutil.which(words[0]) is not None:  # else the command itself is what cannot start
+            self._wrapped = wrapped(self._call, self._attempt, self._facts)
+        if self._wrapped is not None:
+            words = self._wrapped.words(words, unblocked=self._forward == signal.SIGUSR1)
+        self._process = self._start(words)
+        return self._process
+
+    def _listen(self) -> None:
         process_tree.adopt_orphans()
         signals.listen(self._pass_on)
         for number in signals.arrived():  # while the node was checked
             self._pass_on(number)
+
+    def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
         # USR1 is blocked in this process, and so in the command, which outlives one then; unless it is promised one.
-        promised = self._forward == signal.SIGUSR1
+        promised = self._forward == signal.SIGUSR1 and self._wrapped is None
+        shown = is_attached(self._call)
         libc, parent = ctypes.CDLL(None), os.getpid()
 
         def prepare() -> None:
@@ -98,6 +133,8 @@ class CommandTask:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != parent:
                 os._exit(128 + signal.SIGKILL)
+            if shown:
+                let_in()
             if promised:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
 
@@ -121,12 +158,18 @@ class CommandTask:
         """Delivers the queued signals, once the command's process id is known, each once and in their order. The thread
         that is at it takes what arrives meanwhile: waiting for it would never end in a signal handler of that
         thread."""
-        while self._process is not None and self._arrived and self._delivering.acquire(blocking=False):
+        while self._arrived and (pid := self._pid()) is not None and self._delivering.acquire(blocking=False):
             try:
                 while self._arrived:
-                    self._deliver_one(self._process.pid, *self._arrived.popleft())
+                    self._deliver_one(pid, *self._arrived.popleft())
             finally:
                 self._delivering.release()
+
+    def _pid(self) -> int | None:
+        """The command's process id, once it has started; below a profiler that is not the child of this process."""
+        if self._process is None:
+            return None
+        return self._process.pid if self._wrapped is None else self._wrapped.training()
 
     def _deliver_one(self, pid: int, number: int, arrived_at: float, was_starting: bool) -> None:
         forwarded = signal.SIGTERM if number == signal.SIGTERM else self._forward
@@ -135,7 +178,7 @@ class CommandTask:
         # The command has got it as well, and may have left already.
         if was_starting and forwarded == number and not gets_signals_alone(os.environ):
             self._tell(forwarded)
-        elif process_tree.is_running(pid):
+        elif runs(pid) if self._wrapped is not None else process_tree.is_running(pid):
             self._tell(forwarded)
             if self._call.per == "job":
                 signalled = whole_job.send(pid, forwarded, tasks_are_told=number == signal.SIGTERM)

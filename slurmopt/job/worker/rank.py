@@ -29,7 +29,7 @@ from slurmopt.job.health.run_checks import check
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
 from slurmopt.job.monitor.start import sampled
 from slurmopt.job.profiling.tracing import traced
-from slurmopt.job.rank_args import COMMAND, NO_VERDICT, OF_POINT, RankArgs, parse
+from slurmopt.job.rank_args import COMMAND, NO_VERDICT, OF_POINT, SUPERVISOR, RankArgs, parse
 from slurmopt.job.rendezvous.gloo import gloo_exports
 from slurmopt.job.rendezvous.nccl import nccl_exports
 from slurmopt.job.sinks import feed
@@ -39,6 +39,7 @@ from slurmopt.job.worker import current_run as run
 from slurmopt.job.worker import whole_job
 from slurmopt.job.worker.compile_cache import compile_cache
 from slurmopt.job.worker.point import of_point
+from slurmopt.job.worker.profiled import observed, run_below_profiler
 from slurmopt.job.worker.staging import Staging
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE, USER_ERROR, Outcome
@@ -46,8 +47,6 @@ from slurmopt.run_folder.outcome import FINISHED, REQUEUE, USER_ERROR, Outcome
 if TYPE_CHECKING:
     from slurmopt.job.profiling.own_requests import OwnRequests
 
-SUPERVISOR = "SLURMOPT_SUPERVISOR"
-"""Environment variable: the process id of `slurmopt.job.worker.spawn`, if it started this rank."""
 UNPREPARED = (SlurmoptError, OSError, ImportError)
 """What can keep a point from being prepared; `unprepared` makes the outcome of it."""
 _LAST_SECONDS = 10
@@ -65,6 +64,8 @@ class Task(Protocol):
 
 def main(argv: list[str]) -> int:
     """Runs one rank. The exit status is 0 if it finished or asks for a requeue. Signals are taken already."""
+    if (status := run_below_profiler(argv)) is not None:
+        return status
     outcome = run_rank(argv)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -173,7 +174,10 @@ def run_task(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWrit
     sinks = feed.start(call, attempt, facts, live)
     task = _task(call, attempt, facts, live)
     staging = Staging(call, attempt, facts, live)
-    outcome = check(call, attempt, facts, live) or staging.run() or _judged(task.run(), call, live)
+    outcome = check(call, attempt, facts, live) or staging.run()
+    if outcome is None:
+        with observed(call, attempt, facts):
+            outcome = _judged(task.run(), call, live)
     if (who := signals.asked()) is not None:
         live.note_asked(who)
     live.end(outcome)

@@ -15,9 +15,8 @@ from types import FrameType
 
 from slurmopt.job import failures
 from slurmopt.job.facts import process_tree
-from slurmopt.job.rank_args import RankArgs, parse
+from slurmopt.job.rank_args import SUPERVISOR, RankArgs, parse
 from slurmopt.job.rendezvous.ports import free_port
-from slurmopt.job.worker.rank import SUPERVISOR
 from slurmopt.run_folder import heartbeat
 from slurmopt.run_folder.access.files import make_folders, open_append
 from slurmopt.run_folder.process import module_start

@@ -8,6 +8,7 @@ from slurmopt.config.schema import Settings
 from slurmopt.launching.remarks.cloudwatch_price import price_line
 from slurmopt.launching.remarks.network_variables import variable_lines
 from slurmopt.launching.remarks.past_runs import short_time_limit
+from slurmopt.launching.remarks.profiler import missing_profiler
 from slurmopt.launching.remarks.unset_secrets import unset_secrets
 from slurmopt.run_folder.layout import RunFolder
 
@@ -19,4 +20,4 @@ def remarks(settings: Settings, first: RunFolder | None) -> Iterator[str]:
         yield f"{key} is written into the run folder as it is; if it is a secret, write ${{oc.env:NAME}}"
     yield from variable_lines(settings)
     short = short_time_limit(settings, first) if first is not None else None
-    yield from filter(None, (price_line(settings), short, unset_secrets(settings)))
+    yield from filter(None, (price_line(settings), short, unset_secrets(settings), missing_profiler(settings)))

@@ -9,6 +9,7 @@ from slurmopt.config.health import checks_of
 from slurmopt.config.monitor import sampling_of
 from slurmopt.config.network import NetworkOptions
 from slurmopt.config.profile import OFF, automatic_of
+from slurmopt.config.profiler import profiler_of
 from slurmopt.config.schema import Settings
 from slurmopt.config.storage import stage_plan
 from slurmopt.config.task_command.words import command_word
@@ -190,6 +191,8 @@ def _around_task(settings: Settings) -> list[str]:
         words += ["--profile", automatic.to_json_arg()]
     if settings.network.options != NetworkOptions():
         words += ["--network", settings.network.options.to_argument()]
+    if (profiler := profiler_of(settings.task.profiler, settings.task.profiler_options)) is not None:
+        words += ["--profiler", profiler.to_json_arg()]
     if settings.restart.exit_after_signal != "continue":
         words += ["--exit-after-signal", settings.restart.exit_after_signal]
     return words
