@@ -17,12 +17,13 @@ nothing to say):
     outcome exit_code rank error                  of the verdict that ended the run
     cause next reason      of the latest attempt's end: why, who brings the run back (requeue, slurm, submit), why so
     budgets                a list of what is used: cause, used (how often the run came back after it), limit
+    profiles               the paths of the reports of task.profiler
     checkpoints            tier (scratch, shared, s3) -> the newest durable one there: step, time, checkpoint
     checkpoint_failures    of a tier since its last success: tier, count; step, time and reason of the latest
     checkpoints_damaged    found broken and set aside: tier, checkpoint, time, reason
     restored               where the training went on from last: step, tier, checkpoint, time
 
-With `--all` the last four and `budgets` are null: journals are not searched for them.
+With `--all` the last five and `budgets` are null: journals are not searched for them.
 Times are numbers; a metric that is not a finite number is null.
 
 A sweep, and several points of one, has these:

@@ -158,6 +158,14 @@ class RunFolder:
         """The folder with the reports of `task.profiler`."""
         return self.path / "profiles" / f"attempt-{attempt}"
 
+    def all_profiles(self) -> list[Path]:
+        """The reports of all attempts, oldest attempt first."""
+        top, found = self.path / "profiles", list[Path]()
+        for attempt in sorted(_numbers(top, _ATTEMPT)):
+            folder = self.profiles(attempt)
+            found += [folder / name for name in sorted(os.listdir(held(folder))) if not name.startswith(".")]
+        return found
+
     @property
     def returned(self) -> Path:
         """What a point of a Hydra application returned: a pickle."""

@@ -215,11 +215,21 @@ class TestPySpy:
         assert runner.result()["exit_code"] == 42
         assert "hot_function" in frames(runner)
 
-    def test_what_is_recorded_at_a_stop_is_kept(self, runner: Runner) -> None:
-        runner.lone_function("train", SAVES)
+    def test_what_is_recorded_at_a_stop_is_kept(self, runner: Runner, tmp_path: Path) -> None:
+        works = (
+            "while not pathlib.Path('sampled').exists(): time.sleep(0.02)\n"
+            "    end = time.process_time() + 0.5\n"
+            "    while time.process_time() < end: sum(range(20000))\n"
+            "    print('trains', flush=True)"
+        )
+        runner.lone_function("train", SAVES.replace('print("trains", flush=True)', works))
+        runner.environment["TMPDIR"] = str(tmp_path)
         process = runner.start(2, *profiler("py-spy", seconds=100), "--heartbeat", "0.3", "--function", "train.train")
-        wait_for(lambda: py_spies(runner), "py-spy")
-        wait_for(lambda: "trains" in runner.log(1), "the other rank")
+        said = "slurmopt-profiler-*/said"
+        wait_for(lambda: any("Sampling" in path.read_text() for path in tmp_path.glob(said)), "py-spy")
+        (runner.code / "sampled").touch()
+        for rank in (0, 1):
+            runner.wait_for_log(rank, "trains")
         send(process, signal.SIGUSR1)
         assert runner.finish(process) == 75
         assert reports(runner) == ["rank-0.speedscope.json"]

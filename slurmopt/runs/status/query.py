@@ -258,5 +258,6 @@ def as_dict(status: Status, details: bool = True) -> dict[str, Any]:
         "next": text(latest.get("next")),
         "reason": text(latest.get("reason")),
         "budgets": budgets.as_list(budgets.read(status.folder)) if details else None,
+        "profiles": [str(status.folder.told(path)) for path in status.folder.all_profiles()] if details else None,
         **checkpoints.as_dict(checkpoints.read(status.folder) if details else None),
     }

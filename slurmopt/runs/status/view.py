@@ -102,6 +102,7 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
         ("folder", str(journal.folder.told(journal.folder.path))),
         ("log", log_path(status)),
         ("report", _report(status)),
+        ("profile", ", ".join(str(status.folder.told(path)) for path in status.folder.all_profiles())),
         *[("" if index else "next", command) for index, command in enumerate(next_commands(status))],
     ]
 
