@@ -13,6 +13,12 @@ LOCAL = "launch.backend=local"
 TASK = "task.command=[true]"
 
 
+def profiled(name: str, *arguments: str) -> list[str]:
+    """A task with a profiler and its arguments."""
+    words = ",".join(f'"{word}"' for word in arguments)
+    return [f"task.profiler={name}", f"task.profiler_options.arguments=[{words}]", TASK]
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -49,6 +55,21 @@ TASK = "task.command=[true]"
         (["~task"], "task: is a group of slurmopt's"),
         (["task.command=[]"], "task.command: is empty"),
         (["task.command='echo \"'"], "task.command: cannot be split into words"),
+        (["task.profiler=nsight", TASK], "task.profiler: 'nsight' is not valid; valid: nsys, ncu, py-spy"),
+        (["task.profiler=pyspy", TASK], "(did you mean 'py-spy'?)"),
+        (["task.profiler_option.ranks=0", TASK], "did you mean 'profiler_options'?"),
+        (["task.profiler_options.ranks=first", TASK], "task.profiler_options.ranks: 'first' is not valid; valid: auto"),
+        (["task.profiler_options.seconds=0", TASK], "task.profiler_options.seconds: 0 is not valid"),
+        (["task.profiler=ncu", "task.profiler_options.ranks=all", TASK], "ranks: 'all' is not valid: ncu replays"),
+        (["task.profiler=py-spy", "task.profiler_options.cuda_range=true", TASK], "cuda_range: py-spy has no ranges"),
+        (profiled("nsys", "--kill=sigterm"), "is not ended by its profiler"),
+        (profiled("nsys", "--capture-range-e=stop"), "is not possible"),
+        (profiled("nsys", "-oelsewhere"), "collected into the run folder"),
+        (profiled("ncu", "-k", "gemm"), "NCCL kernels must not be replayed"),
+        (profiled("ncu", "--replay-mode=application"), "again and again"),
+        (profiled("py-spy", "--native"), "it stops the training"),
+        (["-m", "+lr=1,2", "task.profiler=nsys", TASK], "task.profiler: profiles one run; leave out -m"),
+        (profiled("nsys", "--"), "'--' would end the arguments"),
         (["task.command=[true]", "task._target_=train.main"], "only one of these can be set"),
         (["task._target_=train"], "task._target_: 'train' is not package.module.function"),
         (["task._target_=train.mian"], "has no 'mian' (did you mean 'main'?)"),
