@@ -15,7 +15,7 @@ from job.harness import Runner, alive, send, wait_for
 from job.profiler_stand_ins import stand_ins
 
 from slurmopt.config.profiler import Profiler
-from slurmopt.job.profiler.tools import NOT_NCCL, hindrance
+from slurmopt.job.external_profilers.tools import NOT_NCCL, hindrance
 
 PYTHON = sys.executable
 HOT = """

@@ -15,12 +15,12 @@ from collections import deque
 
 from slurmopt.errors import JobError
 from slurmopt.job import failures, signals
+from slurmopt.job.external_profilers.attached import let_in
+from slurmopt.job.external_profilers.choose import attached, is_attached, wrapped
+from slurmopt.job.external_profilers.wrapped import Wrapped, runs
 from slurmopt.job.facts import environment_info, process_tree
 from slurmopt.job.facts.rank_facts import RankFacts, gets_signals_alone
 from slurmopt.job.heartbeat.heartbeat_writer import HeartbeatWriter
-from slurmopt.job.profiler.attached import let_in
-from slurmopt.job.profiler.choose import attached, is_attached, wrapped
-from slurmopt.job.profiler.wrapped import Wrapped, runs
 from slurmopt.job.rank_args import RankArgs
 from slurmopt.job.rendezvous import launcher_flags
 from slurmopt.job.worker import whole_job

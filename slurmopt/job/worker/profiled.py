@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 from slurmopt import log
 from slurmopt.job import signals
+from slurmopt.job.external_profilers.attached import own_pid
+from slurmopt.job.external_profilers.choose import attached, is_attached, wrapped
+from slurmopt.job.external_profilers.wrapped import Wrapped
 from slurmopt.job.facts import process_tree
 from slurmopt.job.facts.rank_facts import RankFacts, launched_facts
-from slurmopt.job.profiler.attached import own_pid
-from slurmopt.job.profiler.choose import attached, is_attached, wrapped
-from slurmopt.job.profiler.wrapped import Wrapped
 from slurmopt.job.rank_args import SUPERVISOR, RankArgs, parse
 from slurmopt.job.worker import current_run as run
 

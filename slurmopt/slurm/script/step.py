@@ -9,7 +9,7 @@ from slurmopt.config.health import checks_of
 from slurmopt.config.monitor import sampling_of
 from slurmopt.config.network import NetworkOptions
 from slurmopt.config.profile import OFF, automatic_of
-from slurmopt.config.profiler import profiler_of
+from slurmopt.config.profiler import NCU, NSYS, profiler_of
 from slurmopt.config.schema import Settings
 from slurmopt.config.storage import stage_plan
 from slurmopt.config.task_command.words import command_word
@@ -185,17 +185,23 @@ def _around_task(settings: Settings) -> list[str]:
         words += ["--stage", staging.to_json_arg()]
     if (sinks := settings.metrics.to_json_arg()) is not None:
         words += ["--metrics", sinks]
-    if not settings.profile.enabled:
-        words += ["--profile", OFF]
-    elif (automatic := automatic_of(settings.profile)) is not None:
-        words += ["--profile", automatic.to_json_arg()]
+    words += _tracing(settings)
     if settings.network.options != NetworkOptions():
         words += ["--network", settings.network.options.to_argument()]
-    if (profiler := profiler_of(settings.task.profiler, settings.task.profiler_options)) is not None:
-        words += ["--profiler", profiler.to_json_arg()]
     if settings.restart.exit_after_signal != "continue":
         words += ["--exit-after-signal", settings.restart.exit_after_signal]
     return words
+
+
+def _tracing(settings: Settings) -> list[str]:
+    """What traces and profiles the rank. Below nsys and ncu it cannot be traced: CUPTI has one subscriber."""
+    words = []
+    profiler = profiler_of(settings.task.profiler, settings.task.profiler_options)
+    if not settings.profile.enabled or (profiler is not None and profiler.name in (NSYS, NCU)):
+        words += ["--profile", OFF]
+    elif (automatic := automatic_of(settings.profile)) is not None:
+        words += ["--profile", automatic.to_json_arg()]
+    return words if profiler is None else [*words, "--profiler", profiler.to_json_arg()]
 
 
 def _python(job: Job) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from slurmopt import log
 from slurmopt.config.profiler import PY_SPY
 from slurmopt.errors import one_line
+from slurmopt.job.external_profilers import tools
+from slurmopt.job.external_profilers.attached import Attached
+from slurmopt.job.external_profilers.report import Report
+from slurmopt.job.external_profilers.wrapped import Wrapped
 from slurmopt.job.facts.rank_facts import RankFacts
-from slurmopt.job.profiler import tools
-from slurmopt.job.profiler.attached import Attached
-from slurmopt.job.profiler.report import Report
-from slurmopt.job.profiler.wrapped import Wrapped
 from slurmopt.job.rank_args import RankArgs
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from slurmopt import log
 from slurmopt.errors import one_line
-from slurmopt.job.profiler.tools import SUFFIXES
+from slurmopt.job.external_profilers.tools import SUFFIXES
 from slurmopt.run_folder.access.files import make_folders, open_held
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.layout import RunFolder

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from slurmopt import log
 from slurmopt.config.profiler import Profiler
-from slurmopt.job.profiler import beneath, tools
-from slurmopt.job.profiler.report import Report
+from slurmopt.job.external_profilers import beneath, tools
+from slurmopt.job.external_profilers.report import Report
 
 _LOOK_SECONDS = 0.1
 _LAST_LOOKS = 20

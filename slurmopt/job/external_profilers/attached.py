@@ -11,8 +11,8 @@ import threading
 from slurmopt.config.profiler import Profiler
 from slurmopt.errors import one_line
 from slurmopt.job import signals
-from slurmopt.job.profiler import tools
-from slurmopt.job.profiler.report import Report
+from slurmopt.job.external_profilers import tools
+from slurmopt.job.external_profilers.report import Report
 
 _PR_SET_PTRACER = 0x59616D61
 _ANY = ctypes.c_ulong(-1)
