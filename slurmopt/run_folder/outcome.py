@@ -31,6 +31,8 @@ class Outcome:
     """The nodes at fault if that is not the rank's own, such as nodes that it cannot reach; [] if no node is."""
     pruned: bool = False
     """Whether it finished because its search gave the trial up."""
+    note: str | None = None
+    """What the training said of its end, if it finished: that it stopped early."""
     by_signal: bool = False
     """For the outcome requeue: whether the task ended because of a stop signal, without asking for a requeue."""
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from slurmopt.errors import JobError
+from slurmopt.job.worker.current_run import note_end
 
 
 class EarlyStopping:
@@ -22,7 +23,8 @@ class EarlyStopping:
         if early.update(validation_loss):
             break
 
-    Rank 0 decides, and all ranks get its answer. A metric that is missing (None) or not finite is no improvement.
+    Rank 0 decides, and all ranks get its answer. A metric that is missing (None) or not finite is no improvement. A run
+    that then finishes says so in `slurmopt status`.
     """
 
     per_rank = False
@@ -50,7 +52,11 @@ class EarlyStopping:
             self.best, self.since = number, 0
         else:
             self.since += 1
-        return self.since >= self._patience
+        if self.since < self._patience:
+            return False
+        best = "no value was finite" if self.best is None else f"the best value is {self.best:g}"
+        note_end(f"stopped early: no improvement in {self.since} evaluations; {best}")
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         """The best value, and how long ago it was."""

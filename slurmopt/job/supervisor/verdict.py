@@ -34,7 +34,7 @@ from slurmopt.run_folder.access.files import replace_json, replace_text
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.attempt_files import tail
 from slurmopt.run_folder.exposed_files import remove_exposed
-from slurmopt.run_folder.json_values import as_int
+from slurmopt.run_folder.json_values import as_int, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.outcome import EXIT_STATUS, FINISHED, INFRASTRUCTURE, KILLED, REQUEUE, USER_ERROR
 from slurmopt.run_folder.private import hold_run
@@ -125,7 +125,15 @@ def follow_up(
         node = None  # somebody was quicker with the port, or the shared disk is full: no fault of the node's
     conclusion = conclude(folder, attempts, cause, node, beats, policy)
     conclusion.returns = classify.is_requeued_by_slurm(cause, evidence)
+    if cause == causes.FINISHED and (said := _note_of(beats)) is not None:
+        conclusion.decision = replace(conclusion.decision, reason=said)
     return conclusion
+
+
+def _note_of(beats: Beats) -> str | None:
+    """What the training said of its end."""
+    first = beats.get(0)
+    return None if first is None else text((first.outcome or {}).get("note"))
 
 
 def _attempts_until(folder: RunFolder, number: int, shell: list[str]) -> list[story.Attempt]:

@@ -35,6 +35,7 @@ _live: HeartbeatWriter | None = None  # in the rank's own process
 _child: tuple[int, ChildReports | None] | None = None  # in a child: its process id, and where it reports
 _asked = 0  # the process id of a child that has asked whether to stop
 _looked = float("-inf")
+_end_note: str | None = None
 _judge: Callable[[int, int | None, dict[str, float]], bool] | None = None  # of a search: whether to give this trial up
 _hook: object = None
 _warned = False
@@ -203,6 +204,17 @@ def phase(name: str) -> Iterator[None]:
     finally:
         clock.resume(outer)
         reports.show(before)
+
+
+def note_end(text: str) -> None:
+    """Says how the training ends, if it finishes now; `slurmopt status` shows the text of rank 0."""
+    global _end_note
+    _end_note = one_line(text)
+
+
+def end_note() -> str | None:
+    """What `note_end` was told last."""
+    return _end_note
 
 
 def meter() -> TrainingMeter | None:

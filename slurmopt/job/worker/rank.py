@@ -180,6 +180,8 @@ def run_task(call: RankArgs, attempt: int, facts: RankFacts, live: HeartbeatWrit
             outcome = _judged(task.run(), call, live)
     if (who := signals.asked()) is not None:
         live.note_asked(who)
+    if outcome.outcome == FINISHED:
+        outcome.note = run.end_note()
     live.end(outcome)
     if sinks is not None:
         sinks.end(outcome, hurried=signals.requested() or outcome.outcome not in (FINISHED, USER_ERROR))

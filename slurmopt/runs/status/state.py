@@ -127,7 +127,8 @@ def _ended(journal: Journal, end: dict[str, Any]) -> tuple[str, str | None]:
 def state_at_end(end: dict[str, Any], cancelled: bool) -> tuple[str, str | None]:
     """The state of a run that ended with the event `end`, and why. `cancelled`: its owner had cancelled it."""
     if end.get("outcome") == FINISHED:
-        return "finished", None
+        said = text(end.get("reason"))
+        return "finished", None if said == FINISHED else said
     outcome, error, cause = (text(end.get(key)) for key in ("outcome", "error", "cause"))
     if cancelled or cause == causes.CANCELLED:
         return "cancelled", None
