@@ -109,7 +109,7 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
 
 def _why(status: Status) -> str | None:
     """Why a run is in its state, where it did not fail: of one that did, `account` tells."""
-    return None if status.state in (*FAILED, "finished", "cancelled") else status.detail
+    return None if status.state in (*FAILED, "cancelled") else status.detail
 
 
 def _progress(status: Status) -> str:
