@@ -193,6 +193,11 @@ def test_a_full_disk_of_the_node(run: RunFolder, small: Path, monkeypatch: pytes
     assert len(os.fsencode(tracing.folder)) <= kineto.PATH_ROOM
     variables = {**os.environ, **kineto.variables(tracing.folder, {}), "RANK": "0", "OMP_NUM_THREADS": "1"}
     training = subprocess.Popen([sys.executable, "-c", LOOP], env=variables)
+    filler = small / "filler"
+    filler.touch()
+    with pytest.raises(OSError, match="No space left on device"), filler.open("ab", buffering=0) as file:
+        while True:  # how much a trace needs depends on how often the training gets a CPU
+            file.write(bytes(1024))
     try:
         captures.open_capture(run, capture(time.time() + 3, [0]))
         told = wait_for(lambda: _final(run), "the end of the trace")
@@ -202,6 +207,7 @@ def test_a_full_disk_of_the_node(run: RunFolder, small: Path, monkeypatch: pytes
         training.kill()
         training.wait()
         tracing.close()
+        filler.unlink()
     assert list(small.iterdir()) == []
 
 

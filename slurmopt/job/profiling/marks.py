@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -22,11 +23,19 @@ def marked(name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _nvtx_range(name: str) -> Iterator[None]:
     cuda = sys.modules.get("torch.cuda")
-    if cuda is None or not cuda.is_initialized():
+    if cuda is None or not cuda.is_initialized() or not _pushed(cuda, name):
         yield
         return
-    cuda.nvtx.range_push(name)  # `nvtx.range` takes the name for a format
     try:
         yield
     finally:
         cuda.nvtx.range_pop()
+
+
+def _pushed(cuda: Any, name: str) -> bool:
+    """Begins a range; False in a build of torch without NVTX."""
+    try:
+        cuda.nvtx.range_push(name)  # `nvtx.range` takes the name for a format
+    except RuntimeError:
+        return False
+    return True
