@@ -40,7 +40,7 @@ class Breakdown:
     shares: dict[str, float]
     """What the time went into → seconds; the sum is `seconds`. Idle time has the name of a mark of the user's, too."""
     communication: float
-    """In flight at all, hidden or exposed."""
+    """A collective is in flight or being called, hidden or exposed."""
     has_device: bool
     by_step: list[dict[str, float]]
     """The shares of each step."""
@@ -89,6 +89,11 @@ def is_collective(event: Event) -> bool:
     if event.category == "kernel":
         return "Collective name" in event.args or _COLLECTIVE_KERNEL.match(event.name) is not None
     return event.category == "user_annotation" and _COLLECTIVE_SPAN.match(event.name) is not None
+
+
+def names_collective(name: str) -> bool:
+    """Whether a kernel or an operator of that name is a collective, or waits for one."""
+    return name.startswith(_OF_COLLECTIVE) or _COLLECTIVE_KERNEL.match(name) is not None
 
 
 def is_compute(event: Event) -> bool:

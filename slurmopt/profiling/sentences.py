@@ -117,12 +117,8 @@ def _communication(one: RankProfile) -> Iterator[Sentence]:
     )
     yield Sentence(text, exposed / whole.seconds, [
         f"communication in flight {duration(whole.communication)}, exposed {duration(exposed)}",
-        *(operation_text(each, whole.steps) for each in one.operations if _is_collective(each.name))][:4],
+        *(operation_text(each, whole.steps) for each in one.operations if parts.names_collective(each.name))][:4],
     )  # fmt: skip
-
-
-def _is_collective(name: str) -> bool:
-    return name.lower().startswith(("nccl", "rccl", "c10d::", "_c10d"))
 
 
 def _idle(one: RankProfile) -> Iterator[Sentence]:

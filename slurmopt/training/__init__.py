@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slurmopt.training.accumulation import MicroBatch
     from slurmopt.training.compilation import checkpoint_activations, compiled
+    from slurmopt.training.data_loading.loader import loader
     from slurmopt.training.determinism import deterministic
     from slurmopt.training.early_stopping import EarlyStopping
     from slurmopt.training.ema import Ema
     from slurmopt.training.flops import Flops, count_flops
-    from slurmopt.training.loading import loader
     from slurmopt.training.noise_scale import NoiseScale
     from slurmopt.training.replicas import check_replicas
     from slurmopt.training.sampler import ResumableSampler
@@ -39,7 +39,7 @@ _HOMES = {
     "compiled": "slurmopt.training.compilation",
     "count_flops": "slurmopt.training.flops",
     "deterministic": "slurmopt.training.determinism",
-    "loader": "slurmopt.training.loading",
+    "loader": "slurmopt.training.data_loading.loader",
 }
 
 

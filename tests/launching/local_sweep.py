@@ -50,6 +50,13 @@ main.makes_process_group = True  # without torch
 LOCAL = ("launch.backend=local", "task._target_=train.main", "monitor.sampler=false")
 
 
+def write_project(folder: Path, train: str, experiment: str) -> None:
+    """`train.py`, and the experiment `mine`."""
+    (folder / "train.py").write_text(train)
+    (folder / "conf/experiment").mkdir(parents=True)
+    (folder / "conf/experiment/mine.yaml").write_text(experiment)
+
+
 def slurmopt(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "slurmopt", *words]
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, **options)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from json_answer import data_of
-from local_sweep import end_what_is_left, slurmopt
+from local_sweep import end_what_is_left, slurmopt, write_project
 
 TRAIN = """
 import os, time
@@ -31,10 +31,8 @@ train_steps: 1000
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_project(tmp_path, TRAIN, EXPERIMENT)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / "conf/experiment").mkdir(parents=True)
-    (tmp_path / "conf/experiment/mine.yaml").write_text(EXPERIMENT)
 
 
 def tune(*words: str, status: int = 0):  # type: ignore[no-untyped-def]

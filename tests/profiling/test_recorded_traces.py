@@ -98,10 +98,10 @@ def count(rows: list[dict[str, Any]]) -> dict[str, int]:
             category == "cpu_op" and not name.startswith(("c10d::", "autograd::engine")) and "Backward" not in name
             for name, category in here.items()
         )
-        flies = "gloo:all_reduce" in here
+        flies = "gloo:all_reduce" in here or any(name.startswith("c10d::") for name in here)  # or is being called
         counted[COMPUTE] += computes
         counted["in flight"] += flies
-        counted[EXPOSED] += (flies or any(name.startswith("c10d::") for name in here)) and not computes
+        counted[EXPOSED] += flies and not computes
     return counted
 
 

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default
 from slurmopt import watch
 from slurmopt.checkpoint import Checkpointer
 from slurmopt.errors import JobError
+from slurmopt.job.monitor.sources.usable_cpus import usable_cpus
 from slurmopt.training import ResumableSampler, loader
-from slurmopt.training.loading import cpus
 
 SIZE, BATCH = 60, 5
 
@@ -131,7 +131,7 @@ def test_workers_are_the_cpus_of_the_rank_but_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     for allowed, expected in ((1, 1), (2, 1), (6, 5), (40, 8)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, allowed=allowed: set(range(allowed)))
-        assert cpus() == allowed
+        assert usable_cpus() == allowed
         batches = loader(Slow(), batch_size=BATCH)
         assert (batches.num_workers, batches.persistent_workers) == (expected, True)
 

@@ -21,7 +21,8 @@ import torch
 from torch.utils.data import default_collate
 
 from slurmopt.grid.search.loader_workers import Trial, answer, following
-from slurmopt.training.loading import cpus, loader
+from slurmopt.job.monitor.sources.usable_cpus import usable_cpus
+from slurmopt.training import loader
 
 SAMPLES, BATCH, MOST = 1_000_000, 8, 8
 GRID = [(0, 2), *((workers, prefetch) for workers in (1, 2, 3, 4, 6, 8) for prefetch in (2, 4))]
@@ -95,7 +96,8 @@ def measured(name: str, workers: int, prefetch: int, steps: int) -> Trial:
     took, count = time.perf_counter() - began, steps - skipped
     costs = batches.costs
     return Trial(
-        workers=workers, rate=BATCH * count / took, step=(took - waited) / count, wait=waited / count, cpus=cpus(),
+        workers=workers, rate=BATCH * count / took, step=(took - waited) / count, wait=waited / count,
+        cpus=usable_cpus(),
         service=((costs.service or 0.0) * costs.batches - before) / count,
         computed=(costs.fetch_cpu + costs.collate - computed) / count,
     )  # fmt: skip

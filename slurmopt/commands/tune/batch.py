@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt import command_output
-from slurmopt.commands.tune.search import earlier, launched, value_of
+from slurmopt.commands.tune.search import add_options, check, earlier, launched, value_of
 from slurmopt.config.sweep import BATCH_SIZE
 from slurmopt.errors import InputError, one_line, why_failed
 from slurmopt.grid.search.batch_size import FAST, MARGIN, Answer, Trial, answer, rate_text
@@ -72,39 +72,27 @@ def parser() -> argparse.ArgumentParser:
         usage="slurmopt tune batch [OPTIONS] +experiment=NAME [KEY=VALUE ...]",
         description="Try batch sizes of an experiment: the largest that fits, and the smallest that is fast.",
     )
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as for slurmopt launch")
     parser.add_argument("--key", default="batch_size", help="the key of the batch size (default: batch_size)")
     parser.add_argument("--sizes", metavar="LEAST-MOST", help="default: an eighth of the config's to 64 times it")
-    parser.add_argument("--steps", type=int, default=20, metavar="N", help="steps of each trial (default: 20)")
-    parser.add_argument("--local", action="store_true", help="run on this machine, without Slurm")
-    parser.add_argument("--config-dir", metavar="DIR", help="the folder of your configs (default: conf)")
-    parser.add_argument("--read", metavar="SWEEP", help="launch nothing: show an earlier search")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write the curves as a page: a name in .html")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    add_options(parser, steps=20)
     return parser
 
 
 def _check(args: argparse.Namespace) -> None:
     if args.plot is not None and args.plot.suffix.lower() != ".html":
         raise InputError(f"tune batch: --plot {str(args.plot)!r} is not valid; valid: a name that ends in .html")
-    if args.read is not None and args.overrides:
-        raise InputError(f"tune batch: {args.overrides[0]}: --read launches nothing")
-    if args.read is None and not args.overrides:
-        raise InputError("tune batch: no experiment; valid: slurmopt tune batch +experiment=NAME")
-    if args.steps < 2:
-        raise InputError(f"tune batch: --steps {args.steps} is not valid; valid: 2 or more")
+    check(args, "tune batch", least_steps=2)
     if args.sizes is not None and _SIZES.fullmatch(args.sizes) is None:
         raise InputError(f"tune batch: --sizes {args.sizes!r} is not valid; valid: LEAST-MOST, such as 8-1024")
 
 
 def _launched(args: argparse.Namespace) -> SweepFolder | None:
-    words = [*args.overrides, *(["launch.backend=local"] if args.local else [])]
-
     def axis(config: Mapping[str, Any]) -> str:
         least, most = _sizes(args, config)
         return f"{args.key}=range({least},{most + 1},{least})"
 
-    return launched(words, args.config_dir, axis, BATCH_SIZE, args.steps)
+    return launched(args, BATCH_SIZE, axis)
 
 
 def _sizes(args: argparse.Namespace, config: Mapping[str, Any]) -> tuple[int, int]:

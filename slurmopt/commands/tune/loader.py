@@ -27,7 +27,7 @@ from dataclasses import asdict
 from typing import Any
 
 from slurmopt import command_output
-from slurmopt.commands.tune.search import earlier, launched, value_of
+from slurmopt.commands.tune.search import add_options, check, earlier, launched, value_of
 from slurmopt.config.sweep import LOADER
 from slurmopt.errors import InputError, one_line
 from slurmopt.grid.search.loader_workers import FAST, Answer, Trial, answer
@@ -72,31 +72,19 @@ def parser() -> argparse.ArgumentParser:
         usage="slurmopt tune loader [OPTIONS] +experiment=NAME [KEY=VALUE ...]",
         description="Compute and confirm how many workers the DataLoader of an experiment needs.",
     )
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as for slurmopt launch")
     parser.add_argument("--key", default="num_workers", help="the key of the number (default: num_workers)")
     parser.add_argument("--most", type=int, default=_MOST, metavar="N", help=f"no more than these (default: {_MOST})")
-    parser.add_argument("--steps", type=int, default=100, metavar="N", help="steps of each trial (default: 100)")
-    parser.add_argument("--local", action="store_true", help="run on this machine, without Slurm")
-    parser.add_argument("--config-dir", metavar="DIR", help="the folder of your configs (default: conf)")
-    parser.add_argument("--read", metavar="SWEEP", help="launch nothing: show an earlier search")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    add_options(parser, steps=100)
     return parser
 
 
 def _check(args: argparse.Namespace) -> None:
-    if args.read is not None and args.overrides:
-        raise InputError(f"tune loader: {args.overrides[0]}: --read launches nothing")
-    if args.read is None and not args.overrides:
-        raise InputError("tune loader: no experiment; valid: slurmopt tune loader +experiment=NAME")
-    if args.steps < 8:
-        raise InputError(f"tune loader: --steps {args.steps} is not valid; valid: 8 or more")
+    check(args, "tune loader", least_steps=8)
     if args.most < 1:
         raise InputError(f"tune loader: --most {args.most} is not valid; valid: 1 or more")
 
 
 def _launched(args: argparse.Namespace) -> SweepFolder | None:
-    words = [*args.overrides, *(["launch.backend=local"] if args.local else [])]
-
     def axis(config: Mapping[str, Any]) -> str:
         value = value_of(config, args.key)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -107,7 +95,7 @@ def _launched(args: argparse.Namespace) -> SweepFolder | None:
             )
         return f"{args.key}=range(0,{args.most + 1})"
 
-    return launched(words, args.config_dir, axis, LOADER, args.steps)
+    return launched(args, LOADER, axis)
 
 
 def _lines(sweep: SweepFolder, key: str, trials: list[Trial], found: Answer | None, words: list[str]) -> list[str]:

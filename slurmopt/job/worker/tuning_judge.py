@@ -13,12 +13,12 @@ from slurmopt.errors import Pruned
 from slurmopt.grid.search import loader_workers
 from slurmopt.grid.search.batch_size import LIMIT, MEMORY, RATE
 from slurmopt.grid.search.space import Search
-from slurmopt.job.facts.cpus import own_cpus
 from slurmopt.job.facts.rank_facts import rank_facts
 from slurmopt.job.heartbeat.activity_clock import INPUT
 from slurmopt.job.heartbeat.counters import BATCH_COSTS, SAMPLES, TOKENS
 from slurmopt.job.monitor.here import Roots
 from slurmopt.job.monitor.sources import step_cgroup
+from slurmopt.job.monitor.sources.usable_cpus import usable_cpus
 from slurmopt.job.worker import current_run
 from slurmopt.kernel_files import table
 
@@ -100,7 +100,7 @@ class _Input:
     def end(self, steps: float, seconds: float) -> dict[str, float]:
         now = _spent_on_input()
         spent = {name: value - self._before.get(name, 0.0) for name, value in now.items()}
-        found = {loader_workers.CPUS: float(own_cpus(rank_facts(), os.environ))}
+        found = {loader_workers.CPUS: float(usable_cpus())}
         if INPUT in spent:
             wait = spent[INPUT] / steps
             found |= {loader_workers.WAIT: wait, loader_workers.STEP: max(0.0, seconds / steps - wait)}

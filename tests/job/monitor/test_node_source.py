@@ -17,6 +17,7 @@ from job.harness import wait_for
 from job.monitor.laid_out import here, lay_out
 
 from slurmopt.job.monitor.here import Here, Roots
+from slurmopt.job.monitor.sources import step_cgroup
 from slurmopt.job.monitor.sources.node import NodeSource
 from slurmopt.job.monitor.sources.node_ranks import NodeRanks
 
@@ -80,6 +81,9 @@ def version2(tmp_path: Path, **changed: str) -> None:
     )
 
 
+QUOTA = {"quota": "150000\n", "period": "100000\n"}
+
+
 def opened(place: Here) -> NodeSource:
     return NodeSource(place, NodeRanks(place))
 
@@ -127,6 +131,22 @@ def test_a_quota_above_the_step_throttles_it(tmp_path: Path) -> None:
     version2(tmp_path, job_cpu="nr_periods 200\nnr_throttled 105\nthrottled_usec 9\n")
     assert source.read()["node.cpu_quota_throttled"] == 0.75
     assert source.read()["node.cpu_quota_throttled"] == 0, "nothing ran since"
+
+
+def test_the_least_quota_on_the_step_or_above_it_counts(tmp_path: Path) -> None:
+    version2(tmp_path)
+    place = step_cgroup.find(10, here(tmp_path).roots)
+    assert place is not None
+    assert place.cpu_quota() == 2.0
+    lay_out(tmp_path, {f"cgroup/{STEP2}/cpu.max": "50000 100000\n"})
+    assert place.cpu_quota() == 0.5
+    first = tmp_path / "version1"
+    version1(first)
+    place = step_cgroup.find(10, here(first).roots)
+    assert place is not None
+    assert place.cpu_quota() is None
+    lay_out(first, {f"cgroup/cpu,cpuacct/cpu.cfs_{name}_us": value for name, value in QUOTA.items()})
+    assert place.cpu_quota() == 1.5
 
 
 @pytest.mark.parametrize("version", [version1, version2])

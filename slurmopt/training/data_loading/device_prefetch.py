@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_iter, tree_map
 
-from slurmopt.training.batch_costs import Costs
+from slurmopt.training.data_loading.batch_costs import Costs
 
 
 def on_device(batches: Iterator[Any], device: torch.device, costs: Costs) -> Iterator[Any]:

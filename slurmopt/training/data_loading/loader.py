@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -11,13 +10,16 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
 
 from slurmopt.errors import JobError
-from slurmopt.job.facts.cpus import own_cpus
-from slurmopt.job.facts.rank_facts import rank_facts
-from slurmopt.job.monitor.here import Roots
-from slurmopt.job.monitor.sources import step_cgroup
+from slurmopt.job.monitor.sources.usable_cpus import usable_cpus
 from slurmopt.job.worker.watched_loader import watch
-from slurmopt.training.batch_costs import Costs, TimedBatch, TimedCollate, TimedDataset, TimedIterableDataset
-from slurmopt.training.device_prefetch import on_device
+from slurmopt.training.data_loading.batch_costs import (
+    Costs,
+    TimedBatch,
+    TimedCollate,
+    TimedDataset,
+    TimedIterableDataset,
+)
+from slurmopt.training.data_loading.device_prefetch import on_device
 
 _MOST_WORKERS = 8
 """Without `num_workers`. Most loaders need fewer; slurmopt tune loader tells how many."""
@@ -67,20 +69,11 @@ def loader(dataset: Any, *, device: torch.device | str | None = None, **options:
     JobError for options that do not go together.
     """
     _check(dataset, options)
-    workers = options.setdefault("num_workers", min(_MOST_WORKERS, max(1, cpus() - 1)))
+    workers = options.setdefault("num_workers", min(_MOST_WORKERS, max(1, usable_cpus() - 1)))
     if workers > 0:
         options.setdefault("persistent_workers", True)
     options.setdefault("pin_memory", torch.cuda.is_available())
     return Loader(dataset, None if device is None else torch.device(device), options)
-
-
-def cpus() -> int:
-    """The CPUs that this rank can use: by its affinity and the quota of its cgroup, without those of other ranks."""
-    facts = rank_facts()
-    cgroup = step_cgroup.find(os.getpid(), Roots())
-    quota = None if cgroup is None else cgroup.cpu_quota()
-    own = own_cpus(facts, os.environ)
-    return own if quota is None else max(1, min(own, int(quota / facts.local_world_size)))
 
 
 def _check(dataset: Any, options: dict[str, Any]) -> None:

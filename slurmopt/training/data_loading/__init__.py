@@ -1,0 +1,1 @@
+"""slurmopt.training.loader: a DataLoader with settings for the job, and what its batches cost."""
